@@ -1,1 +1,1 @@
-"""An `x-train` run: from a checked config to a save_dir that tells and keeps everything about it."""
+"""An `x-train` run: from a checked config to a save_dir that holds everything about the run."""

@@ -66,11 +66,11 @@ class Parts:
     """What one training is made of.
 
     Attributes:
-        held_out: gives the batches to score on, anew each time.
+        held_out: returns a fresh iterable of the batches to score on.
         total: updates of the whole schedule.
         seed: decides all randomness.
-        texts: text files that must lie beside a checkpoint, by name; known once the model was built.
-        task_metrics: computes what the task shows of training beside what its loss shows.
+        texts: text files that must lie beside a checkpoint, by name; filled when the model is built.
+        task_metrics: computes the training metrics of the task, in addition to those of its loss.
     """
 
     engine: Engine
@@ -87,7 +87,7 @@ class Parts:
         return self.loss.train_metrics(facts) | (self.task_metrics(facts) if self.task_metrics else {})
 
     def groups(self, progress: Progress) -> Generator[tuple[Position, Sequence[Batch]]]:
-        """Return the groups from where a run stands, without end. Close it, to end the thread that prepares them."""
+        """Yield groups from where a run stands, without end. Close the generator to end the preparing thread."""
         return self.data.groups(progress.position)
 
 
@@ -118,7 +118,7 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
 
 
 def _refuse_without_labels(run: Run, settings: TrainParameters, data: TrainingData, loss: TrainedLoss) -> None:
-    """Raise ConfigError where a loss learns labels, but the samples have none."""
+    """Raise ConfigError if the loss needs labels, but the samples have none."""
     if not loss.learns_labels:
         return
     held_out = data.parameters.path_of(settings.valid_subset)
@@ -140,10 +140,10 @@ def _seed(settings: TrainParameters, saved: Mapping[str, Any]) -> int:
 
 
 def splitter(settings: TrainParameters, processor: Any, loss: TrainedLoss) -> Split | None:
-    """Return what cuts a batch into parts when memory runs out; None where nothing may be cut.
+    """Return the function that splits a batch when memory runs out; None if batches must not be split.
 
     Raises:
-        ConfigError: the loss compares the rows of a batch, so that its parts would have another sum.
+        ConfigError: the loss compares the rows of a batch, so the losses of its parts would not add up to its own.
     """
     if not settings.auto_ga:
         return None
@@ -161,9 +161,9 @@ def plan_of(run: Run) -> dict[str, Any]:
 
 
 def _count_updates(settings: TrainParameters, data: TrainingData, progress: Progress) -> int:
-    """Return the updates of the whole schedule: the fewer of max_update, and those that lead to the end of max_epoch.
+    """Return the number of updates of the whole schedule: max_update or the end of max_epoch, whichever comes first.
 
-    Of a run that has begun, those that were taken count as they are, and what is left of its epochs as it is cut now.
+    For a resumed run: the updates taken so far, plus those left in its epochs with the current group size.
     """
     limits = [settings.max_update] if settings.max_update is not None else []
     if settings.max_epoch is not None:
@@ -218,7 +218,7 @@ def _pad_multiple(settings: TrainParameters) -> int:
 
 
 def _task_maker(run: Run, loss: Any, texts: dict[str, str]) -> Callable[[], Any]:
-    """Return what makes the task, and fills `texts` with what must lie beside its checkpoints."""
+    """Return a function that builds the task, and fills `texts` with the files that belong beside its checkpoints."""
 
     def make_task() -> Any:
         task = run.picked("task").built(run, loss)
@@ -272,7 +272,7 @@ def _build_engine(
 
 
 def _refuse_hooks(run: Run, settings: TrainParameters, loss: TrainedLoss) -> None:
-    """Raise ConfigError where a compiled model would leave out what a task or a loss hooks onto its parts."""
+    """Raise ConfigError if a task or loss hooks onto submodules of a compiled model, where hooks would not run."""
     for key, hooks in (("task", run.picked("task").hooks_model), ("loss", loss.hooks_model)):
         if settings.compile and hooks:
             problem = f"is true, but {key} '{run.values[key]}' hooks onto parts of the model, which are compiled away."
@@ -280,7 +280,7 @@ def _refuse_hooks(run: Run, settings: TrainParameters, loss: TrainedLoss) -> Non
 
 
 def _strategy(settings: TrainParameters) -> Strategy | None:
-    """Return how training is spread over the processes that have joined; None where this one is alone."""
+    """Return how training is distributed over the processes that have joined; None for a single process."""
     if settings.deepspeed_save_dir:
         log.warning("deepspeed_save_dir: nothing is written there: checkpoints are whole, and lie in save_dir.")
     if place_in_group() == (1, 0):
@@ -312,7 +312,7 @@ def _strategy(settings: TrainParameters) -> Strategy | None:
 
 
 def _sharding(settings: TrainParameters, here: World) -> Strategy:
-    """Return the strategy in which processes share weights out, as far as asked for."""
+    """Return the sharding strategy that the settings select."""
     from xdpx.engines.pytorch.strategies.base import ShardOptions
     from xdpx.engines.pytorch.strategies.sharded import Sharded
     from xdpx.models.pytorch.base import Model
@@ -327,7 +327,7 @@ def _sharding(settings: TrainParameters, here: World) -> Strategy:
 
 
 def engine_options(settings: TrainParameters, seed: int, total: int = 0) -> EngineOptions:
-    """Return how the engine is to compute; `total` are the updates of the whole schedule."""
+    """Return the engine's options; `total` is the number of updates of the whole schedule."""
     from xdpx.engines.pytorch.options import EngineOptions
 
     start = settings.swa_start

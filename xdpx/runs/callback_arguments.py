@@ -24,7 +24,7 @@ class RunArguments(CallbackArguments):
 
 
 def translated(settings: TrainParameters, values: Mapping[str, Any], total: int) -> dict[str, Any]:
-    """Return the settings of a run as arguments of a Trainer: the table of `docs/trainer.md`, as far as it can be told.
+    """Return the settings of a run as arguments of a Trainer, by the table of `docs/trainer.md` where one corresponds.
 
     Args:
         settings: of the run.
@@ -60,7 +60,7 @@ def translated(settings: TrainParameters, values: Mapping[str, Any], total: int)
 
 
 def _when(settings: TrainParameters, total: int) -> dict[str, Any]:
-    """Return when it is logged, scored and saved, and what is best."""
+    """Return the arguments for when to log, evaluate and save, and which metric decides the best."""
     evaluates = settings.eval_interval if settings.eval_interval > 0 else total
     best_only = settings.save_best_only and not settings.save_last_only
     return {

@@ -51,12 +51,12 @@ Changes = Mapping[str, Change]
 
 
 def lasting(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what changes nothing of the result."""
+    """Return the values without the keys that do not affect the result."""
     return {key: value for key, value in values.items() if key not in RUN_ONLY_KEYS}
 
 
 def in_its_own_unit(run: Run, folder: str) -> Run:
-    """Return a run whose logs stay in the unit in which they began, where its args.py does not name one yet."""
+    """Return the run with the unit of its existing logs, if its args.py is too old to name one."""
     written = newest_args(folder)
     try:
         known = {} if written is None else read_args(written)
@@ -72,8 +72,8 @@ def changes(run: Run, saved: Mapping[str, Any], folder: str) -> dict[str, Change
     """Return what is different from the run that wrote a state.
 
     Args:
-        run: as it is asked for now.
-        saved: the state; where it does not hold the values (those of older versions), the newest args.py does.
+        run: the run as configured now.
+        saved: the state; if it lacks the values (older versions did not save them), the newest args.py is read.
         folder: of the run.
     """
     before, now = saved.get("values"), lasting(run.values)
@@ -106,7 +106,7 @@ def refuse(run: Run, changed: Changes, folder: str) -> None:
     """Raise ConfigError for each key that cannot take effect on a run that has begun.
 
     Args:
-        run: as it is asked for now.
+        run: the run as configured now.
         changed: what is different.
         folder: of the run.
     """
@@ -134,10 +134,10 @@ def _bytes(path: str) -> bytes:
 
 
 def refuse_overruled(run: Run, changed: Changes, texts: Mapping[str, str]) -> None:
-    """Raise ConfigError for changed keys of a model that the config.json of its own run has overruled.
+    """Raise ConfigError for changed model keys that have no effect because the run's config.json overrides them.
 
     Args:
-        run: as it is asked for now.
+        run: the run as configured now.
         changed: what is different.
         texts: what the model that was built writes beside its checkpoints.
     """
@@ -157,7 +157,7 @@ def refuse_overruled(run: Run, changed: Changes, texts: Mapping[str, str]) -> No
 
 
 def refuse_finished(changed: Changes, progress: Progress, total: int) -> None:
-    """Raise ConfigError where something was changed, but the run has no update left to take."""
+    """Raise ConfigError if keys were changed, but the run has no updates left."""
     if changed and progress.num_updates >= total:
         problem = f"{', '.join(sorted(changed))} changed, but no update is left: the run stands at step "
         problem += f"{progress.num_updates} of {total}."
@@ -166,20 +166,20 @@ def refuse_finished(changed: Changes, progress: Progress, total: int) -> None:
 
 
 def judges(run: Run, changed: Changes) -> list[str]:
-    """Return the changed keys after which a score means something else."""
+    """Return the changed keys that make scores incomparable with earlier ones."""
     judging = {*JUDGING, "loss", *run.picked("loss").Parameters.model_fields}
     return sorted(judging & changed.keys())
 
 
 def without_scores(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state whose schedule keeps its learning rate, and forgets the scores that have led there."""
+    """Return a state whose schedule keeps its learning rate, but forgets earlier scores."""
     schedule = saved["engine"].get("schedule") or {}
     kept = {name: schedule[name] for name in ("of", "factor") if name in schedule}
     return {**saved, "engine": {**saved["engine"], "schedule": kept}}
 
 
 def without_facts(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state without what another loss or task has counted and learnt for itself; tokens stay counted."""
+    """Return a state without the facts and state of a replaced loss or task; token counts are kept."""
     logging = saved["callbacks"]["logging"]
     windows = {
         name: {**window, "num_updates": 0, "sums": {"num_tokens": window["sums"].get("num_tokens", 0.0)}}

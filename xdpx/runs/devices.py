@@ -1,4 +1,4 @@
-"""How many processes train together, and what they cannot share: asked before anything is built."""
+"""How many processes train together, and which settings they cannot use; checked before anything is built."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAKE_SHARES = frozenset({"adafactor", "adagrad", "adam", "adamw_torch", "adamw_t
 
 
 def join(settings: TrainParameters) -> Ranks:
-    """Join the processes that a launcher has started with this one, and return how they speak. On all processes."""
+    """Join the processes that a launcher has started, and return their `Ranks`. On all processes."""
     if get_world_size() == 1:
         return ALONE
     from xdpx.engines.pytorch import world
@@ -27,14 +27,14 @@ def join(settings: TrainParameters) -> Ranks:
 
 
 def asked_for(settings: TrainParameters) -> int:
-    """Return how many processes the config asks for; 0 where it leaves that to what there is."""
+    """Return how many processes the config asks for; 0 if it leaves that to the number of visible GPUs."""
     if settings.nproc is not None:
         return settings.nproc
     return settings.distributed_world_size if isinstance(settings.distributed_world_size, int) else 0
 
 
 def processes_to_start(run: Run, settings: TrainParameters) -> int:
-    """Return how many processes a command starts that nobody has launched: as asked for, or one for each GPU."""
+    """Return how many processes to start when no launcher did: as configured, or one for each visible GPU."""
     asked = asked_for(settings)
     if asked or settings.engine == SPMD or settings.cuda is False or settings.device_id != "auto":
         return asked or 1
@@ -51,7 +51,7 @@ def processes_to_start(run: Run, settings: TrainParameters) -> int:
 
 
 def faults_of(run: Run, settings: TrainParameters, count: int) -> Iterator[Fault]:
-    """Yield what so many processes cannot do together."""
+    """Yield a fault for each setting that does not work with `count` processes."""
     if count < 2:
         return
     if settings.engine == SPMD:
@@ -81,7 +81,7 @@ def faults_of(run: Run, settings: TrainParameters, count: int) -> Iterator[Fault
 
 
 def _unshared(run: Run, settings: TrainParameters) -> Iterator[Fault]:
-    """Yield what processes cannot do that share weights out, and so go through the model together."""
+    """Yield a fault for each setting that does not work with sharded weights, where all run the model in lockstep."""
     how = settings.strategy if settings.strategy == "fsdp" else f"deepspeed, stage {settings.deepspeed_zero_stage}"
     remedy = "Leave it out, or use strategy: ddp."
     if settings.auto_ga:

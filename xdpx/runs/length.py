@@ -32,7 +32,7 @@ class Length:
 
 
 def length_of(run: Run) -> Length:
-    """Return how long a run of x-train will be. Samplers that choose the samples of an epoch themselves may differ."""
+    """Return the length of an x-train run; an estimate for samplers that choose the samples of an epoch themselves."""
     from xdpx.datasets.shards import Meta
 
     settings: TrainParameters = run.parameters("command")
@@ -43,7 +43,7 @@ def length_of(run: Run) -> Length:
 
 
 def total_updates(settings: TrainParameters, sizes: Sequence[int]) -> int:
-    """Return the updates of the whole schedule; with `lazy_load` as if all shards had the size of the mean one."""
+    """Return the updates of the whole schedule; `lazy_load` is computed as if every shard had the mean size."""
     samples = sum(sizes) / len(sizes) if settings.lazy_load else sum(sizes)
     limits = [settings.max_update] if settings.max_update is not None else []
     if settings.max_epoch is not None:

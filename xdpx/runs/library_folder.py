@@ -1,6 +1,6 @@
-"""The folder `transformers` of a run: what is best so far, as `from_pretrained` and `pipeline` open it.
+"""The folder `transformers` of a run: the best checkpoint so far, in the form `from_pretrained` and `pipeline` open.
 
-Its weights are a second name of the checkpoint's own file, so that they take no room and no time.
+Its weights are a hard link to the checkpoint's file, so they take neither disk space nor time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LibraryFolder(Callback):
         self._works = False
 
     def on_start(self, session: Session) -> None:
-        """Find out what the network is in transformers, and write what lies beside its weights."""
+        """Find the corresponding transformers model, and write the files that belong beside its weights."""
         try:
             self._begin(session)
         except Exception as error:  # what a user's tokenizer, loss or config cannot tell must not end the training
@@ -77,13 +77,13 @@ class LibraryFolder(Callback):
         self._link()
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Follow what is best."""
+        """Link the weights of the best checkpoint if it has changed."""
         if self._works and session.progress.just_evaluated:
             self._link()
         return None
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        """Follow what is best, and tell how the folder is used."""
+        """Link the weights of the best checkpoint, and log how the folder is used."""
         if self._works:
             self._link()
         if self._works and self._linked is not None and not self._advice:
@@ -92,7 +92,7 @@ class LibraryFolder(Callback):
             log.info(self._advice)
 
     def _form(self, session: Session) -> Form | None:
-        """Return how transformers has the network, None where a checkpoint cannot be opened as it is."""
+        """Return the transformers form of the network; None if its checkpoints cannot be opened as they are."""
         from xdpx.models.pytorch.base import Model
         from xdpx.models.pytorch.preparing import bare
 
@@ -141,7 +141,7 @@ class LibraryFolder(Callback):
 
 
 def _second_name(path: str, name: str) -> None:
-    """Let `name` be the file at `path`, whatever it was before; at no time is there none."""
+    """Atomically replace `name` by a hard link to the file at `path`."""
     files, beside = io.local_files, temporary_name(name, new_owner_id())
     files.link(path, beside)
     files.rename(beside, name)

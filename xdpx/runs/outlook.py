@@ -1,4 +1,4 @@
-"""What a training would take on this machine, found out by taking a few of its updates. Nothing is written."""
+"""Measure the time and memory a training would take on this machine by running a few updates. Nothing is written."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Outlook:
 
 
 def look_ahead(run: Run) -> Outlook:
-    """Take a few updates of a run of x-train and throw them away.
+    """Measure a few updates of an x-train run, and discard them.
 
     Raises:
         ConfigError: the run cannot be built.

@@ -1,4 +1,4 @@
-"""Begin or continue: what of a run is there already, what has changed since, and where exactly it goes on."""
+"""Decide whether a run begins or continues: what exists already, what has changed since, where exactly it resumes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def step_to_continue(run: Run, settings: TrainParameters, checkpointer: Checkpoi
     """Return the step to continue from; None to begin.
 
     Raises:
-        NoCheckpoint: there should be a full state, but none is there that can be trusted. Nothing is ever begun anew
-            over checkpoints, unless they are those of this very command before it had saved its first state.
+        NoCheckpoint: there should be a full state, but none is valid. A run never restarts over existing checkpoints,
+            except over those that the same command wrote before it had saved its first full state.
     """
     if not settings.resume:
         return None
@@ -53,7 +53,7 @@ def _nothing_to_resume(folder: str, checkpointer: Checkpointer) -> str:
 
 
 def not_finite(folder: str, step: int) -> str:
-    """Say that the weights of a state are not finite, so that nothing can come of it."""
+    """Return the message for a state with weights that are NaN or infinite, from which training cannot resume."""
     name = layout.state_file(step)
     return (
         f"{folder}: weights in {name} are NaN or infinite, so there is nothing to train on from. Move {name} and what "
@@ -62,7 +62,7 @@ def not_finite(folder: str, step: int) -> str:
 
 
 def already_done(run: Run, settings: TrainParameters) -> str | None:
-    """Say that the very same command has nothing left to do, None when it has."""
+    """Return a message if this very command has already finished; None if there is work left."""
     status = read_status(settings.save_dir) if settings.resume == "auto" else None
     if status is None or status.status != "finished" or status.fingerprint != fingerprint(run):
         return None
@@ -72,7 +72,7 @@ def already_done(run: Run, settings: TrainParameters) -> str | None:
 
 
 def record_parameters(run: Run, folder: str, step: int | None) -> None:
-    """Write args.py and the starter config; of a resumed run only what changed, under names with its step."""
+    """Write args.py and the starter config; for a resumed run only if they changed, with the step in their names."""
     before = newest_args(folder) if step is not None else None
     if before is None:
         write_args(run, io.join(folder, ARGS_FILE))
@@ -83,12 +83,12 @@ def record_parameters(run: Run, folder: str, step: int | None) -> None:
 
 
 def same_data(data_dir: str, saved: Mapping[str, Any]) -> dict[str, str]:
-    """Return the digests of the files that were trained on, once it is sure that they are still the same.
+    """Check that the training data is unchanged since the checkpoint, and return the digests of its files.
 
-    Shards that are new, or gone, are no matter; nor is data of another data_dir, which somebody has asked for.
+    Added or removed shards are allowed; so is another data_dir, since that was chosen on purpose.
 
     Args:
-        data_dir: what is to be trained on now.
+        data_dir: the data to train on now.
         saved: metadata of the state to continue from.
 
     Raises:
@@ -107,9 +107,9 @@ def same_data(data_dir: str, saved: Mapping[str, Any]) -> dict[str, str]:
 
 
 def with_own_architecture(run: Run, folder: str) -> Run:
-    """Let config.json in a run's own folder, where there is one, decide the architecture.
+    """Return the run with the architecture of config.json in its own folder, if there is one.
 
-    All weights come from the state. What they were once taken over from may be gone by now, or be another model.
+    All weights come from the state; the pretrained model they once started from may be gone or have changed.
     """
     start = run.values.get("pretrained_model")
     if not start and not run.values.get("auto_model"):
@@ -140,7 +140,7 @@ def stage_end(before: Status | None, *, now: int, total: int, train_steps: float
 
 
 def progress_of(saved: Mapping[str, Any], *, group_size: int) -> Progress:
-    """Return where a run stands: at its very beginning where nothing is saved."""
+    """Return the saved progress, or that of a new run if nothing is saved."""
     if not saved:
         return Progress(group_size=group_size)
     progress = Progress.from_dict(saved["progress"])
@@ -149,7 +149,7 @@ def progress_of(saved: Mapping[str, Any], *, group_size: int) -> Progress:
 
 
 def carry_over(progress: Progress, *, group_size: int) -> None:
-    """Move the place in the data to where as much of the epoch is done, when updates became larger or smaller."""
+    """Convert the position in the epoch to the new number of samples per update, if that has changed."""
     if progress.group_size != group_size:
         done = progress.group * progress.group_size
         progress.group = -(-done // group_size)
@@ -163,7 +163,7 @@ def load(checkpointer: Checkpointer, step: int) -> dict[str, Any]:
     """Return the full state of a step.
 
     Raises:
-        ConfigError: it was written by something else than x-train.
+        ConfigError: it was not written by x-train.
         OSError: it cannot be read.
     """
     saved = checkpointer.load_state(step)

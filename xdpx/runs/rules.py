@@ -1,4 +1,4 @@
-"""From the keys of `x-train` to what its callbacks are told."""
+"""Translate the keys of `x-train` into the options of its callbacks."""
 
 from __future__ import annotations
 

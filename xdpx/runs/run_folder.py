@@ -30,7 +30,7 @@ OWN = (
 
 
 def content(folder: str) -> Content:
-    """Tell what is in `folder`. Only "run" may be continued or overwritten."""
+    """Return what kind of content `folder` has. Only "run" may be continued or overwritten."""
     if not io.exists(folder):
         return "nothing"
     if not io.isdir(folder):
@@ -44,7 +44,7 @@ def content(folder: str) -> Content:
 
 
 def clear(folder: str, *, but: tuple[str, ...] = ()) -> list[str]:
-    """Delete what a run wrote, and return the names of what is left because no run writes such files."""
+    """Delete the files of a run, and return the names of the others, which are kept."""
     left = []
     for name in io.listdir(folder):
         if name in but or name.startswith("."):
@@ -57,14 +57,14 @@ def clear(folder: str, *, but: tuple[str, ...] = ()) -> list[str]:
 
 
 def is_own(name: str) -> bool:
-    """Tell whether a run writes a file or folder of this name."""
+    """Return whether a run writes a file or folder of this name."""
     return any(fnmatch(name, pattern) for pattern in OWN)
 
 
 def with_suffix(folder: str) -> Iterator[str]:
-    """Go through `folder`, if there is nothing in it, and those of `<folder>-1`, `<folder>-2`, ... that are not there.
+    """Yield `folder` if it is empty, then those of `<folder>-1`, `<folder>-2`, ... that do not exist.
 
-    Another run may take one between this look and the next: whoever asked then takes the following one.
+    Another run may claim a folder after it was yielded; the caller then takes the next one.
     """
     if content(folder) == "nothing":
         yield folder
@@ -75,7 +75,7 @@ def with_suffix(folder: str) -> Iterator[str]:
 
 
 def occupied(folder: str, found: Content) -> Fault:
-    """Say why `folder` cannot be used as it is, and what can be done."""
+    """Return the fault of a `folder` that is in use, with what the user can do."""
     if found == "run":
         remedy = "Choose another, or set one of resume: auto, overwrite: true, auto_suffix: true."
         return Fault("save_dir", f"'{folder}' holds a run already.", remedy, code="occupied")

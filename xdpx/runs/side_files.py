@@ -1,4 +1,4 @@
-"""The files of a run beside its checkpoints: sealed when they are written, and none of them may stop a resume."""
+"""The files of a run beside its checkpoints: hashed when written; damage to one of them never prevents a resume."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _THEN = "the run goes on without it"
 
 
 def seal(folder: str, texts: list[str]) -> None:
-    """List with their hashes the files that a model is built from anew: parameters, tokens, labels, architecture."""
+    """Record the hashes of the files needed to rebuild the model: parameters, vocabulary, labels, architecture."""
     patterns = (ARGS_FILE, PREPRO_ARGS, "args.resume-*.py", *run_folder.RESOURCES, *texts)
     names = [name for name in io.listdir(folder) if any(fnmatch(name, pattern) for pattern in patterns)]
     commit.seal(folder, RESOURCES, [name for name in names if io.isfile(io.join(folder, name))])
 
 
 def keep(folder: str, data_dir: str) -> None:
-    """Copy what a trained model needs of data_dir, and how raw text was read: so the run can be moved alone."""
+    """Copy what a trained model needs from data_dir, and the preprocessing arguments, so the run is self-contained."""
     for name in run_folder.RESOURCES:
         source = io.join(data_dir, name)
         if io.isfile(source) and not io.exists(io.join(folder, name)):
@@ -42,9 +42,9 @@ def keep(folder: str, data_dir: str) -> None:
 
 
 def mend(folder: str) -> None:
-    """Set aside what a run wrote beside its checkpoints and is damaged, so that the run can go on without it.
+    """Rename damaged files beside the checkpoints out of the way, so that the run can go on without them.
 
-    Logs are left to whoever continues them: their whole rows stay.
+    The logs are skipped: the code that appends to them keeps their complete rows.
     """
     seal_file = io.join(folder, RESOURCES + commit.SUFFIX)
     if io.exists(seal_file) and commit.read_manifest(folder, RESOURCES) is None:
@@ -60,7 +60,7 @@ def mend(folder: str) -> None:
 
 
 def bring_back(folder: str, texts: Mapping[str, str]) -> None:
-    """Write again what a full state remembers and is gone from its folder: the architecture, as config.json."""
+    """Restore files missing from the folder that the full state also holds: the architecture, config.json."""
     for name, text in texts.items():
         if not io.exists(io.join(folder, name)):
             commit.write_text(io.join(folder, name), text)

@@ -28,8 +28,8 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # of zip: equal code gives equal bytes
 def write_snapshot(path: str, *, config: str = "", more: Mapping[str, str] | None = None) -> list[str]:
     """Write a zip of the package, of the user's modules, and of the config file; return what was left out.
 
-    Files that are large or no text are left out, and so is everything beyond 100 MB; both are told. So is what looks as
-    if a secret stood in it: a snapshot is handed on with the model.
+    Large files, everything beyond 100 MB in all, and files that seem to contain secrets (a snapshot is passed on with
+    the model) are left out with a warning.
 
     Args:
         path: the zip.
@@ -68,7 +68,7 @@ def write_snapshot(path: str, *, config: str = "", more: Mapping[str, str] | Non
 def _packed(files: tuple[tuple[str, str, str], ...]) -> tuple[bytes, int, list[str]]:
     """Return a zip of the package, the bytes in it, and what was left out.
 
-    To pack it takes longer than a small run; a process that trains several, as a loop of configs does, packs once.
+    Cached, because packing takes longer than a small run, and a loop of configs trains several in one process.
 
     Args:
         files: (name in the zip, file, tag that changes with the file).
@@ -100,7 +100,7 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
 
 
 def write_changed_snapshot(folder: str, step: int, *, config: str) -> None:
-    """Keep the code of a resumed run as snapshot.resume-<step>.zip, if it is not the code that the run began with."""
+    """Write the code of a resumed run as snapshot.resume-<step>.zip, if it differs from the code the run began with."""
     name = f"snapshot.resume-{step}.zip"
     path = io.join(folder, name)
     write_snapshot(path, config=config)

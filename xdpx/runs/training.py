@@ -1,4 +1,4 @@
-"""`x-train`, start to end: look at what is there, build, begin or continue, train, and leave everything told."""
+"""`x-train` from start to end: inspect save_dir, build, begin or continue, train, and record the outcome."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ from xdpx.utils.progress import format_bytes
 
 
 def train(run: Run) -> Stop:
-    """Train as `run` says, and say why it ended. `Stop.finished` is false when a signal interrupted it.
+    """Train as `run` says, and return why it ended. `Stop.finished` is false when a signal interrupted it.
 
     Raises:
-        ConfigError: what was asked for cannot be done.
+        ConfigError: the settings cannot be carried out.
         OSError: the disk or the network failed, or another run owns save_dir.
-        Diverged: the loss is no number any more.
+        Diverged: the loss or the gradient norm is NaN or infinite.
     """
     settings: TrainParameters = run.parameters("command")
     ranks = devices.join(settings)
@@ -75,11 +75,11 @@ def train(run: Run) -> Stop:
 
 
 class _Taken(OSError):
-    """A folder that was free a moment ago holds a run now."""
+    """Raised if another run has claimed a folder since it was found free."""
 
 
 def _train_in(folder: str, run: Run, ranks: Ranks, *, new: bool = False) -> Stop:
-    """Train in a folder; with `new` raise _Taken, before anything is done, when another run came first."""
+    """Train in a folder; with `new`, raise _Taken before doing anything if another run has claimed it meanwhile."""
     settings: TrainParameters = run.parameters("command")
     done = None if new else by_the_first(lambda: resuming.already_done(run, settings))
     if done:
@@ -115,7 +115,7 @@ def refuse_if_occupied(run: Run, settings: TrainParameters) -> None:
 
 @dataclass
 class _Training:
-    """One `x-train`, as `training.lifecycle` asks for it."""
+    """An `x-train` run, implementing the `Training` protocol of `training.lifecycle`."""
 
     run: Run
     settings: TrainParameters
@@ -129,7 +129,7 @@ class _Training:
     parts: Parts = field(init=False)
 
     def begin(self) -> Session:
-        """Build everything and begin, or continue from a full state; try out what would fail later."""
+        """Build everything, begin or restore a full state, and score one batch so that faults show now."""
         run, settings = self.run, self.settings
         if self.copies is not None and settings.resume:
             self.copies.bring_back()
@@ -163,14 +163,14 @@ class _Training:
         return Session(engine, state, progress, until, parts.total)
 
     def status(self, session: Session) -> Status:
-        """Return how the run stands, as a running one."""
+        """Return the current status, as of a running training."""
         return Status(
             "running", session.number, session.total, fingerprint(self.run), until=session.until,
             train_steps=self.settings.train_steps, best_score=session.progress.best_score,
         )  # fmt: skip
 
     def settle(self, session: Session) -> None:
-        """Delete what an overwritten run left, now that this one works; then leave what this run is."""
+        """Delete the files of an overwritten run, now that this one works; then write parameters and code."""
         by_the_first(lambda: self._settle(session))
         if self.copies is not None:
             self.copies.begin(anew=not self.saved)
@@ -185,7 +185,7 @@ class _Training:
         self._write_down(session.number if self.saved else None)
 
     def callbacks(self, session: Session) -> list[Callback]:
-        """Return the callbacks in their order: each reads what those before it left."""
+        """Return the callbacks in their order: each may read results of those before it."""
         callbacks = self._callbacks()
         if self.saved:
             restore(self.saved, callbacks)
@@ -198,7 +198,7 @@ class _Training:
         return groups if self.adapter is None else self.adapter.groups(groups)
 
     def end(self, session: Session, stop: Stop) -> None:
-        """Tell how far it came, and how to go on."""
+        """Log how far training came, and how to continue."""
         progress = session.progress
         log.info(f"step {progress.num_updates}: {stop.reason}")
         closing = self.parts.engine.closing_line()
@@ -233,10 +233,10 @@ class _Training:
         log.info(f"training to step {until} of {self.parts.total}, {progress.group_size} samples each")
 
     def _write_down(self, step: int | None) -> None:
-        """Leave what this run is: parameters, code, and what the trained model cannot do without.
+        """Write parameters, code, and the files that the trained model needs.
 
         Args:
-            step: that it continues from; None when it is new.
+            step: the step it continues from; None for a new run.
         """
         folder = self.settings.save_dir
         resuming.record_parameters(self.run, folder, step)
@@ -308,7 +308,7 @@ class _Training:
         ]
 
     def _background(self) -> background.Background | None:
-        """Return what writes states while training goes on, where that is asked for."""
+        """Return the background writer of states; None unless the settings ask for it."""
         return background.Background() if self.settings.save_in_background else background.asked_for()
 
     def _held_out(self) -> Iterable[Batch]:
@@ -330,7 +330,7 @@ class _Training:
         )  # fmt: skip
 
     def _metadata(self) -> dict[str, Any]:
-        """Return what says where a checkpoint comes from."""
+        """Return the metadata that tells where a checkpoint comes from."""
         return {
             "versions": self._versions(),
             "device": self.parts.engine.device_text,
@@ -344,7 +344,7 @@ class _Training:
 
 
 def peak_memory() -> str:
-    """Say how much memory this process has taken at most, on its GPU where it computes on one."""
+    """Return the peak memory of this process as text: of its GPU if it uses one, else of the host."""
     from xdpx.engines.pytorch.memory import peak_bytes
 
     count, where = peak_bytes()
@@ -358,10 +358,10 @@ def label_names(data_dir: str) -> list[str] | None:
 
 
 def try_out(run: Run, parts: Parts, state: object) -> None:
-    """Score one batch, so that what is wrong with scoring is found now, and not after the first hour.
+    """Score one batch, so that a fault in scoring shows now, and not at the first evaluation.
 
     Raises:
-        ConfigError: the model does not take what the processor gives, or there is no such metric.
+        ConfigError: the model does not accept the processor's batches, or the metric does not exist.
     """
     with closing(parts.held_out()) as batches:
         first = list(islice(batches, 1))  # none, where there are more processes than batches

@@ -33,7 +33,7 @@ class MetricAccumulator:
         fetch: copies facts to the host; the only place that waits for the device.
         windows: names of the readers; each has its own `Window`, and empties it by `take`.
         tolerated: facts of `LOOKED_AT` that may be NaN or infinite: "grad_norm" where gradients sometimes overflow
-            (fp16) and the update is skipped; the loss as well where non-finite updates are taken or skipped.
+            (fp16) and the update is skipped; the loss as well where non-finite updates are taken all the same.
     """
 
     def __init__(self, fetch: Fetch, *, windows: tuple[str, ...], tolerated: Collection[str] = ()) -> None:
