@@ -1,1 +1,1 @@
-"""A trained model as a web server: requests of many askers -> batches of rows of like length -> answers."""
+"""A trained model as a web server: requests of many clients -> batches of rows of similar length -> answers."""

@@ -1,4 +1,4 @@
-"""The application of the server: what is asked by which address, and what is answered."""
+"""The web application of the server: its endpoints, and what they return."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def application(models: Models, counts: Counts, *, token: str, limits: Limits, e
     """Return the application of a server.
 
     Args:
-        models: that answer.
-        counts: where it is counted.
-        token: what every request needs, '' for none.
-        limits: of the size of a request.
-        ending: tells that connections are to be closed after their answer.
+        models: the models to serve.
+        counts: the Prometheus counters.
+        token: that every request must carry, '' for none.
+        limits: on the size of a request.
+        ending: whether connections are to be closed after their answer.
     """
 
     @asynccontextmanager
@@ -207,5 +207,5 @@ async def _told_invalid(request: Request, error: Exception) -> Response:
 
 
 def _plain(text: str) -> str:
-    """Return a text that can be sent: halves of characters, which JSON may hold, have no bytes."""
+    """Return a text that can be encoded in UTF-8: JSON may hold lone surrogates, which cannot."""
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Rows of many requests -> batches of like length: one thread tokenises while others compute."""
+"""Rows of many requests -> batches of similar length: one thread tokenises while others compute."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_ENCODED = 256
 
 
 class Full(Exception):
-    """As many rows wait as may. `seconds` is how long it takes until they are answered, as far as can be told."""
+    """The queue is full. `seconds` is an estimate of the time until its rows are answered."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"try again in {seconds:.0f} s")
@@ -33,7 +33,7 @@ class Full(Exception):
 
 
 class Closed(Exception):
-    """Nothing is taken any more."""
+    """The batcher accepts no more requests."""
 
 
 class Answering(Protocol):
@@ -53,11 +53,11 @@ class Sizes:
     """How much is computed at a time, and how much may wait.
 
     Attributes:
-        tokens: of a batch at most, padding included; a row that alone is longer is a batch of its own. A CPU is busy
-            with a few hundred, and more only keep the answers waiting; a GPU wants many.
-        rows: of a batch at most.
-        waiting: rows that may wait for their answers, of all requests.
-        threads: how many batches are computed side by side, each with a copy of the model; None: as suits the machine.
+        tokens: most per batch, padding included; a longer row is a batch of its own. A few hundred keep a CPU busy, and
+            more only delay the answers; a GPU needs many.
+        rows: most per batch.
+        waiting: most rows in the queue, over all requests.
+        threads: batches computed in parallel, each with a copy of the model; None chooses by the machine.
     """
 
     tokens: int = 512
@@ -76,10 +76,10 @@ class Request:
 
     Attributes:
         texts: its rows.
-        deliver: is told the end.
-        answers: one for each row, when it has ended well.
-        error: why it has not.
-        since: when it came, in seconds of `time.perf_counter`.
+        deliver: called when the request has been answered or has failed.
+        answers: one for each row, if it succeeded.
+        error: why it failed.
+        since: when it arrived, in seconds of `time.perf_counter`.
     """
 
     texts: Sequence[Text]
@@ -92,7 +92,7 @@ class Request:
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """An encoded row that waits for its batch; the lowest `number` is the first whose turn it is."""
+    """An encoded row that waits for its batch; the lowest `number` is next."""
 
     length: int
     number: int
@@ -105,7 +105,7 @@ class _Waiting:
 
 
 class Pool:
-    """Rows that wait, by length. Not for several threads at once."""
+    """The waiting rows, sorted by length. Not thread-safe."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
@@ -119,10 +119,10 @@ class Pool:
         insort(self._rows, row)
 
     def take(self) -> list[_Waiting]:
-        """Remove and return the next batch: the row whose turn it is, and those next to it in length.
+        """Remove and return the next batch: the row with the lowest number, and its neighbours in length.
 
-        So none waits for more than the batches of those before it. A neighbour joins while the budget of tokens has
-        room, and padding costs less than a batch of its own would.
+        So a row waits at most for the batches of those before it. A neighbour is added while the token budget allows,
+        and while its padding costs less than a batch of its own.
         """
         rows = self._rows
         first = min(range(len(rows)), key=lambda index: rows[index].number)
@@ -148,10 +148,10 @@ class Batcher:
     """Answers requests with a model, in threads of its own, which `close` ends.
 
     Args:
-        models: what answers, one for each thread that computes; the first of them tokenises for all.
-        sizes: how much at a time.
-        started: called at the beginning of each thread that computes.
-        computed: is told of every batch: rows, tokens with padding, seconds.
+        models: one for each computing thread; the first of them tokenises for all.
+        sizes: limits on batches and on the queue.
+        started: called at the start of each computing thread.
+        computed: called after every batch with its rows, tokens including padding, and seconds.
     """
 
     def __init__(
@@ -182,10 +182,10 @@ class Batcher:
         return self._num_rows
 
     def ask(self, texts: Sequence[Text], deliver: Deliver) -> None:
-        """Take rows, whose request is delivered when all of them are answered.
+        """Queue rows; `deliver` is called when all of them are answered.
 
         Raises:
-            Full: so many rows wait that these would be too many.
+            Full: the queue has no room for these rows.
             Closed: the batcher has been closed.
         """
         with self._changed:
@@ -199,7 +199,7 @@ class Batcher:
             self._changed.notify_all()
 
     def close(self, seconds: float | None = None) -> None:
-        """Take nothing more, answer what has been asked, and end the threads; wait so many seconds at most."""
+        """Accept no more requests, answer those in the queue, and end the threads; wait at most `seconds`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -231,7 +231,7 @@ class Batcher:
         """Yield requests with their rows: all tokenised in one go, or each by itself where one is at fault."""
         try:
             rows = self._encoder.encode([text for each in requests for text in each.texts])
-        except Exception as error:  # of which request it is, only each by itself tells
+        except Exception as error:  # encoding each by itself shows which request is at fault
             if len(requests) == 1:
                 self._fail(requests, error)
             else:

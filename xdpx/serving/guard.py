@@ -1,4 +1,4 @@
-"""What stands in front of every answer of the server: who may ask, and how much a request may hold."""
+"""Checks before every request: authentication, and limits on its size and time."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _HEADERS = [
 
 
 class Guard:
-    """An application of ASGI in front of another.
+    """ASGI middleware that refuses requests.
 
     Args:
-        inner: what answers.
-        token: what every request needs, '' for none: then only names of this machine are answered.
-        limits: of the size of a request.
-        is_ending: tells whether the server is ending, so that connections are closed after their answer.
+        inner: the application behind it.
+        token: that every request must carry; '' for none: then only requests to a host name of this machine pass.
+        limits: on the size and time of a request.
+        is_ending: returns whether the server is ending, so that connections are closed after their answer.
     """
 
     def __init__(self, inner: Application, token: str, limits: Limits, is_ending: Callable[[], bool]) -> None:
@@ -77,7 +77,7 @@ class Guard:
 
         async def measured() -> Message:
             nonlocal seen
-            if seen < 0:  # the body is there; what comes now is that the client has gone
+            if seen < 0:  # the body is complete; the next message can only be a disconnect
                 return await receive()
             try:
                 async with asyncio.timeout_at(until):

@@ -1,4 +1,4 @@
-"""The models that are served, by name; a run that writes a better checkpoint is answered with it from then on."""
+"""The served models, by name; when a run writes a better checkpoint, it is loaded and answers from then on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Open(Protocol):
     """Opens a folder: `load_run`."""
 
     def __call__(self, save_dir: str, *, threads: int | None) -> TrainedRun:
-        """Return what answers, with so many threads for a batch where it is an export; None for all there are."""
+        """Return the opened model; an export uses `threads` CPU threads per batch, None for all."""
         ...
 
 
@@ -53,12 +53,12 @@ class Model:
     """A model that answers, in threads of its own.
 
     Args:
-        name: by which it is asked.
+        name: in requests.
         folder: of the run, or of an export.
         open_run: opens a folder.
-        sizes: of its batches.
-        counts: what is counted.
-        cores: that its threads share.
+        sizes: limits on its batches.
+        counts: the Prometheus counters.
+        cores: shared by its threads.
     """
 
     def __init__(self, name: str, folder: str, open_run: Open, sizes: Sizes, counts: Counts, *, cores: int) -> None:
@@ -108,9 +108,9 @@ class Model:
         return [each for each in request.answers if each is not None]
 
     def refresh(self) -> bool:
-        """Take over a better checkpoint, if the run has written one, and tell so. What was asked before is answered.
+        """Load a better checkpoint, if the run has written one, and return whether it did. No request is lost.
 
-        What cannot be opened is told in the log, once, and tried again after a while; the model that is there goes on.
+        A checkpoint that cannot be opened is logged once and retried later; the current model goes on answering.
         """
         mark = _mark(self.folder)
         if mark is None or mark == self._mark:
@@ -145,7 +145,7 @@ class Model:
         if self._sizes.threads is None and not _is_on_cpu(run):
             copies, threads = 1, None
         runs = [run, *(self._open(self.folder, threads=threads) for _ in range(copies - 1))]
-        for each in runs:  # what is built at the first row is built before anybody waits
+        for each in runs:  # warm-up: what is built at the first row is built before a client waits
             each.answer(each.encode([_example(each)]))
         batcher = Batcher(
             runs,
@@ -196,7 +196,7 @@ class Models:
 
 
 def _mark(folder: str) -> Mark | None:
-    """Return what changes when a run has a better checkpoint; None where there is none that can be seen."""
+    """Return a value that changes when a run has a better checkpoint; None if no checkpoint is visible."""
     try:
         path = resolve(BEST, folder)
         entry = io.store(path).entry(path)
@@ -221,7 +221,7 @@ def _is_on_cpu(run: TrainedRun) -> bool:
 
 
 def _use_threads(count: int | None) -> None:
-    """Let torch compute with so many threads, where it is loaded; each thread that computes says so for itself."""
+    """Limit torch, if it is loaded, to `count` threads; each computing thread must call this for itself."""
     if count is not None and "torch" in sys.modules:
         import torch
 
@@ -229,5 +229,5 @@ def _use_threads(count: int | None) -> None:
 
 
 def _set(answered: asyncio.Future[Request], request: Request) -> None:
-    if not answered.done():  # who asked may have gone
+    if not answered.done():  # the client may have disconnected
         answered.set_result(request)

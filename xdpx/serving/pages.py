@@ -1,4 +1,4 @@
-"""The page to try a model, and the one that explains the interface. Nothing of them comes from elsewhere."""
+"""The page to try a model, and the page that documents the API. Neither loads anything from another host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server at work: it listens, answers, and ends so that no request is lost."""
+"""Run the server: listen, answer, and shut down without losing a request."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ BACKLOG = 2048
 
 
 def listening(host: str, ports: list[int]) -> socket.socket:
-    """Return a socket that listens at the first of some ports that is free.
+    """Return a socket that listens on the first free one of some ports.
 
     Raises:
-        ConfigError: none is to be had.
+        ConfigError: none of them is available.
     """
     refused: Exception | None = None
     for port in ports:
@@ -40,9 +40,9 @@ def listening(host: str, ports: list[int]) -> socket.socket:
 class Server(uvicorn.Server):
     """A server that ends in three steps, at the first SIGTERM or Ctrl-C.
 
-    It listens no more; it answers what still comes over connections that are open, and tells with each answer that it
-    was the last on its connection; and when no request came for `LINGER` seconds, it closes those that nobody used.
-    A connection is never closed under a request that is on its way, unless it lay idle for that long.
+    It stops listening; it answers requests that still arrive on open connections, with `Connection: close`; and when
+    none has come for `LINGER` seconds, it closes the idle ones. So a request on its way is never cut off, unless its
+    connection was idle for that long.
     """
 
     def __init__(self, application: Guard, ending: Ending) -> None:
@@ -54,7 +54,7 @@ class Server(uvicorn.Server):
         self._ending = ending
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End at the first signal, which is no error; a second Ctrl-C waits for nothing."""
+        """Shut down gracefully at the first signal, which is no error; at once at a second Ctrl-C."""
         del frame
         self.force_exit |= self.should_exit and sig == signal.SIGINT
         self.should_exit = True

@@ -1,4 +1,4 @@
-"""What requests and answers look like, and how large they may be."""
+"""The schemas of requests and answers, and the size limits of requests."""
 
 from __future__ import annotations
 
