@@ -1,6 +1,6 @@
-"""The search at work: orders become stages, stages become results, and every result is in the journal before it counts.
+"""Run the search: orders become stages, stages become results; every result is in the journal before it is used.
 
-A kill at any moment loses nothing: the journal replays every decision, and a stage that was under way goes on from the
+A kill at any moment loses nothing: the journal replays every decision, and an interrupted stage continues from the
 newest state of its run.
 """
 
@@ -43,7 +43,7 @@ LOADED_WITH_PYTORCH = (
 
 
 def tune(plan: Plan) -> bool:
-    """Search to the end, or until a signal; tell whether it came to its end.
+    """Search to the end, or until a signal; return whether it reached the end.
 
     Raises:
         ConfigError: save_dir holds another search; or not a single trial could be trained.
@@ -56,13 +56,13 @@ def tune(plan: Plan) -> bool:
 
 @contextmanager
 def _claimed(plan: Plan) -> Generator[tuple[Journal, Preemption]]:
-    """Own the folder of the search, and open its journal and its log."""
+    """Hold the lease on the folder of the search, and open its journal and its log."""
     folder, log_file = plan.settings.save_dir, plan.settings.log_file
     with ExitStack() as stack:
         preemption = stack.enter_context(Preemption())
         begun = holds_search(folder)
         journal = stack.enter_context(Journal(folder, facts=plan.facts(), build=plan.search))
-        commit.sweep_top(folder)  # a killed driver may have left half of a table
+        commit.sweep_top(folder)  # a killed driver may have left a partly written table
         if log_file is not None:
             stack.enter_context(LogFile(io.join(folder, log_file)))
         if begun:
@@ -73,7 +73,7 @@ def _claimed(plan: Plan) -> Generator[tuple[Journal, Preemption]]:
 
 @dataclass
 class _Open:
-    """An order that is being carried out: its stages, and the outcomes of those that have ended."""
+    """An order in progress: its stages, and the outcomes of those that have ended."""
 
     order: Order
     stages: list[Stage]
@@ -86,7 +86,7 @@ class _Open:
 
 
 class _Driver:
-    """Keeps the executor busy with what the search orders, and the search told of what came of it."""
+    """Gives the orders of the search to the executor, and the results back to the search."""
 
     def __init__(self, plan: Plan, journal: Journal, preemption: Preemption) -> None:
         self.plan, self.journal, self.preemption = plan, journal, preemption
@@ -171,7 +171,7 @@ class _Driver:
                 executor.start(stage)
 
     def _stopped(self, executor: Executor) -> bool:
-        """Ask all that is under way to save and end, once; tell whether all has."""
+        """Ask all running stages, once, to save and end; return whether all have."""
         if self.running and not self.stopping:
             log.info(f"{self.preemption.received}: waiting for {len(self.running)} runs to save")
             executor.stop()

@@ -1,4 +1,4 @@
-"""Where stages are trained: processes of this machine, or a Ray cluster. All executors keep the same few promises."""
+"""Where stages are trained: processes of this machine, or a Ray cluster, behind one interface."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class Executor(Protocol):
     capacity: int
 
     def start(self, stage: Stage) -> None:
-        """Begin a stage; there is room for it."""
+        """Start a stage. The caller makes sure that fewer than `capacity` are running."""
         ...
 
     def wait(self, seconds: float) -> list[tuple[Stage, Outcome]]:
-        """Return the stages that have ended since, at the latest after so many seconds; perhaps none."""
+        """Wait at most `seconds`, and return the stages that have ended since the last call; perhaps none."""
         ...
 
     def stop(self) -> None:
-        """Ask every stage that is under way to save and end; `wait` then returns each as interrupted."""
+        """Ask every running stage to save and end; `wait` then returns each as interrupted."""
         ...
 
     def close(self) -> None:
-        """End at once what is still under way, and free everything."""
+        """Kill what is still running, and free all resources."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Stages in processes of this machine, forked off one that has torch and our modules imported already."""
+"""Stages in processes of this machine, forked from a server process that has torch and our modules imported."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def room(needs: TuneParameters, *, processors: int, gpu_groups: int | None) -> i
     Args:
         needs: what the config says of runs and memory.
         processors: of this machine; they bound runs that compute on them.
-        gpu_groups: how many runs the GPUs are enough for; None where runs use none.
+        gpu_groups: how many runs the GPUs suffice for; None if runs use no GPU.
     """
     memory = available_memory() / GIGABYTE if needs.available_rss is None else needs.available_rss
     devices = processors if gpu_groups is None else gpu_groups
@@ -88,7 +88,7 @@ class LocalExecutor:
     Args:
         capacity: how many.
         gpus: groups of GPUs, one for each run; empty where runs use none.
-        preload: modules that the process from which others are forked imports.
+        preload: modules that the fork server imports.
         output: folder for what the processes write to their consoles.
     """
 
@@ -141,7 +141,7 @@ class LocalExecutor:
         return ended
 
     def _lost(self, work: _Work, *, killed: bool) -> Outcome:
-        """Return what it means that a process said nothing before it ended."""
+        """Return the outcome of a process that ended without reporting one."""
         if self._stopping:
             return Outcome("interrupted")
         if killed:
@@ -155,7 +155,7 @@ class LocalExecutor:
             work.process.terminate()
 
     def close(self) -> None:
-        """Kill what is still under way."""
+        """Kill what is still running."""
         for work in self._active:
             work.process.kill()
             work.process.join()
@@ -163,7 +163,7 @@ class LocalExecutor:
 
 
 def _outcome(work: _Work) -> Outcome | None:
-    """Return what a process said before it ended; None when it was killed before it could."""
+    """Return the outcome that a process reported; None if it was killed before it could."""
     work.process.join()
     try:
         found: Outcome = work.answers.recv()
@@ -186,9 +186,9 @@ def _how(work: _Work) -> str:
 
 @contextmanager
 def _as_library() -> Generator[None]:
-    """Start a process that finds what this one finds, but does not import the user's program.
+    """Let processes started inside find the same modules, but not import the user's program.
 
-    That would start the search again in there. And the process from which others are forked is not told of `sys.path`.
+    Importing it would start the search again there. PYTHONPATH is set because a fork server does not get `sys.path`.
     """
     main, paths = sys.modules["__main__"], os.environ.get("PYTHONPATH")
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -226,11 +226,11 @@ def _work(stage: Stage, answers: Connection, gpus: list[str] | None, threads: in
     answers.close()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # what libraries do at the end of a process is of no use here, and takes as long as some stages
+    os._exit(0)  # skips the exit handlers of libraries, which are useless here and take as long as some stages
 
 
 def _end_with_driver() -> None:
-    """When the driver is gone (kill -9), save and end as one that is preempted; then, if that takes long, at once."""
+    """If the driver is gone (kill -9), save and end like a preempted run; if that takes too long, exit at once."""
     driver = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -244,7 +244,7 @@ def _end_with_driver() -> None:
 
 
 def _write_to(path: str) -> None:
-    """Let all that this process writes to its console go to the end of a file."""
+    """Append everything this process writes to its console to a file."""
     with io.open(path, "ab") as file:
         for number in (1, 2):
             os.dup2(file.fileno(), number)

@@ -40,7 +40,7 @@ class Demand:
     memory: int
 
     def words(self) -> dict[str, float]:
-        """Return it as Ray counts the resources of a machine."""
+        """Return it as Ray resources, by name."""
         wanted = {"CPU": float(self.cpus), "GPU": float(self.gpus), "memory": float(self.memory)}
         return {name: amount for name, amount in wanted.items() if amount}
 
@@ -68,7 +68,7 @@ def _connect() -> bool:
         raise ConfigError("x-tune", [fault]) from error
     if ray.is_initialized():
         return False
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would tell its makers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics are sent
     quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     if os.environ.get(ADDRESS, "local") != "local":
         try:
@@ -92,7 +92,7 @@ def demand_of(needs: TuneParameters, stage: Stage) -> Demand:
 
 
 def _nodes() -> list[dict[str, Any]]:
-    """Return what Ray tells of each machine that is there."""
+    """Return Ray's description of each machine that is alive."""
     import ray
 
     return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
@@ -108,7 +108,7 @@ def _resources() -> dict[str, float]:
 
 
 def _warn_where_none_fits(demand: Demand) -> None:
-    """Say so when no machine is large enough: Ray itself would wait without a word."""
+    """Log a warning if no machine is large enough: Ray itself would wait silently."""
     wanted = demand.words()
     if any(all(node["Resources"].get(name, 0) >= amount for name, amount in wanted.items()) for node in _nodes()):
         return
