@@ -12,6 +12,7 @@ import pytest
 import xdpx
 from tests.commands.conftest import FinishedRun
 from xdpx.config.faults import ConfigError
+from xdpx.run import main
 
 TEXTS = ["good film", "bad plot", "very good plot very good", "not good"]
 
@@ -108,6 +109,13 @@ def test_labels_that_do_not_fit_the_texts_are_refused(finished_run, run):
     assert "'nowhere' is neither a split" in refused(run.evaluate, "nowhere")
     assert "data: holds no row to score" in refused(run.evaluate, [], [])
     assert "data: has no labels, so it cannot be scored" in refused(run.evaluate, finished_run.root / "plain.txt")
+
+
+def test_a_preprocessed_split_without_labels_is_not_scored(finished_run, run):
+    prepro = ast.literal_eval((finished_run.data / "args.py").read_text())
+    (finished_run.root / "prepro.json").write_text(json.dumps({**prepro, "data_files": {"plain.txt": "plain"}}))
+    assert main(["x-prepro", str(finished_run.root / "prepro.json")]) == 0
+    assert "data: has no labels, so it cannot be scored" in refused(run.evaluate, "plain")
 
 
 def test_a_folder_without_a_run_is_refused(finished_run, tmp_path):

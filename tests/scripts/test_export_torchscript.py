@@ -44,6 +44,17 @@ class DecidesByWords(torch.nn.Module):
         return tokens.float() if bool((tokens[:, 0] == tokens[:, 1]).all()) else -tokens.float()
 
 
+class DecidesByARareWord(torch.nn.Module):
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits = tokens.float() if tokens.shape[1] else tokens.float().neg()
+        return -logits if bool((tokens == 9).any()) else logits
+
+
+class CountsInNumPy(torch.nn.Module):
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return tokens + float((tokens.numpy() == 9).sum())
+
+
 class Twins(torch.nn.Module):
     def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return tokens.float(), tokens.float()
@@ -65,3 +76,18 @@ def test_a_network_that_decides_by_the_length_is_refused() -> None:
     long, short = ((torch.ones(1, length),) for length in (5, 2))
     with pytest.raises(ConfigError, match=r"DecidesByLength traced gives other logits for an input of shape \(1, 2\)"):
         tracing.trace(DecidesByLength(), [long, short], what="DecidesByLength")
+
+
+@pytest.mark.parametrize("network", [DecidesByARareWord(), CountsInNumPy()])
+def test_a_decision_by_words_that_no_batch_shows_is_warned_of(
+    network: torch.nn.Module, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tracing.trace(network, [(torch.ones(1, 2),), (torch.ones(2, 3),)], what="Rare")
+    told = capsys.readouterr()
+    assert (told.out + told.err).count("Rare takes values of its input into Python there") == 1
+
+
+def test_a_decision_by_the_size_alone_is_not_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    tracing.trace(DecidesByLength(), [(torch.ones(1, 2),), (torch.ones(2, 3),)], what="Length")
+    told = capsys.readouterr()
+    assert not told.out + told.err

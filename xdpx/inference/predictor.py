@@ -143,7 +143,7 @@ class Predictor:
             ignore_novel_target: score labels that training never saw as the first one.
 
         Raises:
-            ConfigError: a line is bad, or has a label that training never saw (unless that is to be ignored).
+            ConfigError: a line is bad, has no label, or one that training never saw (unless that is to be ignored).
         """
         found = self.placed_batches(source, most=most, ignore_novel_target=ignore_novel_target)
         return (batch for _, batch in found)
@@ -157,7 +157,10 @@ class Predictor:
         if most is not None and self._scores_one_by_one:
             most *= self.plan.batch_size  # as many rows as with any other network
         if source.is_store:
-            cut = self._drawn(Store.open(source.path), most=most).share(self._ranks)
+            store = Store.open(source.path)
+            if getattr(self.plan.train.picked("loss"), "learns_labels", False) and "target" not in store:
+                raise _without_labels(source)
+            cut = self._drawn(store, most=most).share(self._ranks)
             found, total = _placed(cut), len(cut)
         else:
             found = dealt(islice(self._raw_batches(source, ignore_novel_target=ignore_novel_target), most))
@@ -171,8 +174,7 @@ class Predictor:
         parts: list[Samples] = []
         for chunk in self.raw_stream(source, ignore_novel_target=ignore_novel_target):
             if not chunk.labelled and not self.plan.joins_lines:
-                fault = Fault(source.key, "has no labels, so it cannot be scored.", "Use x-pred for it.")
-                raise ConfigError(source.path, [fault])
+                raise _without_labels(source)
             if self._sampler.draws_held_out:
                 parts.append(chunk.samples)
             else:
@@ -434,6 +436,11 @@ class Predictor:
             yield item
             self._seconds += time.perf_counter() - begun
             self._batches += 1
+
+
+def _without_labels(source: Input) -> ConfigError:
+    problem = "has no labels, so it cannot be scored."
+    return ConfigError(source.path, [Fault(source.key, problem, "Use x-pred for it.")])
 
 
 def _engine(plan: InferencePlan, *, cuda: bool | None, seed: int, split: Split) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
+from xdpx.logger import log
 from xdpx.utils import commit, io
 
 if TYPE_CHECKING:
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
 
 SAME = 1e-5
 """A logit x counts as the same when it differs by no more than SAME * (1 + |x|)."""
+WHOLE_TENSORS = ("Converting a tensor to a NumPy array", "Converting a tensor to a Python list")
+"""How torch's warnings begin where all values of a tensor are taken out of the network."""
+Place = tuple[str, int]
+"""A file of Python and a line of it."""
 Tensors = tuple[Any, ...]
 
 
@@ -76,6 +83,9 @@ def traced(exportable: Exportable) -> Any:
 def trace(network: nn.Module, batches: Sequence[Tensors], *, what: str) -> Any:
     """Return a network as TorchScript, with normalised weights worked out; it takes the inputs in their order.
 
+    A line of the network that takes values of the input into Python, to branch on them or to compute with, is warned
+    of: what it found for the first batch is fixed from then on, and the other batches may be too alike to show it.
+
     Args:
         network: on the CPU. It is no longer fit for training.
         batches: inputs of several shapes; the first is followed through the network, and both must agree on all.
@@ -87,10 +97,14 @@ def trace(network: nn.Module, batches: Sequence[Tensors], *, what: str) -> Any:
     import torch
 
     network.eval().requires_grad_(False)
-    expected = [_tensors(network(*each)) for each in batches]
+    looked: set[Place] = set()
+    expected = []
+    for each in batches:
+        with _looks(looked):
+            expected.append(_tensors(network(*each)))
     work_out_weights(network)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a branch that depends on the shape shows below, where it matters
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         try:
             found = torch.jit.trace(network, batches[0], check_trace=False)  # type: ignore[no-untyped-call]
         except RuntimeError as error:
@@ -99,7 +113,34 @@ def trace(network: nn.Module, batches: Sequence[Tensors], *, what: str) -> Any:
         if not _same(found, each, wanted):
             shape = tuple(each[0].shape)
             raise refusal(f"{what} traced", f"gives other logits for an input of shape {shape}")
+    for name, line in dict.fromkeys((each.filename, each.lineno) for each in told if _is_fixed(each, looked)):
+        log.warning(
+            f"{name}:{line}: {what} takes values of its input into Python there; in the export they stay those of the "
+            "first batch. Write it with torch.where, or name rows that decide otherwise: rows=…"
+        )
     return found
+
+
+@contextmanager
+def _looks(places: set[Place]) -> Generator[None]:
+    """Note the lines of code that turn the value of a tensor into a number of Python; sizes are not noted."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Looks(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not say the types of its modes
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten._local_scalar_dense.default:
+                places.update((frame.filename, frame.lineno or 0) for frame in traceback.extract_stack())
+            return func(*args, **kwargs or {})
+
+    with Looks():  # type: ignore[no-untyped-call]
+        yield
+
+
+def _is_fixed(told: warnings.WarningMessage, looked: set[Place]) -> bool:
+    """Return whether torch warns of a value that it fixed, rather than of a size: other batches show a fixed size."""
+    whole = str(told.message).startswith(WHOLE_TENSORS)
+    return whole or (str(told.message).startswith("Converting a tensor") and (told.filename, told.lineno) in looked)
 
 
 def _same(network: Callable[..., Any], given: Tensors, wanted: Tensors) -> bool:
