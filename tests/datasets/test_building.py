@@ -259,6 +259,13 @@ def test_labels_that_a_split_lacks_are_told(source: Path, tmp_path: Path) -> Non
     assert "warning: dev: no sample is labelled 'Pos'" in (tmp_path / "data" / "log.txt").read_text()
 
 
+def test_a_split_need_not_have_every_number(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("a\t0.5\nb\t1.5\n")
+    (tmp_path / "dev.txt").write_text("c\t0.5\n")
+    build(tmp_path, tmp_path / "data", target_type="number", data_files="*.txt")
+    assert "no sample is labelled" not in (tmp_path / "data" / "log.txt").read_text()
+
+
 def test_a_label_that_all_samples_share_is_told(tmp_path: Path) -> None:
     build(write(tmp_path / "raw", train="a\tpos\nb\tpos\n"), tmp_path / "data")
     assert "every sample is labelled 'pos': there is nothing to learn" in (tmp_path / "data" / "log.txt").read_text()

@@ -43,9 +43,15 @@ def report_counts(split: str, counts: Counts, *, max_len: int, unit: str) -> Non
 
 
 class LabelCounts:
-    """How often each label stands in each split."""
+    """How often each label stands in each split.
 
-    def __init__(self, target_map: TargetMap | None) -> None:
+    Args:
+        target_map: of the labels; None where there are none.
+        numbers: whether labels are numbers, of which no split need have each.
+    """
+
+    def __init__(self, target_map: TargetMap | None, *, numbers: bool) -> None:
+        self._numbers = numbers
         self._labels = target_map.labels if target_map is not None else []
         self._counts: dict[str, NDArray[np.int64]] = {}
 
@@ -55,7 +61,7 @@ class LabelCounts:
         self._counts[split] = self._counts.get(split, 0) + counts
 
     def report(self) -> None:
-        """Show a table of splits and labels, and warn of labels that a split lacks."""
+        """Show a table of splits and labels, and warn of labels that a split lacks, unless they are numbers."""
         if not self._counts:
             return
         order = np.argsort(-sum(self._counts.values()), kind="stable")[:SHOWN_LABELS]
@@ -68,6 +74,8 @@ class LabelCounts:
             log.info(f"... and {len(self._labels) - SHOWN_LABELS:,} more labels")
         if len(self._labels) == 1:
             log.warning(f"every sample is labelled {self._labels[0]!r}: there is nothing to learn.")
+        if self._numbers:
+            return
         for split, counts in self._counts.items():
             self._warn(split, [self._labels[index] for index in np.flatnonzero(counts == 0).tolist()])
 

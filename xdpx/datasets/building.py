@@ -145,7 +145,7 @@ class Builder:
             resources.refuse_changes(self._data_dir, old, self._meta, found)
         self._start_from(old)
         self._recipe = self._make_recipe(found)
-        self._labels = build_report.LabelCounts(found.target_map)
+        self._labels = build_report.LabelCounts(found.target_map, numbers=self._parameters.target_type == "number")
         self._crew = Crew(Maker(self._recipe), workers=self._parameters.workers)
 
     def _first_look(self) -> Look:
