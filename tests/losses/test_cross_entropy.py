@@ -7,6 +7,7 @@ from torch import nn
 
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
+from xdpx.losses.base import output_of
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.metrics.named import OF_QUERIES
 
@@ -147,3 +148,16 @@ def test_the_metrics_are_those_it_says_it_has(classes):
     asked = sorted(name.replace("*", "1") for name in known - OF_QUERIES.keys())
     found = loss(num_classes=classes, metrics=asked).scores(gathered(prob, target))
     assert found.keys() == set(asked)
+
+
+class GivesADict(nn.Module):
+    def forward(self, tokens):
+        return {"logits": tokens.float()}
+
+
+def test_a_model_that_gives_something_else_than_a_tensor_is_named():
+    batch = {"net_input": {"tokens": torch.ones(2, 2)}, "target": torch.zeros(2, dtype=torch.long)}
+    with pytest.raises(ConfigError, match="model: 'GivesADict' returns dict, but this loss reads a tensor. Return"):
+        output_of(GivesADict(), batch)
+    doubled = {"net_input": {"input": torch.ones(2, 2).double()}}
+    assert output_of(nn.Linear(2, 1).double(), doubled).dtype == torch.float32

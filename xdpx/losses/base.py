@@ -22,6 +22,21 @@ UNITS = {"nats": 1.0, "bits": 1.0 / float(np.log(2.0))}
 """How many of each are in one nat."""
 
 
+def output_of(model: nn.Module, batch: Batch) -> Tensor:
+    """Return what a model gives for a batch, such as logits, in float32.
+
+    Raises:
+        ConfigError: it gives something else than a tensor.
+    """
+    output = model(**batch["net_input"])
+    if not isinstance(output, Tensor):
+        name = type(getattr(model, "module", model)).__name__
+        problem = f"'{name}' returns {type(output).__name__}, but this loss reads a tensor."
+        remedy = "Return the tensor alone: of a model of transformers its .logits."
+        raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+    return output.float()
+
+
 class Loss:
     """Maps a model and a batch to a sum and the count it is to be divided by.
 

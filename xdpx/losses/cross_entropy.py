@@ -15,7 +15,7 @@ from xdpx import metrics
 from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.arithmetic import DeviceConstant, symmetric_divergence
-from xdpx.losses.base import Batch, Gathered, Loss
+from xdpx.losses.base import Batch, Gathered, Loss, output_of
 from xdpx.losses.parameters import CrossEntropyParameters, TaylorParameters
 from xdpx.metrics.classes import ClassScore, Counts
 from xdpx.metrics.judging import Judged
@@ -57,7 +57,7 @@ class CrossEntropy(Loss):
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over the rows of the batch, its number of rows, and how many are predicted right."""
-        logits = model(**batch["net_input"]).float()
+        logits = output_of(model, batch)
         target = batch["target"]
         loss = self.objective(logits, target)
         facts = {"correct": self.correct(logits.detach(), target)}
@@ -97,7 +97,7 @@ class CrossEntropy(Loss):
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return prob (B, C), pred (B), and for labelled batches target (B), loss_sum and count."""
-        logits = model(**batch["net_input"]).float()
+        logits = output_of(model, batch)
         prob = self.probabilities(logits)
         found = {"prob": prob, "pred": self.predict(prob)}
         if "query_id" in batch:
@@ -165,7 +165,7 @@ class CrossEntropy(Loss):
     def _with_second_pass(
         self, model: nn.Module, batch: Batch, first: Tensor, first_loss: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        second = model(**batch["net_input"]).float()
+        second = output_of(model, batch)
         likelihood = (first_loss + self.objective(second, batch["target"])) / 2.0
         disagreement = self.disagreement(first, second)
         facts = {"ce_loss": likelihood.detach(), "kl_loss": disagreement.detach()}

@@ -13,7 +13,7 @@ from torch.nn import functional
 from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.arithmetic import product, symmetric_divergence
-from xdpx.losses.base import Batch, Gathered, Loss
+from xdpx.losses.base import Batch, Gathered, Loss, output_of
 from xdpx.losses.parameters import EpisodeShape, LossParameters
 from xdpx.metrics import ratio
 from xdpx.models.pytorch.mlman import MatchesEpisodes
@@ -85,7 +85,7 @@ class FewshotLoss(Loss):
         if isinstance(model, MatchesEpisodes):
             shape = {"n_way": n_way, "k_shot": known.k_shot, "q_query": known.q_query}
             return model.match(batch["net_input"], **shape).float().flatten(0, 1), target
-        vectors = model(**batch["net_input"]).float()
+        vectors = output_of(model, batch)
         each = vectors.view(-1, shots, n_way, vectors.shape[-1])
         support, queries = each[:, : known.k_shot], each[:, known.k_shot :].flatten(1, 2)
         logits = self.nearness(queries, support.mean(dim=1))
@@ -102,7 +102,7 @@ class FewshotLoss(Loss):
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return whether each query is right, (E * Q * N,), and sums; the vector (B, H) of rows without episodes."""
         if "drawn" not in batch:
-            return {"vector": model(**batch["net_input"]).float()}
+            return {"vector": output_of(model, batch)}
         logits, target = self.episodes(model, batch)
         loss_sum = functional.cross_entropy(logits, target, reduction="sum")
         right = logits.argmax(dim=-1) == target

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xdpx.losses.base import Batch, Gathered, Loss
+from xdpx.losses.base import Batch, Gathered, Loss, output_of
 from xdpx.losses.bert import right_tokens
 from xdpx.metrics import ratio
 
@@ -29,7 +29,7 @@ class CausalLM(Loss):
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return sums only (loss_sum, count, correct): a row of logits per token would fill the memory."""
-        logits, target = model(**batch["net_input"]).float(), batch["target"]
+        logits, target = output_of(model, batch), batch["target"]
         flat = logits.flatten(0, 1), target.flatten()
         return {
             "loss_sum": functional.cross_entropy(*flat, reduction="sum", ignore_index=NO_TARGET),
@@ -59,14 +59,14 @@ class MaskedLM(Loss):
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over masked tokens, their number, and how many are predicted right."""
-        logits = model(**batch["net_input"]).float()
+        logits = output_of(model, batch)
         target = batch["target"]
         loss = functional.cross_entropy(logits, target, reduction="sum")
         return loss, len(target), right_tokens(logits.detach(), target, scored=False)
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return sums only (loss_sum, count, correct, top5_correct): logits per token would fill the memory."""
-        logits = model(**batch["net_input"]).float()
+        logits = output_of(model, batch)
         target = batch["target"]
         return {
             "loss_sum": functional.cross_entropy(logits, target, reduction="sum"),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.arithmetic import DeviceConstant
-from xdpx.losses.base import Batch, Gathered, Loss
+from xdpx.losses.base import Batch, Gathered, Loss, output_of
 from xdpx.losses.parameters import RegressionParameters
 from xdpx.metrics import Judged, judge_numbers, mean_squared_error, pearson, ratio, spearman
 from xdpx.metrics.judging import NUMBER_COLUMNS
@@ -40,12 +40,12 @@ class MeanSquaredError(Loss):
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum of squares over the rows of the batch, and their number."""
-        score = model(**batch["net_input"]).float()
+        score = output_of(model, batch)
         return (score - self._wanted(batch, score)).square().sum(), len(score), {}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return score (B,), and for labelled batches target (B,), the number that is wanted, loss_sum and count."""
-        score = model(**batch["net_input"]).float()
+        score = output_of(model, batch)
         if "target" not in batch:
             return {"score": score}
         wanted = self._wanted(batch, score)

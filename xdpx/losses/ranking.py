@@ -14,7 +14,7 @@ from torch.nn import functional
 from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.arithmetic import DeviceConstant
-from xdpx.losses.base import Batch, Gathered, Loss
+from xdpx.losses.base import Batch, Gathered, Loss, output_of
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import discounted_gain, reciprocal_rank
 from xdpx.metrics.judging import NUMBER_COLUMNS
@@ -65,12 +65,12 @@ class RankingLoss(Loss):
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the loss sum over the queries of the batch, what to divide it by, and no facts."""
-        score = score_of(model(**batch["net_input"]).float())
+        score = score_of(output_of(model, batch))
         return *self.objective(score, self._grades(batch["target"], score), rivals(_queries_of(batch), batch["id"])), {}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return score (B,), query_id (B,), and for labelled batches target (B,), the grade."""
-        found = {"score": score_of(model(**batch["net_input"]).float())}
+        found = {"score": score_of(output_of(model, batch))}
         if "query_id" in batch:
             found["query_id"] = batch["query_id"]
         return found | ({"target": self._grades(batch["target"], found["score"])} if "target" in batch else {})
