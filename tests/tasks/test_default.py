@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
 from xdpx.losses.base import Loss
 from xdpx.tasks import tasks
+from xdpx.tasks.default import network_of
 
 
 def task(model=None, loss=None):
@@ -45,3 +47,9 @@ def test_a_processor_that_the_model_cannot_read_is_named():
         scored.valid_step({"net_input": {"tokens1": torch.ones(1, 2), "tokens2": torch.ones(1, 2)}})
     with pytest.raises(TypeError):  # a fault of the model stays one
         scored.valid_step({"net_input": {"tokens": torch.ones(1, 2), "mask": torch.ones(1, 2)}})
+
+
+def test_a_network_of_another_family_is_named():
+    run = SimpleNamespace(build=lambda room: Sum(), values={"model": "mine"})
+    with pytest.raises(ConfigError, match=r"model: 'mine' is of the class Sum, .* Derive it from .*base\.Model"):
+        network_of(run)

@@ -19,7 +19,7 @@ from xdpx.engines.pytorch.transfer import to_device
 from xdpx.logger import log
 from xdpx.losses.base import Batch, Loss
 from xdpx.losses.contrast import PrototypeContrastLoss, density_of, means_of_classes
-from xdpx.tasks.default import Task
+from xdpx.tasks.default import Task, network_of
 from xdpx.tasks.parameters import ClusterTaskParameters
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
@@ -65,7 +65,7 @@ class PrototypeContrast(Task):
     @classmethod
     def built(cls, run: Run, loss: Any) -> PrototypeContrast:
         """Make the task of a run, with its network."""
-        return cls(run.parameters("task"), run.build("model"), loss, read_rows=lambda number: _rows_of(run, number))
+        return cls(run.parameters("task"), network_of(run), loss, read_rows=lambda number: _rows_of(run, number))
 
     def begin_update(self, number: int) -> None:
         """Find prototypes, where update `number` (from 1) is one of those that ask for it."""

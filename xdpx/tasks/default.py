@@ -14,7 +14,18 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.engines import base
 from xdpx.losses.base import Batch, Loss
+from xdpx.models.pytorch.base import Model
 from xdpx.tasks.parameters import DataParameters, NetworkParameters
+
+
+def network_of(run: Run) -> Model:
+    """Build the network of a run. Raises ConfigError: it is the user's own, and not derived from `Model`."""
+    network = run.build("model")
+    if not isinstance(network, Model):
+        problem = f"'{run.values['model']}' is of the class {type(network).__name__}, which does not derive from Model."
+        remedy = f"Derive it from {Model.__module__}.Model."
+        raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+    return network
 
 
 class Task(base.Task):
@@ -40,7 +51,7 @@ class Task(base.Task):
     @classmethod
     def built(cls, run: Run, loss: Any) -> Task:
         """Make the task of a run, with the network that it trains."""
-        return cls(run.parameters("task"), run.build("model"), loss)
+        return cls(run.parameters("task"), network_of(run), loss)
 
     def load_pretrained(self, read_weights: base.ReadWeights) -> None:
         """Let the model load the weights that its config names."""

@@ -18,7 +18,7 @@ from xdpx.engines.pytorch.transfer import to_device
 from xdpx.losses.base import Batch, Loss
 from xdpx.losses.fewshot import FewshotLoss
 from xdpx.metrics.judging import LABEL_COLUMNS
-from xdpx.tasks.default import Task
+from xdpx.tasks.default import Task, network_of
 from xdpx.tasks.parameters import GROUP, DataParameters, NetworkParameters
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
@@ -72,7 +72,7 @@ class Fewshot(Task):
         """Make the task of a run, with a network that is as wide at its end as the vectors are to be."""
         parameters = run.parameters("task")
         wide = replace(run, values={**run.values, "num_classes": parameters.proj_hidden_size})
-        return cls(parameters, wide.build("model"), loss, read_support=lambda: _support_of(run))
+        return cls(parameters, network_of(wide), loss, read_support=lambda: _support_of(run))
 
     def valid_step(self, batch: Batch) -> dict[str, Tensor]:
         """Return the predictions of the episodes of a batch, or of single rows."""
