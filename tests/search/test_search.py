@@ -119,6 +119,14 @@ def test_a_small_grid_is_gone_through_once_and_ends_the_search() -> None:
         assert len({str(trial.values) for trial in search.trials}) == 6
 
 
+def test_true_and_one_are_two_points_of_a_space() -> None:
+    space = {"tie": {"type": "categorical", "values": [True, 1, False, 0]}}
+    for tuner in ("grid", "random", "tpe"):
+        search = make_search(space, budget=Budget(10), max_trials=50, tuner=tuner, schedule="full")
+        finish(search, random.Random(0))
+        assert len(search.trials) == 4
+
+
 def test_options_that_nobody_knows_or_allows_are_refused_together() -> None:
     with pytest.raises(ConfigError) as caught:
         begun("asha", eat=3, assess_start_step=1.5)

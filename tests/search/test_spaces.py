@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from xdpx.config.faults import ConfigError
-from xdpx.search.spaces import Categorical, Float, Int, Space
+from xdpx.search.spaces import Categorical, Dimension, Float, Int, Space
 
 DOCUMENTED = {
     "learning_rate": {"type": "float", "values": [1e-5, 2e-4], "log": True},
@@ -167,6 +167,29 @@ def test_choices_that_begin_alike_are_different_and_equal_numbers_are_not() -> N
     assert space.size == 2
     with pytest.raises(ConfigError, match="holds 1.0 twice"):
         Space.read({"factor": {"type": "categorical", "values": [1, 1.0]}})
+    assert Space.read({"gates": {"type": "categorical", "values": [[True], [1]]}}).size == 2
+
+
+@pytest.mark.parametrize(
+    ("dimension", "words"),
+    [
+        (Float("x", 1, 0), "low end 1 above its high end 0"),
+        (Float("x", 0, 1, log=True), "has no logarithm"),
+        (Int("x", 1.5, 5), "two integers"),  # type: ignore[arg-type]
+        (Int("x", 1, 5, step=0), "x.step: is 0"),
+        (Categorical("x", (1, 1)), "holds 1 twice"),
+        (Categorical("x", "adam"), "is 'adam'"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_space_built_in_python_is_held_to_the_rules_of_a_written_one(dimension: Dimension, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Space([dimension])
+
+
+def test_a_condition_in_python_may_name_one_value_as_in_a_config() -> None:
+    optimizer = Categorical("optimizer", ("adam", "sgd"))
+    space = Space([optimizer, Float("momentum", 0.5, 0.9, when={"optimizer": "sgd"})])  # type: ignore[dict-item]
+    assert space.dimensions[1].when == {"optimizer": ("sgd",)}
 
 
 def test_a_range_of_billions_is_never_listed() -> None:

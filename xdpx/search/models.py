@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.search.spaces import Categorical, Dimension, Float, Int, Space, Value, Values
+from xdpx.search.spaces import Categorical, Dimension, Float, Int, Space, Value, Values, same
 from xdpx.search.trials import Direction, Trial, standings
 from xdpx.search.tuners import GROUP, Random, Tuner
 
@@ -58,7 +58,7 @@ class ModelTuner(Tuner):
         scored = sum(trial.best is not None for trial in history)
         if scored >= self.parameters.startup_trials:
             values = self._modelled(number, history)
-            if all(trial.values != values for trial in history):
+            if not any(same(trial.values, values) for trial in history):
                 return values
         return self._random.propose(number, history)
 

@@ -55,7 +55,7 @@ class Dimension:
     def holds(self, values: Mapping[str, Value]) -> bool:
         """Tell whether the parameter exists beside these values of the others."""
         return all(
-            name in values and any(_same(values[name], each) for each in wanted) for name, wanted in self.when.items()
+            name in values and any(same(values[name], each) for each in wanted) for name, wanted in self.when.items()
         )
 
     def fault_of(self, value: object) -> str:
@@ -179,7 +179,9 @@ class Categorical(Dimension):
 
     def __post_init__(self) -> None:
         """Turn tuples within into lists, as a journal reads them back."""
-        object.__setattr__(self, "values", tuple(_plain(value) for value in self.values))
+        values: object = self.values
+        if not isinstance(values, str):  # a Space refuses text, whose letters nobody means
+            object.__setattr__(self, "values", tuple(_plain(value) for value in self.values))
 
     @property
     def size(self) -> float:
@@ -197,7 +199,7 @@ class Categorical(Dimension):
     def index_of(self, value: object) -> int:
         """Return the index of a value. Raises ValueError when it is none of them; 1 and true are different."""
         for index, known in enumerate(self.values):
-            if _same(known, value):
+            if same(known, value):
                 return index
         raise ValueError(f"{shown(value)} is none of {shown(list(self.values))}")
 
@@ -218,15 +220,21 @@ class Space:
     """A set of dimensions, ordered so that each stands after those on which it depends.
 
     Args:
-        dimensions: the parameters.
+        dimensions: the parameters; those of our own classes are held to what `read` takes.
         source: where the space was written, for messages.
 
     Raises:
-        ConfigError: two have one name, or a condition names a parameter or a value that does not exist, or a circle.
+        ConfigError: a range or a list of values cannot be, two have one name, or a condition names a parameter or a
+            value that does not exist, or a circle.
     """
 
     def __init__(self, dimensions: Sequence[Dimension], *, source: str = "space") -> None:
-        faults = _condition_faults(dimensions)
+        faults: list[Fault] = []
+        own = (Float, Int, Categorical)
+        read = [_dimension(one.name, _written(one), faults) if type(one) in own else one for one in dimensions]
+        if not faults:
+            dimensions = [one for one in read if one is not None]
+            faults = _condition_faults(dimensions)
         if not dimensions:
             faults.append(
                 Fault("space", "holds no parameter.", "Name at least one: {type: float, values: [low, high]}.")
@@ -372,7 +380,7 @@ def _categorical(
     if not values:
         faults.append(Fault(f"{name}.values", "is empty.", "List at least one value."))
     for index, value in enumerate(values):
-        if any(_same(value, other) for other in values[:index]):
+        if any(same(value, other) for other in values[:index]):
             faults.append(Fault(f"{name}.values", f"holds {shown(value)} twice.", "List each value once."))
     for key in ("log", "step"):
         if written.get(key):
@@ -446,8 +454,12 @@ def _plain(value: Value | tuple[Value, ...]) -> Value:
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _same(one: object, other: object) -> bool:
-    """Tell whether two values are one; 1 and true are different."""
+def same(one: object, other: object) -> bool:
+    """Tell whether two values are one; 1 and true are different, within lists and tables, too."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
@@ -530,9 +542,11 @@ def _grid(dimensions: Sequence[Dimension], values: Values, float_samples: int) -
 
 
 def _written(dimension: Dimension) -> dict[str, object]:
-    when = {"when": {name: list(wanted) for name, wanted in dimension.when.items()}} if dimension.when else {}
+    wanted = {name: list(each) if isinstance(each, list | tuple) else each for name, each in dimension.when.items()}
+    when = {"when": wanted} if wanted else {}
     if isinstance(dimension, Categorical):
-        return {"type": "categorical", "values": list(dimension.values), **when}
+        values: object = dimension.values
+        return {"type": "categorical", "values": values if isinstance(values, str) else list(dimension.values), **when}
     if isinstance(dimension, Int):
         step = {"step": dimension.step} if dimension.step is not None else {}
         return {"type": "int", "values": [dimension.low, dimension.high], **step, "log": dimension.log, **when}

@@ -10,7 +10,7 @@ from typing import Any
 from xdpx.config import parameters as declare
 from xdpx.config.parameters import param
 from xdpx.config.registry import Registry
-from xdpx.search.spaces import Space, Values
+from xdpx.search.spaces import Space, Values, same
 from xdpx.search.trials import Direction, Trial
 
 tuners: Registry[Any] = Registry(
@@ -66,7 +66,7 @@ class Random(Tuner):
         rng = random.Random(f"{self.seed}/{number}")
         for _ in range(MOST_DRAWS):
             values = self.space.sample(rng)
-            if all(trial.values != values for trial in history):
+            if not any(same(trial.values, values) for trial in history):
                 return values
         return None
 
