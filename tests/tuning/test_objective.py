@@ -26,3 +26,9 @@ def test_the_interval_of_a_mean_is_that_of_student() -> None:
     assert low == pytest.approx(0.6 - 4.303 * 0.1 / 3**0.5)
     assert high == pytest.approx(0.6 + 4.303 * 0.1 / 3**0.5)
     assert interval_at(parts[:1], 10) is None
+
+
+def test_seeds_of_one_fold_are_no_further_folds_for_the_interval() -> None:
+    parts = [Progress(10, [(10, score)], over=True) for score in (0.5, 0.52, 0.6, 0.62, 0.7, 0.72)]
+    low, high = interval_at(parts, 10, folds=3) or (0, 0)
+    assert (low, high) == (pytest.approx(0.61 - 4.303 * 0.1 / 3**0.5), pytest.approx(0.61 + 4.303 * 0.1 / 3**0.5))

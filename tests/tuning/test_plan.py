@@ -51,6 +51,7 @@ def test_every_fault_of_all_three_configs_is_told_at_once(search: Words, tmp_pat
         ({"base": {"data_dir": "nowhere"}}, "nowhere"),
         ({"min_ref": 3}, "none would be culled"),
         ({"seeds": [1, 1]}, "twice"),
+        ({"seeds": []}, "1 fault"),
         ({"folds": True}, "there are no folds to take the mean over"),
         ({"base_config": "./trian"}, "train.json"),
     ],

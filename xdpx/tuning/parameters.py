@@ -69,7 +69,7 @@ class TuneParameters(declare.Parameters):
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse what contradicts itself."""
         found = []
-        if self.seeds is not None and len(set(self.seeds)) < max(1, len(self.seeds)):
+        if self.seeds is not None and len(set(self.seeds)) < len(self.seeds):
             found.append(("seeds", "holds a seed twice, which would be the same run twice."))
         if self.seeds == []:
             found.append(("seeds", "is empty. List at least one seed, or leave it out."))
