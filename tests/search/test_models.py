@@ -73,7 +73,7 @@ def test_the_parameter_that_decides_is_the_important_one_and_says_how_sure_that_
     assert found[0].name == "learning_rate"
     assert all(one.low <= one.share <= one.high for one in found)
     assert sum(one.share for one in found) == pytest.approx(1.0)
-    assert importances(search.space, search.trials[:7]) == []
+    assert importances(search.space, search.trials[:23]) == []
 
 
 def test_a_missing_optuna_is_one_sentence_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
-LEAST_TRIALS = 8
+LEAST_TRIALS = 24
+"""With 8 trials the 90 % interval held the share of 3,000 trials in 0 of 40 cases, with 16 in 28, with 24 in 37."""
 ROUNDS = 40
 PARTS = 4
 """Into how many parts the range of a conditional parameter is cut, beside its absence."""
@@ -41,7 +42,7 @@ class Importance:
 
 
 def importances(space: Space, trials: Sequence[Trial], *, rounds: int = ROUNDS, seed: int = 1) -> list[Importance]:
-    """Return the importance of each parameter, greatest first; [] while fewer than eight trials have a score.
+    """Return the importance of each parameter, greatest first; [] while fewer than 24 trials have a score.
 
     Trials of different lengths are compared by their standing. A parameter that took one value everywhere has 0. The
     interval is that of the bootstrap: the trials are drawn anew, with replacement, and judged again.
