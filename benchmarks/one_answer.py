@@ -7,6 +7,7 @@ they have among all. `XDPX_BENCH_ANSWERS=cls_cnn,re2` names the models.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import lzma
@@ -17,7 +18,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +43,15 @@ MOST_COST = 1.3
 def measure() -> Iterator[Row]:
     """Train each model for a few updates, and predict the same rows in every way."""
     asked = os.environ.get("XDPX_BENCH_ANSWERS", "").split(",")
-    for name, family, table, keys in models():
+    for name, family, tables, keys in models():
         if asked == [""] or family in asked:
-            yield from of_model(name, family, table, keys)
+            yield from of_model(name, family, tables, keys)
 
 
-def models() -> Iterator[tuple[str, str, Path, dict[str, Any]]]:
-    """Yield name, family, raw rows and keys of x-prepro of each model whose data are there."""
-    sst2, lcqmc = DATA / "sst2" / "train.tsv", DATA / "lcqmc" / "dev.tsv"
+def models() -> Iterator[tuple[str, str, list[Path], dict[str, Any]]]:
+    """Yield name, family, tables of raw rows and keys of x-prepro of each model whose data are there."""
+    texts = there("sst2/train.tsv", "sst2/dev.tsv", "sst2/test.tsv", "online_shopping/all.csv.xz")
+    pairs = there("lcqmc/dev.tsv", "bq/dev.tsv")
     of_bert = {
         "processor": "bert_single",
         "tokenizer": "bert",
@@ -57,25 +59,30 @@ def models() -> Iterator[tuple[str, str, Path, dict[str, Any]]]:
         "max_len": 128,
     }
     of_words = {"processor": "single", "tokenizer": "space", "max_len": 64}
-    if sst2.exists():
-        yield "cls_cnn, SST-2", "cls_cnn", sst2, {"parent": "classification_prepro", **of_words}
-    if lcqmc.exists():
-        pairs = {"processor": "pair", "tokenizer": "char_zh", "max_len": 64}
-        yield "re2, LCQMC", "re2", lcqmc, {"parent": "matching_prepro", **pairs}
-    if sst2.exists():
-        yield "MiniLM, SST-2", "bert_classification", sst2, {"parent": "classification_prepro", **of_bert}
+    if texts:
+        yield "cls_cnn", "cls_cnn", texts, {"parent": "classification_prepro", **of_words}
+    if pairs:
+        of_pairs = {"processor": "pair", "tokenizer": "char_zh", "max_len": 64}
+        yield "re2", "re2", pairs, {"parent": "matching_prepro", **of_pairs}
+    if texts:
+        yield "MiniLM", "bert_classification", texts, {"parent": "classification_prepro", **of_bert}
         numbers = {"parent": "classification_prepro", "target_type": "number", **of_words}
-        yield "cnn_regression, SST-2", "cnn_regression", sst2, numbers
-    if (tagged := DATA / "msra_ner" / "dh_msra.txt.xz").exists():
-        yield "lstm_token, MSRA NER", "lstm_token", tagged, {"parent": "tagging_words_prepro", "max_len": 64}
+        yield "cnn_regression", "cnn_regression", texts, numbers
+    if tagged := there("msra_ner/dh_msra.txt.xz"):
+        yield "lstm_token", "lstm_token", tagged, {"parent": "tagging_words_prepro", "max_len": 64}
 
 
-def of_model(name: str, family: str, table: Path, keys: dict[str, Any]) -> Iterator[Row]:
+def there(*names: str) -> list[Path]:
+    """Return the data files of these names that exist."""
+    return [DATA / name for name in names if (DATA / name).exists()]
+
+
+def of_model(name: str, family: str, tables: list[Path], keys: dict[str, Any]) -> Iterator[Row]:
     """Yield what is promised of one model."""
     import xdpx
 
     folder = WORK / f"one_answer_{family}"
-    run, texts = trained(folder, family, table, keys)
+    run, texts = trained(folder, family, tables, keys)
     found = {exact: [*all_ways(folder, run, texts, exact=exact)] for exact in (True, False)}
     tags = tags_of(xdpx.load_run(run.save_dir))
     for exact in found:
@@ -150,13 +157,13 @@ def of_export(
     yield Row(f"{name}, exported: largest difference from the run", told, "<= 1e-4, 0", most <= 1e-4 and not changed)
 
 
-def trained(folder: Path, family: str, table: Path, keys: dict[str, Any]) -> tuple[Any, list[Any]]:
+def trained(folder: Path, family: str, tables: list[Path], keys: dict[str, Any]) -> tuple[Any, list[Any]]:
     """Return a run of a few updates, and the texts of its held-out rows."""
     import xdpx
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    lines = raw_rows(family, table)
+    lines = raw_rows(family, tables)
     held_out = min(ROWS, len(lines) - TRAINED)
     ending = "txt" if is_tagger(family) else "tsv"
     for split, rows in (("train", lines[held_out:]), ("dev", lines[:held_out]), ("test", lines[:9])):
@@ -179,13 +186,22 @@ def trained(folder: Path, family: str, table: Path, keys: dict[str, Any]) -> tup
     return run, [row[0] if len(row) == 2 else tuple(row[:2]) for row in cells]
 
 
-def raw_rows(family: str, table: Path) -> list[str]:
-    """Return the first rows of a table as they stand there: lines, or the lines of each sentence and a blank one."""
+def raw_rows(family: str, tables: list[Path]) -> list[str]:
+    """Return the first rows of some tables as they stand there: lines, or sentences with a blank line."""
+    lines = chain.from_iterable(map(lines_of, tables))
+    if not is_tagger(family):
+        return list(islice(lines, ROWS + TRAINED))
+    sentences = ("".join(found) for filled, found in groupby(lines, key=lambda line: bool(line.strip())) if filled)
+    return [f"{sentence}\n" for sentence in islice(sentences, ROWS + TRAINED)]
+
+
+def lines_of(table: Path) -> Iterator[str]:
+    """Yield the lines of a table; of reviews in a csv file, text and label with a tab between."""
     with lzma.open(table, "rt", encoding="utf-8") if table.suffix == ".xz" else table.open(encoding="utf-8") as file:
-        if not is_tagger(family):
-            return list(islice(file, ROWS + TRAINED))
-        sentences = ("".join(lines) for filled, lines in groupby(file, key=lambda line: bool(line.strip())) if filled)
-        return [f"{sentence}\n" for sentence in islice(sentences, ROWS + TRAINED)]
+        if ".csv" in table.suffixes:
+            yield from (f"{' '.join(row['review'].split())}\t{row['label']}\n" for row in csv.DictReader(file))
+        else:
+            yield from (line.rstrip("\n") + "\n" for line in file)  # some files end without a line break
 
 
 def all_ways(folder: Path, run: Any, texts: list[Any], *, exact: bool) -> Iterator[Numbers]:
