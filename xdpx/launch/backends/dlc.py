@@ -64,7 +64,7 @@ class Dlc:
 
     def files(self, job: Job) -> dict[str, str]:
         """Return the request and the script of a machine."""
-        script = node_script(job, MEETING, how=f"bash {job.in_folder(JOB)}", task=MEETING.index)
+        script = node_script(job, MEETING, how=f"bash {shlex.quote(job.in_folder(JOB))}", task=MEETING.index)
         return {JOB: script, REQUEST: json.dumps(request_body(job), indent=2, ensure_ascii=False) + "\n"}
 
     def line(self, job: Job) -> str:

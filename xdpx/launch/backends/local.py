@@ -88,7 +88,7 @@ def _script(job: Job) -> str:
     """Write the script: its steps, one after another; several runs or tasks one after another too."""
     lines = [
         "#!/bin/bash",
-        *script.header(job, how=f"bash {job.in_folder(JOB)}"),
+        *script.header(job, how=f"bash {shlex.quote(job.in_folder(JOB))}"),
         script.STEPS,
         f"leave() {{ echo \"$1\" > \"$folder/{CODE}\"; exit \"$1\"; }}",
         f'rm -f "$folder/{CODE}"',

@@ -35,7 +35,7 @@ class Ray:
     def files(self, job: Job) -> dict[str, str]:
         """Return the files that do the job."""
         lines = [
-            "#!/bin/bash", *script.header(job, how=f"bash {job.in_folder(JOB)}"), script.STEPS,
+            "#!/bin/bash", *script.header(job, how=f"bash {shlex.quote(job.in_folder(JOB))}"), script.STEPS,
             'leave() { exit "$1"; }', "trap 'stopping=1' TERM  # Ray sends it to all processes",
             *script.on_one_machine(job), "leave 0",
         ]  # fmt: skip

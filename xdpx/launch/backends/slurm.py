@@ -106,7 +106,7 @@ def _script(job: Job) -> str:
     lines = [
         "#!/bin/bash",
         *_directives(job),
-        *script.header(job, how=f"sbatch {job.in_folder(JOB)}", task="${SLURM_ARRAY_TASK_ID:-0}"),
+        *script.header(job, how=f"sbatch {shlex.quote(job.in_folder(JOB))}", task="${SLURM_ARRAY_TASK_ID:-0}"),
         script.STEPS,
         "",
         "# Slurm sends USR1 to this script ahead of the time limit: save, and go back into the queue. TERM goes to all",
