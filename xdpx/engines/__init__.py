@@ -1,1 +1,1 @@
-"""Device, precision and the arithmetic of one update, behind the few verbs of `base.Engine`."""
+"""Device, precision and the arithmetic of one update, behind the interface `base.Engine`."""

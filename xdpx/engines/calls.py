@@ -1,4 +1,4 @@
-"""The calls of a model's modules during one pass forward and backward, and which of them made NaN or infinity first."""
+"""The calls of a model's modules in one forward and backward pass, and which of them first produced NaN or infinity."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Call:
     Attributes:
         name: of the module.
         kind: its class.
-        parent: the call that it was made in; None for the model itself.
-        given, made: what its inputs and outputs hold.
-        into: the gradients that came to its outputs.
-        out_of: those that it gave to its inputs and weights.
-        inputs: identities of the inputs that other calls may have been given, too.
-        first_bad: when the first bad gradient was given, in any rising count; None where all are finite.
-        weight_is_bad: whether the gradient of one of its weights is.
-        weights: what its weights hold.
+        parent: the call inside which it was made; None for the model itself.
+        given, made: facts of its inputs and outputs.
+        into: facts of the gradients of its outputs, which the backward pass brings to it.
+        out_of: facts of the gradients of its inputs and weights, which it computes from those.
+        inputs: identities of its inputs, to find other calls with the same ones.
+        first_bad: when its first non-finite gradient came, in any increasing count; None if all are finite.
+        weight_is_bad: whether the gradient of one of its weights is not finite.
+        weights: facts of its weights.
     """
 
     name: str
@@ -38,39 +38,39 @@ class Call:
     weights: list[TensorFacts] = field(default_factory=list)
 
     def is_inside(self, other: Call) -> bool:
-        """Tell whether it was made in another call."""
+        """Return whether it was made inside another call."""
         above = self.parent
         while above is not None and above is not other:
             above = above.parent
         return above is other
 
     def gives(self, gradient: TensorFacts, moment: int, *, to_weight: bool = False) -> None:
-        """Note a gradient of one of its inputs or weights."""
+        """Record the gradient of one of its inputs or weights."""
         self.out_of.append(gradient)
         if gradient.is_bad or gradient.negative_inf:
             self.first_bad = moment if self.first_bad is None else self.first_bad
             self.weight_is_bad |= to_weight
 
     def origin(self, phase: Phase, made: Sequence[TensorFacts], notes: Sequence[str]) -> Origin:
-        """Return this call as where it began."""
+        """Return this call as the place where NaN or infinity first appeared."""
         came = self.into if phase == "backward" else []
         given = [*self.given, *came]
         return Origin(phase, self.name, self.kind, made=made, given=given, weights=self.weights, notes=notes)
 
 
 def first_of(begun: Sequence[Call], ended: Sequence[Call], losses: Sequence[TensorFacts]) -> Origin | None:
-    """Return what was the first to make NaN or infinity, None where all was finite.
+    """Return what first produced NaN or infinity, None if everything was finite.
 
     Args:
         begun: all calls, in the order in which they began.
-        ended: the same in the order in which they ended: a part before the whole.
-        losses: what the losses hold.
+        ended: the same calls in the order in which they ended: inner ones before outer ones.
+        losses: facts of the losses.
     """
     return _forward(begun, ended) or _loss(begun, ended, losses) or _backward(begun, ended)
 
 
 def _forward(begun: Sequence[Call], ended: Sequence[Call]) -> Origin | None:
-    """Return the first, innermost module that was given finite numbers, or masks, and gave others."""
+    """Return the first, innermost module with inputs that are finite, or -inf as in masks, and bad outputs."""
     made = [
         call
         for call in ended
@@ -87,7 +87,7 @@ def _forward(begun: Sequence[Call], ended: Sequence[Call]) -> Origin | None:
 
 
 def _between(call: Call, begun: Sequence[Call]) -> list[str]:
-    """Say where in the code of a module it happened: before which of its parts."""
+    """Return a note on where in the module's own code it happened: between which of its submodules."""
     parts = [each for each in begun if each.parent is call]
     for before, part in zip([None, *parts], parts, strict=False):
         if any(facts.is_bad for facts in part.given):
@@ -97,7 +97,7 @@ def _between(call: Call, begun: Sequence[Call]) -> list[str]:
 
 
 def _loss(begun: Sequence[Call], ended: Sequence[Call], losses: Sequence[TensorFacts]) -> Origin | None:
-    """Return the loss, or, where the model gave it -inf, the first module that made some."""
+    """Return the loss, or, if the model's output already has -inf, the first module that produced it."""
     if not _are_bad(losses):
         return None
     whole = next((call for call in reversed(ended) if call.parent is None), None)
@@ -111,7 +111,7 @@ def _loss(begun: Sequence[Call], ended: Sequence[Call], losses: Sequence[TensorF
 
 
 def _backward(begun: Sequence[Call], ended: Sequence[Call]) -> Origin | None:
-    """Return the innermost module to which finite gradients came, and that gave others."""
+    """Return the innermost module that received finite gradients and produced non-finite ones."""
     parts = {id(call.parent): call for call in begun if call.parent is not None and _are_bad(call.into)}
     fine = [call for call in begun if call.into and not _are_bad(call.into)]
     bad = [call for call in fine if call.first_bad is not None or id(call) in parts]
@@ -131,7 +131,7 @@ def _backward(begun: Sequence[Call], ended: Sequence[Call]) -> Origin | None:
 
 
 def _is_anothers(call: Call, begun: Sequence[Call]) -> bool:
-    """Tell whether a bad gradient of its inputs can have come from another module that was given them, too."""
+    """Return whether a bad gradient of its inputs can come from another module that has the same inputs."""
     return any(
         other.inputs & call.inputs and _are_bad(other.into)
         for other in begun

@@ -1,4 +1,4 @@
-"""Where a NaN or an infinite number came from: what an engine finds when it takes an update again, in words."""
+"""Where NaN or infinity first appeared: what an engine finds when it runs an update again, and how to report it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Phase = Literal["batch", "weights", "forward", "loss", "backward", "sum"]
-"""What was looked at: numbers that came with the batch, weights before the update, the two passes, the loss between
-them, and gradients that are finite until they are added up."""
+"""Where it was found: in the batch, in the weights before the update, in the forward pass, the loss or the backward
+pass, or in a sum of gradients that are finite one by one."""
 
 ROWS_SHOWN = 8
 LARGE = 1e4
-"""Finite numbers beyond this are about to overflow in fp16, and are rarely meant in float32."""
+"""Finite values beyond this are close to overflow in fp16, and rarely intended in float32."""
 
 
 class NonFiniteUpdate(FloatingPointError):
-    """Training ends, because the loss or the gradient of an update is NaN or infinite.
+    """Raised to end training because the loss or the gradient of an update is NaN or infinite.
 
     Args:
         message: what is wrong, and what to do.
@@ -30,15 +30,15 @@ class NonFiniteUpdate(FloatingPointError):
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """What a tensor holds.
+    """Summary of the values of a tensor.
 
     Attributes:
-        name: what it is to its module: `output`, `input 0`, `weight`.
-        dtype: of its numbers.
+        name: its role in its module: `output`, `input 0`, `weight`.
+        dtype: of its values.
         shape: of the tensor.
-        nan, inf, negative_inf: how many of its numbers are each.
-        smallest, largest: of those that are finite; NaN where none is.
-        rows: indices in the first dimension where a number is NaN or infinite.
+        nan, inf, negative_inf: number of values of each kind.
+        smallest, largest: of the finite values; NaN if there are none.
+        rows: indices in the first dimension with a value that is NaN or infinite.
     """
 
     name: str
@@ -53,16 +53,16 @@ class TensorFacts:
 
     @property
     def is_bad(self) -> bool:
-        """Whether it holds NaN or infinity. Minus infinity alone is how attention is masked, and no fault."""
+        """Whether it holds NaN or positive infinity. Negative infinity alone is not a fault: attention masks use it."""
         return bool(self.nan or self.inf)
 
     @property
     def size(self) -> float:
-        """The largest absolute value among those that are finite."""
+        """The largest absolute value among the finite ones, 0 if there are none."""
         return max(abs(self.smallest), abs(self.largest)) if self.smallest == self.smallest else 0.0
 
     def words(self) -> str:
-        """Say it in one line."""
+        """Return a description in one line."""
         counts = {"NaN": self.nan, "inf": self.inf, "-inf": self.negative_inf}
         bad = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "all finite"
         total = 1
@@ -76,19 +76,19 @@ class TensorFacts:
 
 @dataclass(frozen=True)
 class Origin:
-    """The first place where a number was NaN or infinite.
+    """The first place where a value was NaN or infinite.
 
     Attributes:
-        phase: when.
+        phase: at which point of the update.
         name: of the module, weight or entry of the batch.
         kind: class of the module.
-        made: what is NaN or infinite.
-        given: what it was made from.
+        made: the tensors that were produced there, at least one of them with NaN or infinity.
+        given: the tensors they were computed from.
         weights: those of the module.
-        notes: more sentences.
+        notes: further findings, one line each.
         micro_batch: its index in the update.
-        rows: of the micro-batch that are touched; empty where that cannot be told.
-        ids: of the samples in those rows; empty where they have none.
+        rows: of the micro-batch that are affected; empty if they are not known.
+        ids: of the samples in those rows, or of all samples if `rows` is empty; empty if samples have no ids.
     """
 
     phase: Phase
@@ -103,7 +103,7 @@ class Origin:
     ids: Sequence[object] = field(default=())
 
     def headline(self) -> str:
-        """Name the place in one sentence."""
+        """Return the place in one sentence."""
         what = " and ".join(
             name
             for name, there in (("NaN", any(f.nan for f in self.made)), ("inf", any(f.inf for f in self.made)))
@@ -121,7 +121,7 @@ class Origin:
         }[self.phase]
 
     def lines(self) -> list[str]:
-        """Say everything that is known, and what to do."""
+        """Return everything that is known, and what to do, as lines of text."""
         found = [self.headline(), *self.notes]
         found += [f"  gives {facts.words()}" for facts in self.made]
         found += [f"  given {facts.words()}" for facts in self.given]
@@ -135,7 +135,7 @@ class Origin:
         return [*found, f"what to do: {self.advice()}"]
 
     def advice(self) -> str:
-        """Say what most likely helps."""
+        """Return what most likely helps."""
         if self.phase == "batch":
             return "mend these samples, or what makes numbers of them."
         if self.phase == "weights":
@@ -166,7 +166,7 @@ class Origin:
 
 
 def with_ids(origin: Origin, ids: Sequence[object] | None) -> Origin:
-    """Return an origin that names the samples in its rows."""
+    """Return the origin with the ids of the samples in its rows, or of all samples if its rows are not known."""
     if ids is None:
         return origin
     rows = origin.rows if origin.rows else range(len(ids))
@@ -174,9 +174,9 @@ def with_ids(origin: Origin, ids: Sequence[object] | None) -> Origin:
 
 
 def in_rows(made: Sequence[TensorFacts], num_rows: int) -> tuple[int, ...]:
-    """Return the rows of a batch where one of some tensors is NaN or infinite; () where none of them has such rows.
+    """Return the rows of a batch where one of the tensors is NaN or infinite; () if none has a row for each sample.
 
-    Rows of -inf count only where nothing else is found: masks have it.
+    Tensors with -inf but neither NaN nor inf count only if there are no others: masks contain -inf.
     """
     bad = [facts for facts in made if facts.is_bad] or made
     found = {row for facts in bad if facts.shape and facts.shape[0] == num_rows for row in facts.rows}
@@ -184,7 +184,7 @@ def in_rows(made: Sequence[TensorFacts], num_rows: int) -> tuple[int, ...]:
 
 
 def ids_of(batch: Mapping[str, object]) -> list[object] | None:
-    """Return the sample ids that a batch carries, None where it has none."""
+    """Return the sample ids of a batch, None if it has none."""
     ids = batch.get("id")
     try:
         return None if ids is None else [int(each) for each in ids]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Averages of the weights along the way of a training: exponential (EMA) or even (SWA)."""
+"""Averages of the weights over the course of training: exponential (EMA) or uniform (SWA)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from xdpx.engines.pytorch.strategies.states import is_shard, whole_tensors
 
 
 class Average:
-    """The averaged weights beside those that an optimizer moves.
+    """An average of the trained weights, kept in separate tensors.
 
     Args:
-        means: averaged so far.
-        weights: that are trained, in the same order; shards of them are averaged each by its own process.
+        means: the averaged weights.
+        weights: the trained ones, in the same order; each process averages its own shards.
         options: which average.
     """
 
@@ -28,7 +28,7 @@ class Average:
 
     @torch.no_grad()
     def follow(self, num_update: int) -> None:
-        """Move the averaged weights as far as they are to move after update `num_update`."""
+        """Add the weights after update `num_update` to the average, with the share that the options give them."""
         share = self._options.share_of_new(num_update)
         if share is not None:
             self._move(share)
@@ -37,19 +37,19 @@ class Average:
         torch._foreach_lerp_(self._means, self._own(), share)
 
     def _own(self) -> list[Tensor]:
-        """Return what this process has of the weights."""
+        """Return this process's shards of the weights, or the whole weights if they are not sharded."""
         return (
             [each.to_local() if is_shard(each) else each for each in self._weights] if self._sharded else self._weights
         )
 
 
 class AveragedModel(Average):
-    """The averaged weights of a model in a copy of it.
+    """The averaged weights of a model, in a copy of the model.
 
     Args:
-        averaged: the copy. What no optimizer moves is equal in both for ever, and is left alone.
-        model: that is trained.
-        moved: the weights that its optimizer has, frozen for a while or not.
+        averaged: the copy. Weights that the optimizer does not have stay equal in both, and are not averaged.
+        model: the trained one.
+        moved: the weights of its optimizer, including temporarily frozen ones.
         options: which average.
     """
 
@@ -70,14 +70,14 @@ class AveragedModel(Average):
 
 
 class AverageInPlace(Average):
-    """An average that takes the place of the weights of the model itself for a while, or for good.
+    """An average that can replace the weights in the model itself, temporarily or for good.
 
     Args:
-        weights: those that are trained, by their names in the model; the average begins with them as they are.
+        weights: the trained ones, by their names in the model; the average starts from their current values.
         options: which average.
 
     Raises:
-        ValueError: weights are in half precision, in which an average would stand still.
+        ValueError: weights are in half precision, in which an average would not move.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], options: AveragingOptions) -> None:
@@ -94,7 +94,7 @@ class AverageInPlace(Average):
 
     @contextmanager
     def in_place(self, num_updates: int) -> Generator[None]:
-        """Let the model have the averaged weights, if the average has begun after so many updates."""
+        """Put the averaged weights into the model inside the block, if the average has begun by `num_updates`."""
         if self._there or not self._options.has_begun(num_updates):
             yield
             return
@@ -108,15 +108,15 @@ class AverageInPlace(Average):
             self._there = False
 
     def settle(self, num_updates: int) -> None:
-        """Let the model keep the averaged weights, if the average has begun after so many updates."""
+        """Put the averaged weights into the model for good, if the average has begun by `num_updates`."""
         if self._options.has_begun(num_updates):
             self._fill(self._means)
 
     def trained(self, *, wanted: bool) -> dict[str, Tensor]:
-        """Return a copy of the weights that go on to be trained, by name, whole and on the host; on all processes.
+        """Return a copy of the trained, not averaged, weights by name, unsharded, on the host; on all processes.
 
         Args:
-            wanted: whether this process is given them; {} otherwise.
+            wanted: whether this process gets them; otherwise it gets {}.
         """
         return whole_tensors(dict(zip(self._names, self._weights, strict=True)), wanted=wanted, copied=True)
 
@@ -126,23 +126,22 @@ class AverageInPlace(Average):
 
 
 def keeps_average(optimizer: Any) -> bool:
-    """Tell whether an optimizer declares that it keeps an average of the weights by itself.
+    """Return whether an optimizer keeps an average of the weights itself.
 
-    It does so by two methods: `eval` puts the average into the model, `train` goes back to the weights that are
-    trained; each does nothing the second time. The classes of schedulefree have both.
+    It does if it has two methods: `eval` puts the average into the model, `train` puts the trained weights back; each
+    does nothing if called twice in a row. The classes of schedulefree have both.
     """
     return all(callable(getattr(optimizer, name, None)) for name in ("train", "eval"))
 
 
 class OptimizersAverage:
-    """The average that an optimizer keeps by itself (schedule-free), in the place of the trained weights for a while.
+    """The average that an optimizer keeps itself (schedule-free), put into the model in place of the trained weights.
 
-    The trained weights come back as the very bits that they were, so that scoring and saving change nothing of the
-    training, whenever they happen.
+    The trained weights are restored bit for bit, so scoring and saving never change the training.
 
     Args:
         optimizer: see `keeps_average`.
-        names: of its weights, for what is saved of them; needed by `trained` alone.
+        names: its weights by name; needed only by `trained`.
 
     Source: Defazio et al., "The Road Less Scheduled", NeurIPS 2024.
     """
@@ -152,14 +151,14 @@ class OptimizersAverage:
         self._kept: list[Tensor] | None = None
 
     def show(self) -> None:
-        """Let the model have the average."""
+        """Put the average into the model."""
         if self._kept is None:
             self._kept = [each.detach().clone() for each in self._own()]
             self._optimizer.eval()
 
     @torch.no_grad()
     def hide(self) -> None:
-        """Let the model have the weights that are trained."""
+        """Put the trained weights back into the model."""
         self._optimizer.train()
         if self._kept is not None:
             torch._foreach_copy_(self._own(), self._kept)
@@ -170,11 +169,11 @@ class OptimizersAverage:
         return [each.to_local() if is_shard(each) else each for each in weights]
 
     def follow(self, num_update: int) -> None:
-        """Do nothing: the step has moved the average."""
+        """Do nothing: the optimizer's step has updated the average."""
 
     @contextmanager
     def in_place(self, num_updates: int) -> Generator[None]:
-        """Let the model have the average inside."""
+        """Put the average into the model inside the block."""
         del num_updates
         if self._kept is not None:
             yield
@@ -186,11 +185,11 @@ class OptimizersAverage:
             self.hide()
 
     def settle(self, num_updates: int) -> None:
-        """Let the model keep the average."""
+        """Put the average into the model for good."""
         del num_updates
         self.show()
         self._kept = None
 
     def trained(self, *, wanted: bool) -> dict[str, Tensor]:
-        """Return a copy of the weights that go on to be trained, by name, whole and on the host; on all processes."""
+        """Return a copy of the trained, not averaged, weights by name, unsharded, on the host; on all processes."""
         return whole_tensors(self._named, wanted=wanted, copied=True)

@@ -1,6 +1,6 @@
-"""What several processes tell one another. With one process, each of these gives back what it was given.
+"""Communication between processes. With a single process, each function returns its input.
 
-All must be called on all processes, in the same order.
+All functions must be called on all processes, in the same order.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from xdpx.utils import distributed_utils
 
 broadcast_object = distributed_utils.broadcast_object
 gather_objects = distributed_utils.gather_objects
-"""What is no tensor is exchanged on the ground floor, for rooms that know no torch; tensors go faster as rows."""
+"""Objects other than tensors are exchanged by `utils`, for code without torch; tensors go faster as rows."""
 
 
 @dataclass(frozen=True)
 class TensorSlot:
-    """Stands for a tensor while the tree around it travels."""
+    """Placeholder for a tensor while the tree around it is sent."""
 
     index: int
     shape: torch.Size
@@ -32,7 +32,7 @@ class TensorSlot:
 
 
 def num_processes() -> int:
-    """Return how many processes there are."""
+    """Return the number of processes."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -42,16 +42,16 @@ def rank() -> int:
 
 
 def barrier() -> None:
-    """Wait until all processes are here."""
+    """Wait until all processes have called this."""
     if num_processes() > 1:
         dist.barrier()
 
 
 @contextmanager
 def one_first(*, is_first: bool) -> Generator[None]:
-    """Let the processes with `is_first` do something (such as filling a cache) before all others do it.
+    """Let the processes with `is_first` run the block (to fill a cache, say) before all others run it.
 
-    The others go on, and do not wait for ever, when the first ones fail.
+    If the first ones fail, the others still run instead of waiting forever.
     """
     if not is_first:
         barrier()
@@ -77,7 +77,7 @@ def mean_over_ranks(tensor: Tensor) -> Tensor:
 
 
 def broadcast_tensor_(tensor: Tensor) -> Tensor:
-    """Fill a tensor with the values it has on the first process, and return it back."""
+    """Fill a tensor with the values it has on the first process, and return it."""
     if num_processes() > 1:
         carried = _for_transport(tensor.detach())
         dist.broadcast(carried, src=0)
@@ -87,31 +87,31 @@ def broadcast_tensor_(tensor: Tensor) -> Tensor:
 
 
 def all_have(value: object) -> bool:
-    """Tell whether every process brings something, that is, a value that is true."""
+    """Return whether the value is true on every process."""
     if num_processes() == 1:
         return bool(value)
     return int(sum_over_ranks(torch.tensor(int(bool(value))))) == num_processes()
 
 
 def flatten(tree: object) -> tuple[Any, list[Tensor]]:
-    """Take the tensors out of nested dicts, lists and tuples: a `TensorSlot` stands for each. `unflatten` undoes it."""
+    """Return nested dicts, lists and tuples with a `TensorSlot` for each tensor, and the tensors; see `unflatten`."""
     tensors: list[Tensor] = []
     return map_tensors(lambda each: _noted(each, tensors), tree), tensors
 
 
 def unflatten(outline: Any, give: Callable[[TensorSlot], Any]) -> Any:
-    """Put something in every place of an outline."""
+    """Return an outline from `flatten` with each `TensorSlot` replaced by what `give` returns for it."""
     return _map(outline, TensorSlot, give)
 
 
 def receive(place: TensorSlot, tensors: list[Tensor]) -> Tensor:
-    """Return, on the host, the tensor that the first process has for a place; `tensors` is empty on the others."""
+    """Return the first process's tensor for a slot, on the host; `tensors` is empty on the other processes."""
     have = tensors[place.index].detach().cpu() if tensors else torch.empty(place.shape, dtype=place.dtype)
     return broadcast_tensor_(have.contiguous())
 
 
 def broadcast_tree(tree: object) -> Any:
-    """Return the nested dicts, lists and tuples of the first process; tensors travel one by one, to the host."""
+    """Return the nested dicts, lists and tuples of the first process; tensors are sent one by one, to the host."""
     if num_processes() == 1:
         return tree
     outline, tensors = flatten(tree if rank() == 0 else None)
@@ -119,19 +119,19 @@ def broadcast_tree(tree: object) -> Any:
 
 
 def gather_rows(tree: object, *, pad: float = -100) -> Any:
-    """Put the rows of all processes together, by rank.
+    """Concatenate the rows of all processes, in the order of ranks.
 
     Args:
-        tree: tensors in nested dicts, lists and tuples, alike on all processes; None stays None. A tensor without
-            dimensions counts as one row.
-        pad: fills up, where processes differ in a dimension after the first (such as the length of sequences).
+        tree: tensors in nested dicts, lists and tuples of the same structure on all processes; None stays None. A
+            tensor without dimensions counts as one row.
+        pad: padding value where processes differ in a dimension after the first (such as the length of sequences).
 
     Returns:
-        The same tree; the tensors have the rows of all processes. With one process, what was given.
+        The same tree, with the rows of all processes in its tensors. With one process, the input.
 
     Raises:
-        TypeError: there is something else in the tree.
-        ValueError: the processes differ in their tensors.
+        TypeError: the tree contains something else.
+        ValueError: the processes differ in the number of tensors or their dimensions.
     """
     if num_processes() == 1:
         return tree
@@ -144,17 +144,17 @@ def gather_rows(tree: object, *, pad: float = -100) -> Any:
 
 
 def gather_with_gradient(rows: Tensor) -> tuple[Tensor, int]:
-    """Put the rows of all processes together, by rank, such that gradients find the way back. On all processes.
+    """Concatenate the rows of all processes, by rank, with gradients flowing back. On all processes.
 
-    A row of this process gets the sum of the gradients that all processes have for it. So where each of them takes a
-    loss of its own rows against those of all, and gradients are averaged (or summed) over processes afterwards, as data
-    parallelism does, they are those of the mean (or the sum) of the losses in one process with all rows.
+    A row of this process gets the sum of its gradients on all processes. So if each process computes a loss of its own
+    rows against all rows, and gradients are then averaged (or summed) over processes, as data parallelism does, the
+    result is the gradient of the mean (or the sum) of those losses, as one process with all rows would compute it.
 
     Args:
         rows: (B, ...); B may differ between processes, the other dimensions must not.
 
     Returns:
-        (the rows of all processes (N, ...), where those of this one begin). With one process, `rows` and 0.
+        (the rows of all processes (N, ...), index of the first row of this one). With one process, `rows` and 0.
     """
     if num_processes() == 1:
         return rows, 0
@@ -164,7 +164,7 @@ def gather_with_gradient(rows: Tensor) -> tuple[Tensor, int]:
 
 
 class _GatheredRows(torch.autograd.Function):
-    """Forward: the rows of all processes. Backward: what all processes have for the rows of this one."""
+    """Forward: the rows of all processes. Backward: the summed gradients of the rows of this one."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
@@ -177,7 +177,7 @@ class _GatheredRows(torch.autograd.Function):
 
 
 def map_tensors(change: Callable[[Tensor], Any], tree: object) -> Any:
-    """Return the same nested dicts, lists and tuples with every tensor changed; None and plain values stay."""
+    """Return the nested dicts, lists and tuples with `change` applied to every tensor; other values stay."""
     return _map(tree, Tensor, change)
 
 
@@ -211,7 +211,7 @@ def _map(tree: object, kind: type, change: Callable[[Any], Any]) -> Any:
 
 
 def _sizes_of_all(tensors: list[Tensor]) -> list[list[list[int]]]:
-    """Return, for each tensor, its sizes on each process: one exchange for all of them, whatever their number."""
+    """Return, for each tensor, its shape on each process. The shapes of all tensors are exchanged at once."""
     own = [max(tensor.dim(), 1) for tensor in tensors]
     headers = _all_gathered(torch.tensor([len(own), hash(tuple(own))]))
     if any(not torch.equal(header, headers[0]) for header in headers):
@@ -226,7 +226,7 @@ def _sizes_of_all(tensors: list[Tensor]) -> list[list[list[int]]]:
 
 
 def _all_gathered(tensor: Tensor) -> list[Tensor]:
-    """Return a tensor, which has the same size everywhere, of all processes."""
+    """Return the tensors of all processes; they must have the same shape everywhere."""
     carried = _for_transport(tensor)
     received = [torch.empty_like(carried) for _ in range(num_processes())]
     dist.all_gather(received, carried)
@@ -246,7 +246,7 @@ def _gathered(tensor: Tensor, sizes: list[list[int]], pad: float) -> Tensor:
 
 
 def _for_transport(tensor: Tensor) -> Tensor:
-    """Put a tensor where the backend can take it: NCCL alone takes nothing from the host."""
+    """Return a tensor on a device that the backend can send from: NCCL without gloo cannot send from the host."""
     if tensor.device.type == "cpu" and "cpu:" not in dist.get_backend_config():
         return tensor.to(torch.accelerator.current_accelerator())
     return tensor

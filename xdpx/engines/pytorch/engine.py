@@ -1,4 +1,4 @@
-"""One optimizer update, one evaluation step, snapshots: all that training on PyTorch needs of a device."""
+"""The PyTorch engine: optimizer updates, evaluation steps, snapshots."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ class PyTorchEngine:
     Args:
         task: a function that makes the task, so that the seed of `start` decides the random weights of its model.
             (A finished task is taken as it is.)
-        make_optimizer: from a model to its optimizer, any of torch's kind; see `optimizing.py` for what it may be able
-            to do beyond that. None for an engine that only scores.
+        make_optimizer: makes the optimizer of a model, any subclass of torch's; see `gradients.py` for the abilities
+            it may declare beyond that. None for an engine that only scores.
         schedule: learning rate factors by update number; None keeps the groups' own rates.
         options: device, precision, clipping, averaging, seed.
-        read_weights: how a model reads pretrained weights; None leaves them unread.
-        strategy: spreads training over processes, and leaves a model that it prepares in its place (`Single`,
-            `Replicated`, `Sharded`); None trains in this process alone, on the device of the options.
-        split: cuts a batch when memory runs out, so that the same update is taken from smaller micro-batches; None
-            never cuts. Nothing but dropout, whose masks are others then, depends on the cut.
+        read_weights: reads a file of pretrained weights; None does not load any.
+        strategy: distributes training over processes; its `prepare` must modify the model in place (`Single`,
+            `Replicated`, `Sharded`). None trains in this process alone, on the device of the options.
+        split: splits a batch when memory runs out, so that the same update is computed from smaller micro-batches;
+            None never splits. Only dropout masks depend on the split.
 
     Attributes:
         tell: called with the name of each of `events`: on_substep_end between micro-batches, and
-            on_pre_optimizer_step and on_optimizer_step around the step, which divides and clips gradients, too.
-        exact: cuts batches that are scored so that a row gets the same bits in each; None leaves them as they come.
+            on_pre_optimizer_step and on_optimizer_step around the step, which also divides and clips gradients.
+        exact: splits batches for scoring so that a row gets the same bits in any batch; None does not split them.
     """
 
     packages = ()
@@ -108,7 +108,7 @@ class PyTorchEngine:
         use_tf32(self.options.tf32)
 
     def start(self, seed: int) -> PyTorchState:
-        """Build the model under `seed`, take over pretrained weights, and build the optimizer."""
+        """Build the model under `seed`, load pretrained weights, and build the optimizer."""
         task = self._build(seed)
         if self._read_weights is not None:
             task.load_pretrained(self._read_weights)
@@ -142,11 +142,11 @@ class PyTorchEngine:
         return state, facts
 
     def origin(self, state: PyTorchState, group: Sequence[Batch], number: int) -> Origin | None:
-        """Return where NaN or infinity comes from. See `engines.base.Updater.origin`."""
+        """Return where NaN or infinity first appears. See `engines.base.Updater.origin`."""
         return self._origin(state, group, number, self.strategy.world.rank)
 
     def _origin(self, state: PyTorchState, group: Sequence[Batch], number: int, rank: int) -> Origin | None:
-        """Take an update again with the random numbers of a process, and return what made NaN or infinity."""
+        """Run an update again with the random numbers of process `rank`; return where NaN or infinity first appears."""
         _set_mode(state.task.model, training=True)
         if state.own_average is not None:
             state.own_average.hide()
@@ -171,16 +171,16 @@ class PyTorchEngine:
         )[0]  # fmt: skip
 
     def again(self, state: PyTorchState, saved: Mapping[str, Any], number: int) -> Origin | None:
-        """Return where NaN or infinity came from in an update that was kept. See `engines.base.Updater.again`."""
+        """Return where NaN or infinity first appeared in a saved update. See `engines.base.Updater.again`."""
         del state
         return self._origin(self.restore(saved["state"]), saved["group"], number, saved.get("rank", 0))
 
     def traced(self, state: PyTorchState, folder: str) -> AbstractContextManager[Traced]:
-        """Return the context in which updates are traced by torch.profiler."""
+        """Return a context manager that traces the updates inside it with torch.profiler."""
         return traced(state.task.model, folder)
 
     def score(self, state: PyTorchState, batch: Batch) -> Predictions:
-        """Return predictions with the averaged weights when kept."""
+        """Return predictions, made with the averaged weights if there are any."""
         self._meet(state)
         task = self._scored(state)
         _set_mode(task.model, training=False)
@@ -191,12 +191,12 @@ class PyTorchEngine:
         return joined(parts)
 
     def take_score(self, state: PyTorchState, score: float) -> None:
-        """Let the schedule hear a score."""
+        """Pass a score to the schedule."""
         if self._schedule is not None:
             self._schedule.take_score(score)
 
     def snapshot(self, state: PyTorchState, *, wanted: bool | None = None) -> dict[str, Any]:
-        """Copy everything to the host, weights and optimizer whole; see `engines.base.Engine.snapshot`."""
+        """Copy everything to the host, weights and optimizer state unsharded; see `engines.base.Engine.snapshot`."""
         self._meet(state)
         if state.own_average is not None:
             state.own_average.hide()
@@ -226,7 +226,7 @@ class PyTorchEngine:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> PyTorchState:
-        """Rebuild a state from its snapshot. What the options and the optimizer are given now takes effect.
+        """Rebuild a state from its snapshot. Settings of options and optimizer that were changed since take effect.
 
         Raises:
             ConfigError: the snapshot is of another model, optimizer or kind of run.
@@ -250,31 +250,31 @@ class PyTorchEngine:
         if state.optimizer is not None and state.num_updates:
             _Scheduled(state.optimizer, self._schedule).before(
                 state.num_updates
-            )  # as the last update left them, also where none is left to take
+            )  # restores the rates of the last update, also when no update is left to take
         if self._in_parts.split is not None:
             state.update_parts, state.score_parts = saved["parts"]["update"], saved["parts"]["score"]
         return state
 
     def weights(self, state: PyTorchState) -> dict[str, Any]:
-        """Return a copy of the weights to keep, by name; {} on other processes than the first."""
+        """Return a copy of the weights to save, by name; {} on all processes but the first."""
         self._meet(state)
         return self.strategy.weights(self._scored(state).model, copied=True)
 
     def is_finite(self, state: PyTorchState) -> bool:
-        """Tell whether every weight is finite, the averaged ones too."""
+        """Return whether every weight is finite, including the averaged ones."""
         self._meet(state)
         averaged = () if state.averaged is None else state.averaged.model.parameters()
         return all_finite((*state.task.model.parameters(), *averaged))
 
     def gradient_sizes(self, state: PyTorchState) -> dict[str, GradientSize]:
-        """Return the size of the gradient of each weight, as the last update took it: divided and clipped."""
+        """Return the gradient size of each weight, as applied in the last update: divided and clipped."""
         return sizes_of(state.task.model)  # the step has divided them in place
 
     def with_weights(self, weights: Mapping[str, Any]) -> PyTorchState:
-        """Return a state that only scores.
+        """Return a state that can only score.
 
         Raises:
-            ConfigError: the weights are those of another model.
+            ConfigError: the weights belong to another model.
         """
         state = self._placed(self._build(self.options.seed))
         fill_model(state.task.model, weights, source="checkpoint", strategy=self.strategy)
@@ -282,25 +282,25 @@ class PyTorchEngine:
 
     @property
     def device_text(self) -> str:
-        """Name the device; of a CPU also the threads, which decide the last bits."""
+        """The name of the device; for a CPU also the number of threads, which affects the last bits."""
         if self.device.type == "cuda":
             return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
         return f"{self.device} ({platform.processor() or platform.machine()}, {torch.get_num_threads()} threads)"
 
     def model_and_optimizer(self, state: PyTorchState) -> tuple[Any, Any]:
-        """Return the model that is trained, and its optimizer."""
+        """Return the trained model and its optimizer."""
         return state.task.model, state.optimizer
 
     def closing_line(self) -> str:
-        """Say nothing."""
+        """Return "": there is nothing to remark."""
         return ""
 
     def facts_to_host(self, facts: Facts) -> dict[str, float]:
-        """Wait for the device, once, and return plain floats."""
+        """Wait for the device once and return plain floats."""
         return to_float(facts)
 
     def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
-        """Return numpy arrays for tensors with rows and floats for single numbers."""
+        """Return numpy arrays for tensors with rows and floats for scalars."""
         return to_arrays(predictions)
 
     def _build(self, seed: int) -> Task:
@@ -311,8 +311,8 @@ class PyTorchEngine:
         return task
 
     def _placed(self, task: Task, *, averages: bool = False) -> PyTorchState:
-        """Return a state that only scores, with a copy of the task beside it where weights are averaged."""
-        averaged = averaging_copy(task) if averages else None  # before: a model whose weights are shared has no copy
+        """Return a state that can only score, with a copy of the task if weights are averaged."""
+        averaged = averaging_copy(task) if averages else None  # before `prepare`: a sharded model cannot be copied
         with advised("the model"):
             for each in (task, averaged):
                 if each is not None:
@@ -320,7 +320,7 @@ class PyTorchEngine:
         return PyTorchState(task, averaged=averaged)
 
     def _for_training(self, task: Task, weights: Mapping[str, Any] | None = None) -> PyTorchState:
-        """Return a state that trains a new task, from given weights or from its own."""
+        """Return a state for training a new task, from given weights or the task's own."""
         state = self._placed(task, averages=self.options.averages)
         if weights is not None:
             fill_model(task.model, weights, source="resume", strategy=self.strategy)
@@ -349,7 +349,7 @@ class PyTorchEngine:
         return state
 
     def _refuse_with_own_average(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raise ConfigError for what does not go together with an optimizer that averages weights by itself."""
+        """Raise ConfigError for options that conflict with an optimizer that averages weights itself."""
         name, options = type(optimizer).__name__, self.options
         key = "ema_decay" if options.swa_start is None else "swa_start"
         found = []
@@ -362,7 +362,7 @@ class PyTorchEngine:
             raise ConfigError(THIS_RUN, found)
 
     def _refuse_in_backward(self, task: Task, optimizer: torch.optim.Optimizer) -> None:
-        """Raise ConfigError for what would come too late where the backward pass moves the weights (LOMO)."""
+        """Raise ConfigError for options that would act too late if the backward pass updates the weights (LOMO)."""
         options, rates = self.options, {group["lr"] for group in optimizer.param_groups}
         wrong = {
             "clip_norm": (options.clip_norm > 0, f"is {options.clip_norm}", "Set it to 0."),
@@ -402,8 +402,8 @@ class PyTorchEngine:
         self.hear_nonfinite(number)
 
     def _seed_update(self, num_update: int, rank: int) -> None:
-        """Make dropout depend on (seed, number of the update, rank) alone, so that a resumed run repeats it."""
-        # Odd multipliers keep neighbouring seeds and updates from meeting: seed 1 update 2 is not seed 2 update 1.
+        """Make dropout depend only on (seed, number of the update, rank), so that a resumed run repeats it."""
+        # Odd multipliers keep neighbouring seeds and updates apart: seed 1 update 2 differs from seed 2 update 1.
         mixed = self.options.seed * 0x9E3779B97F4A7C15 + rank * 0xD1B54A32D192ED03 + num_update
         mixed &= 0x7FFFFFFFFFFFFFFF
         torch.default_generator.manual_seed(mixed)
@@ -411,12 +411,12 @@ class PyTorchEngine:
             torch.cuda.manual_seed(mixed)
 
     def _meet(self, state: PyTorchState) -> None:
-        """Let processes that train by themselves have one model, now that it is scored or saved."""
+        """Make all processes agree on one model before it is scored or saved, if they train independently (BMUF)."""
         if state.optimizer is not None:
             self.strategy.meet(state.optimizer, state.num_updates)
 
     def _scored(self, state: PyTorchState) -> Task:
-        """Return the task whose model is evaluated and kept: with averaged weights as soon as there is an average."""
+        """Return the task whose model is evaluated and saved: with averaged weights once the average has begun."""
         if state.own_average is not None:
             state.own_average.show()
         begun = self.options.has_begun(state.num_updates)
@@ -429,18 +429,18 @@ class PyTorchEngine:
             return self.strategy.through(task.model, lambda: task.valid_step(placed))
 
     def _products(self, state: PyTorchState, task: Task) -> AbstractContextManager[None]:
-        """Return the context in which products with weights are those of oneDNN, where it is faster."""
+        """Return a context manager in which linear layers use oneDNN, where that is faster."""
         plain = self.options.precision == "fp32" and self.options.compile is None and self.strategy.world.size == 1
         if not (plain and self.device.type == "cpu" and is_there()):
             return nullcontext()
-        if state.optimizer is not None:  # weights change from one evaluation to the next, also behind torch's back
+        if state.optimizer is not None:  # weights change between evaluations, sometimes without torch noticing
             return Products(task.model, keeps=False).inside()
         if state.products is None:
             state.products = Products(task.model, keeps=True)
         return state.products.inside()
 
     def _add_gradients(self, taker: UpdateTaker, state: PyTorchState, group: Sequence[Batch]) -> dict[str, Any]:
-        """Sum the gradients of all loss sums of the next update; return the sums of its facts."""
+        """Add up the gradients of the loss sums of all micro-batches; return the sums of the facts."""
         self._seed_update(state.num_updates + 1, self.strategy.world.rank)
         state.optimizer.zero_grad(set_to_none=True)
         fused = backward_of(state.optimizer)
@@ -466,8 +466,8 @@ class PyTorchEngine:
         return taker.add_gradients(state.task.model, group, work)
 
     def _passes(self, task: Task, batch: Batch) -> Generator[Any]:
-        """Yield what each pass over a batch gives, computed in the precision of the options."""
-        if type(task).train_passes is Task.train_passes:  # one pass: to ask for another would gather shares for nothing
+        """Yield (loss sum, count, facts) of each pass over a batch, computed in the precision of the options."""
+        if type(task).train_passes is Task.train_passes:  # one pass: asking for a second would gather shards in vain
             with self._autocast():
                 only = self.strategy.through(task.model, lambda: task.train_step(batch))
             yield only
@@ -497,29 +497,29 @@ class _Scheduled:
         self._rate = 0.0
 
     def before(self, number: int) -> None:
-        """Set this update's learning rates, and note that of the group that learns fastest."""
+        """Set the learning rates of this update, and remember the highest of all groups."""
         if self._schedule is not None:
             set_rates(self._optimizer, self._schedule.factor(number), self._schedule.momentum(number))
         self._rate = max(float(group["lr"]) for group in self._optimizer.param_groups)
 
     def after(self, *, skipped: object) -> float:
-        """Return the learning rate that was noted; an update that was skipped counts, too."""
+        """Return the remembered learning rate; skipped updates advance the schedule too."""
         del skipped
         return self._rate
 
 
 def _unheard(event: object) -> None:
-    """Hear of an event that nothing waits for."""
+    """Ignore an event."""
 
 
 def _set_mode(model: nn.Module, *, training: bool) -> None:
-    # Walking over every module costs more than looking at the first.
+    # Visiting every module costs more than checking the first.
     if model.training != training:
         model.train(training)
 
 
 def _refuse_lazy(model: nn.Module) -> None:
-    """Raise ConfigError for weights that get their shape from the first batch: optimizer and average come before."""
+    """Raise ConfigError for lazy weights, shaped by the first batch: optimizer and average are made before it."""
     every = (*model.named_parameters(), *model.named_buffers())
     lazy = [name for name, weight in every if nn.parameter.is_lazy(weight)]
     if lazy:
@@ -528,7 +528,7 @@ def _refuse_lazy(model: nn.Module) -> None:
 
 
 def _refuse_without_gradient(loss_sum: object) -> None:
-    """Raise ConfigError for what a loss or a task of the user's own gives in place of a sum to go backward from."""
+    """Raise ConfigError if a user's loss or task returns something that has no backward pass."""
     if not isinstance(loss_sum, Tensor):
         found = f"a {type(loss_sum).__name__}"
     elif loss_sum.numel() != 1:
@@ -543,7 +543,7 @@ def _refuse_without_gradient(loss_sum: object) -> None:
 
 
 def _refuse_another_average(options: EngineOptions, saved: Mapping[str, Any]) -> None:
-    """Raise ConfigError where averaged weights are missing, are too many, or are the mean of others."""
+    """Raise ConfigError if averaged weights are missing or unexpected in a snapshot, or averaged differently."""
     start, interval = before = tuple(saved.get("swa", options.swa))
     if (saved["averaged"] is not None) != options.averages:
         key = "ema_decay" if start is None and options.swa_start is None else "swa_start"
@@ -563,7 +563,7 @@ def _load_optimizer(state: PyTorchState, saved: Mapping[str, Any]) -> None:
     if saved["rule"] != own:
         raise _resume_fault("optimizer", f"is {own} here, but {saved['rule']} in the checkpoint.")
     try:
-        # Copied, because torch would go on training in the very tensors of the snapshot.
+        # Copied, because torch would otherwise continue training in the snapshot's own tensors.
         before = [group["params"] for group in saved.get("settings") or state.settings]
         if state.own_average is not None and before != [group["params"] for group in state.settings]:
             raise ValueError("other weights are trained now, or in other groups, and its average is that of the former")

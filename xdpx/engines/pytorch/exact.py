@@ -1,12 +1,12 @@
-"""The same bits for a row, whatever rows it is computed with: batches of such sizes as were seen to give the same.
+"""Bit-identical results for a row, whatever rows it is batched with: use only batch sizes found to give the same bits.
 
-What a library gives for one row of a matrix product may depend, in the last bits, on how many rows there are and at
-which place it stands: few rows are computed by another kernel. So for each width of a batch it is tried, once, which
-numbers of rows give the same bits as a large one, at all places; a batch is cut into those, and the last is filled
-up with copies. That rows of one batch have the width that each would have alone is up to the caller.
+A library's result for one row of a matrix product may depend, in the last bits, on the number of rows and on the row's
+position: few rows use a different kernel. So for each width of batch it is found out once which numbers of rows give
+the same bits as a large one, at all positions. A batch is split into pieces of those sizes, and the last piece is
+padded with copies. The caller must make sure that each row has the width in a batch that it would have alone.
 
-Bits that differ inside are rounded away in most outputs: of a regression to 0.5 they showed in one row of eight. So
-what the parts of the network give is compared too, by checksums, and of all rows that are tried.
+Differences inside the network are rounded away in most outputs: in a regression to 0.5 they showed in one row of eight.
+So the outputs of the network's parts are compared as well, by checksums, for all trial rows.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from xdpx.engines.base import Task
 
 MOST_ROWS = 32
 MOST_TOKENS = 1024
-"""A batch is cut into pieces of at most so many rows and tokens: larger ones gain no speed on a CPU."""
+"""Largest pieces, in rows and tokens, that a batch is split into: larger ones are not faster on a CPU."""
 ENOUGH_TOKENS = 128
 ENOUGH_PRODUCTS = 2.2e9
-"""On a CPU pieces need no more products of weights for each thread, but so many tokens: a BERT of 6 layers, 384 wide,
-is as fast in pieces of 200 tokens as in those of 1024, and trying them takes a fifth of the time."""
+"""On a CPU, pieces with this many multiplications per thread are large enough, if they have at least that many tokens:
+a BERT of 6 layers, 384 wide, is as fast with pieces of 200 tokens as with 1024, and the trial takes a fifth of the
+time."""
 
 Inputs = Mapping[str, Any]
 Rows = Mapping[Any, Tensor]
@@ -39,11 +40,11 @@ Leaves = list[Any]
 
 
 class Shape(NamedTuple):
-    """What was found out about batches of one width.
+    """What is known about batches of one width.
 
     Attributes:
         counts: numbers of rows that give the same bits, largest first.
-        of_rows: for each output of the network, in its order, whether it holds something for each row.
+        of_rows: for each output of the network, in order, whether it has one entry per row.
     """
 
     counts: tuple[int, ...]
@@ -51,10 +52,10 @@ class Shape(NamedTuple):
 
 
 class ExactRows:
-    """Computes rows in such numbers that each gets the same bits in every batch.
+    """Computes rows in pieces of such sizes that each row gets the same bits in every batch.
 
     Attributes:
-        seconds: that it took to find out the numbers.
+        seconds: time spent on finding the sizes.
     """
 
     def __init__(self) -> None:
@@ -64,10 +65,11 @@ class ExactRows:
 
     @contextmanager
     def inside(self, task: Task) -> Generator[None]:
-        """Let a task compute so within the block: its network, and what it makes of the outputs row by row.
+        """Make a task compute this way inside the block: its network and its `row_functions`.
 
         Raises:
-            ConfigError: the network reads or gives something that is not a row for each sample, or is not called whole.
+            ConfigError: an input or output of the network does not have one row per sample, or only parts of the
+                network are called.
         """
         self._was_called = False
         with ExitStack() as stack:
@@ -124,11 +126,11 @@ class ExactRows:
 
 
 def next_count(counts: Sequence[int], left: int) -> int:
-    """Return how many rows to compute next: a few more than are left rather than two pieces.
+    """Return the size of the next piece: with a few rows of padding rather than another piece.
 
     Args:
-        counts: that may be taken, largest first.
-        left: rows to compute, at least 1.
+        counts: allowed sizes, largest first.
+        left: rows still to compute, at least 1.
     """
     above = min((count for count in counts if count >= left), default=0)
     below = max((count for count in counts if count <= left), default=0)
@@ -142,7 +144,7 @@ def _are_rows(inputs: Rows) -> bool:
 
 
 def _piece(inputs: Rows, start: int, kept: int, count: int) -> Rows:
-    """Return some rows, and copies of the last of them up to a number."""
+    """Return `kept` rows from `start` on, padded with copies of the last one to `count` rows."""
     if start == 0 and kept == count == len(next(iter(inputs.values()))):
         return dict(inputs)
     places = (start + torch.arange(count).clamp(max=kept - 1)).tolist()
@@ -150,7 +152,7 @@ def _piece(inputs: Rows, start: int, kept: int, count: int) -> Rows:
 
 
 def _found_shape(owner: object, computed: Callable[[Rows], Leaves], inputs: Rows, rows: int) -> Shape:
-    """Try which numbers of rows give the same bits, on the rows of a batch over and over."""
+    """Find which numbers of rows give the same bits, by trying them on rows made from a batch."""
     width = max(value[0].numel() for value in inputs.values())
     most = MOST_ROWS
     while most > 1 and most * width > _most_tokens(owner, next(iter(inputs.values())).device):
@@ -159,7 +161,7 @@ def _found_shape(owner: object, computed: Callable[[Rows], Leaves], inputs: Rows
     tried = [most >> power for power in range(most.bit_length())]
     expected: list[Tensor] | None = None
     while len(tried) > 1 and (expected := trial.at_all_places(tried[0])) is None:
-        tried.pop(0)  # fewer rows, at last each alone
+        tried.pop(0)  # try fewer rows, down to single ones
     counts = tried[:1]
     for count in tried[1:]:
         if expected is None or not trial.gives(expected, count):
@@ -169,7 +171,7 @@ def _found_shape(owner: object, computed: Callable[[Rows], Leaves], inputs: Rows
 
 
 def _most_tokens(owner: object, device: torch.device) -> int:
-    """Return how many tokens a piece may have. It decides bits, so it hangs on no measured time."""
+    """Return the most tokens a piece may have. It affects bits, so it must not depend on measured times."""
     if device.type != "cpu" or not isinstance(owner, torch.nn.Module):
         return MOST_TOKENS
     matrices = (
@@ -184,10 +186,10 @@ def _most_tokens(owner: object, device: torch.device) -> int:
 
 
 class _Trial:
-    """Rows that are computed in pieces of several numbers, of which all that the network gives inside is compared.
+    """Computes trial rows in pieces of different sizes, and compares outputs and inner results of the network.
 
     Attributes:
-        of_rows: for each output, whether it holds something for each row.
+        of_rows: for each output, whether it has one entry per row.
     """
 
     def __init__(self, owner: object, computed: Callable[[Rows], Leaves], rows: Rows) -> None:
@@ -198,7 +200,7 @@ class _Trial:
         self._of_lines = [len(first) * 2 == len(second) for first, second in zip(one[1], two[1], strict=False)]
 
     def at_all_places(self, count: int) -> list[Tensor] | None:
-        """Return what all rows get in pieces of so many; None where a row gets other bits at another place."""
+        """Return the results of all rows in pieces of `count`; None if a row's bits depend on its position."""
         pieces = []
         for start in self._starts[::count]:
             pieces.append(self._given(start, count))
@@ -207,7 +209,7 @@ class _Trial:
         return [torch.cat(each) for each in zip(*pieces, strict=True)]
 
     def gives(self, expected: Sequence[Tensor], count: int) -> bool:
-        """Tell whether all rows get the same in pieces of so many."""
+        """Return whether all rows get the expected bits in pieces of `count`."""
         return all(
             _same([each[start : start + count] for each in expected], self._given(start, count))
             for start in self._starts[::count]
@@ -224,7 +226,7 @@ class _Trial:
 
 
 def _with_sums(owner: object, computed: Callable[[Rows], Leaves], rows: Rows) -> tuple[Leaves, list[Tensor]]:
-    """Return the outputs for some rows, and a checksum of the bits of each line that the parts of a network give."""
+    """Return the outputs for some rows, and checksums of the bits of each row of the outputs of the network's parts."""
     sums: list[Tensor] = []
 
     def note(_module: torch.nn.Module, _given: object, output: object) -> None:
@@ -240,7 +242,10 @@ def _with_sums(owner: object, computed: Callable[[Rows], Leaves], rows: Rows) ->
 
 
 def _watchable(network: torch.nn.Module) -> Generator[torch.nn.Module]:
-    """Yield the parts of a network that compute the same with a hook: torch's encoder layer looks for any inside it."""
+    """Yield the parts of a network that may have hooks: torch's encoder layer computes differently if any inside has.
+
+    Script modules are left out as well.
+    """
     for part in network.children():
         if not isinstance(part, torch.nn.TransformerEncoderLayer | torch.jit.ScriptModule):
             yield part
@@ -248,20 +253,20 @@ def _watchable(network: torch.nn.Module) -> Generator[torch.nn.Module]:
 
 
 def _trial_rows(inputs: Rows, places: Sequence[int]) -> Rows:
-    """Return rows of a batch over and over, with other tokens: what differs in the last bits shows in few rows only."""
+    """Return rows of a batch, repeated with random values: a difference in the last bits shows in few rows only."""
     dice = torch.Generator().manual_seed(1)
     found = {name: value[list(places)] for name, value in inputs.items()}
     for name, value in found.items():
         if value.is_floating_point():
             found[name] = value + torch.randn(value.shape, generator=dice).to(value)
-        elif value.dtype != torch.bool:  # ids below one that stands there are ids, too
+        elif value.dtype != torch.bool:  # any id below one that occurs is valid too
             drawn = torch.randint(int(value.max()) + 1, value.shape, generator=dice, dtype=value.dtype)
             found[name] = drawn.to(value.device)
     return found
 
 
 def _tell_rows(what: str, one: Leaves, two: Leaves) -> tuple[bool, ...]:
-    """Tell which outputs grow with the rows, from those for one row and for two."""
+    """Return for each output whether it has one entry per row, from the outputs for one row and for two."""
     found = []
     for first, second in zip(one, two, strict=True):
         is_tensor = isinstance(first, Tensor) and first.dim() > 0
@@ -272,11 +277,11 @@ def _tell_rows(what: str, one: Leaves, two: Leaves) -> tuple[bool, ...]:
 
 
 def _same(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
-    """Tell whether all bits are the same: numbers that are equal may have others, as 0.0 and -0.0."""
+    """Return whether all bits are the same: equal numbers can differ in bits, like 0.0 and -0.0."""
     bits = ([each.contiguous().view(torch.uint8) for each in pair] for pair in zip(one, other, strict=True))
     return all(torch.equal(*pair) for pair in bits)
 
 
 def refusal(problem: str) -> ConfigError:
-    """Return why no batch can be computed so."""
+    """Return the error for a task that cannot be computed this way."""
     return ConfigError(THIS_RUN, [Fault("exact", f"is true, but {problem}", "Leave exact out.")])

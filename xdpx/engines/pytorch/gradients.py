@@ -1,4 +1,4 @@
-"""The form of gradients, their size, and what they are to be divided by."""
+"""Gradients: dense or as rows, their size, and the divisor that scales and clips them."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from torch import Tensor, nn
 from xdpx.engines.base import GradientSize
 
 LARGE_EMBEDDING = 1 << 20
-"""Numbers in an embedding from which rows are worth their book-keeping."""
+"""Smallest number of elements of an embedding for which row gradients are worth their overhead."""
 
 SCALING = "takes_scaling"
-"""Ability: `step` itself divides by `grad_scale`, and does nothing where `found_inf` is 1.0; both are tensors that
-are set on the optimizer before."""
+"""Ability: `step` itself divides by `grad_scale`, and does nothing if `found_inf` is 1.0; both are tensor attributes
+of the optimizer, set before the step."""
 ROWS = "takes_rows"
 """Ability: the gradient of an embedding may be sparse rows."""
 
 
 def backward_of(optimizer: object) -> Callable[[Tensor, float], None] | None:
-    """Return `f(loss, learning_rate)` of an optimizer that declares, by `fused_backward`, to step within (LOMO)."""
+    """Return an optimizer's `fused_backward(loss, learning_rate)`, which steps in the backward pass (LOMO), or None."""
     return getattr(optimizer, "fused_backward", None)
 
 
 class Scaling(NamedTuple):
-    """How the optimizer is to take a gradient; every field is a single number on the device.
+    """How the optimizer should apply a gradient; every field is a scalar on the device.
 
     Attributes:
         norm: of the mean gradient, before clipping.
-        divisor: what the summed gradient is divided by: count, loss scale and clipping in one.
-        clipped: 1.0 when the norm was above the limit.
-        broken: 1.0 when the gradient is not finite: the step is left out.
+        divisor: of the summed gradient: count, loss scale and clipping in one.
+        clipped: 1.0 if the norm was above the limit.
+        broken: 1.0 if the gradient is not finite: the step is skipped.
     """
 
     norm: Tensor
@@ -43,9 +43,9 @@ class Scaling(NamedTuple):
 
 
 def is_able(optimizer: object, ability: str) -> bool:
-    """Tell whether the class of an optimizer declares an ability, and its `step` is still the one that has it.
+    """Return whether the class of an optimizer declares an ability for its current `step`.
 
-    A subclass that overrides `step` is a rule of its own: it has the ability only where it declares it anew.
+    A subclass that overrides `step` has the ability only if it declares it again.
     """
     for kind in type(optimizer).__mro__:
         if ability in vars(kind):
@@ -56,11 +56,11 @@ def is_able(optimizer: object, ability: str) -> bool:
 
 
 def use_row_gradients(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Let large embeddings give their gradient as the rows of a batch's tokens, if the optimizer takes such.
+    """Make large embeddings use sparse gradients, with rows for a batch's tokens only, if the optimizer accepts them.
 
     A dense gradient of an embedding is zero almost everywhere, yet every update has to allocate it, fill it, and read
-    it again for its norm: with a small encoder and short texts a sixth of the time on a CPU. An embedding whose
-    weight is also used elsewhere keeps its dense gradient.
+    it again for its norm: with a small encoder and short texts, a sixth of the time on a CPU. An embedding whose weight
+    is also used elsewhere keeps its dense gradient.
     """
     if not is_able(optimizer, ROWS):
         return
@@ -71,7 +71,7 @@ def use_row_gradients(model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
 
 
 def gradients_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Return all gradients as they stand (sums, still multiplied by the loss scale)."""
+    """Return all gradients as accumulated (sums, still multiplied by the loss scale)."""
     trained = [weight for group in optimizer.param_groups for weight in group["params"] if weight.grad is not None]
     if not trained:
         raise RuntimeError("this is a bug: no weight received a gradient; is the loss cut off from the model?")
@@ -79,7 +79,7 @@ def gradients_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def numbers_of(weight: nn.Parameter) -> Tensor:
-    """Return the numbers of a weight's gradient that are not zero by construction; rows are summed by token first."""
+    """Return a weight's gradient; of a sparse one, only the values of its rows, summed by token first."""
     gradient: Any = weight.grad
     if not gradient.is_sparse:
         return cast(Tensor, gradient)
@@ -88,7 +88,7 @@ def numbers_of(weight: nn.Parameter) -> Tensor:
 
 
 def sizes_of(model: nn.Module) -> dict[str, GradientSize]:
-    """Return the size of the gradient of each weight that has one. Waits for the device, once."""
+    """Return the gradient size of each weight that has a gradient. Waits for the device once."""
     trained = {name: each for name, each in model.named_parameters() if each.grad is not None}
     found = []
     for weight in trained.values():
@@ -106,11 +106,11 @@ def sizes_of(model: nn.Module) -> dict[str, GradientSize]:
 
 
 def scale_of(summed_norm: Tensor, count: Tensor | float, loss_scale: float, clip_norm: float) -> Scaling:
-    """Work out the divisor without waiting for the device.
+    """Return the divisor and related values, without waiting for the device.
 
     Args:
         summed_norm: norm of the gradient of (loss_scale * sum of losses).
-        count: what the sum is to be divided by.
+        count: divisor of that sum.
         loss_scale: multiplier of the loss under fp16, else 1.
         clip_norm: largest norm of the mean gradient; 0 for no limit.
     """

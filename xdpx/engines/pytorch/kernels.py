@@ -1,4 +1,4 @@
-"""Which kernels compute: in TF32, the same bits each time, compiled. Said once, for every door."""
+"""Kernel settings shared by all ways to train: TF32, determinism, compilation."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ DETERMINISTIC_ENVIRONMENT = {
     "CUBLAS_WORKSPACE_CONFIG": ":16:8",
     "FLASH_ATTENTION_DETERMINISTIC": "1",
 }
-"""What libraries of a GPU read, each when it is first used; as the original sets them."""
+"""Environment variables that GPU libraries read at their first use; values as in the original (Transformers)."""
 
 
 def use_tf32(wanted: bool | None) -> None:
-    """Let products and convolutions of float32 be computed in TF32, or forbid it; None leaves PyTorch as it is set."""
+    """Allow or forbid TF32 for float32 matrix products and convolutions; None leaves PyTorch's setting."""
     if wanted is not None:
         torch.set_float32_matmul_precision("high" if wanted else "highest")
         torch.backends.cudnn.allow_tf32 = wanted
 
 
 def prefer_deterministic() -> None:
-    """Choose kernels that give the same bits twice, where there are such; torch warns where there are none."""
+    """Use deterministic kernels where they exist; torch warns about operations that have none."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = False
 
 
 def require_deterministic() -> None:
-    """Compute with kernels that give the same bits twice; from now on torch refuses operations that have none."""
+    """Use only deterministic kernels; from now on torch raises for operations that have none."""
     os.environ.update(DETERMINISTIC_ENVIRONMENT)
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.deterministic = True
@@ -44,7 +44,7 @@ def compile_in_place(
     """Compile the calls of a model (wrappers included) and return the same object, its weights under the same names.
 
     Args:
-        model: What the training calls.
+        model: The module that training calls.
         backend: One of `torch.compiler.list_backends()`; inductor when None.
         mode: `default`, `reduce-overhead` or `max-autotune`, of inductor only.
         dynamic: Compile once for all shapes; None does so where a shape has changed.

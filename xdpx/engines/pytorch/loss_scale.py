@@ -1,4 +1,4 @@
-"""The loss scale of fp16: small gradients are kept from vanishing by a factor that is found while training."""
+"""The loss scale of fp16: a factor, adapted during training, that keeps small gradients from vanishing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from xdpx.utils.decisions import SKIPPED_AT_MOST
 
 @dataclass
 class LossScale:
-    """What the loss is multiplied by, and what decides when that changes. Plain numbers: part of a snapshot.
+    """The factor of the loss, and the counts that decide when it changes. Plain numbers: part of a snapshot.
 
     Attributes:
-        scale: the factor; 1 when no scaling is done.
-        updates: taken since the factor last changed.
-        overflows: among them.
+        scale: the factor; 1 without scaling.
+        updates: number since the factor last changed, overflows included.
+        overflows: how many of them overflowed.
         clean: updates since the last overflow or change.
-        skipped: updates left out one after another, up to now.
+        skipped: updates left out in a row, up to now.
     """
 
     scale: float = 1.0
@@ -37,7 +37,7 @@ class LossScale:
         """Halve the factor when too many updates overflow, double it after a long time without.
 
         Raises:
-            NonFiniteUpdate: the factor has become too small to mean anything, or no update was taken for long.
+            NonFiniteUpdate: the factor is below `min_loss_scale`, or too many updates in a row overflowed.
 
         Source: Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.2; the tolerance as in fairseq.
         """
@@ -63,7 +63,7 @@ class LossScale:
 
 
 def refuse_scale(scale: float, lowest: float, number: int) -> None:
-    """Raise NonFiniteUpdate where a loss scale means nothing any more: every update would be left out, for ever."""
+    """Raise NonFiniteUpdate if a loss scale is below the lowest allowed one: every update would be left out."""
     if scale < lowest:
         raise NonFiniteUpdate(
             f"update {number}: gradients overflow in fp16 at any loss scale down to {scale}: the loss or a gradient "

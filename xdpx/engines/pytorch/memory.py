@@ -1,4 +1,4 @@
-"""Memory: kept by the C library between steps, given back by devices when asked, and how much a stage takes."""
+"""Memory: let the C library keep it between steps, release device caches, and measure what a stage takes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PAD = 64 << 20
 
 
 def keep_freed_memory() -> bool:
-    """Let blocks up to 1 GiB be reused instead of mapped and unmapped at every step; True when it was possible.
+    """Make glibc reuse blocks up to 1 GiB instead of mapping them at every step; return whether that was possible.
 
     By default glibc maps every large block anew, and the kernel fills each of its pages with zeros at first touch:
-    a training step on a CPU allocates hundreds of megabytes of activations and gradients. Only glibc knows how.
+    a training step on a CPU allocates hundreds of megabytes of activations and gradients. Has no effect without glibc.
 
     Source: mallopt(3).
     """
@@ -35,17 +35,17 @@ def keep_freed_memory() -> bool:
 
 
 def release_cached(device: torch.device) -> None:
-    """Return the memory that torch keeps for later back to the device, where the kind of device keeps any."""
+    """Return memory cached by torch to the device, for kinds of devices with a cache."""
     if device.type in {"cuda", "mps", "xpu"}:
         torch.get_device_module(device).empty_cache()
 
 
 class MemoryWatch:
-    """The memory that a stage of work takes: of the process on the host, and on its CUDA device.
+    """Measures the memory that a stage of work takes: of the process on the host, and on its CUDA device.
 
     Args:
         device: where the work is done.
-        wanted: whether to look at all; `metrics` gives nothing otherwise.
+        wanted: whether to measure; if false, `metrics` returns {}.
     """
 
     def __init__(self, device: torch.device, *, wanted: bool = True) -> None:
@@ -55,7 +55,10 @@ class MemoryWatch:
         self._before = self._used() if wanted else (0, 0)
 
     def metrics(self, stage: str) -> dict[str, int]:
-        """Return bytes since the beginning: `<stage>_mem_{cpu,gpu}_alloc_delta`, and `_peaked_delta` (released)."""
+        """Return the change in bytes since the start (`<stage>_mem_{cpu,gpu}_alloc_delta`) and the peak above both.
+
+        The peak above both ends, named `_peaked_delta`, is memory that was released again.
+        """
         if not self._wanted:
             return {}
         now = self._used()
@@ -72,7 +75,7 @@ class MemoryWatch:
 
 
 def resident_bytes() -> int:
-    """Return how many bytes of memory this process takes; where the system does not tell, the most it ever took."""
+    """Return the resident memory of this process in bytes, or its peak on systems without /proc."""
     try:
         with io.open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * resource.getpagesize()
@@ -81,7 +84,7 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> tuple[int, str]:
-    """Return the most bytes ever taken, and whose they are: `GPU ` where PyTorch has begun to use one, else ``."""
+    """Return the peak memory in bytes and a label: "GPU " if PyTorch has used one, "" for this process on the host."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves this untyped
         return torch.cuda.max_memory_allocated(), "GPU "
     return _most_resident(), ""

@@ -1,4 +1,4 @@
-"""Numbers that are NaN or infinite: updates that have them are left out, or end the training; weights are looked at."""
+"""NaN and infinity: leave out updates that have them, or end the training; check weights for them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from xdpx.engines.pytorch.precision import Precision
 from xdpx.utils.decisions import SKIPPED_AT_MOST
 
 LOOKED_AT = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
-"""Types of weights that may be NaN or infinite; quantised ones cannot."""
+"""Types of weights that can be NaN or infinite; quantised ones cannot."""
 
 FREE_TO_LOOK_AT = frozenset({"cpu"})
-"""Devices whose numbers the host has without waiting."""
+"""Devices whose values the host can read without waiting."""
 
 
 def all_finite(weights: Iterable[Tensor]) -> bool:
-    """Tell whether every weight is finite, by one reduction per device and type. On all processes, which agree."""
+    """Return whether every weight is finite on all processes, by one reduction per device and type.
+
+    On all processes.
+    """
     by_kind: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for weight in weights:
         local = weight.detach()
@@ -33,17 +36,17 @@ def all_finite(weights: Iterable[Tensor]) -> bool:
 
 
 class Guard:
-    """Looks at every update before it is taken.
+    """Checks every update before it is taken.
 
-    The host waits for the device, or for other processes, then: on request only, or where one process trains on a CPU
-    and there is nothing to wait for.
+    This makes the host wait for the device and for other processes, so it is used only on request, or where a single
+    process trains on a CPU and there is nothing to wait for.
 
     Args:
-        action: "skip" or "raise"; "keep" tells `hear`, and nothing else.
-        scaled: whether a loss scale is at work; gradients that overflow are its own affair then, and it leaves such
-            updates out by itself. Only the loss is looked at.
-        advice: how users of this door see where it begins.
-        hear: told the number of an update that is not finite, before anything becomes of it; on all processes.
+        action: "skip" or "raise"; "keep" only calls `hear`.
+        scaled: whether there is a loss scale, which leaves out updates with overflowing gradients by itself; then only
+            the loss is checked.
+        advice: how the user can find where NaN or infinity begins, for messages.
+        hear: called with the number of a non-finite update before it is taken or left out; on all processes.
     """
 
     def __init__(
@@ -57,13 +60,13 @@ class Guard:
     def of(
         cls, action: str, precision: Precision, *, hear: Callable[[int], object] = lambda number: None
     ) -> Guard | None:
-        """Return the guard that `nonfinite_steps` asks for; None where updates are taken unseen."""
+        """Return the guard for a value of `nonfinite_steps`; None if updates are taken without a check."""
         if action == "keep" and (precision.device.type not in FREE_TO_LOOK_AT or collectives.num_processes() > 1):
             return None
         return cls(action, scaled=precision.scaler is not None, hear=hear)
 
     def leaves_out(self, loss: Any, norm: Any, step: int) -> bool:
-        """Tell whether an update must not be taken. On all processes, which agree.
+        """Return whether an update must be left out, the same on all processes. On all processes.
 
         Args:
             loss: of the update, on this process.
@@ -71,7 +74,7 @@ class Guard:
             step: the number of the update.
 
         Raises:
-            NonFiniteUpdate: it must not be taken, and training is to end then; or none was taken for long.
+            NonFiniteUpdate: the action is "raise", or too many updates in a row were left out.
         """
         loss = torch.as_tensor(loss).detach().float()
         looked_at = loss if self._scaled else loss + torch.as_tensor(norm).to(loss)

@@ -1,4 +1,4 @@
-"""What the engine does with an optimizer, ours or a user's: check it, set its rates, take a step, resume it."""
+"""What the engine does with an optimizer, built-in or a user's: check it, set its rates, take a step, resume it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from xdpx.engines.pytorch.gradients import SCALING, Scaling, gradients_of, is_ab
 from xdpx.engines.pytorch.strategies.states import like, parameters_of
 
 SCHEDULED = frozenset({"lr", "initial_lr", "betas", "momentum"})
-"""What is set before each update from how the optimizer was made: never part of where it stands."""
+"""Settings that are computed anew before each update from the optimizer's initial ones, so never restored."""
 
 
 def check(optimizer: torch.optim.Optimizer, schedule: Schedule | None) -> None:
-    """Raise ConfigError where an optimizer cannot be stepped by this engine, or not on this schedule."""
+    """Raise ConfigError if this engine cannot step an optimizer, or the optimizer cannot follow the schedule."""
     name = type(optimizer).__name__
     try:
         inspect.signature(optimizer.step).bind()
@@ -39,7 +39,7 @@ def _fault(key: str, problem: str, remedy: str) -> ConfigError:
 
 
 def set_rates(optimizer: torch.optim.Optimizer, factor: float, momentum: float | None) -> None:
-    """Set the learning rate of each group, unless it has a `fixed_rate`, and its first beta, or else its momentum."""
+    """Set each group's learning rate (the initial one if it has a `fixed_rate`) and its first beta or momentum."""
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * (1.0 if group.get("fixed_rate") else factor)
         if momentum is not None and "betas" in group:
@@ -49,10 +49,10 @@ def set_rates(optimizer: torch.optim.Optimizer, factor: float, momentum: float |
 
 
 def take_step(optimizer: Any, scaling: Scaling) -> None:
-    """Move the weights by the mean gradient, clipped; leave weights and optimizer as they are where it is not finite.
+    """Step along the clipped mean gradient; leave weights and optimizer unchanged if it is not finite.
 
-    An optimizer that has the ability `SCALING` does all of that in its own kernel. For any other it is done here, so
-    that it sees what a loop written by hand would show it; the host waits for the device then, to know whether to step.
+    An optimizer with the ability `SCALING` does all of that in its own kernel. For any other it is done here, so that
+    it sees the same gradients as in a hand-written loop; the host then waits for the device, to know whether to step.
     """
     if is_able(optimizer, SCALING):
         optimizer.grad_scale, optimizer.found_inf = scaling.divisor, scaling.broken
@@ -63,7 +63,7 @@ def take_step(optimizer: Any, scaling: Scaling) -> None:
 
 
 def settings_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[dict[str, Any]]:
-    """Return how each group of a new optimizer was made, and the names of its weights in place of them."""
+    """Return the settings of each group of a new optimizer, with the names of its weights in place of the weights."""
     names = {id(weight): name for name, weight in model.named_parameters()}
     return [
         {**group, "params": [names.get(id(weight), "") for weight in group["params"]]}
@@ -78,20 +78,20 @@ def load(
     before: Sequence[Mapping[str, Any]] | None,
     now: Sequence[Any],
 ) -> None:
-    """Bring an optimizer to where it stood, under the settings that it is made with now.
+    """Restore the state of an optimizer, under its current settings.
 
-    A setting that is what it was keeps the value that is saved, because some rules keep state among their settings;
-    one that was changed takes effect. Where other weights are trained now, or in other groups, each weight keeps its
-    own state, and new ones begin without.
+    An unchanged setting gets its saved value, because some optimizers keep state among their settings; a changed
+    setting takes effect. If the trained weights or their groups differ from then, each weight keeps its own state, and
+    new weights start without any.
 
     Args:
         optimizer: newly made.
-        saved: its `state_dict` then, with whole tensors.
-        before: what `settings_of` gave then; None where that is not known.
-        now: what it gives now.
+        saved: its `state_dict` when it was saved, with whole tensors.
+        before: what `settings_of` returned then; None if unknown.
+        now: what `settings_of` returns now.
 
     Raises:
-        ValueError, KeyError: the saved state is that of other weights.
+        ValueError, KeyError: the saved state belongs to other weights.
     """
     if before is None or [group["params"] for group in before] == [group["params"] for group in now]:
         optimizer.load_state_dict({**saved, "state": _shared_out(optimizer, saved["state"])})
@@ -109,7 +109,7 @@ def load(
 
 
 def _shared_out(optimizer: torch.optim.Optimizer, state: Mapping[int, Any]) -> dict[int, Any]:
-    """Return the parts of whole tensors, by the number of their weight, that go with the shards of this process."""
+    """Return a whole optimizer state, by index of the weight, cut to this process's shards of the weights."""
     weights = parameters_of(optimizer)
     return {
         index: map_tensors(partial(like, weights[index]), each) if index < len(weights) else each

@@ -14,15 +14,15 @@ AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float1
 
 
 MIN_LOSS_SCALE = 0.1
-"""A smaller loss scale of fp16 ends a training, where its config says nothing else: it would only shrink gradients."""
+"""Default of the loss scale of fp16 below which a training ends: smaller ones would only shrink gradients."""
 
 
 @dataclass(frozen=True)
 class AveragingOptions:
-    """Which average of the weights is kept: an exponential one (EMA), an even one (SWA), or none.
+    """Which average of the weights is kept: an exponential one (EMA), a uniform one (SWA), or none.
 
     Attributes:
-        ema_decay: share of the averaged weights that stays at each update; 1 keeps no average.
+        ema_decay: weight of the old average at each update; 1 keeps no average.
         swa_start: update at which stochastic weight averaging begins; None never begins.
         swa_interval: updates from one averaged point to the next.
     """
@@ -33,24 +33,24 @@ class AveragingOptions:
 
     @property
     def averages(self) -> bool:
-        """Whether averaged weights are kept, which are scored and saved."""
+        """Whether averaged weights are kept, to be scored and saved."""
         return self.ema_decay < 1.0 or self.swa_start is not None
 
     @property
     def swa(self) -> tuple[int | None, int]:
-        """What decides which weights SWA takes the mean of: its start and its interval."""
+        """The settings that define SWA: its start and its interval."""
         return self.swa_start, self.swa_interval
 
     def has_begun(self, num_updates: int) -> bool:
-        """Tell whether there is an average after so many updates."""
+        """Return whether there is an average after `num_updates` updates."""
         return self.averages and num_updates >= (self.swa_start or 0)
 
     def share_of_new(self, num_update: int) -> float | None:
-        """Tell by which share the averaged weights move towards those of update `num_update`; None: they stay.
+        """Return the share of the weights of update `num_update` in the new average; None leaves the average unchanged.
 
-        EMA moves by 1 - ema_decay at each update. SWA takes the weights over at its start, and from then on keeps the
-        even mean of those and of those after every `swa_interval` further updates: a function of the number alone, so
-        that a resumed run needs no count.
+        For EMA it is 1 - ema_decay at each update. SWA copies the weights at its start, and from then on keeps the
+        uniform mean of those and of the weights after every `swa_interval` further updates: the share depends only on
+        the number of the update, so a resumed run needs no count.
 
         Source: Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", UAI 2018,
         algorithm 1.
@@ -66,25 +66,25 @@ class AveragingOptions:
 
 @dataclass(frozen=True)
 class EngineOptions(AveragingOptions):
-    """Settings of the engine; those of `AveragingOptions` too.
+    """Settings of the engine, including those of `AveragingOptions`.
 
     Attributes:
-        device: "auto" (a GPU when there is one), or what `torch.device` takes.
+        device: "auto" (a GPU if there is one), or an argument for `torch.device`.
         precision: type that matrix products are computed in; weights are always float32.
-        clip_norm: gradients are scaled down to this norm; 0 leaves them.
-        nonfinite_steps: what becomes of an update whose gradient is NaN or infinite: "raise" and "skip" leave it out,
-            "keep" takes it. With "skip" the loss counts, too, and the host waits for the device at every update to
-            tell. Under fp16 the loss scale decides about gradients.
+        clip_norm: gradients are scaled down to this norm; 0 does not clip.
+        nonfinite_steps: what to do with an update whose gradient is NaN or infinite: "raise" and "skip" leave it out,
+            "keep" takes it. With "skip" a non-finite loss counts as well, and the host waits for the device at every
+            update to check. Under fp16 the loss scale decides about gradients.
         seed: with the number of the update, decides all randomness of an update.
         init_scale: first loss scale of fp16.
         scale_window: updates without overflow after which the loss scale doubles.
-        scale_tolerance: share of the updates that may overflow before the loss scale is halved.
-        lowest_scale: the loss scale is never halved to less than this.
+        scale_tolerance: fraction of updates that may overflow before the loss scale is halved.
+        lowest_scale: the loss scale is never halved below this.
         min_loss_scale: a smaller loss scale ends the training.
-        tf32: whether products of float32 may be computed in TF32; None leaves PyTorch as it is set.
-        deterministic: refuse operations that add up in any order.
-        exact: give each row the same bits whatever rows it is scored with.
-        compile: the backend of torch.compile that a model is compiled by, once for all shapes; None: it is not.
+        tf32: whether float32 matrix products may use TF32; None leaves PyTorch's setting.
+        deterministic: raise for nondeterministic operations.
+        exact: score each row with the same bits, whatever rows it is batched with.
+        compile: backend of torch.compile, compiled once for all shapes; None does not compile.
     """
 
     device: str = "auto"
@@ -104,7 +104,7 @@ class EngineOptions(AveragingOptions):
 
 
 def pick_device(name: str) -> torch.device:
-    """Turn a device's name into a device that is there.
+    """Return the device with a name, after checking that it is available.
 
     Raises:
         ConfigError: there is no such device on this machine.

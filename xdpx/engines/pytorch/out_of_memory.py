@@ -1,4 +1,4 @@
-"""Memory runs out: tell it from other errors, do the same work in smaller pieces, or say what can be done."""
+"""Running out of memory: recognise it, repeat the work in smaller pieces, or tell the user what to do."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from xdpx.utils.memory import is_out_of_memory
 T = TypeVar("T")
 
 MOST_PARTS = 2**6
-"""A batch is halved six times at most."""
+"""A batch is halved at most six times."""
 
 SHRINK = 0.9
-"""What the size of batches is multiplied by, each time that memory runs out (`auto_find_batch_size`)."""
+"""Factor for the batch size each time memory runs out (`auto_find_batch_size`)."""
 
 
 class InParts:
-    """Does work on batches, and does it anew with each batch cut into twice as many parts when memory runs out.
+    """Runs work on batches, and repeats it with each batch split into twice as many parts when memory runs out.
 
     Args:
-        split: cuts a batch; None never cuts, and memory running out is an error that says what to do.
+        split: splits a batch; None never splits, so running out of memory is an error that says what to do.
     """
 
     def __init__(self, split: Split | None) -> None:
@@ -43,17 +43,17 @@ class InParts:
         what: str,
         release: Callable[[], None],
     ) -> tuple[T, int]:
-        """Return what `work` gives for the cut batches, and the number of parts that each was cut into.
+        """Return the result of `work` on the split batches, and the number of parts each batch was split into.
 
         Args:
-            work: is called with the pieces, and again with smaller ones.
-            batches: to be cut.
-            parts: to begin with; 1 leaves the batches whole.
-            what: `work` in words.
-            release: lets go of what work that failed has left.
+            work: called with the parts, and again with smaller ones after it ran out of memory.
+            batches: to be split.
+            parts: initial number; 1 leaves the batches whole.
+            what: name of the work, for messages.
+            release: frees what failed work has left behind.
 
         Raises:
-            OutOfMemory: even the smallest parts are too large, or nothing may be cut.
+            OutOfMemory: even the smallest parts are too large, or batches may not be split.
         """
         while True:
             pieces = self._cut(batches, parts)
@@ -64,7 +64,7 @@ class InParts:
                     raise
                 if parts >= MOST_PARTS or len(self._cut(batches, parts * 2)) == len(pieces):
                     raise OutOfMemory(self._advice(what, parts)) from error
-            # Only now: the error, while it lived, held on to every tensor of the work.
+            # Only here: inside the handler, the error still references every tensor of the work.
             release()
             parts *= 2
             same = "the result stays the same up to rounding"
@@ -88,18 +88,18 @@ class InParts:
 
 
 def free_cache(device: torch.device) -> None:
-    """Return memory that nothing uses back to the device."""
-    gc.collect()  # a graph that failed half way may hold itself
+    """Return unused memory to the device."""
+    gc.collect()  # a graph that failed half way may contain reference cycles
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 @contextmanager
 def advised(what: str) -> Generator[None]:
-    """Where memory runs out for `what`, say that smaller batches are no help, and what is.
+    """Replace torch's error when memory runs out for `what` by one that says what helps; smaller batches do not.
 
     Raises:
-        OutOfMemory: in place of the error of torch.
+        OutOfMemory: instead of the error of torch.
     """
     try:
         yield
@@ -113,7 +113,7 @@ def advised(what: str) -> Generator[None]:
 
 
 def joined(parts: Sequence[Predictions]) -> Predictions:
-    """Put the predictions of the parts of a batch together: rows one after another, single numbers added."""
+    """Return the predictions of a batch from those of its parts: rows concatenated, scalars added."""
     if len(parts) == 1:
         return parts[0]
     return {name: _join([part[name] for part in parts]) for name in parts[0]}
@@ -126,15 +126,15 @@ def _join(values: Sequence[Any]) -> Any:
 
 
 class HeardByAll(MemoryError):
-    """Memory ran out on one process, and all of them know it: each has raised this."""
+    """Raised on all processes when memory ran out on one of them."""
 
 
 @contextmanager
 def raised_on_all(active: bool) -> Generator[None]:
-    """Where memory runs out on one process, raise on all of them, so that all begin anew. On all processes.
+    """If memory runs out on one process, raise on all of them, so that all start over. On all processes.
 
     Args:
-        active: whether there are others, who have not waited for this process in the work within.
+        active: whether there are other processes, and they do not wait for this one inside the block.
 
     Raises:
         HeardByAll: memory ran out on a process.
@@ -153,13 +153,13 @@ def raised_on_all(active: bool) -> Generator[None]:
 def with_fitting_batches(
     attempt: Callable[[int], T], size: int, begin_anew: Callable[[], None], *, together: bool = False
 ) -> T:
-    """Return what `attempt` gives for the largest batches that fit into memory, from `size` samples down.
+    """Return the result of `attempt` with the largest batches that fit into memory, from `size` samples down.
 
     Args:
-        attempt: is called with a number of samples.
+        attempt: called with a number of samples.
         size: samples to begin with.
-        begin_anew: undoes what an attempt that failed has changed.
-        together: whether other processes take part: one alone must not begin anew, see `raised_on_all`.
+        begin_anew: undoes the changes of a failed attempt.
+        together: whether other processes take part: then none may start over alone, see `raised_on_all`.
 
     Raises:
         RuntimeError: not even one sample fits.

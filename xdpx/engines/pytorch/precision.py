@@ -1,4 +1,4 @@
-"""In which numbers a model computes: autocast around its forward pass, and the loss scale of fp16."""
+"""The precision a model computes in: autocast around its forward pass, and the loss scale of fp16."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Mode = Literal["no", "bf16", "fp16"]
 
 
 class Precision:
-    """Decides how a model computes; its weights keep their own type unless `full`.
+    """Sets the precision a model computes in; its weights keep their own type unless `full`.
 
     Args:
-        mode: "no" leaves all as it is.
+        mode: "no" changes nothing.
         device: where the model computes.
-        full: evaluation alone in that type: `attach` casts the weights themselves.
+        full: `attach` casts the weights themselves; for evaluation only.
 
     Attributes:
         scaler: a `torch.amp.GradScaler` under fp16, else None.
@@ -43,15 +43,15 @@ class Precision:
         self.scaler = torch.amp.GradScaler(device.type) if scales else None
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Return the context in which operations choose their own type; with "no", always the same empty one."""
+        """Return the autocast context; an empty one with "no" or `full`."""
         if self.dtype is None or self.full:
             return self._nothing
         return torch.autocast(self.device.type, dtype=self.dtype)
 
     def attach(self, model: nn.Module) -> Callable[[], None]:
-        """Let every forward pass of a model run under autocast and give float32; return what takes that back.
+        """Make every forward pass of a model run under autocast and return float32; return a function to undo it.
 
-        Only the pass itself does: a loss that a user computes from the outputs is computed in float32.
+        This covers only the forward pass: a loss that a user computes from the outputs is computed in float32.
         Attach before a strategy prepares the model. With `full` the weights are cast instead, and stay cast.
         """
         if self.dtype is None:
@@ -75,9 +75,9 @@ class Precision:
             self.scaler.unscale_(optimizer)
 
     def step(self, optimizer: torch.optim.Optimizer, number: int) -> bool:
-        """Take the step of update `number`; tell whether it was left out because gradients had overflown (fp16 only).
+        """Take the step of update `number`; return whether it was skipped because gradients overflowed (fp16 only).
 
-        Nothing waits for the device, except under fp16, where the schedule must know.
+        Waits for the device only under fp16, where the schedule depends on the result.
 
         Raises:
             FloatingPointError: gradients overflow at any loss scale.
@@ -95,16 +95,16 @@ class Precision:
         return self.skipped
 
     def leave_out(self) -> None:
-        """Take no step, after `unscale`."""
+        """Skip the step, after `unscale`."""
         self.skipped = True
         if self.scaler is not None:
             self.scaler.update()
 
 
 def hand_over(model: nn.Module, wrapper: nn.Module) -> None:
-    """Let a wrapper's forward pass run in the precision that was attached to the model, and the model's no more.
+    """Move the precision attached to a model to a wrapper around it.
 
-    For a wrapper that calls copies of the model: what was attached would call the model itself.
+    For wrappers that call copies of the model: a copied attachment would call the original model.
     """
     attached = model.__dict__.get("forward")
     if isinstance(attached, _InPrecision):
@@ -113,18 +113,18 @@ def hand_over(model: nn.Module, wrapper: nn.Module) -> None:
 
 
 class _InPrecision:
-    """Stands in for the `forward` of a model. A class, not a closure, so that the model can still be copied."""
+    """Replaces the `forward` of a model. A class, not a closure, so that the model can still be copied."""
 
     def __init__(
         self, forward: Callable[..., Any], precision: Precision, *, replaces: Callable[..., Any] | None
     ) -> None:
-        functools.update_wrapper(self, forward)  # whoever asks for the signature gets that of the model
+        functools.update_wrapper(self, forward)  # so that its signature is that of the model
         self._forward = forward
         self._replaces = replaces
         self.precision = precision
 
     def detach(self, model: nn.Module) -> None:
-        """Put back what the model had in this place."""
+        """Restore the model's own `forward`."""
         model.__dict__.pop("forward", None)
         if self._replaces is not None:
             model.forward = self._replaces
@@ -136,7 +136,7 @@ class _InPrecision:
 
 
 def in_float32(tree: object) -> Any:
-    """Return the same tree with its half precision tensors as float32; what has none is given back itself."""
+    """Return the same tree with its half precision tensors as float32; without any, the very same object."""
     halves = {torch.float16, torch.bfloat16}
     if isinstance(tree, Tensor):
         return tree.float() if tree.dtype in halves else tree
@@ -164,4 +164,4 @@ def _any_of(tree: object, types: set[torch.dtype]) -> bool:
 
 
 def _nothing_to_do() -> None:
-    """Take nothing back."""
+    """Do nothing."""

@@ -1,8 +1,8 @@
-"""Products with weights while a model only scores: by oneDNN, where torch itself would ask MKL.
+"""Linear layers by oneDNN while a model only scores, where torch itself would use MKL.
 
-On a processor of AMD, MKL leaves AVX-512 alone: oneDNN computes the same products in half the time (measured on a core
-of Zen 5, 384 x 1536, single precision: 100 GFLOPS by MKL, 220 by oneDNN, 235 with weights in its own layout). Besides,
-what it gives for a row does not depend on how many rows there are, from two on.
+On AMD processors, MKL does not use AVX-512: oneDNN computes the same products in half the time (measured on one core of
+Zen 5, 384 x 1536, single precision: 100 GFLOPS with MKL, 220 with oneDNN, 235 with weights in its own layout). Besides,
+its result for a row does not depend on the number of rows, if there are at least two.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch.nn import functional
 from torch.nn.utils.parametrize import is_parametrized
 
 AT_LEAST = 2
-"""Rows of a product: one alone is computed by another kernel, with other bits."""
+"""Minimum number of rows of a product: a single row is computed by another kernel, with different bits."""
 
 
 class _Copy(NamedTuple):
-    """Weights in oneDNN's layout, and what they were copied from, as it was then."""
+    """Weights in oneDNN's layout, and the tensor they were copied from, with its version at that time."""
 
     source: Tensor
     version: int
@@ -35,8 +35,8 @@ class Products:
 
     Args:
         model: whose weights are float32.
-        keeps: whether a copy of each weight in oneDNN's layout is kept, until torch knows that the weight changed. It
-            does not know what is written in place through `.data`: then keep none.
+        keeps: whether to cache a copy of each weight in oneDNN's layout, until torch reports that the weight changed.
+            It does not notice in-place writes through `.data`: use False where these occur.
     """
 
     def __init__(self, model: nn.Module, *, keeps: bool) -> None:
@@ -46,7 +46,7 @@ class Products:
 
     @contextmanager
     def inside(self) -> Generator[None]:
-        """Let oneDNN compute the layers within the block, in which no gradient is wanted."""
+        """Compute the layers with oneDNN inside the block, without gradients."""
         for layer in self._layers:
             vars(layer)["forward"] = partial(self._product, layer)
         try:
@@ -56,13 +56,13 @@ class Products:
                 del vars(layer)["forward"]
 
     def _product(self, layer: nn.Linear, given: Tensor) -> Tensor:
-        weight = layer.weight  # once: a parametrized one is computed each time it is asked for
+        weight = layer.weight  # read once: a parametrized weight is computed at each access
         if given.dtype != torch.float32 or weight.dtype != torch.float32 or not given.numel():
             return functional.linear(given, weight, layer.bias)
         rows = given.reshape(-1, layer.in_features)
         enough = rows if len(rows) >= AT_LEAST else rows.expand(AT_LEAST, -1).contiguous()
         weight = self._in_layout(layer, weight.detach())
-        # What torch.compile calls, too; there is no public function.
+        # torch.compile calls this too; there is no public function.
         found: Tensor = torch.ops.mkldnn._linear_pointwise(enough, weight, layer.bias, "none", [], "")
         return found[: len(rows)].view(*given.shape[:-1], layer.out_features)
 
@@ -70,7 +70,7 @@ class Products:
         if not self._keeps or is_parametrized(layer):
             return weight
         version, kept = weight._version, self._kept.get(layer)
-        # What it was copied from is held, too: else new weights may lie where freed ones lay, with the same version.
+        # The source is kept too: otherwise new weights could get the address of freed ones, with the same version.
         if kept is None or kept.version != version or kept.source.data_ptr() != weight.data_ptr():
             found = torch.ops.mkldnn._reorder_linear_weight(weight)
             kept = self._kept[layer] = _Copy(weight, version, found)
@@ -82,7 +82,7 @@ def _computes_as_torch(part: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 def is_there() -> bool:
-    """Tell whether torch was built with oneDNN for this kind of processor."""
+    """Return whether torch was built with oneDNN for this kind of processor."""
     on_x86 = platform.machine().lower() in {"x86_64", "amd64"}
     built = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return on_x86 and built and hasattr(torch.ops.mkldnn, "_linear_pointwise")

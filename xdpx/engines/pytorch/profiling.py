@@ -1,4 +1,4 @@
-"""A trace of some updates by torch.profiler, with the modules of the network in it by their names."""
+"""Trace some updates with torch.profiler, with the network's modules by name."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ TRACE = "trace.json"
 
 @contextmanager
 def traced(model: nn.Module, folder: str) -> Generator[Traced]:
-    """Trace what happens inside into a local folder: `trace.json`, for chrome://tracing or Perfetto.
+    """Trace the block into a local folder: `trace.json`, for chrome://tracing or Perfetto.
 
-    Yields what was found, which is filled in when the context ends.
+    Yields the results, which are filled in when the context ends.
     """
     found = Traced({}, {}, [])
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
@@ -46,7 +46,7 @@ def _root(model: nn.Module) -> str:
 
 
 def _by_kind(events: Iterable[Any], root: str) -> dict[str, float]:
-    """Return the seconds of forward, backward, optimizer and communication, as the host sees them."""
+    """Return the host's seconds in forward, backward, optimizer and communication."""
     found: dict[str, float] = defaultdict(float)
     for event in events:
         seconds = event.cpu_time_total / 1e6
@@ -63,7 +63,7 @@ def _by_kind(events: Iterable[Any], root: str) -> dict[str, float]:
 
 
 def _by_path(events: Iterable[Any], names: set[str]) -> dict[tuple[str, ...], float]:
-    """Return the seconds of modules, backward and optimizer, by the path of those that contain them."""
+    """Return the seconds of modules, backward operations and optimizer, by path of nested events."""
     found: dict[tuple[str, ...], float] = defaultdict(float)
     paths: dict[int, tuple[str, ...]] = {}
     for event in events:
@@ -93,7 +93,7 @@ def _by_path(events: Iterable[Any], names: set[str]) -> dict[tuple[str, ...], fl
 
 
 def _memory(path: str) -> list[tuple[float, float]]:
-    """Return (seconds, bytes taken) over time, of the GPU where it was used and else of tensors on the host."""
+    """Return (seconds, bytes allocated) over time, on the GPU if one was used, otherwise by tensors on the host."""
     with io.open(path) as file:
         events = json.load(file)["traceEvents"]
     taken = [event for event in events if event.get("name") == "[memory]" and "Total Allocated" in event["args"]]
@@ -107,7 +107,7 @@ def _memory(path: str) -> list[tuple[float, float]]:
 
 @contextmanager
 def named_modules(model: nn.Module) -> Generator[None]:
-    """Let each module of a network stand in a profile by its name, for as long as the context lasts."""
+    """Record each module of a network by its name in profiles, while the context lasts."""
     open_: list[Any] = []
 
     def enter(name: str) -> None:

@@ -11,20 +11,20 @@ from xdpx.engines.pytorch.kernels import require_deterministic
 
 
 def set_seed(seed: int, deterministic: bool = False) -> None:
-    """Seed the generators of Python, NumPy and torch; `deterministic` lets torch compute the same way each time.
+    """Seed the generators of Python, NumPy and torch; `deterministic` makes torch use deterministic algorithms.
 
-    The numbers are those after `transformers.set_seed`, which is not called: it takes seconds to import, also where no
-    model of that library is trained.
+    The random numbers are the same as after `transformers.set_seed`, which is not called because importing it takes
+    seconds, even if no model of that library is trained.
     """
     random.seed(seed)
     np.random.seed(seed)
-    torch.manual_seed(seed)  # of every device, those of other makers included
+    torch.manual_seed(seed)  # for every device, including those of other vendors
     if deterministic:
         torch.use_deterministic_algorithms(True)
 
 
 def seed_training(seed: int, *, full_determinism: bool) -> None:
-    """Seed as a training begins; with `full_determinism` torch refuses operations that add up in any order."""
+    """Seed at the start of training; with `full_determinism` torch raises for nondeterministic operations."""
     set_seed(seed)
     if full_determinism:
         require_deterministic()

@@ -1,4 +1,4 @@
-"""What the PyTorch engine carries from update to update."""
+"""The state of the PyTorch engine between updates."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from xdpx.utils.host_memory import copy_to_host
 
 @dataclass
 class PyTorchState:
-    """Weights, optimizer and what else an update changes. Only the engine looks inside.
+    """Weights, optimizer and everything else an update changes. Only the engine looks inside.
 
     Attributes:
         task: holds the model that is trained.
-        optimizer: None in a state that only scores.
-        settings: how the groups of the optimizer were made, to tell later what was changed since.
-        own_average: switches the weights where the optimizer averages them by itself; None where it does not.
-        averaged: a second task whose model holds the averaged (EMA, SWA) weights; None when no average is kept.
-        taker: takes its updates; None in a state that only scores.
+        optimizer: None in a state that can only score.
+        settings: of the optimizer's groups when it was made, to detect changes when resuming.
+        own_average: swaps trained and averaged weights if the optimizer averages them itself; otherwise None.
+        averaged: a second task whose model holds the averaged (EMA, SWA) weights; None without averaging.
+        taker: takes the updates; None in a state that can only score.
         loss_scale: of fp16; its factor is 1 otherwise.
         num_updates: updates taken, skipped ones included.
-        products: compute the linear layers of a state that only scores; None before it did, and elsewhere.
-        update_parts, score_parts: into how many parts a batch is cut since memory ran out; 1 leaves it whole.
+        products: computes the linear layers of a state that can only score; None before the first use, and elsewhere.
+        update_parts, score_parts: number of parts a batch is split into since memory ran out; 1 leaves it whole.
     """
 
     task: Task
@@ -59,7 +59,7 @@ def averaging_copy(task: Task) -> Task:
 
 
 def copied(tree: object) -> Any:
-    """Copy nested dicts and lists of tensors to the host; a tensor that stands twice is copied once."""
+    """Copy nested dicts and lists of tensors to the host; a tensor that occurs twice is copied once."""
     return _copied(tree, {})
 
 
@@ -86,11 +86,11 @@ def fill_model(model: nn.Module, weights: Mapping[str, Any], *, source: str, str
     Args:
         model: prepared by the strategy, if there is one.
         weights: by name.
-        source: what has them, for errors.
-        strategy: fills the models of all processes, which all call this; None: this process asks no other.
+        source: where they come from, for errors.
+        strategy: fills the models of all processes, which must all call this; None fills this process's model alone.
 
     Raises:
-        ConfigError: they are those of another model.
+        ConfigError: they belong to another model.
     """
     try:
         if strategy is None:

@@ -1,6 +1,6 @@
-"""Take the passes of an update again with hooks on every module, to find what first made NaN or infinity.
+"""Run the passes of an update again with hooks on every module, to find what first produced NaN or infinity.
 
-Nothing is installed before: a training that stays finite pays nothing. Every number that is looked at is waited for.
+No hooks exist before that, so a training that stays finite has no overhead. Each check waits for the device.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from xdpx.engines.origin import Origin, TensorFacts, in_rows
 from xdpx.engines.pytorch.strategies.states import is_shard
 
 TakeAgain = Callable[[Any, bool], Iterable[Tensor]]
-"""Goes forward and backward on a micro-batch, told whether it is the last one; yields the loss of each pass."""
+"""Runs forward and backward on (micro-batch, whether it is the last one); yields the loss of each pass."""
 
 
 def facts_of(name: str, tensor: Tensor) -> TensorFacts:
-    """Return what a tensor holds. Waits for the device."""
+    """Return the facts of a tensor, of this process's shard if it is sharded. Waits for the device."""
     values = tensor.detach()
     values = values.to_local() if is_shard(values) else values
     values = values.coalesce().values() if values.is_sparse else values
@@ -42,14 +42,14 @@ def facts_of(name: str, tensor: Tensor) -> TensorFacts:
 
 
 def origin_of(model: nn.Module, batches: Sequence[Any], take_again: TakeAgain) -> Origin | None:
-    """Return where NaN or infinity came from when the update of some micro-batches is taken; None where all is finite.
+    """Return where NaN or infinity first appears in the update of some micro-batches; None if everything is finite.
 
-    Gradients and the random generators of torch are left as they were. The weights must be those before the update.
+    Gradients, buffers and torch's random generators are restored. The weights must be those before the update.
 
     Args:
-        model: whose modules are looked at.
-        batches: micro-batches of the update. All of them are taken, for other processes may wait in their passes.
-        take_again: how they are taken.
+        model: whose modules are checked.
+        batches: micro-batches of the update. All of them are run, because other processes may wait in their passes.
+        take_again: runs the passes over one of them.
     """
     found = _in_weights(model)
     parameters = list(model.named_parameters())
@@ -67,7 +67,7 @@ def origin_of(model: nn.Module, batches: Sequence[Any], take_again: TakeAgain) -
 
 @contextmanager
 def _left_as_it_was(model: nn.Module) -> Generator[None]:
-    """Put gradients, buffers and torch's random generators back as they were."""
+    """Restore gradients, buffers and torch's random generators at the end of the block."""
     cuda = list({each.device for each in model.parameters() if each.device.type == "cuda"})
     gradients = [(weight, weight.grad) for weight in model.parameters()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
@@ -101,14 +101,14 @@ def _in_batch(batch: object, index: int) -> Origin | None:
 
 
 def _in_sums(parameters: Iterable[tuple[str, nn.Parameter]]) -> Origin | None:
-    """Return which weight has the largest gradient, where they are finite and their norm is not."""
+    """Return the weight with a non-finite gradient, or else with the largest one, if the norm is not finite."""
     facts = [facts_of(name, weight.grad) for name, weight in parameters if weight.grad is not None]
     bad = next((each for each in facts if each.is_bad or each.negative_inf), None)
     if bad is not None:
         return Origin("sum", bad.name, made=[bad], notes=["micro by micro-batch they were finite"])
     if not facts:
         return None
-    squares = sum(each.size**2 for each in facts)  # of float64, where the device adds up float32
+    squares = sum(each.size**2 for each in facts)  # in float64, while the device adds in float32
     largest = max(facts, key=lambda each: each.size)
     if squares < torch.finfo(torch.float32).max:
         return None
@@ -132,7 +132,7 @@ def _floats(name: str, tree: Any) -> Generator[tuple[str, Tensor]]:
 
 
 def _num_rows(batch: object) -> int:
-    """Return the rows of a batch: the first dimension that most of its tensors have; 0 where there is none."""
+    """Return the number of rows of a batch: the most frequent first dimension of its tensors; 0 without tensors."""
     sizes = [shape[0] for shape in _shapes(batch) if shape]
     return max(set(sizes), key=sizes.count) if sizes else 0
 
@@ -149,7 +149,7 @@ def _shapes(tree: Any) -> Generator[tuple[int, ...]]:
 
 
 class _Listening:
-    """Hooks on all modules of a model, for as long as the context lasts, and what they heard."""
+    """Hooks on all modules of a model while the context lasts, and what they recorded."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -158,7 +158,7 @@ class _Listening:
         self._begun: list[Call] = []
         self._ended: list[Call] = []
         self._modules: dict[int, nn.Module] = {}
-        self._kept: list[Tensor] = []  # so that no identity is given twice
+        self._kept: list[Tensor] = []  # so that no id() is reused
         self._moment = 0
 
     def __enter__(self) -> _Listening:
@@ -192,7 +192,7 @@ class _Listening:
                 tensor.register_hook(partial(self._gave, call))  # type: ignore[no-untyped-call]
 
     def _end(self, module: nn.Module, inputs: object, output: object) -> None:
-        while self._open:  # a call that ended with an exception has no end of its own
+        while self._open:  # a call that ended with an exception never gets here itself
             call, called = self._open.pop()
             if called is module:
                 break
@@ -220,7 +220,7 @@ class _Listening:
                 call.gives(facts, self._moment, to_weight=True)
 
     def origin(self, losses: Sequence[Tensor]) -> Origin | None:
-        """Return what was the first to make NaN or infinity, None where all was finite."""
+        """Return what first produced NaN or infinity, None if everything was finite."""
         found = first_of(self._begun, self._ended, [facts_of("loss", loss) for loss in losses])
         owner = next((call for call in self._ended if found is not None and call.name == found.name), None)
         if found is None or owner is None:

@@ -1,4 +1,4 @@
-"""Between batches on the host and tensors on the device: the one mover of batches, for every door."""
+"""Move batches to the device, and results back to the host; used by every way to train."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 NUMBERS = "biufc"
-"""Kinds of numpy's types that a device can hold: neither objects nor texts."""
+"""Kinds of numpy types that a device can hold: not objects or text."""
 
 
 def to_device(tree: object, device: torch.device, *, non_blocking: bool = False, arrays: bool = True) -> Any:
-    """Return the same batch on a device; what is there already, and what no device can hold, is left alone.
+    """Return the batch on a device; what is already there, and what no device can hold, is left as it is.
 
     Args:
         tree: tensors and arrays in nested mappings, tuples and lists; an object with a method `to` moves itself.
         device: where to.
         non_blocking: do not wait for the copy of a tensor; safe from pinned memory. Arrays are pinned here.
-        arrays: make tensors of numpy arrays of numbers, which is what processors give; otherwise they stay as they are.
+        arrays: whether to turn numeric numpy arrays, which processors return, into tensors; otherwise they are left.
     """
     if isinstance(tree, Tensor):
         return tree if _is_there(tree, device) else tree.to(device, non_blocking=non_blocking)
@@ -31,7 +31,7 @@ def to_device(tree: object, device: torch.device, *, non_blocking: bool = False,
         return value.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else value.to(device)
     if type(tree) is dict:
         moved = {}
-        for name, each in tree.items():  # a comprehension would be one more call for each batch
+        for name, each in tree.items():  # a comprehension would be an extra call per batch
             moved[name] = to_device(each, device, non_blocking=non_blocking, arrays=arrays)
         return moved
     if tree is None or isinstance(tree, int | float | str):
@@ -53,7 +53,7 @@ def _is_there(tensor: Tensor, device: torch.device) -> bool:
 
 
 def _moved(thing: Any, device: torch.device, non_blocking: bool) -> Any:
-    """Let an object such as a `BatchEncoding` move itself; not every `to` knows of `non_blocking`."""
+    """Return an object such as a `BatchEncoding`, moved by its own `to`, which may lack `non_blocking`."""
     try:
         return thing.to(device, non_blocking=non_blocking)
     except TypeError:
@@ -61,7 +61,7 @@ def _moved(thing: Any, device: torch.device, non_blocking: bool) -> Any:
 
 
 def to_float(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return plain floats, waiting once for all that is still on one device."""
+    """Return plain floats, with one wait and transfer per device and type."""
     waiting: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
     for name, value in facts.items():
         if isinstance(value, Tensor):
@@ -74,7 +74,7 @@ def to_float(facts: Mapping[str, Any]) -> dict[str, float]:
 
 
 def to_arrays(predictions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return numpy arrays for tensors with rows and floats for single numbers."""
+    """Return numpy arrays for tensors with rows and floats for scalars."""
     return {name: _arrived(value) for name, value in predictions.items()}
 
 

@@ -1,7 +1,7 @@
-"""The one place that takes an update on PyTorch, for x-train and for the Trainer.
+"""One optimizer update on PyTorch, for both x-train and the Trainer.
 
-For each micro-batch forward and backward, as the door says; then once: unscale, divide, clip, guard, step, average,
-schedule. What differs between the doors is handed in: how gradients become a step, the schedule, and who is told.
+First forward and backward for each micro-batch, as the caller defines them; then once: unscale, divide, clip, guard,
+step, average, schedule. The callers pass in what differs: how gradients become a step, the schedule, event callbacks.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from xdpx.engines.pytorch.strategies.base import Strategy
 from xdpx.engines.pytorch.strategies.states import parameters_of
 
 Sums = dict[str, Any]
-"""Numbers that add up over micro-batches; they may still live on the device."""
+"""Values that are summed over micro-batches; they may still be on the device."""
 
 Work = Callable[[Any, bool], Iterable[Mapping[str, Any]]]
-"""Goes forward and backward on a micro-batch, and yields the sums of each pass; is told whether it is the last one."""
+"""Runs forward and backward on (micro-batch, whether it is the last one), and yields the sums of each pass."""
 
 LOSS = "loss_sum"
 """The sum that must be finite."""
 
 
 class Clipped(NamedTuple):
-    """What clipping found, on the device.
+    """The result of clipping, on the device.
 
     Attributes:
-        norm: of the mean gradient over all processes, before it was clipped.
-        clipped: 1.0 when that was above the limit; None where it is not told.
+        norm: of the mean gradient over all processes, before clipping.
+        clipped: 1.0 if the norm was above the limit; None if not recorded.
     """
 
     norm: Tensor
@@ -48,15 +48,15 @@ class Gradients(Protocol):
     """How the gradients of a group become a step of the optimizer."""
 
     def clip(self, sums: Sums) -> Clipped:
-        """Bring gradients to their mean, and clip them."""
+        """Compute the norm of the mean gradient, and clip gradients or work out their divisor."""
         ...
 
     def step(self, number: int) -> Tensor | bool:
-        """Take the step of update `number`; tell whether it was left out because gradients had overflown."""
+        """Take the step of update `number`; return whether it was skipped because a gradient was not finite."""
         ...
 
     def leave_out(self) -> None:
-        """Take no step, after `clip`."""
+        """Skip the step, after `clip`."""
         ...
 
 
@@ -68,18 +68,18 @@ class Rates(Protocol):
         ...
 
     def after(self, *, skipped: Tensor | bool) -> float:
-        """Go on to the next update; return the learning rate of this one."""
+        """Advance to the next update; return the learning rate of this one."""
         ...
 
 
 class Taken(NamedTuple):
-    """What an update gave, which may still live on the device.
+    """The result of an update; values may still be on the device.
 
     Attributes:
         norm, clipped: see `Clipped`.
-        skipped: whether the step was left out, for whatever reason.
-        left_out: whether the guard left it out, because loss or gradient was NaN or infinite.
-        learning_rate: that the step was taken with.
+        skipped: whether the step was left out, for any reason.
+        left_out: whether the guard left it out because loss or gradient was NaN or infinite.
+        learning_rate: of the step.
     """
 
     norm: Tensor
@@ -90,15 +90,15 @@ class Taken(NamedTuple):
 
 
 class UpdateTaker:
-    """Takes updates. It waits for the device only for what the guard, or a loss scale, must know.
+    """Takes updates. Waits for the device only if the guard or a loss scale needs values.
 
     Args:
-        strategy: spreads the work over processes.
-        gradients: makes them a step.
+        strategy: distributes the work over processes.
+        gradients: turns gradients into a step.
         rates: the schedule.
-        tell: hears of on_substep_end between micro-batches, and of on_pre_optimizer_step and on_optimizer_step.
-        guard: leaves updates out that are NaN or infinite; None takes them as they are.
-        average: of the weights; follows them at each update, also at one that was left out. None keeps none.
+        tell: called with on_substep_end between micro-batches, and with on_pre_optimizer_step and on_optimizer_step.
+        guard: leaves out updates that are NaN or infinite; None does not check them.
+        average: of the weights; follows them at each update, including those left out. None keeps no average.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class UpdateTaker:
         self._guard, self._average = guard, average
 
     def add_gradients(self, model: nn.Module, group: Sequence[Any], work: Work) -> Sums:
-        """Add up the gradients of all micro-batches; return the sums of what their passes gave."""
+        """Add up the gradients of all micro-batches; return the sums of the values that `work` yields."""
         sums: Sums = {}
         last = len(group) - 1
         for index, batch in enumerate(group):
@@ -128,10 +128,10 @@ class UpdateTaker:
         return sums
 
     def take(self, number: int, sums: Sums) -> Taken:
-        """Take update `number` along the gradients that were added up.
+        """Take update `number` with the accumulated gradients.
 
         Raises:
-            FloatingPointError: the guard, or the loss scale, ends the training.
+            FloatingPointError: the guard or the loss scale ends the training.
         """
         norm, clipped = self._gradients.clip(sums)
         self._rates.before(number)
@@ -147,22 +147,22 @@ class UpdateTaker:
 
 
 class SummedLosses:
-    """Implements `Gradients` for gradients of sums of losses: one divisor holds count, loss scale and clipping.
+    """Implements `Gradients` for gradients of summed losses: one divisor combines count, loss scale and clipping.
 
-    An optimizer of ours divides in its own kernel; any other sees divided and clipped gradients. See `take_step`.
+    Built-in optimizers divide in their own kernel; any other sees divided and clipped gradients. See `take_step`.
     """
 
-    _scaling: Scaling  # of the update that was clipped last
+    _scaling: Scaling  # of the last `clip`
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, strategy: Strategy, options: EngineOptions, loss_scale: LossScale
     ) -> None:
         self._optimizer, self._strategy, self._options, self._loss_scale = optimizer, strategy, options, loss_scale
         self._ends = options.nonfinite_steps == "raise" and options.precision != "fp16"
-        self._broken: Tensor | None = None  # 1.0 since an update that ends the training, which is known later
+        self._broken: Tensor | None = None  # 1.0 from a non-finite update on; the host finds out later and ends
 
     def clip(self, sums: Sums) -> Clipped:
-        """Work out the divisor, from the sums over all processes; the gradients stay as they are."""
+        """Sum gradients over processes where the backward pass has not, and work out the divisor, still unapplied."""
         self._strategy.sum_gradients(parameters_of(self._optimizer))
         norm = self._strategy.norm(gradients_of(self._optimizer))
         multiplied = self._loss_scale.scale / self._strategy.mean_over
@@ -170,33 +170,33 @@ class SummedLosses:
         if self._options.nonfinite_steps == "keep" and self._options.precision != "fp16":
             self._scaling = self._scaling._replace(broken=torch.zeros_like(self._scaling.broken))
         if self._ends:
-            # No later update moves the weights: so the one that ended it can be taken again as it was.
+            # Later updates must not change the weights, so that the non-finite one can be run again from them.
             broken = self._scaling.broken
             self._broken = broken if self._broken is None else torch.maximum(self._broken, broken)
             self._scaling = self._scaling._replace(broken=self._broken)
         return Clipped(self._scaling.norm, self._scaling.clipped)
 
     def step(self, number: int) -> Tensor:
-        """Take the step, unless the gradient is NaN or infinite; the loss scale of fp16 hears of it."""
+        """Take the step unless the gradient is NaN or infinite, and adapt the loss scale of fp16."""
         take_step(self._optimizer, self._scaling)
         if self._options.precision == "fp16":
-            # The only wait for the device in an update: the next one must know its loss scale.
+            # The only wait for the device in an update: the next one needs its loss scale.
             overflow = bool(self._scaling.broken)
             self._loss_scale.after(overflow=overflow, options=self._options, num_updates=number)
         return self._scaling.broken
 
     def leave_out(self) -> None:
-        """Leave weights, optimizer and loss scale as they are."""
+        """Leave weights, optimizer and loss scale unchanged."""
 
 
 class StepsInBackward:
-    """Implements `Gradients` where the backward pass has moved the weights (LOMO): nothing is left to clip or step."""
+    """Implements `Gradients` where the backward pass updates the weights (LOMO): nothing is left to clip or step."""
 
     def __init__(self, device: torch.device) -> None:
         self._nothing = torch.zeros((), device=device)
 
     def clip(self, sums: Sums) -> Clipped:
-        """Return 0: no gradient is left whose norm could be told."""
+        """Return norm 0: no gradients are left to compute it from."""
         del sums
         return Clipped(self._nothing, self._nothing)
 
@@ -206,18 +206,18 @@ class StepsInBackward:
         return False
 
     def leave_out(self) -> None:
-        """Raise: the step is taken already."""
+        """Raise RuntimeError: the step is already taken."""
         raise RuntimeError("this is a bug: a step within the backward pass cannot be left out.")
 
 
 class LossShares:
-    """Implements `Gradients` for gradients of shares of the mean loss, which need not be divided any more.
+    """Implements `Gradients` for losses already divided, so that gradients add up to those of the mean loss.
 
-    They are unscaled and clipped in place, as scripts written for the original expect to find them.
+    They are unscaled and clipped in place, as scripts written for the original (Transformers) expect.
 
     Attributes:
-        optimizer: that takes the step.
-        max_norm: largest norm of the gradient; 0 leaves it.
+        optimizer: takes the step.
+        max_norm: largest norm of the gradient; 0 does not clip.
     """
 
     max_norm = 0.0
@@ -236,9 +236,9 @@ class LossShares:
         return Clipped(self._strategy.clip(self._parameters, self.max_norm))
 
     def step(self, number: int) -> bool:
-        """Take the step, which under fp16 is left out where gradients have overflown."""
+        """Take the step; under fp16 it is skipped if gradients overflowed. Return whether it was."""
         return self._precision.step(self.optimizer, number)
 
     def leave_out(self) -> None:
-        """Take no step."""
+        """Skip the step."""
         self._precision.leave_out()

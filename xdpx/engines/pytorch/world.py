@@ -1,4 +1,4 @@
-"""Which process this is, among how many, and on which device: read from whatever launcher started it."""
+"""Which process this is, among how many, and on which device: read from the launcher's environment variables."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ RANK = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
 SIZE = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 LOCAL_RANK = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK")
 LOCAL_SIZE = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
-"""The names under which torchrun (also by way of `accelerate launch`) and three kinds of MPI say it."""
+"""Environment variables set by torchrun (which `accelerate launch` also uses) and by three kinds of MPI."""
 
 TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})
 DEFAULT_TIMEOUT = timedelta(seconds=1800)
 SECONDS_TO_LET_GO = 0.1
-"""What a thread on a busy machine may need until it runs once."""
+"""Time within which a thread on a busy machine should have run once."""
 
 
 @dataclass(frozen=True)
 class World:
-    """Where this process stands.
+    """The place of this process among all processes.
 
     Attributes:
         rank: index of this process among all, from 0.
-        size: how many processes train together.
+        size: number of processes that train together.
         local_rank: index of this process on its machine.
-        local_size: how many processes there are on this machine.
+        local_size: number of processes on this machine.
         node: index of this machine.
         device: where this process computes.
         mode: "distributed" under a launcher, "data_parallel" for one process that sees several GPUs, else "single".
-        num_gpus: how many accelerators this process drives: 0 on a CPU, more than 1 with "data_parallel" only.
+        num_gpus: number of accelerators this process drives: 0 on a CPU, more than 1 only with "data_parallel".
     """
 
     rank: int
@@ -65,13 +65,13 @@ class World:
 
 
 def alone(device: torch.device) -> World:
-    """Return the place of a process that trains by itself, whatever others there are."""
+    """Return the place of a process that trains alone, regardless of other processes."""
     return World(0, 1, 0, 1, 0, device, "single", int(device.type != "cpu"))
 
 
 @dataclass(frozen=True)
 class _Launch:
-    """What the launcher said; `launched` is False where there was none."""
+    """What the launcher's environment variables say; `launched` is False without a launcher."""
 
     launched: bool = False
     rank: int = 0
@@ -82,15 +82,17 @@ class _Launch:
 
 
 def current(*, use_cpu: bool = False, backend: str | None = None, timeout: float | timedelta | None = None) -> World:
-    """Return the place of this process, and join it with the others, once, when there are several. On all processes.
+    """Return the place of this process; the first call starts the process group if there are several processes.
+
+    On all processes.
 
     Args:
-        use_cpu: compute on the CPU although there may be something faster.
+        use_cpu: compute on the CPU even if there is a faster device.
         backend: of torch.distributed, e.g. "gloo" or "nccl"; None takes the one that fits the device.
-        timeout: seconds after which a process gives up waiting for the others; None is half an hour.
+        timeout: seconds after which a process stops waiting for the others; None is half an hour.
 
     Raises:
-        ValueError: the launcher's words contradict one another, or what it asks for is not on this machine.
+        ValueError: the launcher's variables contradict each other, or name devices that this machine does not have.
         RuntimeError: the processes do not find each other.
     """
     wait = DEFAULT_TIMEOUT if timeout is None else _seconds(timeout)
@@ -99,7 +101,7 @@ def current(*, use_cpu: bool = False, backend: str | None = None, timeout: float
 
 
 def forget() -> None:
-    """Let the next `current` look at the machine again. A process group that is up stays up."""
+    """Make the next `current` inspect the machine again. An initialized process group stays."""
     _world.cache_clear()
 
 
@@ -153,7 +155,7 @@ def _number(names: tuple[str, ...], otherwise: int) -> int:
 
 
 def _device(launch: _Launch, *, use_cpu: bool) -> torch.device:
-    """Choose what is fastest here; a process of a launch takes the device with its own local index."""
+    """Return the fastest device here; launched processes each take the device with their local index."""
     if use_cpu:
         return torch.device("cpu")
     if torch.cuda.is_available():
@@ -171,7 +173,7 @@ def _device(launch: _Launch, *, use_cpu: bool) -> torch.device:
 
 def _own_gpu(launch: _Launch) -> torch.device:
     seen = torch.cuda.device_count()
-    # Slurm shows each task that it gave one GPU (--gpus-per-task=1) that one alone, whatever the task's number.
+    # With --gpus-per-task=1, Slurm makes only the task's own GPU visible to it, whatever the task's index.
     bound = seen == 1 and os.environ.get("SLURM_GPUS_PER_TASK", "").rpartition(":")[2] == "1"
     index = 0 if bound else launch.local_rank
     if index >= seen:
@@ -187,7 +189,7 @@ def _own_gpu(launch: _Launch) -> torch.device:
 
 def _join(launch: _Launch, device: torch.device, backend: str | None, timeout: timedelta) -> None:
     """Start the process group."""
-    # The standard variables are only read: without them (MPI on one machine) torch is told in so many words.
+    # Environment variables are only read: without the standard ones (MPI on one machine) torch gets arguments instead.
     address, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), os.environ.get("MASTER_PORT", "29500")
     by_torchrun = "MASTER_ADDR" in os.environ and "RANK" in os.environ and "WORLD_SIZE" in os.environ
     where: dict[str, Any] = {"init_method": "env://" if by_torchrun else f"tcp://{address}:{port}"}
@@ -206,9 +208,9 @@ def _join(launch: _Launch, device: torch.device, backend: str | None, timeout: t
 
 
 def _store_of_life(life: str, launch: _Launch, timeout: timedelta) -> Any:
-    """Return torchrun's store under a name of its own for each time that it started the processes of one machine.
+    """Return torchrun's store with a key prefix for the current restart of the processes of one machine.
 
-    Those that died have left their addresses in it: one that read such an old one would wait for nobody.
+    Processes that died have left their addresses in the store: reading an old one would mean waiting in vain.
     """
     from torch._C._distributed_c10d import PrefixStore  # a torch without distributed does not have these
     from torch.distributed.rendezvous import rendezvous
@@ -219,7 +221,7 @@ def _store_of_life(life: str, launch: _Launch, timeout: timedelta) -> Any:
 
 
 def join_alone(device: torch.device) -> None:
-    """Make a process group of this process alone, for what cannot do without one."""
+    """Start a process group of this process alone, for code that needs one."""
     from torch._C._distributed_c10d import HashStore  # a torch without distributed does not have it
 
     store = HashStore()
@@ -228,7 +230,7 @@ def join_alone(device: torch.device) -> None:
 
 
 def default_backend(device: torch.device) -> str:
-    """Return the backend of torch.distributed that fits a device. Gloo is added for what is on the host."""
+    """Return the backend of torch.distributed for a device. Gloo is added for tensors on the host."""
     if device.type == "cpu":
         return "gloo"
     own = dist.get_default_backend_for_device(device)
@@ -236,11 +238,11 @@ def default_backend(device: torch.device) -> str:
 
 
 def leave() -> None:
-    """Leave the process group, and wait until its threads have let go of what they worked on.
+    """Leave the process group, and wait until its threads have released their tensors.
 
-    A thread of gloo drops the tensors of its last work a moment after that is reported done, and takes Python's lock to
-    do so: once the interpreter is being torn down, that aborts the process (pytorch/pytorch#190489). Nothing tells when
-    it has; the threads of a group that nothing refers to any more are joined.
+    A gloo thread releases the tensors of its last work a moment after that is reported done, and takes Python's lock to
+    do so: during interpreter shutdown, that aborts the process (pytorch/pytorch#190489). There is no way to see when it
+    has done so; the threads of a group without references are joined.
     """
     dist.destroy_process_group()
     gc.collect()
@@ -248,7 +250,7 @@ def leave() -> None:
 
 
 def _leave() -> None:
-    # After an error the others may be waiting for this process: only a launcher can end that, and it does.
+    # After an error the other processes may wait for this one; only the launcher can end them, and it does.
     failed = getattr(sys, "last_exc", None) is not None or getattr(sys, "last_value", None) is not None
     if dist.is_initialized() and not failed:
         leave()

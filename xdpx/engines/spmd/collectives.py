@@ -1,6 +1,6 @@
-"""The talk between devices in a compiled step, read from its HLO text: which kind, how often, how much, over what axis.
+"""The collectives of a compiled step, read from its HLO text: which kind, how often, how many bytes, over what axis.
 
-A sum of which each device uses its own part only counts as a reduce-scatter, which accelerators make of it.
+An all-reduce of which each device uses only its own part counts as a reduce-scatter: accelerators compile it to that.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)+)\}")
 
 @dataclass(frozen=True)
 class Collective:
-    """All collectives of a step that are alike.
+    """A group of equal collectives of a step.
 
     Attributes:
         kind: e.g. `all-gather`.
-        axes: names of the mesh axes it runs over, `?` where the text does not say.
+        axes: names of the mesh axes it runs over, `?` if the text does not say.
         count: how often it runs in one step.
         bytes: one device's buffers over all runs.
         wire_bytes: what one device sends at least, over all runs (ring algorithms).
@@ -55,7 +55,7 @@ class Collective:
 
 
 def of_program(program: Program, mesh: Mesh) -> list[Collective]:
-    """Return the collectives of a program that was read already, the largest on the wire first."""
+    """Return the collectives of a program, those that send most first."""
     found: dict[tuple[object, ...], Collective] = {}
     for one in _each(program, mesh):
         key = (one.kind, one.axes, one.arrays, one.source)
@@ -76,7 +76,7 @@ def _each(program: Program, mesh: Mesh) -> Iterator[Collective]:
 
 
 def _parts(program: Program, lines: list[Line], line: Line) -> Iterator[tuple[Line, bool]]:
-    """Part a sum by whether each device uses a slice of it only: the CPU's compiler leaves those two steps apart."""
+    """Yield the parts of an all-reduce and whether devices use only slices of each: CPU compilers do not fuse these."""
     if line.kind != "all-reduce":
         yield line, False
         return
@@ -183,5 +183,5 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def seconds_on_wire(collectives: Sequence[Collective], bandwidth: float) -> float:
-    """Return the time that the collectives need at least, were nothing hidden behind computation."""
+    """Return the least time of the collectives if none overlaps with computation."""
     return sum(one.wire_bytes for one in collectives) / bandwidth

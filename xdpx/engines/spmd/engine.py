@@ -1,4 +1,4 @@
-"""One optimizer update, one evaluation step, snapshots: all that training on JAX needs of a mesh of devices."""
+"""The JAX engine on a mesh of devices: optimizer updates, evaluation steps, snapshots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from xdpx.utils.axis_splits import Rules
 
 FORMAT = "xdpx-spmd-1"
 INFLIGHT_IMITATED = 2
-"""Eight imitated devices on two cores locked each other out within 1000 unlimited updates, and never with two."""
+"""Eight simulated devices on two cores deadlocked within 1000 updates without a limit, and never with a limit of 2."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class SpmdOptions:
 
     Attributes:
         seed: with the number of the update, decides all randomness of an update.
-        precision: of matrix products of float32, as `jax.default_matmul_precision` takes it ("highest", "bfloat16",
-            ...); None leaves what the backend finds best.
-        score_averaged: score and decode with the averaged (EMA) weights, when the learner keeps them.
-        max_inflight: so many updates may wait on the device before the host waits for the oldest; 0 is no limit, but
-            for imitated devices: their collectives share few threads, and lock each other out when many wait.
-        sizes: whether `gradient_sizes` can tell the sizes of gradients.
+        precision: of float32 matrix products, as `jax.default_matmul_precision` takes it ("highest", "bfloat16", ...);
+            None leaves the backend's default.
+        score_averaged: score and decode with the averaged (EMA) weights, if the learner keeps them.
+        max_inflight: number of updates that may be queued on the device before the host waits for the oldest; 0 is no
+            limit, except for simulated devices: their collectives share few threads, and deadlock if many are queued.
+        sizes: whether updates compute the gradient sizes for `gradient_sizes`.
     """
 
     seed: int = 1234
@@ -52,7 +52,7 @@ class SpmdOptions:
 
 
 def functions_of(task: SpmdTask, mesh: Mesh, rules: Rules, options: SpmdOptions, retraces: Retraces) -> Compiled:
-    """Return what is compiled for a task under some options: by the engine that runs it, and by a plan of it."""
+    """Return the functions to compile for a task under some options, for the engine that runs it or a plan of it."""
     around = Surroundings(mesh, rules, options.precision)
     return Compiled(
         task, around, options.seed, retraces, averaged=options.score_averaged, places={}, sizes=options.sizes
@@ -67,15 +67,15 @@ class SpmdEngine:
         mesh: the devices, from `mesh.make_mesh`.
         rules: which mesh axes split which logical axis.
         options: see `SpmdOptions`.
-        spec: a batch of `ShapeDtypeStruct`, which tells the model its shapes.
+        spec: a batch of `ShapeDtypeStruct`, from which the model gets its shapes.
 
     Attributes:
-        plan: shapes and places of the whole state.
-        reports: each dimension that was to be split and could not be.
+        plan: shapes and shardings of the whole state.
+        reports: one sentence per dimension that could not be split as its rule says.
     """
 
     events = ()
-    """An update is one program on the devices: there is no inside of it to tell of."""
+    """An update is a single program on the devices, so no events happen inside it."""
 
     def __init__(
         self,
@@ -106,30 +106,30 @@ class SpmdEngine:
         self._most_inflight = self.options.max_inflight or (INFLIGHT_IMITATED if imitated else 0)
 
     def model_and_optimizer(self, state: SpmdState) -> tuple[Any, Any]:
-        """Return what callbacks are shown as model and optimizer: nothing, both are arrays on the devices."""
+        """Return (None, None): model and optimizer are only arrays on the devices."""
         return None, None
 
     @property
     def compilations(self) -> Counter[str]:
-        """How often each function was compiled for each shape of batch: 1 is what there should be."""
+        """How often each function was compiled for each shape of batch; expected to be 1."""
         return self._retraces.counts
 
     @property
     def target(self) -> SpmdState:
-        """The state as shapes with shardings: what a checkpoint is restored onto."""
+        """The state as shapes with shardings, into which a checkpoint is restored."""
         return self.plan.shapes
 
     def start(self, seed: int) -> SpmdState:
-        """Build weights and optimizer, each part where it belongs; the numbers do not depend on the mesh."""
+        """Build weights and optimizer state, sharded; the values do not depend on the mesh."""
         state: SpmdState = self._build(np.uint32(seed % 2**32))
         return state
 
     def put(self, batch: Batch) -> Any:
-        """Return global arrays from the rows of this process; `update` and `score` do it where it is not done yet."""
+        """Return global arrays from the rows of this process; `update` and `score` call it if that was not done yet."""
         return self._placer.put(batch)
 
     def update(self, state: SpmdState, group: Sequence[Batch]) -> tuple[SpmdState, Facts]:
-        """Take one update; `state` is donated, and gone. See `engines.base.Engine.update`."""
+        """Take one update; `state` is donated and cannot be used afterwards. See `engines.base.Engine.update`."""
         batches = tuple(self._there(batch) for batch in group)
         try:
             state, vector, self._summaries = self._update(state, batches)
@@ -141,7 +141,7 @@ class SpmdEngine:
         return state, transfer.StepFacts(vector, self._compiled.places)
 
     def origin(self, state: SpmdState, group: Sequence[Batch], number: int) -> Origin | None:
-        """Return where NaN or infinity comes from. See `engines.base.Updater.origin`. One more program is compiled."""
+        """Return where NaN or infinity first appears. See `engines.base.Updater.origin`. Compiles another program."""
         step = np.int32(number - 1)
         key = jax.random.fold_in(jax.random.key(self.options.seed), step)
         keys = [jax.random.fold_in(key, index) for index in range(len(group))]
@@ -149,13 +149,13 @@ class SpmdEngine:
         return origin_of(state, [self._there(batch) for batch in group], keys, once)
 
     def again(self, state: SpmdState, saved: Mapping[str, Any], number: int) -> Origin | None:
-        """Return where NaN or infinity came from in an update that was kept. See `engines.base.Updater.again`."""
+        """Return where NaN or infinity first appeared in a saved update. See `engines.base.Updater.again`."""
         del state
         return self.origin(self.restore(saved["state"]), saved["group"], number)
 
     @contextmanager
     def traced(self, state: SpmdState, folder: str) -> Generator[Traced]:
-        """Trace updates by jax.profiler, for TensorBoard and Perfetto. An update is one program: no parts are told."""
+        """Trace updates with jax.profiler, for TensorBoard and Perfetto. Reports no modules, only operations."""
         with profiling.traced(folder) as found:
             try:
                 yield found
@@ -164,7 +164,7 @@ class SpmdEngine:
                     self._inflight[-1].block_until_ready()
 
     def score(self, state: SpmdState, batch: Batch) -> Predictions:
-        """Return the sums of all metrics (`name`, `name_weight`) and what there is per example."""
+        """Return the sums of all metrics (`name`, `name_weight`) and the outputs per example."""
         found: Predictions = self._scored(self._score, state, batch)
         return found
 
@@ -174,28 +174,28 @@ class SpmdEngine:
         return found
 
     def decode(self, state: SpmdState, batch: Batch, *, index: int = 0) -> Any:
-        """Return what the task decodes from a batch, on the device.
+        """Return the task's decoded output for a batch, on the device.
 
         Args:
-            state: a state, also one that only scores.
-            batch: what to go on from.
-            index: of the batch, so that no two of one step draw the same numbers.
+            state: any state, including one that can only score.
+            batch: the input.
+            index: of the batch, so that batches decoded at the same step use different random numbers.
         """
         return self._scored(self._decode, state, batch, np.int32(index))
 
     def summaries(self, state: SpmdState) -> dict[str, Any]:
-        """Return what layers noted during the update that was just taken, on the device."""
+        """Return the summaries that layers recorded during the last update, on the device."""
         return {name: value for name, value in self._summaries.items() if name != SIZES}
 
     def gradient_sizes(self, state: SpmdState) -> dict[str, GradientSize]:
-        """Return the size of the gradient of each weight, before it was clipped; {} where that was not asked for."""
+        """Return the gradient size of each weight before clipping; {} unless the option `sizes` is set."""
         found = jax.device_get(self._summaries.get(SIZES, {}))
         return {name: GradientSize(*map(float, numbers)) for name, numbers in found.items()}
 
     def snapshot(self, state: SpmdState, *, wanted: bool | None = None) -> dict[str, Any]:
-        """Copy everything to the host of every process, whole, as torch tensors by name; on all processes.
+        """Copy everything to the host of every process, unsharded, as torch tensors by name; on all processes.
 
-        For a model that fits the host. `checkpoints.spmd_files` writes each part from where it is.
+        For models that fit on the host. `checkpoints.spmd_files` instead writes each shard from where it is.
         """
         del wanted
         return {
@@ -215,7 +215,7 @@ class SpmdEngine:
         return self._filled(saved["tensors"], self.target)
 
     def weights(self, state: SpmdState) -> dict[str, Any]:
-        """Return a copy of the weights to keep, by name, as tensors; averaged ones where scoring takes them."""
+        """Return a copy of the weights to save, by name, as tensors; averaged ones if scoring uses them."""
         kept = None
         if self.options.score_averaged and state["opt_state"] is not None:
             kept = self.task.learner.averaged(state["opt_state"])
@@ -228,16 +228,16 @@ class SpmdEngine:
         return {name: value.float() if value.is_floating_point() else value for name, value in found.items()}
 
     def is_finite(self, state: SpmdState) -> bool:
-        """Tell whether every weight is finite; on all processes. Waits for the devices, once."""
+        """Return whether every weight is finite; on all processes. Waits for the devices once."""
         if self._finite is None:
             self._finite = jax.jit(_all_finite, out_shardings=self.plan.everywhere)
         return bool(transfer.array_to_host(self._finite(state["params"])))
 
     def with_weights(self, weights: Mapping[str, Any]) -> SpmdState:
-        """Return a state that only scores.
+        """Return a state that can only score.
 
         Raises:
-            ConfigError: the weights are those of another model.
+            ConfigError: the weights belong to another model.
         """
         return self._filled({**weights, "step": np.zeros((), np.int32)}, self.plan.for_scoring())
 
@@ -246,12 +246,12 @@ class SpmdEngine:
         return transfer.to_float(facts)
 
     def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
-        """Return NumPy arrays for what has rows (of several processes: one's own) and floats for single numbers."""
+        """Return NumPy arrays for values with rows (only this process's rows) and floats for scalars."""
         host: dict[str, Any] = transfer.tree_to_host(dict(predictions))
         return host
 
     def _there(self, batch: Batch) -> Any:
-        # The first array stands for all: whoever puts a batch onto the devices puts all of it.
+        # Checking the first array suffices: a batch is put onto the devices as a whole.
         first = next(iter(batch.values()))
         return batch if isinstance(first, jax.Array) else self._placer.put(batch)
 
@@ -261,7 +261,7 @@ class SpmdEngine:
         return found
 
     def _hold_back(self, output: Any) -> None:
-        """Let the host run ahead, but not further than `max_inflight`: each update that waits holds its batch."""
+        """Limit how far the host runs ahead to `max_inflight`: each queued update keeps its batch in memory."""
         if self._most_inflight:
             self._inflight.append(output)
             if len(self._inflight) > self._most_inflight:
@@ -285,10 +285,10 @@ def _all_finite(params: Any) -> jax.Array:
 
 
 class BegunTogether:
-    """A jitted function that all processes have compiled before any of them runs it; call it on all.
+    """A jitted function that no process runs before all have compiled it; call it on all processes.
 
-    On CPUs, collectives (gloo) look for each other when they first run, and give up after 30 seconds: on a machine that
-    has other work, too, two processes may end their compilations further apart than that.
+    On CPUs, collectives (gloo) connect when they first run, and give up after 30 seconds: on a busy machine, two
+    processes may finish compiling further apart than that.
     """
 
     def __init__(self, function: Any) -> None:
@@ -296,7 +296,7 @@ class BegunTogether:
         self._compiled: dict[Any, Any] = {}
 
     def __call__(self, *args: Any) -> Any:
-        """Return what the function gives."""
+        """Return the result of the function."""
         leaves, tree = jax.tree.flatten(args)
         key = tree, tuple((leaf.shape, leaf.dtype, getattr(leaf, "sharding", None)) for leaf in leaves)
         if key not in self._compiled:

@@ -42,7 +42,7 @@ class Count:
     unknown: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Count, times: int = 1) -> None:
-        """Add another count, so many times."""
+        """Add another count, multiplied by `times`."""
         self.flops += times * other.flops
         self.lookup += times * other.lookup
         for name, flops in other.by_operation.items():
@@ -119,7 +119,7 @@ def _open(jaxpr: Any) -> Any:
 
 
 def _manual_devices(params: Mapping[str, Any]) -> int:
-    """Return over how many devices a shard_map splits its work: its body has the shapes of one of them."""
+    """Return the number of devices a shard_map splits its work over: its body has the shapes of one device."""
     sizes = dict(params["mesh"].shape)
     return math.prod(sizes[axis] for axis in params.get("manual_axes", sizes))
 

@@ -73,7 +73,7 @@ class Program:
     computations: dict[str, list[Line]] = field(default_factory=dict)
     runs: dict[str, int] = field(default_factory=dict)
     endless: int = 0
-    """Loops whose length XLA does not know: their bodies count once."""
+    """Number of loops whose length XLA does not know: their bodies count once."""
 
     def lines(self) -> Iterator[tuple[Line, int]]:
         """Yield every operation outside fusions, with how often it runs."""
@@ -84,7 +84,7 @@ class Program:
 
 
 def only_slices(program: Program, lines: list[Line], made: Line) -> bool:
-    """Tell whether of what one line makes only slices are used, in fusions too: each device needs its own part."""
+    """Return whether only slices of a line's result are used, also in fusions: each device needs only its own part."""
     users = [line for line in lines if made.name in line.operands]
     return bool(users) and all(_slices(program, user, made.name) for user in users)
 
@@ -112,7 +112,7 @@ def bits_of(dtype: str) -> int:
 
 
 def read_program(text: str) -> Program:
-    """Read what `compiled.as_text()` gives."""
+    """Parse the text that `compiled.as_text()` returns."""
     program, current, entry = Program(), "", ""
     for raw in text.splitlines():
         header = _HEADER.match(raw)

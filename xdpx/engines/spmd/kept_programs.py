@@ -1,7 +1,7 @@
-"""Programs that a process has compiled for CPUs, kept for the next process in its place.
+"""A cache of programs compiled for CPUs, for the processes that JAX's own cache does not serve.
 
-JAX's own cache is written by the first process alone, and on CPUs its keys tell the processes apart: all others compile
-anew whenever a training is started again. So they keep theirs beside it, in a folder that is trusted as JAX's is.
+JAX's cache is written only by the first process, and on CPUs its keys differ between processes: all others would
+recompile whenever a training is restarted. So they keep theirs beside it, in a folder that is trusted like JAX's.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _compile(path: str, lowered: Any) -> Any:
 
 
 def _key(lowered: Any) -> str:
-    """Return what tells programs apart: the code, who compiles it, and all that says how."""
+    """Return a hash of everything that affects a program: its code, the process and machine, versions and settings."""
     plain = {
         name: value for name, value in jax.config.values.items()
         if isinstance(value, str | int | float | bool) and not name.endswith("_dir")

@@ -1,4 +1,4 @@
-"""The grid of devices that a model is sharded over: made of what is close (ICI) and what is far apart (DCN)."""
+"""The grid of devices that a model is sharded over: fast links within a slice (ICI), slow ones between slices (DCN)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_mesh(
         ici: sizes of the axes within a slice, [replica, data, mdl], or with `stage` in front; one may be -1, which
             takes all devices that are left.
         dcn: how many slices each axis spans, as many numbers as `ici`; None is 1 everywhere.
-        names: of the axes, where they are others.
+        names: of the axes, if they differ from those.
         devices: by default all devices of all processes.
 
     Returns:
@@ -56,7 +56,7 @@ def make_mesh(
 
 
 def mesh_text(mesh: Mesh) -> str:
-    """Return a mesh in words: its axes with their sizes, and what the devices are."""
+    """Return a mesh as text: its axes with their sizes, and the number and kind of devices."""
     axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
     return f"{axes} ({mesh.size} {mesh.devices.flat[0].device_kind})"
 
@@ -84,7 +84,7 @@ def _check_sizes(ici: Sequence[int], dcn: Sequence[int]) -> None:
 
 
 def _filled(ici: Sequence[int], dcn: Sequence[int], count: int) -> tuple[int, ...]:
-    """Replace the -1, where there is one, by what is left of `count` devices (at least 1)."""
+    """Return `ici` with -1 replaced by the number of devices left for that axis (at least 1)."""
     known = prod(size for size in ici if size != FILL) * prod(dcn)
     return tuple(max(1, count // known) if size == FILL else size for size in ici)
 

@@ -1,7 +1,7 @@
-"""The engine of x-train on JAX: models, weights, batches and names as on PyTorch, numbers from `SpmdEngine`.
+"""The engine of x-train on JAX: models, weights, batches and names as on PyTorch, computed by `SpmdEngine`.
 
-The model is first built on PyTorch, on the host: its random or pretrained weights, its groups and its names are the
-model's, whatever computes it. So both engines begin with the same numbers, and each opens what the other has saved.
+The model is first built in PyTorch on the host, which defines its random or pretrained weights, its parameter groups
+and its names. So both engines start from the same weights, and each can load weights that the other has saved.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from xdpx.utils.axis_splits import Rules
 
 COMMON_FACTS = ("loss_sum", "count", "num_tokens", "grad_norm", "clipped", "learning_rate")
 FROM_HOST = ("target", "query_id")
-"""Predictions that are parts of the batch: they never leave the host."""
+"""Predictions that are copied from the batch on the host."""
 
 
 class Layout(Protocol):
-    """What the engine needs to know of a model: how its batches are laid out, and what its weights are called."""
+    """What the engine needs to know about a model: the layout of its batches, and the names of its weights."""
 
     exchange: Any
     positions: int
@@ -58,7 +58,7 @@ class Layout(Protocol):
         ...
 
     def arranged(self, batch: Batch, shape: Any) -> dict[str, Any]:
-        """Fill a batch up to a shape."""
+        """Return a batch padded to a shape."""
         ...
 
     def example(self, rows: int) -> dict[str, Any]:
@@ -67,13 +67,13 @@ class Layout(Protocol):
 
 
 class Pair(NamedTuple):
-    """What computes a task of PyTorch on JAX.
+    """The JAX counterpart of a PyTorch task.
 
     Attributes:
         task: as `SpmdEngine` takes it.
         layout: of batches and weights.
-        facts: names of the sums that the loss gives.
-        rule: of the optimizer, for `rates`; None in an engine that only scores.
+        facts: names of the sums that the loss returns.
+        rule: the optimizer's update rule, for `rates`; None in an engine that only scores.
     """
 
     task: Any
@@ -88,9 +88,9 @@ class PairedOptions:
 
     Attributes:
         seed: with the number of the update, decides all randomness of an update.
-        batch_size: rows of a batch; every batch is filled up to it.
-        precision: of matrix products, as `jax.default_matmul_precision` takes it; None leaves what is fastest.
-        ema_decay: what the learner was told, to compare with a checkpoint.
+        batch_size: rows of a batch; smaller batches are padded to it.
+        precision: of matrix products, as `jax.default_matmul_precision` takes it; None leaves the backend's default.
+        ema_decay: setting of the learner, compared with that of a checkpoint.
     """
 
     seed: int
@@ -101,12 +101,12 @@ class PairedOptions:
 
 @dataclass
 class PairedState:
-    """Only the engine looks inside.
+    """The state of a `PairedEngine`. Only the engine looks inside.
 
     Attributes:
         arrays: on the devices.
-        task: on the host: what turns predictions into metrics and rows. Its model has no weights any more.
-        num_updates: taken so far.
+        task: on the host: turns predictions into metrics and rows. Its model has names and shapes, but no weights.
+        num_updates: number of updates taken.
     """
 
     arrays: Any
@@ -118,18 +118,18 @@ class PairedEngine:
     """Implements `engines.base.Engine` for x-train, x-eval and x-pred.
 
     Args:
-        make_task: makes the task on PyTorch, whose random weights the seed of `start` decides.
-        pair_with: gives what computes it here.
+        make_task: makes the PyTorch task; the seed of `start` decides its random weights.
+        pair_with: returns the JAX counterpart of a task.
         mesh: the devices.
         rules: which mesh axes split which logical axis.
         options: see `PairedOptions`.
         schedule: learning rate factors by update number.
-        read_weights: how a model reads pretrained weights.
+        read_weights: reads a file of pretrained weights; None does not load any.
     """
 
     packages = ("jax", "jaxlib", "flax", "optax")
     events = ()
-    """An update is one program on the devices: there is no inside of it to tell of."""
+    """An update is a single program on the devices, so no events happen inside it."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class PairedEngine:
         self._schedule, self._read_weights = schedule, read_weights
         self.tell: Callable[[str], object] = str  # never called, for there are no `events`
         self.hear_nonfinite: Callable[[int], object] = str  # never called: the host does not look at each update
-        self._ended: Any = None  # NaN on the devices since an update that was not finite
+        self._ended: Any = None  # on the devices: 1, or NaN from the first non-finite update on
         self._built: tuple[SpmdEngine, Pair] | None = None
         self._aliases: dict[str, str] = {}
         self._sizes: dict[str, Any] = {}
@@ -157,7 +157,7 @@ class PairedEngine:
     # ---- states
 
     def start(self, seed: int) -> PairedState:
-        """Build the model under `seed` on the host, take over pretrained weights, and put it all onto the devices."""
+        """Build the model under `seed` on the host, load pretrained weights, and put everything onto the devices."""
         host = self._host_task(seed)
         if self._read_weights is not None:
             host.model.load_pretrained(self._read_weights)
@@ -203,7 +203,7 @@ class PairedEngine:
         return self._state(engine.restore(saved), host, saved["num_updates"])
 
     def weights(self, state: PairedState) -> dict[str, Any]:
-        """Return the weights to keep by PyTorch's names, float32, on the host: averaged ones when kept."""
+        """Return the weights to save, by PyTorch's names, float32, on the host: averaged ones if there are any."""
         import torch
 
         _, pair = self._parts()
@@ -211,14 +211,14 @@ class PairedEngine:
         kept = None if arrays["opt_state"] is None else pair.task.learner.averaged(arrays["opt_state"])
         host = jax.tree.map(transfer.array_to_host, arrays["params"] if kept is None else kept)
         table = {name: torch.from_numpy(np.array(value)) for name, value in pair.layout.exchange.give(host).items()}
-        # A tied tensor stands under all of its names.
+        # A tied tensor is returned under all of its names.
         return {name: table[self._aliases.get(name, name)] for name in [*table, *self._aliases]}
 
     def with_weights(self, weights: Mapping[str, Any]) -> PairedState:
-        """Return a state that only scores.
+        """Return a state that can only score.
 
         Raises:
-            ConfigError: the weights are those of another model.
+            ConfigError: the weights belong to another model.
         """
         from xdpx.engines.pytorch.state import fill_model
 
@@ -229,7 +229,7 @@ class PairedEngine:
     # ---- steps
 
     def update(self, state: PairedState, group: Sequence[Batch]) -> tuple[PairedState, Facts]:
-        """Take one update; the arrays of `state` are gone. See `engines.base.Engine.update`."""
+        """Take one update; the previous arrays of `state` are donated. See `engines.base.Engine.update`."""
         engine, pair = self._parts()
         number = state.num_updates + 1
         factor = 1.0 if self._schedule is None else self._schedule.factor(number)
@@ -255,17 +255,17 @@ class PairedEngine:
         return state, {name: facts[name] for name in (*COMMON_FACTS, *pair.facts)}
 
     def origin(self, state: PairedState, group: Sequence[Batch], number: int) -> Origin | None:
-        """Return where NaN or infinity comes from. See `engines.base.Updater.origin`."""
+        """Return where NaN or infinity first appears. See `engines.base.Updater.origin`."""
         engine, _ = self._parts()
         return engine.origin(state.arrays, self._arranged(group), number)
 
     def again(self, state: PairedState, saved: Mapping[str, Any], number: int) -> Origin | None:
-        """Return where NaN or infinity came from in an update that was kept. See `engines.base.Updater.again`."""
+        """Return where NaN or infinity first appeared in a saved update. See `engines.base.Updater.again`."""
         del state
         return self.origin(self.restore(saved["state"]), saved["group"], number)
 
     def traced(self, state: PairedState, folder: str) -> AbstractContextManager[Traced]:
-        """Return the context in which updates are traced by jax.profiler."""
+        """Return a context manager that traces the updates inside it with jax.profiler."""
         return self._parts()[0].traced(state.arrays, folder)
 
     def score(self, state: PairedState, batch: Batch) -> Predictions:
@@ -278,12 +278,12 @@ class PairedEngine:
         return Scored({**found, **beside}, rows=len(batch["id"]))
 
     def take_score(self, state: PairedState, score: float) -> None:
-        """Let the schedule hear a score."""
+        """Pass a score to the schedule."""
         if self._schedule is not None:
             self._schedule.take_score(score)
 
     def is_finite(self, state: PairedState) -> bool:
-        """Tell whether every weight is finite."""
+        """Return whether every weight is finite."""
         return self._parts()[0].is_finite(state.arrays)
 
     def gradient_sizes(self, state: PairedState) -> dict[str, GradientSize]:
@@ -306,16 +306,16 @@ class PairedEngine:
 
     @property
     def device_text(self) -> str:
-        """Name the mesh, and the machine around it."""
+        """The JAX version, the mesh and the host's processor."""
         host = platform.processor() or platform.machine()
         return f"jax {jax.__version__}, mesh {mesh_text(self._mesh)} ({host})"
 
     def model_and_optimizer(self, state: PairedState) -> tuple[Any, Any]:
-        """Return the host's model, which has names and sizes, but no weights; optimizers are no objects here."""
+        """Return the host's model, which has names and shapes but no weights, and None for the optimizer."""
         return state.task.model, None
 
     def closing_line(self) -> str:
-        """Say how much was compiled."""
+        """Return how many programs were compiled."""
         counts = self._parts()[0].compilations
         return f"compiled {sum(counts.values())} programs for {len(counts)} functions and shapes of batches"
 
@@ -349,7 +349,7 @@ class PairedEngine:
         return self._built
 
     def _placed(self, host: Any, engine: SpmdEngine, pair: Pair) -> Any:
-        """Put the weights of the host's model where they belong."""
+        """Return the weights of the host's model as arrays on the devices, sharded as planned."""
         table = {name: value.detach().float().numpy() for name, value in host.model.state_dict().items()}
         tree = pair.layout.exchange.take({name: table[name] for name in table if name not in self._aliases})
         target = engine.plan.shapes["params"]
@@ -369,7 +369,7 @@ class PairedEngine:
         return PairedState(arrays, host, num_updates)
 
     def _arranged(self, group: Sequence[Batch]) -> list[dict[str, Any]]:
-        """Fill the batches of a group up to one shape, of which there are few."""
+        """Return the batches of a group padded to one shape, out of few possible ones."""
         _, pair = self._parts()
         shapes = [pair.layout.shape_of(batch) for batch in group]
         rows, width, guessed = (max(sizes) for sizes in zip(*shapes, strict=True))
@@ -380,10 +380,10 @@ class PairedEngine:
 
 
 class Scored(dict[str, Any]):
-    """Predictions of a batch that was filled up.
+    """Predictions of a padded batch.
 
     Attributes:
-        rows: how many of its rows are real.
+        rows: number of its rows that are not padding.
     """
 
     def __init__(self, values: Mapping[str, Any], *, rows: int) -> None:
@@ -393,13 +393,13 @@ class Scored(dict[str, Any]):
 
 @partial(jax.jit, static_argnums=2)
 def _still(factor: Any, facts: Any, index: int) -> Any:
-    """Return a factor, NaN from the first norm on that is not finite: a learner leaves out an update with that rate."""
+    """Return the factor, or NaN if the norm is not finite: a learner leaves out updates with a NaN learning rate."""
     return jnp.where(jnp.isfinite(facts[index]), factor, jnp.nan)
 
 
 @contextmanager
 def _told_of_compiling(engine: SpmdEngine) -> Generator[None]:
-    """Log when what happens inside was compiled, and how long that took."""
+    """Log if something was compiled inside the block, and how long the block took."""
     before, begun = sum(engine.compilations.values()), time.perf_counter()
     yield
     number = sum(engine.compilations.values())

@@ -33,7 +33,7 @@ def logical_axes(tree: Any) -> Any:
 
 
 def shardings(tree: Any, rules: Rules, mesh: Mesh, *, report: Report = silent) -> Any:
-    """Say where each leaf of a tree lives.
+    """Return the sharding of each leaf of a tree.
 
     Args:
         tree: of arrays or `ShapeDtypeStruct`, boxed by `nn.with_logical_partitioning`; what is not boxed is replicated.
@@ -117,7 +117,7 @@ def batch_axes(rules: Rules, mesh: Mesh) -> tuple[str, ...]:
 
 
 def batch_sharding(rows: int, rules: Rules, mesh: Mesh, *, report: Report = silent) -> NamedSharding:
-    """Say where the rows of a batch live: one part per device along the batch axes; on every device, if uneven."""
+    """Return the sharding of a batch's rows: split over the batch axes, or over fewer or none if uneven."""
     return NamedSharding(mesh, spec_of((rows,), ("batch",), rules, mesh, report=report, name="the batch"))
 
 

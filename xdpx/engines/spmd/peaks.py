@@ -1,4 +1,4 @@
-"""What accelerators can do at best: FLOP/s, memory, links between them. Users add theirs: `name:flops:memory`."""
+"""Peak figures of accelerators: FLOP/s, memory, link bandwidth. Users add their own as `name:flops:memory`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Device:
 
     Attributes:
         name: what `--device` takes.
-        peak_flops: FLOP/s of dense bfloat16 products; None when nobody said.
-        memory: bytes a program can have; None when nobody said.
+        peak_flops: FLOP/s of dense bfloat16 products; None if unknown.
+        memory: bytes available to a program; None if unknown.
         link_bandwidth: bytes/s that one device can send to its neighbours (ICI, NVLink), all links together.
         kinds: beginnings of the `device_kind` that JAX reports, in small letters.
     """
@@ -121,7 +121,7 @@ class Efficiency:
     peak_flops: float | None = None
 
     def mfu(self, seconds: float) -> float | None:
-        """Return the model FLOPs utilisation of steps that take so many seconds, in [0, 1]; None without a peak.
+        """Return the model FLOPs utilisation for a step time, in [0, 1]; None without a peak.
 
         Source: Chowdhery et al., PaLM, arXiv 2204.02311, section 4.1.
         """
@@ -130,7 +130,7 @@ class Efficiency:
         return self.flops_per_step / seconds / (self.peak_flops * self.num_devices)
 
     def facts(self, seconds: float) -> Mapping[str, float]:
-        """Return what a line of the log says of steps that take so many seconds each."""
+        """Return the rates to log for steps that take `seconds` each."""
         if seconds <= 0:
             return {}
         share = 1 / (seconds * self.num_devices)

@@ -38,7 +38,7 @@ LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 @dataclass(frozen=True)
 class Pgle:
-    """What is asked for.
+    """Settings of PGLE.
 
     Attributes:
         mode: `off`; `auto`; `profile`: trace some updates; `use`: schedule by a profile.
@@ -109,7 +109,7 @@ def profile_at(path: str) -> str:
 
 
 def settings_of(pgle: Pgle, environ: Mapping[str, str], *, profile: str | None = None) -> dict[str, str]:
-    """Return the environment variables that say it, those of JAX and `XLA_FLAGS`; flags that are set already stay.
+    """Return the environment variables for the settings, JAX's and `XLA_FLAGS`; flags that are already set stay.
 
     Args:
         pgle: what is asked for.
@@ -130,7 +130,7 @@ def settings_of(pgle: Pgle, environ: Mapping[str, str], *, profile: str | None =
 
 
 def with_flags(text: str, flags: Mapping[str, str]) -> str:
-    """Add flags to a value of XLA_FLAGS; one that stands there already wins, and a difference is told."""
+    """Return a value of XLA_FLAGS with flags added; a flag already set wins, with a warning if it differs."""
     given = dict(word.partition("=")[::2] for word in text.split())
     for name, value in flags.items():
         if given.get(name, value) != value:
@@ -161,7 +161,7 @@ def apply(pgle: Pgle, environ: MutableMapping[str, str] | None = None) -> None:
 
 
 def has_started() -> bool:
-    """Tell whether JAX has opened its devices in this process, and with that read XLA's flags."""
+    """Return whether JAX has initialised its devices in this process, and so has read XLA's flags."""
     if "jax" not in sys.modules:
         return False
     from jax._src import xla_bridge
@@ -170,14 +170,14 @@ def has_started() -> bool:
 
 
 def is_automatic() -> bool:
-    """Tell whether automatic PGLE is on in this process, by a flag or by the environment."""
+    """Return whether automatic PGLE is on in this process, by a flag or by the environment."""
     from jax._src import config
 
     return bool(config.enable_pgle.value)
 
 
 def warn_where_useless(pgle: Pgle, platform: str) -> None:
-    """Say that PGLE does nothing on this kind of device."""
+    """Log a warning if PGLE is on and has no effect on this kind of device."""
     if platform in {"gpu", "cuda"}:
         return
     if pgle.mode != "off" or is_automatic():
@@ -189,7 +189,7 @@ def warn_where_useless(pgle: Pgle, platform: str) -> None:
 
 @contextmanager
 def automatic(*functions: Any, runs: int = 1, percentile: int | None = None) -> Generator[None]:
-    """Let jitted functions be profiled for `runs` calls in here, and compiled once more by what was found.
+    """Profile jitted functions for `runs` calls inside the block, and recompile them by that profile.
 
     Raises:
         TypeError: a function was compiled ahead of time: JAX cannot compile it again.
@@ -287,7 +287,7 @@ class Use:
 
     @property
     def text(self) -> str:
-        """Say it in a sentence or two."""
+        """A summary in one or two sentences."""
         if not self.files and not self.programs:
             return f"XLA says nothing of a profile. Was {LOG_LEVEL}=0, was the run on a GPU, is the log that of stderr?"
         if not self.used:

@@ -1,4 +1,4 @@
-"""What one update will cost, known before anything is allocated: memory of a device, FLOPs, talk between devices.
+"""The cost of one update, before anything is allocated: memory per device, FLOPs, communication between devices.
 
 The update is traced, lowered and compiled ahead of time for a mesh of devices that may be imitated by a CPU. The state
 is known exactly from shapes and shardings. Of what lives during the update only, XLA's memory analysis tells the size

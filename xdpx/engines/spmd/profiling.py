@@ -1,4 +1,4 @@
-"""A trace of what JAX does, and how long each operation of its compiled programs took."""
+"""Trace JAX, and measure the time of each operation of its compiled programs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PACKED = "perfetto_trace.json.gz"
 
 @contextmanager
 def traced(folder: str) -> Generator[Traced]:
-    """Trace what happens inside by jax.profiler into a local folder, for TensorBoard; `trace.json` is for Perfetto.
+    """Trace the block with jax.profiler into a local folder, for TensorBoard; `trace.json` is for Perfetto.
 
-    Yields what was found, which is filled in when the context ends. A program is one whole: no modules are told.
+    Yields the results, which are filled in when the context ends: only times of operations, none of modules.
     """
     found = Traced({}, {}, [])
     jax.profiler.start_trace(folder, create_perfetto_trace=True)
@@ -40,7 +40,7 @@ def traced(folder: str) -> Generator[Traced]:
 
 
 def _operations(events: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the seconds of each operation, in all programs and on all devices."""
+    """Return the seconds of each operation, summed over programs and devices."""
     spent: dict[str, float] = defaultdict(float)
     for event in events:
         name = event.get("args", {}).get("hlo_op")

@@ -10,7 +10,7 @@ import jax
 from xdpx.logger import log
 
 ASTONISHING = 8
-"""So many shapes of one function are more than padding and bucketing explain."""
+"""Number of shapes of one function at which a warning is logged: padding and bucketing should give fewer."""
 
 
 class Retraces:

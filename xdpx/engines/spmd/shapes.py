@@ -1,4 +1,4 @@
-"""To which sizes batches are filled up, so that few shapes are compiled."""
+"""The sizes to which batches are padded, so that few shapes are compiled."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ SMALLEST = 8
 
 
 def bucket(size: int, most: int | None = None) -> int:
-    """Return the smallest of 8, 16, 24, 32, 48, 64, 96, 128, 192, ... that has room, and `most` where that is less.
+    """Return the smallest of 8, 16, 24, 32, 48, 64, 96, ... that is at least `size`, or `most` if that is less.
 
-    At most a third of a width is filling, and there are two widths for each doubling.
+    From 16 on there are two sizes for each doubling, so less than a third of a size is padding beyond 16.
     """
     room = SMALLEST
     while room < size:
@@ -18,5 +18,5 @@ def bucket(size: int, most: int | None = None) -> int:
 
 
 def multiple(size: int, of: int) -> int:
-    """Return the smallest multiple of `of` that is not below `size`."""
+    """Return the smallest multiple of `of` that is at least `size`."""
     return -(-size // of) * of

@@ -1,4 +1,4 @@
-"""What a training run consists of on the devices: one plain tree of arrays, planned before anything is allocated."""
+"""The state of a run on the devices: one plain tree of arrays, planned before anything is allocated."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class SpmdState(TypedDict):
     """The state of a run: a plain tree of arrays, donated to each update.
 
     Attributes:
-        step: how many updates were taken, int32.
+        step: number of updates taken, int32.
         params: the weights.
-        non_trainable: what else the model keeps, such as running means.
-        opt_state: what the learner keeps, averaged weights included; None in a state that only scores.
+        non_trainable: other variables of the model, such as running means.
+        opt_state: state of the learner, including averaged weights; None in a state that can only score.
     """
 
     step: Any
@@ -31,10 +31,10 @@ class SpmdState(TypedDict):
 
 
 class SpmdLearner(Protocol):
-    """What the engine needs of a learner: pure functions of plain trees."""
+    """What the engine needs from a learner: pure functions of plain trees."""
 
     def prepare(self, params_axes: Any) -> None:
-        """Hear how the axes of the weights are named, once, before `init`."""
+        """Take note of the names of the weights' axes; called once, before `init`."""
         ...
 
     def init(self, params: Any) -> Any:
@@ -42,11 +42,11 @@ class SpmdLearner(Protocol):
         ...
 
     def update(self, grads: Any, opt_state: Any, params: Any, *, step: Any) -> tuple[Any, Any, Mapping[str, Any]]:
-        """Return (params, opt_state, facts); a gradient that is no number leaves both, with `is_valid_step` 0."""
+        """Return (params, opt_state, facts); with a non-finite gradient both are unchanged and `is_valid_step` is 0."""
         ...
 
     def averaged(self, opt_state: Any) -> Any:
-        """Return the averaged weights, None when none are kept."""
+        """Return the averaged weights, None if none are kept."""
         ...
 
     def partition(self, opt_state_shapes: Any, params_axes: Any) -> Any:
@@ -55,7 +55,7 @@ class SpmdLearner(Protocol):
 
 
 class Outputs(Protocol):
-    """What a training loss gives beside itself."""
+    """Further outputs of a training loss."""
 
     metrics: Mapping[str, tuple[Any, Any]]
     non_trainable: Any
@@ -63,7 +63,7 @@ class Outputs(Protocol):
 
 
 class SpmdTask(Protocol):
-    """What the engine needs of a task. `variables` are {"params", "non_trainable"}."""
+    """What the engine needs from a task. `variables` are {"params", "non_trainable"}."""
 
     learner: SpmdLearner
     model: Any
@@ -73,11 +73,11 @@ class SpmdTask(Protocol):
         ...
 
     def train_loss(self, variables: Mapping[str, Any], batch: Any, key: Any) -> tuple[Any, Any, Outputs]:
-        """Return (loss sum, count, the rest)."""
+        """Return (loss sum, count, further outputs)."""
         ...
 
     def eval_metrics(self, variables: Mapping[str, Any], batch: Any) -> tuple[Mapping[str, Any], Any, Any]:
-        """Return (metrics as (sum, weight), what there is per example, summaries)."""
+        """Return (metrics as (sum, weight), outputs per example, summaries)."""
         ...
 
     def predict(self, variables: Mapping[str, Any], batch: Any) -> Any:
@@ -96,16 +96,16 @@ class Variables(NamedTuple):
     non_trainable: Any
 
     def as_mapping(self) -> dict[str, Any]:
-        """Return what a task takes."""
+        """Return the variables in the form that a task takes."""
         return {"params": self.params, "non_trainable": self.non_trainable}
 
 
 @dataclass(frozen=True)
 class StatePlan:
-    """A state that is not there yet: shapes, types and places of all its arrays.
+    """A state before it is allocated: shapes, types and shardings of all its arrays.
 
     Attributes:
-        build: from a seed to a state; to be called under `jit` only.
+        build: returns the state for a seed; call it only under `jit`.
         shapes: the state as a tree of `ShapeDtypeStruct`, each with its sharding.
         placed: the state as a tree of `NamedSharding`.
         mesh: the devices.
@@ -118,7 +118,7 @@ class StatePlan:
 
     @property
     def everywhere(self) -> NamedSharding:
-        """Where small numbers live: on each device."""
+        """The sharding of scalars and small arrays: replicated on every device."""
         return NamedSharding(self.mesh, PartitionSpec())
 
     def for_scoring(self) -> SpmdState:
@@ -127,21 +127,21 @@ class StatePlan:
 
 
 def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: Report = silent) -> StatePlan:
-    """Find the shape and place of every array of a task's state, without computing or allocating anything.
+    """Return shape and sharding of every array of a task's state, without computing or allocating anything.
 
     Args:
-        task: gives variables and the optimizer's state.
+        task: defines the variables and the optimizer's state.
         spec: a batch of `ShapeDtypeStruct`.
         rules: which mesh axes split which logical axis.
         mesh: the grid of devices.
-        report: is told of each dimension that is not split as its rule says.
+        report: called with a sentence for each dimension that is not split as its rule says.
     """
     axes: dict[str, Any] = {"step": None}
 
     def build(seed: Any) -> SpmdState:
         batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), spec)
         boxed = dict(task.init(jax.random.key(seed), batch))
-        # Noted while tracing, as the model must be traced for it: a second trace takes seconds for a large one.
+        # Stored as a side effect of tracing: a second trace would take seconds for a large model.
         axes["params"] = _plain(logical_axes(boxed["params"]))
         axes["non_trainable"] = _plain(logical_axes(boxed.get("non_trainable", {})))
         task.learner.prepare(axes["params"])
@@ -164,5 +164,5 @@ def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: R
 
 
 def _plain(tree: Any) -> Any:
-    """Return nested plain dicts for whatever mappings a model keeps its variables in: their names are the same."""
+    """Return nested plain dicts for nested mappings of any kind, with the same names."""
     return {name: _plain(branch) for name, branch in tree.items()} if isinstance(tree, Mapping) else tree

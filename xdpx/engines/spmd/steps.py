@@ -1,6 +1,6 @@
-"""The functions that are compiled: one update from a group of micro-batches, one evaluation step, one decoding step.
+"""The functions to compile: an update from a group of micro-batches, an evaluation step, a prediction, a decoding step.
 
-Each is traced once per shape of batch. The mesh and the rules are set while tracing, so that a call pays for neither.
+Each is traced once per shape of batch. The mesh and the rules are set only while tracing, so they cost calls nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from xdpx.engines.spmd.tracing import tracing_step
 from xdpx.utils.axis_splits import Rules
 
 RENAMED = {"raw_grad_norm": "grad_norm"}
-"""Facts of a learner that every engine gives under another name."""
+"""Facts of a learner that engines report under another name."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is set while a function is traced.
+    """Settings in effect while a function is traced.
 
     Attributes:
-        mesh: where activations are laid out.
+        mesh: the devices over which activations are laid out.
         rules: which mesh axes split which logical axis.
         precision: of matrix products, as `jax.default_matmul_precision` takes it; None leaves the backend's own.
     """
@@ -41,7 +41,7 @@ class Surroundings:
 
     @contextmanager
     def set(self) -> Generator[None]:
-        """Set all of it."""
+        """Apply all settings inside the block."""
         with ExitStack() as stack:
             stack.enter_context(jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh))
             stack.enter_context(nn.logical_axis_rules(rules_on(self.mesh, self.rules)))
@@ -51,10 +51,10 @@ class Surroundings:
 
 
 SIZES = "gradient sizes"
-"""Among the summaries of an update, where they are asked for: mean, largest and share of zeros of each gradient."""
+"""Key in the summaries of an update, if requested: mean, largest and fraction of zeros of each gradient."""
 
 NOTED = "summaries/"
-"""Begins the names of what layers noted while scoring, beside the names of metrics."""
+"""Prefix of the names of layers' summaries among the results of scoring, to separate them from metrics."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class Compiled:
 
     Attributes:
         task: what is computed.
-        around: what is set while tracing.
+        around: settings while tracing.
         seed: with the number of updates, decides all randomness.
         retraces: counts traces.
-        averaged: whether scoring takes the averaged weights, when kept.
-        places: of each fact, its index in the vector that `update` gives; filled by tracing it.
-        sizes: whether the summaries of an update tell the sizes of gradients.
+        averaged: whether scoring uses the averaged weights, if there are any.
+        places: index of each fact in the vector that `update` returns; filled when `update` is traced.
+        sizes: whether the summaries of an update include the sizes of gradients.
     """
 
     task: SpmdTask
@@ -112,7 +112,7 @@ class Compiled:
     def _accumulated(self, state: SpmdState, group: Sequence[Any], key: Any) -> tuple[Any, Any, Any, Any]:
         """Return (sums of facts, gradient of the mean loss, non-trainable variables, summaries of the last part)."""
         if len(group) == 1:
-            # Dividing the loss instead of each gradient saves a walk over all of them.
+            # Dividing the loss instead of each gradient saves a pass over all of them.
             key = jax.random.fold_in(key, 0)
             return self._gradients(state["params"], state["non_trainable"], group[0], key, mean=True)
         sums, grads, non_trainable, summaries = self._added_up(state, group, key)
@@ -136,7 +136,7 @@ class Compiled:
         return *total, non_trainable, summaries
 
     def _scanned(self, state: SpmdState, group: Sequence[Any], key: Any) -> tuple[Any, Any, Any, Any]:
-        """Walk over micro-batches of one shape by a loop on the device: the program stays as small as for one."""
+        """Add up micro-batches of one shape in a loop on the device: the program stays as small as for one."""
 
         def one(carried: tuple[Any, Any], part: tuple[Any, Any]) -> tuple[tuple[Any, Any], Any]:
             (total, non_trainable), (index, batch) = carried, part
@@ -170,7 +170,7 @@ class Compiled:
     def take_again(
         self, params: Any, non_trainable: Any, batch: Any, key: object, *, step: Any, mean: bool
     ) -> tuple[Any, Any, Any]:
-        """Go forward and backward on one micro-batch of update `step` + 1, and move nothing.
+        """Run forward and backward on one micro-batch of update `step` + 1, without changing any weights.
 
         Returns:
             (loss sum, gradient, non-trainable variables).
@@ -180,8 +180,8 @@ class Compiled:
             return sums["loss_sum"], grads, non_trainable
 
     def _packed(self, facts: Mapping[str, Any]) -> Any:
-        # One vector instead of twenty scalars: each output of a program costs time, and each transfer more.
-        # Sorted, so that every shape of batch has the same order.
+        # One vector instead of twenty scalars: each output of a program costs time, and each transfer costs more.
+        # Sorted, so that the order is the same for every shape of batch.
         names = sorted(facts)
         if self.places and list(self.places) != names:
             raise TypeError(
@@ -192,7 +192,7 @@ class Compiled:
         return jnp.stack([jnp.asarray(facts[name], jnp.float32).reshape(()) for name in names])
 
     def score(self, state: SpmdState, batch: Any) -> dict[str, Any]:
-        """Return sums of metrics, what there is per example, and what layers noted, each noted once (weight 1)."""
+        """Return sums of metrics, outputs per example, and layers' summaries, each with weight 1."""
         self.retraces.note("score", batch)
         with self.around.set():
             metrics, per_example, summaries = self.task.eval_metrics(self._scored(state), batch)
@@ -207,14 +207,14 @@ class Compiled:
             return self._by_rows(self.task.predict(self._scored(state), batch), batch)
 
     def decode(self, state: SpmdState, batch: Any, index: Any) -> Any:
-        """Return what the task decodes; `index` is that of the batch, so that no two draw the same numbers."""
+        """Return the task's decoded output; `index` of the batch gives each batch its own random numbers."""
         self.retraces.note("decode", batch)
         with self.around.set():
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), state["step"]), index)
             return self._by_rows(self.task.decode(self._scored(state), batch, key), batch)
 
     def _by_rows(self, found: object, batch: Any) -> Any:
-        """Lay out what has a row per example as the batch is, the rest everywhere: each process can read its own."""
+        """Shard outputs with a row per example like the batch and replicate others: each process can read its own."""
         rows = next(leaf.shape[0] for leaf in jax.tree.leaves(batch) if leaf.ndim)
         by_row = spec_of((rows,), ("batch",), self.around.rules, self.around.mesh)
 
@@ -235,14 +235,14 @@ class Compiled:
 def jitted(compiled: Compiled, placed: SpmdState, everywhere: Any) -> tuple[Callable[..., Any], ...]:
     """Return the jitted (update, score, predict, decode).
 
-    The place of the new state is pinned: left alone, XLA moves parts of it, which costs a compilation, and surprises.
+    The sharding of the new state is fixed: otherwise XLA may change that of some parts, which costs a recompilation.
     """
     update = jax.jit(compiled.update, donate_argnums=0, out_shardings=(placed, everywhere, everywhere))
     return update, jax.jit(compiled.score), jax.jit(compiled.predict), jax.jit(compiled.decode)
 
 
 def sums_of(metrics: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
-    """Return `name` and `name_weight` for each metric, float32: numbers that add up over batches."""
+    """Return `name` and `name_weight` for each metric, float32, both to be summed over batches."""
     flat: dict[str, Any] = {}
     for name, (total, weight) in metrics.items():
         flat[name] = jnp.asarray(total, jnp.float32)
@@ -251,7 +251,7 @@ def sums_of(metrics: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
 
 
 def tokens_in(batch: Any) -> Any:
-    """Count the tokens of a batch that are no padding, float32: for speeds, not for losses."""
+    """Return the number of non-padding tokens in a batch, float32: for speeds, not for losses."""
     if "paddings" in batch:
         return jnp.sum(1.0 - batch["paddings"].astype(jnp.float32))
     if "ntokens" in batch:
@@ -263,7 +263,7 @@ def tokens_in(batch: Any) -> Any:
 
 
 def sizes_of(grads: Any) -> dict[str, Any]:
-    """Return [mean, largest absolute value, share that is exactly 0] of each gradient, by path."""
+    """Return [mean and largest absolute value, fraction of exact zeros] of each gradient, by path."""
     found = {}
     for path, grad in jax.tree_util.tree_leaves_with_path(grads):
         size = jnp.abs(grad).astype(jnp.float32)
@@ -272,12 +272,12 @@ def sizes_of(grads: Any) -> dict[str, Any]:
 
 
 def _divisor(count: Any) -> Any:
-    """Return what a loss sum is divided by: its count, or 1 where nothing counts."""
+    """Return the divisor of a loss sum: its count, or 1 if the count is 0."""
     return jnp.where(count > 0, count, 1.0)
 
 
 def widened(grads: Any) -> Any:
-    """Return gradients in at least float32, so that many small ones add up."""
+    """Return gradients in at least float32, so that many small ones add up accurately."""
     return jax.tree.map(lambda grad: grad.astype(jnp.promote_types(grad.dtype, jnp.float32)), grads)
 
 
@@ -287,7 +287,7 @@ def widened_shapes(grads: Any) -> Any:
 
 
 def _refuse_drift(before: SpmdState, after: SpmdState) -> None:
-    """Refuse an update that changes shapes or types, at tracing time: it would be compiled anew each time."""
+    """Raise TypeError, while tracing, for an update that changes structure, shapes or types: it would be recompiled."""
     if str(jax.tree.structure(before)) != str(jax.tree.structure(after)):
         raise TypeError(
             f"the update changed the structure of the state from {jax.tree.structure(before)} to "

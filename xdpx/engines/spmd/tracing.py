@@ -1,4 +1,4 @@
-"""What a function that is being traced may ask about the update it is part of."""
+"""Information about the current update for functions that are traced as part of it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _step: ContextVar[Any] = ContextVar("step", default=0)
 
 
 def step_being_traced() -> Any:
-    """Return how many updates were taken before the one that is being traced, an int32; 0 outside of updates."""
+    """Return the number of updates before the one being traced, an int32; 0 outside of updates."""
     return _step.get()
 
 
 @contextmanager
 def tracing_step(step: Any) -> Generator[None]:
-    """Let `step_being_traced` give `step` inside."""
+    """Make `step_being_traced` return `step` inside the block."""
     token = _step.set(step)
     try:
         yield

@@ -1,7 +1,7 @@
-"""Take the passes of an update again with a probe around every layer, to find what first made NaN or infinity.
+"""Run the passes of an update again with a probe around every layer, to find what first produced NaN or infinity.
 
-A probe is an identity that tells the host what goes through it, forward and backward. It works inside scans and remat,
-so that each layer of a repeated stack is told apart. It is compiled only when it is needed.
+A probe is an identity function that reports the values passing through it to the host, forward and backward. It works
+inside scans and remat, so the layers of a repeated stack are told apart. It is compiled only when it is needed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GIVEN, MADE, INTO, OUT_OF = "given", "made", "into", "out of"
 
 @dataclass
 class _Site:
-    """A layer in the program: each run through it is a call.
+    """A layer in the program; it may run several times, and each run is a call.
 
     Attributes:
         name, kind: of the layer.
@@ -58,10 +58,10 @@ class _Site:
 
 
 def origin_of(state: SpmdState, group: Sequence[Any], keys: Sequence[Any], one_pass: Pass) -> Origin | None:
-    """Return where NaN or infinity came from when an update is taken; None where all of it is finite.
+    """Return where NaN or infinity first appears in an update; None if everything is finite.
 
     Args:
-        state: with the weights before the update; nothing of it is given away.
+        state: with the weights before the update; nothing of it is donated.
         group: micro-batches, on the devices.
         keys: the random key of each.
         one_pass: forward and backward on one of them.
@@ -89,7 +89,7 @@ def origin_of(state: SpmdState, group: Sequence[Any], keys: Sequence[Any], one_p
 
 
 def facts_of(name: str, array: Any) -> TensorFacts:
-    """Return what an array holds. Waits for the devices."""
+    """Return the facts of an array. Waits for the devices."""
     kind, shape = str(array.dtype), tuple(array.shape)
     if not jnp.issubdtype(array.dtype, jnp.floating) or not array.size:
         return TensorFacts(name, kind, shape)
@@ -143,7 +143,7 @@ _probe.defvjp(_probe_forward, _probe_backward)
 
 
 class _Listening:
-    """Puts probes around the layers of a program that is being traced, and hears them when it runs."""
+    """Puts probes around the layers of a program while it is traced, and records their reports when it runs."""
 
     def __init__(self) -> None:
         self._sites: list[_Site] = []
@@ -197,7 +197,7 @@ class _Listening:
         return _probe(leaf, partial(heard, forward), partial(heard, backward))
 
     def origin(self, loss: Any, grads: Any, params: Any) -> Origin | None:
-        """Return what was the first to make NaN or infinity, None where all was finite."""
+        """Return what first produced NaN or infinity, None if everything was finite."""
         calls = self._calls(grads)
         ended = [call for _, _, call in sorted(calls, key=lambda each: (each[1], each[0].end))]
         begun = [call for _, _, call in calls]

@@ -1,4 +1,4 @@
-"""Between the host and the devices of all processes: batches in, numbers and rows and whole states out."""
+"""Move data between the host and the devices of all processes: batches in, scalars, rows and whole states out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xdpx.utils.axis_splits import Rules
 
 
 class Fact:
-    """One number of a vector that may still be computed. `float` waits for it; printing it does, too."""
+    """One element of a vector that may still be being computed. `float` and printing wait for it."""
 
     __slots__ = ("index", "vector")
 
@@ -33,7 +33,7 @@ class Fact:
 
 
 class StepFacts(Mapping[str, Any]):
-    """The facts of one update by name, still on the device; made in no time, because most are never looked at.
+    """The facts of one update by name, still on the device; cheap to make, because most are never read.
 
     Args:
         vector: all of them.
@@ -56,7 +56,7 @@ class StepFacts(Mapping[str, Any]):
 
 
 def to_float(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return plain floats; each vector is fetched once, all of them in one go."""
+    """Return plain floats; each vector is fetched once, all in one transfer."""
     vectors = {id(fact.vector): fact.vector for fact in facts.values() if isinstance(fact, Fact)}
     others = {name: value for name, value in facts.items() if not isinstance(value, Fact)}
     arrived, numbers = jax.device_get((vectors, others))
@@ -67,7 +67,7 @@ def to_float(facts: Mapping[str, Any]) -> dict[str, float]:
 
 
 class Placer:
-    """Puts batches onto the devices. Where each shape goes is worked out once.
+    """Puts batches onto the devices. Caches the sharding for each number of rows.
 
     Args:
         rules, mesh: which mesh axes split the rows of a batch.
@@ -196,7 +196,7 @@ def _spread(array: np.ndarray[Any, Any], leaf: Any) -> Any:
 
 
 def mismatches(tensors: Mapping[str, Any], target: Any) -> list[str]:
-    """Say, name by name, how tensors differ from what `target` wants; nothing when they fit."""
+    """Return one sentence per difference in names or shapes between tensors and `target`; [] if they fit."""
     wanted = {path_name(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(target)[0]}
     missing = [f"{name} is missing" for name in wanted if name not in tensors]
     surplus = [f"{name} is of no use" for name in tensors if name not in wanted]
@@ -208,7 +208,7 @@ def mismatches(tensors: Mapping[str, Any], target: Any) -> list[str]:
 
 
 def _numeric(leaf: object) -> Any:
-    """Return something a device can hold, or None."""
+    """Return a value as an array that a device can hold, or None."""
     if isinstance(leaf, jax.Array):
         return leaf
     array = np.asarray(leaf)

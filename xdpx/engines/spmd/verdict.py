@@ -45,7 +45,7 @@ class Verdict:
 
 
 def judge(plan: StepPlan, device: Device) -> Verdict:
-    """Hold a plan against a device."""
+    """Return whether a plan fits a device, what takes most, and what would help."""
     usable = None if device.memory is None else int(device.memory * (1 - ROOM))
     room = None if usable is None else usable - plan.memory.total
     least_room = None if usable is None else usable - plan.memory.least

@@ -1,7 +1,7 @@
-"""The processes that train together: how they find each other, wait for each other, and agree.
+"""The processes that train together: how they connect, wait for each other, and agree.
 
-What is said here goes through JAX's coordinator, host to host: no device takes part, so it may be said from a thread
-that saves while the devices are at work.
+Messages go through JAX's coordinator, from host to host: no device takes part, so a thread may send them, for example
+while it saves and the devices are busy.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ SIZE = ("JAX_NUM_PROCESSES", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 INDEX = ("JAX_PROCESS_ID", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 LOCAL_INDEX = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 MASTER, MASTER_PORT = "MASTER_ADDR", "MASTER_PORT"
-"""What launchers set: JAX's own names, those of torchrun, of Open MPI and of MPICH."""
+"""Environment variables set by launchers: JAX's own, and those of torchrun, Open MPI and MPICH."""
 
 TPU_PODS = frozenset({"gcetpu", "gketpu"})
-"""What JAX calls the places where it finds the other processes by itself; under Slurm it does, too."""
+"""JAX's names of cluster types where it finds the other processes itself, as it also does under Slurm."""
 
 FORGOTTEN_TOGETHER = 256
-"""After so many words to all, they wait for one another, and the coordinator forgets these words."""
+"""Number of broadcasts after which the processes wait for each other and delete these from the coordinator."""
 
 PATIENCE_SECONDS = 1800.0
-"""After so long a process stops waiting for the others."""
+"""How long a process waits for the others."""
 FINDING_SECONDS = 300.0
-"""They must have found each other after so long."""
+"""How long processes may take to connect at the start."""
 
 
 def start(
@@ -45,20 +45,20 @@ def start(
     environment: Mapping[str, str] | None = None,
     seconds: float = FINDING_SECONDS,
 ) -> bool:
-    """Join the other processes, once, before anything else asks JAX for a device; on all processes.
+    """Connect to the other processes, once, before anything uses a device of JAX; on all processes.
 
     Args:
-        coordinator: `host:port` of the first process; by default what a launcher has put into the environment.
-        num_processes: how many there are.
-        process_id: which one this is, from 0.
-        environment: instead of this process's.
-        seconds: to wait for the others.
+        coordinator: `host:port` of the first process; by default from the launcher's environment variables.
+        num_processes: number of processes; the same default.
+        process_id: index of this one, from 0; the same default.
+        environment: used instead of this process's environment.
+        seconds: how long to wait for the others.
 
     Returns:
-        Whether there are others. On a TPU pod and under Slurm, JAX finds them by itself.
+        Whether there are others. On a TPU pod and under Slurm, JAX finds them itself.
 
     Raises:
-        ConfigError: a part of the three is missing, or they contradict one another.
+        ConfigError: one of the three is missing, or they contradict each other.
     """
     if jax.distributed.is_initialized():
         return process_count() > 1
@@ -75,47 +75,47 @@ def start(
 
 
 def stop() -> None:
-    """Part from the other processes; nothing happens when there are none."""
+    """Disconnect from the other processes; does nothing if there are none."""
     if jax.distributed.is_initialized():
         jax.distributed.shutdown()
 
 
 def process_index() -> int:
-    """Return which process this is, from 0."""
+    """Return the index of this process, from 0."""
     return int(jax.process_index())
 
 
 def process_count() -> int:
-    """Return how many processes there are."""
+    """Return the number of processes."""
     return int(jax.process_count())
 
 
 def local_index(environment: Mapping[str, str] | None = None) -> int:
-    """Return which process of its machine this is, as the launcher says; its index among all, where none says."""
+    """Return the index of this process on its machine if the launcher sets it, otherwise its index among all."""
     found = _number(LOCAL_INDEX, os.environ if environment is None else environment)
     return process_index() if found is None else found
 
 
 def preempted(step: int) -> bool:
-    """Tell whether the machine is about to be taken away, at the same step on all processes; ask once per step.
+    """Return whether the run is being preempted, at the same step on all processes; call it once per step.
 
-    A signal to one process is told to all. False without others: there the signal itself says it.
+    A signal to one process reaches all. Always False for a single process, which handles the signal itself.
     """
     return process_count() > 1 and bool(multihost_utils.reached_preemption_sync_point(step))
 
 
 _talks: dict[str, tuple[Iterator[int], list[str]]] = {}
-"""By the name of a part: the numbers of its next words, as none is said twice, and what the coordinator remembers."""
+"""By name of a `Talk`: the counter for its unique keys, and the keys of broadcasts that are not yet deleted."""
 
 
 class Talk:
-    """A way to speak with the same part of the other processes; all of them must say the same things in order.
+    """A channel between the processes; all of them must make the same calls in the same order.
 
-    Threads need one each, with different names, or their words would be mixed up.
+    Each thread needs its own, with a different name; otherwise their messages would be mixed up.
 
     Args:
-        name: of the part that speaks, e.g. "save".
-        seconds: to wait for the others.
+        name: of the channel, e.g. "save".
+        seconds: how long to wait for the others.
     """
 
     def __init__(self, name: str, *, seconds: float = PATIENCE_SECONDS) -> None:
@@ -123,16 +123,16 @@ class Talk:
         self._numbers, self._said = _talks.setdefault(name, (count(), []))
 
     def barrier(self, label: str = "") -> None:
-        """Wait until all are here.
+        """Wait until all processes have called this.
 
         Raises:
-            TimeoutError: some are not; the message says at what this one waited.
+            TimeoutError: some have not; the message says where this one waited.
         """
         if process_count() > 1:
             self._wait(f"{self._next()}{label and '/'}{label}")
 
     def exchange(self, value: object) -> list[Any]:
-        """Return what every process said, by index. A value is what JSON can hold."""
+        """Return the values of all processes, by index. A value must be serialisable as JSON."""
         if process_count() == 1:
             return [value]
         client, word = _client(), self._next()
@@ -145,11 +145,11 @@ class Talk:
         return [json.loads(text) for _, text in found]
 
     def gather(self, value: object) -> list[Any]:
-        """Return what every process said: another name of `exchange`."""
+        """Return the values of all processes: another name of `exchange`."""
         return self.exchange(value)
 
     def broadcast(self, value: object) -> Any:
-        """Return what the first process said, which does not wait for the others."""
+        """Return the value of the first process, which normally does not wait for the others."""
         if process_count() == 1:
             return value
         client, word = _client(), self._next()
@@ -166,7 +166,7 @@ class Talk:
         return json.loads(text)
 
     def agree_any(self, flag: bool) -> bool:
-        """Tell whether any process says yes."""
+        """Return whether the flag is true on any process."""
         return any(self.exchange(bool(flag)))
 
     def _next(self) -> str:
@@ -192,24 +192,24 @@ _main = Talk("main")
 
 
 def barrier(name: str) -> None:
-    """Wait, in the main thread, until all processes are here."""
+    """Wait until all processes have called this; from the main thread only."""
     _main.barrier(name)
 
 
 def agree_any(flag: bool) -> bool:
-    """Tell, in the main thread, whether any process says yes; on all processes."""
+    """Return whether the flag is true on any process; from the main thread only, on all processes."""
     return _main.agree_any(flag)
 
 
 def _client() -> Any:
-    # JAX has no public name for it; Orbax and others take it from here, too.
+    # JAX has no public name for it; Orbax and others use this too.
     from jax._src import distributed
 
     return distributed.global_state.client
 
 
 def _on_a_cluster() -> bool:
-    # Others that JAX knows (Kubernetes, MPI) are asked for in so many words: a lone process may run there, too.
+    # Other clusters that JAX detects (Kubernetes, MPI) need explicit arguments: a single process may run there too.
     from jax._src.clusters import ClusterEnv
 
     found = {each.name for each in ClusterEnv._cluster_types if each.is_env_present()}
@@ -220,7 +220,7 @@ def _on_a_cluster() -> bool:
 def _given(
     coordinator: str | None, size: int | None, index: int | None, environment: Mapping[str, str]
 ) -> tuple[str, int, int] | None:
-    """Return (address, processes, index), None when nobody says anything, or says that there is one process only."""
+    """Return (address, processes, index), None if none of them is given or there is only one process."""
     address = coordinator or next((environment[name] for name in ADDRESS if environment.get(name)), None)
     if address is None and environment.get(MASTER):
         address = f"{environment[MASTER]}:{environment.get(MASTER_PORT) or 29500}"

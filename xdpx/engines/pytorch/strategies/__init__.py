@@ -1,4 +1,4 @@
-"""Ways to spread training over processes; `choose` picks one."""
+"""Strategies that distribute training over processes; `choose` picks one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shar
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Sharded":  # whose parts of torch take seconds to import, and which few ask for
+    if name == "Sharded":  # imports parts of torch that take seconds, and few need it
         from xdpx.engines.pytorch.strategies.sharded import Sharded
 
         return Sharded
@@ -45,19 +45,19 @@ def choose(
     deepspeed: Any = None,
     place: bool = True,
 ) -> Strategy:
-    """Return the way to spread training that fits the launch and the arguments. On all processes.
+    """Return the strategy that fits the launch and the arguments. On all processes.
 
     Args:
-        world: where this process stands.
+        world: the place of this process.
         fsdp: what is sharded; None shards nothing.
         ddp: how gradients are averaged when nothing is sharded.
         precision: "no", "bf16" or "fp16".
-        deepspeed: gives the config of DeepSpeed, where that was asked for; see `strategies.zero`.
+        deepspeed: returns the config of DeepSpeed, see `strategies.zero`; None does not use DeepSpeed.
         place: whether models are moved to the device; shards always are.
 
     Raises:
-        ValueError: sharding was asked for without a launcher, or in a way that is not known.
-        ImportError: a library that was asked for is not there.
+        ValueError: sharding is requested without a launcher, of an unknown kind, or both as fsdp and deepspeed.
+        ImportError: a requested library is not installed.
     """
     if deepspeed is not None:
         return _by_deepspeed(world, fsdp, deepspeed)

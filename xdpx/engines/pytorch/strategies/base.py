@@ -1,4 +1,4 @@
-"""What the Trainer asks of a way to spread training over processes. Nothing outside asks which way it is."""
+"""The interface of strategies that distribute training. Code outside does not depend on which strategy it has."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class DdpOptions:
     """How `DistributedDataParallel` is set up; None leaves torch's own default.
 
     Attributes:
-        find_unused_parameters: whether each step looks for weights that the loss does not depend on. Needed where
-            there are such, and otherwise only slower.
-        bucket_cap_mb: gradients are sent in pieces of so many megabytes.
+        find_unused_parameters: whether each step looks for weights that the loss does not depend on. Needed if there
+            are any; otherwise it only costs time.
+        bucket_cap_mb: gradients are sent in buckets of this many megabytes.
         broadcast_buffers: whether buffers (such as running means) are made equal before each pass.
         static_graph: promises that the graph is the same at every step.
-        after_passes: whether gradients are exchanged once, after the last pass of an update, and not during it: so a
-            process that runs out of memory in a pass can tell the others, which do not wait for it.
+        after_passes: whether gradients are exchanged once, after the last pass of an update, and not during it: then
+            a process that runs out of memory in a pass can tell the others, because they do not wait for it.
     """
 
     find_unused_parameters: bool | None = None
@@ -41,11 +41,11 @@ class DdpOptions:
 
 @dataclass(frozen=True)
 class ShardOptions:
-    """What x-train shares out; implements `FsdpLike`.
+    """What x-train shards; implements `FsdpLike`.
 
     Attributes:
-        reshard_after_forward: whether gathered weights are let go after the forward pass (as ZeRO stage 3 does), and
-            gathered again for the backward pass; else they are let go after that (stages 1 and 2).
+        reshard_after_forward: whether gathered weights are freed after the forward pass and gathered again for the
+            backward pass (as in ZeRO stage 3); otherwise they are freed after the backward pass (stages 1 and 2).
     """
 
     reshard_after_forward: bool = True
@@ -60,7 +60,7 @@ class ShardOptions:
 
 
 class FsdpLike(Protocol):
-    """What the sharded strategy needs to know; `arguments.fsdp.FsdpOptions` is one."""
+    """Options of the sharded strategy; implemented by `arguments.fsdp.FsdpOptions`."""
 
     @property
     def strategy(self) -> str:
@@ -69,57 +69,57 @@ class FsdpLike(Protocol):
 
     @property
     def offload(self) -> bool:
-        """Whether weights, gradients and optimizer state wait in host memory."""
+        """Whether weights, gradients and optimizer state are kept in host memory."""
         ...
 
     @property
     def wrap(self) -> str:
-        """What becomes a unit of its own: none, transformer (layers of some classes) or size."""
+        """Which modules become units of their own: none, transformer (layers of certain classes) or size."""
         ...
 
     @property
     def layer_classes(self) -> Sequence[str]:
-        """Class names for `auto_wrap` transformer; empty for what the model itself says."""
+        """Class names for `wrap` transformer; empty for those that the model itself names."""
         ...
 
     @property
     def min_num_params(self) -> int:
-        """For `wrap` size: from so many parameters on, a module becomes a unit."""
+        """For `wrap` size: the number of parameters from which a module becomes a unit."""
         ...
 
     @property
     def activation_checkpointing(self) -> bool:
-        """Whether the units' activations are computed again in the backward pass instead of kept."""
+        """Whether the units' activations are recomputed in the backward pass instead of kept."""
         ...
 
     @property
     def state_dict_type(self) -> str:
-        """FULL_STATE_DICT or SHARDED_STATE_DICT: how checkpoints are written. Decides nothing here."""
+        """FULL_STATE_DICT or SHARDED_STATE_DICT: how checkpoints are written. Not used by the strategy."""
         ...
 
     @property
     def reshard_after_forward(self) -> bool:
-        """Whether gathered weights are let go after the forward pass, and gathered again for the backward pass."""
+        """Whether gathered weights are freed after the forward pass, and gathered again for the backward pass."""
         ...
 
     @property
     def ignored_modules(self) -> str | None:
-        """Pattern of the names of modules that every process keeps whole."""
+        """Pattern of the names of modules that are not sharded."""
         ...
 
 
 class Strategy(Protocol):
-    """One way to spread training. Every verb is called on all processes, in the same order.
+    """One way to distribute training. Every method is called on all processes, in the same order.
 
     Attributes:
-        world: where this process stands.
+        world: the place of this process.
         shards: whether `prepare` replaces the parameters, so that optimizers must be made after it; evaluation must
             then run the same number of passes on all processes (`synced_gpus` of `generate`).
-        writes_own_state: whether the optimizer's state is written by `sharded_save` alone.
-        passes_alone: whether a process goes forward and backward without waiting for the others.
-        precision: what takes numbers, loss scale and steps upon itself; None leaves them to the arguments.
-        mean_over: by how many processes the backward pass divides gradients while it exchanges them; 1 where it does
-            not, or where gradients are sums over processes.
+        writes_own_state: whether only `sharded_save` can write the optimizer's state.
+        passes_alone: whether a process runs forward and backward without waiting for the others.
+        precision: a `Precision` of the strategy's own, for types, loss scale and steps; None: that of the arguments.
+        mean_over: factor between the sum of gradients over processes and the gradients as they stand after the
+            exchange: the number of processes if these are averages, 1 if they are sums.
     """
 
     world: World
@@ -134,22 +134,22 @@ class Strategy(Protocol):
         ...
 
     def join(self, model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
-        """Return the model and the optimizer that are trained, from a prepared model and the optimizer made for it."""
+        """Return the model and the optimizer to train with, from a prepared model and the optimizer made for it."""
         ...
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """Return the model that is called for training, on its device. All processes start from the first's weights."""
+        """Return the model to call for training, on its device, with the first process's weights on all processes."""
         ...
 
     def unwrap(self, model: nn.Module) -> nn.Module:
-        """Return the model that the user made; what was not prepared is given back as it is."""
+        """Return the model that the user made; a model that was not prepared is returned as it is."""
         ...
 
     def through(self, model: nn.Module, work: Callable[[], Result]) -> Result:
-        """Return what `work` gives, which goes forward through a prepared model: all of it, or parts of its own choice.
+        """Return the result of `work`, which runs a forward pass through a prepared model, or through any of its parts.
 
-        Its weights are whole meanwhile, except those of parts that are always called as modules (`units`). A backward
-        pass follows, unless `work` gives None or gradients are switched off.
+        Meanwhile the weights are not sharded, except in parts that are always called as modules (`units`). A backward
+        pass must follow, unless `work` returns None or gradients are disabled.
         """
         ...
 
@@ -158,36 +158,36 @@ class Strategy(Protocol):
 
         Args:
             model: the prepared model.
-            last: whether the update follows; before, processes need not exchange gradients.
+            last: whether it is the last before the update; until then processes need not exchange gradients.
         """
         ...
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Sum the gradients over processes, after the last micro-batch, where the backward pass has not done so."""
+        """Exchange gradients between processes after the last micro-batch, if the backward pass has not done so."""
         ...
 
     def sum_facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the sums over processes of numbers that are sums on each: tensors without dimensions, or plain."""
+        """Return the sums over processes of each process's sums: plain numbers, or tensors without dimensions."""
         ...
 
     def begin(self, optimizer: Optimizer) -> None:
-        """Prepare, with an optimizer that is new, and weights that are where the training begins or goes on."""
+        """Prepare for training, with a new optimizer and the weights from which training starts or continues."""
         ...
 
     def after_step(self, optimizer: Optimizer, number: int) -> None:
-        """Exchange what processes exchange after the step of update `number`."""
+        """Do the communication that the strategy needs after the step of update `number`."""
         ...
 
     def meet(self, optimizer: Optimizer, number: int) -> None:
-        """Make sure that all processes have the same weights, after update `number`: they are scored or saved now."""
+        """Make the weights equal on all processes after update `number`, before they are scored or saved."""
         ...
 
     def state_dict(self, optimizer: Optimizer) -> dict[str, Any]:
-        """Return what must be saved beside weights and optimizer, which are those of the first process afterwards."""
+        """Return the state to save beside weights and optimizer; may make optimizer states equal on all processes."""
         ...
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave; after `begin`."""
+        """Restore what `state_dict` returned; after `begin`."""
         ...
 
     def norm(self, gradients: list[Tensor]) -> Tensor:
@@ -202,11 +202,11 @@ class Strategy(Protocol):
         """Scale gradients down to a norm; return the norm they had, over all processes' shards.
 
         Args:
-            parameters: hand in a list; walking through a model costs more than clipping does.
+            parameters: pass a list; iterating over a model costs more than clipping.
             max_norm: 0 leaves the gradients as they are.
 
         Returns:
-            The norm before, without dimensions, on the device: nothing waits for it.
+            The norm before clipping, a scalar on the device: nothing waits for it.
         """
         ...
 
@@ -215,8 +215,8 @@ class Strategy(Protocol):
 
         Args:
             model: prepared or not.
-            wanted: whether this process is given them; None is the first process alone.
-            copied: whether they outlive the next step; else they may share memory with the model.
+            wanted: whether this process gets them; with None only the first process does.
+            copied: whether they must stay valid after the next step; otherwise they may share memory with the model.
 
         Names are those of the user's model; tied weights are one tensor.
         """
@@ -225,30 +225,30 @@ class Strategy(Protocol):
     def load_weights(
         self, model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = False
     ) -> tuple[Missing, Unexpected]:
-        """Fill a model, prepared or not. What the first process brings goes to the others that bring {}.
+        """Load weights into a model, prepared or not. If any process passes {}, all get those of the first process.
 
         Returns:
-            The names that were not given, and those that the model does not have; the same on all processes.
+            The names of the model that are missing, and those it does not have; the same on all processes.
 
         Raises:
-            OtherWeights: sizes differ; or there are such names, and `strict`. Nothing was changed then.
+            OtherWeights: sizes differ, or with `strict` there are such names. The model is unchanged then.
         """
         ...
 
     def optimizer_state(
         self, model: nn.Module, optimizer: Optimizer, *, wanted: bool | None = None, copied: bool = False
     ) -> dict[str, Any]:
-        """Return the optimizer's state on the host of the first process, {} on the others; arguments as of `weights`.
+        """Return the optimizer's state on the host of the first process, {} on the others; arguments as in `weights`.
 
-        It is what `optimizer.state_dict()` gives in one process, so that any number of processes can go on from it.
+        It is the same as `optimizer.state_dict()` in one process, so any number of processes can continue from it.
         """
         ...
 
     def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
-        """Take over what `optimizer_state` gave, to whatever number of processes.
+        """Load what `optimizer_state` returned, on any number of processes.
 
         Raises:
-            ValueError: it is the state of another optimizer or model.
+            ValueError: it belongs to another optimizer or model.
         """
         ...
 
@@ -260,9 +260,9 @@ class Strategy(Protocol):
         ...
 
     def sharded_load(self, folder: str, model: nn.Module | None = None, optimizer: Optimizer | None = None) -> None:
-        """Take over what `sharded_save` wrote, by whatever number of processes; weights, optimizer state, or both.
+        """Load what `sharded_save` wrote, on any number of processes; weights, optimizer state, or both.
 
         Raises:
-            FileNotFoundError, RuntimeError, ValueError: it is not there, damaged, or of another model.
+            FileNotFoundError, RuntimeError, ValueError: it is missing, damaged, or of another model.
         """
         ...

@@ -1,6 +1,6 @@
-"""The strategy in which processes train by themselves for a while, and then filter what they have learned into one.
+"""The strategy in which processes train independently for a block of updates, then filter the result into one model.
 
-P: all trained parameters, behind one another.
+P: all trained parameters, flattened and concatenated.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class BlockOptions:
     Attributes:
         learning_rate: of a block, in (0, 1]; 1 with momentum 0 is plain model averaging.
         momentum: of blocks, in [0, 1).
-        interval: updates of a block.
-        warmup: update at which all processes go on from the weights of the first one; before it nothing is filtered.
-        nesterov: whether the next block begins where the momentum leads.
-        averages_optimizer: whether optimizer states, which each process has its own of, are averaged when weights are
-            taken over or saved; else those of the first process are taken when a state is saved, and new ones are
-            begun with at the end of the warm-up.
+        interval: updates per block.
+        warmup: update at which all processes continue from the weights of the first; before it nothing is filtered.
+        nesterov: whether the next block starts one momentum step ahead (Nesterov block momentum).
+        averages_optimizer: whether the processes' optimizer states are averaged at the end of the warm-up and when a
+            state is saved. Otherwise they are reset at the end of the warm-up, and replaced by that of the first
+            process when a state is saved.
     """
 
     learning_rate: float = 1.0
@@ -52,12 +52,12 @@ def block_update(
 
     Args:
         local_P: float32 parameters after the block, averaged over processes.
-        global_P: those that the block began with.
-        velocity_P: the filtered change of the blocks before.
+        global_P: parameters that the block began with.
+        velocity_P: the filtered change of the previous blocks.
         options: learning rate and momentum of blocks.
 
     Returns:
-        (new global_P, from which every process goes on, new velocity_P).
+        (new global_P, from which every process continues, new velocity_P).
 
     Source: Chen and Huo, "Scalable training of deep learning machines by incremental block training with intra-block
     parallel optimization and blockwise model-update filtering", ICASSP 2016, equations 5 to 8.
@@ -68,9 +68,9 @@ def block_update(
 
 
 class Blocks(Replicated):
-    """Every process has the model and a part of each batch, and takes updates by itself.
+    """Every process has the model and a part of each batch, and takes updates independently (BMUF).
 
-    Processes meet every `interval` updates, and before anything is scored or saved: then there is one model again.
+    Processes synchronise every `interval` updates, and before scoring and saving: then they all have one model again.
     """
 
     def __init__(self, world: World, options: BlockOptions) -> None:
@@ -79,11 +79,11 @@ class Blocks(Replicated):
         self._velocity_P = torch.zeros(0)
         self._global_P = torch.zeros(0)
         self._new_optimizer: dict[str, Any] = {}
-        self._since = 0  # updates that this process has taken by itself
+        self._since = 0  # updates since processes last synchronised
 
     @property
     def mean_over(self) -> int:
-        """The number of processes: a gradient is that of one share of the batch, and counts are those of all."""
+        """The number of processes: gradients are those of one process's part of the batch, counts those of all."""
         return self.world.size
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
@@ -91,10 +91,10 @@ class Blocks(Replicated):
         del parameters
 
     def begin(self, optimizer: Optimizer) -> None:
-        """Note where the first block begins.
+        """Store the weights that the first block begins with.
 
         Raises:
-            ConfigError: the optimizer averages weights by itself, and would not know what is filtered.
+            ConfigError: the optimizer averages weights itself, and would not see the filtering.
         """
         if keeps_average(optimizer):
             problem = f"is true, but {type(optimizer).__name__} averages weights by itself, and knows of no blocks."
@@ -106,7 +106,7 @@ class Blocks(Replicated):
 
     @torch.no_grad()
     def after_step(self, optimizer: Optimizer, number: int) -> None:
-        """Meet, where update `number` is the last one of a block or of the warm-up."""
+        """Synchronise if update `number` is the last of a block or of the warm-up."""
         self._since += 1
         warmup = self.options.warmup
         if number == warmup or (number > warmup and number % self.options.interval == 0):
@@ -116,7 +116,7 @@ class Blocks(Replicated):
 
     @torch.no_grad()
     def meet(self, optimizer: Optimizer, number: int) -> None:
-        """Make one model of all after update `number`, unless they have just met."""
+        """Combine the models of all processes into one after update `number`, unless that was just done."""
         if not self._since:
             return
         self._since = 0
@@ -132,16 +132,16 @@ class Blocks(Replicated):
         torch._foreach_copy_(weights, [part.view_as(each) for part, each in zip(parts, weights, strict=True)])
 
     def state_dict(self, optimizer: Optimizer) -> dict[str, Any]:
-        """Return what goes on with the weights, and let all processes go on from one state of the optimizer."""
+        """Return the velocity, and make all processes continue from one optimizer state."""
         self._share_optimizer(optimizer, otherwise=None)
         return {"velocity": self._velocity_P}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         self._velocity_P = saved["velocity"].to(self._global_P)
 
     def _share_optimizer(self, optimizer: Optimizer, *, otherwise: dict[str, Any] | None) -> None:
-        """Average the states of optimizers, if asked for; else load a given one, or that of the first process."""
+        """Average optimizer states if configured; otherwise load `otherwise`, or the first process's state if None."""
         own = optimizer.state_dict()
         if self.options.averages_optimizer:
             shared = {**own, "state": collectives.map_tensors(_mean, own["state"])}

@@ -1,9 +1,9 @@
-"""Sharded checkpoints: every process writes what it holds, and any number of processes reads it back.
+"""Sharded checkpoints: every process writes its shards, and any number of processes can read them.
 
 `<folder>/pytorch_model_fsdp_0/*.safetensors` holds the weights by name and `<folder>/optimizer_0/*.safetensors` the
-optimizer's tensors as `<number of the parameter>.<name>`, each shard with its place in the whole; what else the
-optimizer keeps stands in `<folder>/optimizer_0/groups.json`. torch's distributed checkpoints (DCP) do the work, in
-their safetensors layout: the other one begins with a pickle, which may run code when it is read.
+optimizer's tensors as `<index of the parameter>.<name>`, each shard with its place in the whole; the rest of the
+optimizer's state is in `<folder>/optimizer_0/groups.json`. Written by torch's distributed checkpoints (DCP) in their
+safetensors layout: their other layout starts with a pickle, which may run code when it is read.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ MODEL = "pytorch_model_fsdp_0"
 OPTIMIZER = "optimizer_0"
 GROUPS = "groups.json"
 PICKLED = ".metadata"
-"""Folders are called as in the original; in its own, that file holds the plan of the shards."""
+"""Folders are named as in the original (Transformers); in its checkpoints, `.metadata` describes the shards."""
 
 
 def save(folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
     """Write weights, and the optimizer's state. On all processes.
 
     Args:
-        folder: a local folder that exists; on several machines one that all of them see.
+        folder: an existing local folder; with several machines, one that all of them share.
         model: not wrapped; sharded or whole.
-        optimizer: None leaves its state out.
+        optimizer: None writes no optimizer state.
 
     Raises:
         OSError: the disk is full, or fails otherwise.
@@ -61,12 +61,12 @@ def save(folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> N
 
 
 def load(folder: str, model: nn.Module | None = None, optimizer: Optimizer | None = None) -> None:
-    """Take over what `save` wrote, into the shards that this process holds now. On all processes.
+    """Load what `save` wrote into the shards that this process holds now. On all processes.
 
     Args:
-        folder: any that `save` wrote to.
-        model: not wrapped; None leaves the weights unread.
-        optimizer: None leaves its state unread.
+        folder: a local folder that `save` wrote to.
+        model: not wrapped; None reads no weights.
+        optimizer: None reads no optimizer state.
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
@@ -82,7 +82,7 @@ def load(folder: str, model: nn.Module | None = None, optimizer: Optimizer | Non
 
 
 def read_whole(folder: str) -> dict[str, Tensor]:
-    """Return the whole weights of a sharded checkpoint, on the host. On this process alone: no other is asked.
+    """Return the whole weights of a sharded checkpoint, on the host. Needs no other process.
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
@@ -95,17 +95,17 @@ def read_whole(folder: str) -> dict[str, Tensor]:
 
 
 def is_sharded(folder: str) -> bool:
-    """Tell whether a checkpoint folder holds sharded weights."""
+    """Return whether a checkpoint folder holds sharded weights."""
     return io.isdir(io.join(folder, MODEL))
 
 
 def has_optimizer(folder: str) -> bool:
-    """Tell whether a checkpoint folder holds a sharded optimizer state."""
+    """Return whether a checkpoint folder holds a sharded optimizer state."""
     return io.isdir(io.join(folder, OPTIMIZER))
 
 
 def _weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of a model by name, tied ones once, under the first name."""
+    """Return the tensors of a model by name; tied ones once, under their first name."""
     seen: set[int] = set()
     found = {}
     for name, value in model.state_dict(keep_vars=True).items():
@@ -134,7 +134,7 @@ def _load_optimizer(path: str, optimizer: Optimizer) -> None:
 
 
 def _room_for(parameter: Tensor, saved: TensorStorageMetadata) -> Tensor:
-    """Return a tensor to read into, sharded like its parameter where it has the same shape."""
+    """Return a tensor to read into, sharded like its parameter if it has the same shape."""
     dtype = saved.properties.dtype
     if is_shard(parameter) and parameter.shape == saved.size:
         return torch.zeros_like(parameter, dtype=dtype).detach()
@@ -146,7 +146,7 @@ def _number(name: str) -> int:
 
 
 def _written(value: object) -> dict[str, Any]:
-    """Write a number that is a tensor, for `_restored`."""
+    """Return a tensor with one element as JSON values, for `_restored`."""
     if isinstance(value, Tensor) and value.numel() == 1:
         return {"tensor": value.item(), "dtype": str(value.dtype).removeprefix("torch.")}
     raise TypeError(
@@ -166,7 +166,7 @@ def _write(path: str, tensors: Mapping[str, Tensor]) -> None:
     from torch.distributed.checkpoint.state_dict_saver import save as write_shards
 
     if collectives.rank() == 0 and io.exists(path):
-        io.rmtree(path)  # shards of more processes than there are now would stay
+        io.rmtree(path)  # otherwise shards of a larger number of processes would remain
     collectives.barrier()
     writer = HuggingFaceStorageWriter(path, save_distributed=True)
     with _quiet():
@@ -185,7 +185,7 @@ def _read(path: str, tensors: dict[str, Any], *, alone: bool = False) -> None:
 
 
 def _sizes(path: str, *, optional: bool = False) -> dict[str, Any]:
-    """Return what tensors there are in a folder of shards.
+    """Return the metadata of the tensors in a folder of shards, by name.
 
     Raises:
         ValueError: it is not a local folder.
@@ -230,7 +230,7 @@ def _refuse_other_weights(own: Mapping[str, Tensor], saved: Mapping[str, TensorS
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Keep torch from saying that there is one process: that is intended."""
+    """Suppress warnings of torch's distributed checkpoints, such as that there is only one process."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="torch.distributed.checkpoint")
         yield

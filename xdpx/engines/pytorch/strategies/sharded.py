@@ -1,4 +1,4 @@
-"""The strategy in which every process holds a share of the weights, gradients and optimizer state (FSDP2)."""
+"""The strategy in which every process holds a shard of the weights, gradients and optimizer state (FSDP2)."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from xdpx.engines.pytorch.world import World, join_alone
 
 REPLICATE, SHARD = "replicate", "shard"
 PASS = "xdpx_pass"
-"""Attribute of a model: FSDP gathers the weights around methods of it alone."""
+"""Name of a method added to a model, because FSDP gathers weights only around the model's own methods."""
 
 
 class Sharded(HandsOver):
     """Implements `strategies.base.Strategy` with `fully_shard`, on GPUs and, over gloo, on CPUs.
 
     Args:
-        world: where this process stands.
+        world: the place of this process.
         options: what is sharded, and how.
         precision: "no", "bf16" or "fp16": the type in which weights are gathered and used; shards keep their own.
-        layers: gives the parts of a model that are gathered by themselves, in place of what the options say.
-        every_pass: whether gradients are exchanged after each micro-batch, and not once per update.
+        layers: returns the units of a model (parts that are gathered separately), instead of the options.
+        every_pass: whether gradients are exchanged after each micro-batch instead of once per update.
     """
 
     shards: bool = True
@@ -62,7 +62,7 @@ class Sharded(HandsOver):
         self._precision = precision
         self._layers, self._every_pass = layers, every_pass
         self._exchanges = True
-        self._inside = False  # of a pass through `through`
+        self._inside = False  # whether `through` is running
         if not dist.is_initialized():
             join_alone(world.device)
         self.mesh = self._new_mesh()
@@ -82,24 +82,24 @@ class Sharded(HandsOver):
             fully_shard(unit, **settings)
         if not self.options.reshard_after_forward:
             model.register_forward_hook(self._after_forward)
-        if hasattr(model, "generate"):  # calls the model's parts, which must be gathered for it
+        if hasattr(model, "generate"):  # it calls the model's parts, whose weights must be gathered
             register_fsdp_forward_method(model, "generate")
         return model
 
     def through(self, model: nn.Module, work: Callable[[], Result]) -> Result:
-        """Return what `work` gives, in one pass of the whole model; see `Strategy.through`.
+        """Return the result of `work`, as one pass of the whole model; see `Strategy.through`.
 
-        What is no unit is gathered before, and stays so while `work` calls the model, or a part of it, or reads its
-        weights, as often as it likes; gradients that flow back from what it returns are exchanged.
+        Weights outside of units are gathered before, and stay gathered while `work` calls the model or its parts, or
+        reads its weights, any number of times; gradients flowing back from its result are exchanged.
         """
         inner: Any = unwrapped(model)
         if PASS not in vars(inner):
             setattr(inner, PASS, _call)
             register_fsdp_forward_method(inner, PASS)
-            inner.set_reshard_after_forward(False, recurse=False)  # a call of the model within is not the end
+            inner.set_reshard_after_forward(False, recurse=False)  # `work` may go on after it has called the model
         self._inside = True
         try:
-            if torch.is_inference_mode_enabled():  # what is gathered in it could never be trained with
+            if torch.is_inference_mode_enabled():  # tensors gathered in inference mode cannot be used in training
                 with torch.inference_mode(mode=False), torch.no_grad():
                     given: Result = vars(inner)[PASS](work)
             else:
@@ -111,10 +111,10 @@ class Sharded(HandsOver):
         return given
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Do nothing, for the backward pass has summed them, but look whether all processes had the same ones.
+        """Check that the same weights have gradients on all processes; the backward pass has exchanged them already.
 
         Raises:
-            RuntimeError: they had not: what was exchanged is wrong.
+            RuntimeError: they differ, so the exchanged gradients are wrong.
         """
         there = torch.tensor([each.grad is not None for each in parameters]).int()
         odd = [each for each in collectives.sum_over_ranks(there).tolist() if each not in {0, self.world.size}]
@@ -125,11 +125,11 @@ class Sharded(HandsOver):
             )
 
     def unwrap(self, model: nn.Module) -> nn.Module:
-        """Return the model that the user made, which is the one that was prepared."""
+        """Return the model that the user made: `prepare` changes it in place."""
         return unwrapped(model)
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
-        """Let processes keep whole gradients to themselves until the last micro-batch."""
+        """Make processes exchange gradients in the last micro-batch only, unless `every_pass`."""
         inner, exchanges = unwrapped(model), last or self._every_pass
         if exchanges != self._exchanges and isinstance(inner, FSDPModule):
             inner.set_requires_gradient_sync(exchanges)
@@ -162,14 +162,14 @@ class Sharded(HandsOver):
         return (squares + _sum_of_squares(common, self.world.device)).sqrt()
 
     def _take_first_weights(self, model: nn.Module) -> None:
-        """Let all processes begin with the weights of the first; one tensor at a time goes over the device."""
+        """Copy the first process's weights to all processes, one tensor at a time by way of the device."""
         for tensor in {id(each): each.detach() for each in (*model.parameters(), *model.buffers())}.values():
             carried = collectives.broadcast_tensor_(tensor.to(self.world.device))
             if carried is not tensor:
                 tensor.copy_(carried)
 
     def _kept_whole(self, model: nn.Module) -> set[nn.Parameter]:
-        """Return the parameters that are not sharded, on the device, and let processes average their gradients."""
+        """Return the parameters that are not sharded, moved to the device, with hooks that average their gradients."""
         kept = unsharded_parameters(model, self.options)
         for parameter in kept:
             parameter.data = parameter.data.to(self.world.device)
@@ -183,7 +183,7 @@ class Sharded(HandsOver):
             parameter.grad /= self.world.size
 
     def _new_mesh(self) -> DeviceMesh:
-        """Lay out the processes: rows hold the same, and those of a row share one copy among them."""
+        """Return the mesh of processes: each row shares one copy of the model, and rows are replicas."""
         kind, size, local = self.options.strategy, self.world.size, self.world.local_size
         columns = 1 if kind == "no_shard" else local if kind.startswith("hybrid") else size
         if size % columns:
@@ -194,7 +194,7 @@ class Sharded(HandsOver):
         return init_device_mesh(self.world.device.type, (size // columns, columns), mesh_dim_names=(REPLICATE, SHARD))
 
     def _settings(self) -> dict[str, Any]:
-        """Return what `fully_shard` is called with."""
+        """Return the arguments for `fully_shard`."""
         dtype = AUTOCAST.get(self._precision)
         offload = OffloadPolicy()
         if self.options.offload:
@@ -203,7 +203,7 @@ class Sharded(HandsOver):
         return {
             "mesh": self.mesh if rows > 1 else self.mesh[SHARD],
             "reshard_after_forward": self.options.reshard_after_forward,
-            # Gradients are summed in float32: in half precision that would depend on the number of processes.
+            # Gradients are summed in float32: in half precision the sum would depend on the number of processes.
             "mp_policy": MixedPrecisionPolicy(dtype, torch.float32) if dtype else MixedPrecisionPolicy(),
             "offload_policy": offload,
         }
@@ -214,10 +214,10 @@ def _call(work: Callable[[], Result]) -> Result:
 
 
 def _share_out(model: nn.Module) -> None:
-    """Let gathered weights go after a pass that no backward pass follows: else the model would go on holding them.
+    """Free gathered weights after a pass without a backward pass; otherwise the model would keep them.
 
-    The next pass would read them as they were before the update in between, and an optimizer that is made then would be
-    given weights that nothing reads.
+    The next pass would then use them with their values from before the update, and an optimizer made meanwhile would
+    get the gathered weights instead of the shards.
     """
     for module in model.modules():
         if isinstance(module, FSDPModule):
@@ -225,7 +225,7 @@ def _share_out(model: nn.Module) -> None:
 
 
 def _locally(gradients: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return this process's shards of gradients, and those that every process has whole."""
+    """Return this process's shards of sharded gradients, and the gradients that every process has whole."""
     own = [each.to_local() for each in gradients if isinstance(each, DTensor)]
     return own, [each for each in gradients if not isinstance(each, DTensor)]
 
@@ -246,16 +246,16 @@ def _refuse_empty_weights(model: nn.Module) -> None:
 
 
 def recompute(module: nn.Module) -> None:
-    """Let a module keep its inputs alone for the backward pass, and run its forward pass a second time there.
+    """Make a module keep only its inputs for the backward pass, and run its forward pass again there.
 
-    The module stays what it is, with the same names of weights: a wrapper around it would change both.
+    The module keeps its class and the names of its weights: a wrapper would change both.
     """
     if not isinstance(module.__dict__.get("forward"), _Recomputed):
         module.forward = _Recomputed(module.forward)
 
 
 class _Recomputed:
-    """Stands in for the `forward` of a module."""
+    """Replaces the `forward` of a module."""
 
     def __init__(self, forward: Callable[..., Any]) -> None:
         functools.update_wrapper(self, forward)

@@ -1,4 +1,4 @@
-"""What strategies do with weights and optimizer states, whether a process holds all of them or a share."""
+"""Methods that strategies share, for weights and optimizer states, whole or sharded, and defaults for the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xdpx.engines.pytorch.world import World
 
 
 class HandsOver:
-    """The verbs of `strategies.base.Strategy` that carry numbers, weights and optimizer states in and out."""
+    """Base class of strategies: saving and loading of weights and optimizer states, and defaults for other methods."""
 
     world: World
     writes_own_state: bool = False
@@ -28,11 +28,11 @@ class HandsOver:
 
     @property
     def mean_over(self) -> int:
-        """The number of processes: their gradients are averaged in the backward pass; see `Strategy`."""
+        """The number of processes: the backward pass averages gradients over them; see `Strategy`."""
         return self.world.size
 
     def through(self, model: nn.Module, work: Callable[[], Result]) -> Result:
-        """Return what `work` gives: weights are always whole; see `Strategy.through`."""
+        """Return the result of `work`: weights are always whole; see `Strategy.through`."""
         del model
         return work()
 
@@ -41,14 +41,14 @@ class HandsOver:
         del parameters
 
     def sum_facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the sums over processes, by one exchange for all of them; see `Strategy.sum_facts`."""
+        """Return the sums over processes, in a single exchange; see `Strategy.sum_facts`."""
         if self.world.size == 1:
             return dict(facts)
         values = [torch.as_tensor(value, dtype=torch.float64, device=self.world.device) for value in facts.values()]
         return dict(zip(facts, collectives.sum_over_ranks(torch.stack(values).detach()).unbind(), strict=True))
 
     def begin(self, optimizer: Optimizer) -> None:
-        """Do nothing: processes go on together from the first update; see `Strategy.begin`."""
+        """Do nothing: no preparation is needed; see `Strategy.begin`."""
         del optimizer
 
     def after_step(self, optimizer: Optimizer, number: int) -> None:
@@ -56,20 +56,20 @@ class HandsOver:
         del optimizer, number
 
     def meet(self, optimizer: Optimizer, number: int) -> None:
-        """Do nothing: there is one model; see `Strategy.meet`."""
+        """Do nothing: all processes already have the same weights; see `Strategy.meet`."""
         del optimizer, number
 
     def state_dict(self, optimizer: Optimizer) -> dict[str, Any]:
-        """Return nothing; see `Strategy.state_dict`."""
+        """Return {}; see `Strategy.state_dict`."""
         del optimizer
         return {}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take nothing; see `Strategy.load_state_dict`."""
+        """Do nothing; see `Strategy.load_state_dict`."""
         del saved
 
     def join(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Any]:
-        """Return the prepared model and its optimizer, which need not know of each other; see `Strategy.join`."""
+        """Return the prepared model and its optimizer unchanged; see `Strategy.join`."""
         return model, optimizer
 
     def weights(self, model: nn.Module, *, wanted: bool | None = None, copied: bool = False) -> dict[str, Tensor]:
@@ -79,7 +79,7 @@ class HandsOver:
     def load_weights(
         self, model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = False
     ) -> tuple[list[str], list[str]]:
-        """Fill the model; see `Strategy.load_weights`."""
+        """Load weights into the model; see `Strategy.load_weights`."""
         return fill_weights(unwrapped(model), weights, strict=strict, alone=self.world.size == 1)
 
     def optimizer_state(
@@ -90,7 +90,7 @@ class HandsOver:
         return whole_optimizer_state(optimizer, wanted=self._wanted(wanted), copied=copied)
 
     def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
-        """Take over an optimizer's state; see `Strategy.load_optimizer_state`."""
+        """Load an optimizer's state; see `Strategy.load_optimizer_state`."""
         del model
         fill_optimizer(optimizer, saved)
 
@@ -99,7 +99,7 @@ class HandsOver:
         shard_files.save(folder, unwrapped(model), optimizer)
 
     def sharded_load(self, folder: str, model: nn.Module | None = None, optimizer: Optimizer | None = None) -> None:
-        """Take over what `sharded_save` wrote; see `strategies.shard_files`."""
+        """Load what `sharded_save` wrote; see `strategies.shard_files`."""
         shard_files.load(folder, None if model is None else unwrapped(model), optimizer)
 
     def _wanted(self, wanted: bool | None) -> bool:
@@ -107,7 +107,7 @@ class HandsOver:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the model inside DDP, DataParallel and torch.compile, in whatever order they are around it."""
+    """Return the model inside DDP, DataParallel and torch.compile wrappers, in any order."""
     while True:
         inner = getattr(model, "_orig_mod", None)
         if isinstance(model, DistributedDataParallel | nn.DataParallel):

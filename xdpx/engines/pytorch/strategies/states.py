@@ -1,4 +1,4 @@
-"""Weights and optimizer states between processes that hold all of them, or a shard, and plain whole tensors."""
+"""Convert weights and optimizer states between whole tensors and what each process holds, whole or as shards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OtherWeights(RuntimeError):
-    """Weights are those of another model.
+    """Raised if weights belong to another model.
 
     Attributes:
         missing: names that were not given.
@@ -46,7 +46,7 @@ def whole_weights(model: nn.Module, *, wanted: bool, copied: bool = False) -> di
 
 
 def whole_tensors(tensors: Mapping[str, Tensor], *, wanted: bool, copied: bool = False) -> dict[str, Tensor]:
-    """Return tensors, of which processes may hold shards, as `whole_weights` does."""
+    """Return tensors, possibly sharded over processes, in the same way as `whole_weights`."""
     whole: dict[int, Tensor] = {}
     named: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -60,7 +60,7 @@ def whole_tensors(tensors: Mapping[str, Tensor], *, wanted: bool, copied: bool =
 def fill_weights(
     model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool, alone: bool = False
 ) -> tuple[list[str], list[str]]:
-    """Fill a model; see `Strategy.load_weights`. On all processes, or with `alone` on this one by itself."""
+    """Load weights into a model; see `Strategy.load_weights`. On all processes, or with `alone` on this one only."""
     own = model.state_dict(keep_vars=True)
     travel = not alone and not collectives.all_have(weights)
     shapes = {name: tuple(value.shape) for name, value in weights.items() if isinstance(value, Tensor)}
@@ -86,7 +86,7 @@ def whole_optimizer_state(optimizer: Optimizer, *, wanted: bool, copied: bool = 
 
 
 def fill_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
-    """Take over a whole state; see `Strategy.load_optimizer_state`. On all processes."""
+    """Load a whole state into an optimizer; see `Strategy.load_optimizer_state`. On all processes."""
     outline, tensors = collectives.flatten(dict(saved))
     travel = not collectives.all_have(saved)
     outline = collectives.broadcast_object(outline) if travel else outline
@@ -94,7 +94,7 @@ def fill_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     state = {}
     for index, parameter in enumerate(parameters_of(optimizer)):
         if index in outline["state"]:
-            # One whole tensor at a time: a shard alone stays.
+            # One whole tensor at a time, of which only this process's shard is kept.
             state[index] = collectives.unflatten(
                 outline["state"][index],
                 lambda place, parameter=parameter: like(  # type: ignore[misc]
@@ -106,19 +106,19 @@ def fill_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
 
 
 def is_shard(value: object) -> TypeGuard[DTensor]:
-    """Tell whether a value is a DTensor, of which a process holds a part. Their module is slow to import."""
+    """Return whether a value is a DTensor, of which a process holds a shard. Avoids the slow import of its module."""
     return isinstance(value, Tensor) and hasattr(value, "device_mesh")
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
-    """Return the parameters of an optimizer in the order of the numbers that its `state_dict` has for them."""
+    """Return the parameters of an optimizer in the order of their indices in its `state_dict`."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def like(parameter: Tensor, whole: Tensor) -> Tensor:
-    """Return the part of a whole tensor that goes with this process's shard of a parameter of the same shape.
+    """Return a whole tensor sharded like a parameter of the same shape.
 
-    Anything else, such as a number of steps, is given back as it is.
+    Anything else, such as a step count, is returned as it is.
     """
     if is_shard(parameter) and whole.shape == parameter.shape and whole.dim() > 0:
         from torch.distributed.tensor import distribute_tensor
@@ -152,15 +152,15 @@ def _whole(value: object, *, wanted: bool, copied: bool) -> Any:
         return value
     gathered = value.full_tensor().detach() if is_shard(value) else value.detach()
     if not wanted:
-        return gathered.new_empty(0)  # nobody keeps what is not wanted
-    # What was gathered from several processes is a copy already.
+        return gathered.new_empty(0)  # a placeholder: the caller drops it
+    # A tensor gathered from several processes is already a copy.
     if copied and (not is_shard(value) or value.device_mesh.size() == 1):
         return copy_to_host(gathered)
     return gathered.to("cpu")
 
 
 def _fill(target: Tensor, source: Tensor | None, *, travel: bool) -> None:
-    """Copy a whole tensor, or the first process's where it has to travel, into a weight or a shard of it."""
+    """Copy a whole tensor (with `travel`, that of the first process) into a weight or this process's shard of it."""
     if is_shard(target):
         from torch.distributed.tensor import distribute_tensor
 
@@ -183,7 +183,7 @@ def _plain(place: TensorSlot, tensors: list[Tensor], *, travel: bool) -> Tensor:
 
 
 def _differences(own: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return (missing, unexpected) names. A name is not missing when one that it is tied to is given."""
+    """Return (missing, unexpected) names. A name is not missing if a weight tied to it is given."""
     there = {id(value) for name, value in own.items() if name in given}
     absent = [name for name, value in own.items() if name not in given and isinstance(value, Tensor)]
     missing = [name for name in absent if id(own[name]) not in there]

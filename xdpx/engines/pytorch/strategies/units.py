@@ -1,4 +1,4 @@
-"""Which parts of a model are gathered and let go together when it is sharded."""
+"""Which parts of a sharded model are gathered and freed together."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from xdpx.engines.pytorch.strategies.base import FsdpLike
 from xdpx.logger import log
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict)
-"""Have no forward pass of their own, so nothing would gather them."""
+"""Modules without a forward pass of their own, so nothing would gather them as units."""
 
 
 def units_of(model: nn.Module, options: FsdpLike) -> list[nn.Module]:
     """Return the modules below a model that become units of their own, inner ones first. The rest is one more unit.
 
     Raises:
-        ValueError: a class that is asked for is not in the model.
+        ValueError: the model has no layer of a requested class.
     """
     if options.wrap == "transformer":
         found = _by_class(model, options.layer_classes)
@@ -31,7 +31,7 @@ def units_of(model: nn.Module, options: FsdpLike) -> list[nn.Module]:
 
 
 def without_tied(model: nn.Module, modules: Sequence[nn.Module]) -> list[nn.Module]:
-    """Leave out of modules those that share a weight with the rest of the model: as shards they would not be tied."""
+    """Return the modules that share no weight with the rest of the model: tied weights in shards would be untied."""
     everywhere, alone = _uses(model), []
     for module in modules:
         inside = _uses(module)
@@ -41,7 +41,7 @@ def without_tied(model: nn.Module, modules: Sequence[nn.Module]) -> list[nn.Modu
 
 
 def unsharded_parameters(model: nn.Module, options: FsdpLike) -> set[nn.Parameter]:
-    """Return the parameters that no process may share out: single numbers, and those of the modules to be ignored."""
+    """Return the parameters that are not sharded: scalars, and those of the ignored modules."""
     kept = {each for each in model.parameters() if each.dim() == 0}
     if options.ignored_modules:
         for name, module in model.named_modules():
@@ -71,15 +71,15 @@ def _by_class(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
 
 
 def _by_size(model: nn.Module, minimum: int) -> list[nn.Module]:
-    """Cut from below: a module becomes a unit as soon as what is left of it has enough parameters."""
+    """Return units from the bottom up: a module becomes one if enough of its parameters are in no unit yet."""
     units: list[nn.Module] = []
 
     def visit(module: nn.Module) -> int:
-        """Return how many parameters of a module are in no unit yet."""
+        """Return the number of parameters of a module that are in no unit yet."""
         total = _count(module.parameters())
         if total < minimum:
             return total
-        if not isinstance(module, nn.MultiheadAttention):  # which uses its parts without calling them
+        if not isinstance(module, nn.MultiheadAttention):  # it uses its parts without calling them
             total = _count(module.parameters(recurse=False)) + sum(visit(child) for child in module.children())
         if total < minimum or isinstance(module, CONTAINERS) or module is model:
             return total

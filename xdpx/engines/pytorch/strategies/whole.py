@@ -1,4 +1,4 @@
-"""Strategies in which every process holds the whole model: alone, on several GPUs by threads, or as DDP."""
+"""Strategies in which every process holds the whole model: one process, one with threads for GPUs, or several."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from xdpx.engines.pytorch.world import World
 from xdpx.logger import log
 
 NOTHING: AbstractContextManager[None] = nullcontext()
-"""An empty context may be entered any number of times: there need be only one."""
+"""One empty context suffices: it can be entered any number of times."""
 
 
 class Single(HandsOver):
-    """Implements `strategies.base.Strategy` for one process and one device; the others here build on it.
+    """Implements `strategies.base.Strategy` for one process and one device; base class of the others here.
 
     Args:
-        world: where this process stands.
-        place: whether `prepare` moves the model to the device; a model that is spread over devices already stays.
+        world: the place of this process.
+        place: whether `prepare` moves the model to the device; a model already on several devices is never moved.
     """
 
     shards: bool = False
@@ -42,11 +42,11 @@ class Single(HandsOver):
         return self._placed(model)
 
     def unwrap(self, model: nn.Module) -> nn.Module:
-        """Return the model that the user made, whatever is around it."""
+        """Return the model that the user made, without any wrappers."""
         return unwrapped(model)
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
-        """Return an empty context: there is nobody to exchange gradients with."""
+        """Return an empty context: there are no processes to exchange gradients with."""
         del model, last
         return NOTHING
 
@@ -65,8 +65,8 @@ class Single(HandsOver):
             if max_norm > 0:
                 nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
             return norm
-        # What these two do, number by number, without sorting the gradients by device and type: on a small model
-        # that takes twice as long as all the rest.
+        # The same computation as these two functions, without grouping gradients by device and type: on a small model
+        # the grouping takes twice as long as everything else.
         norm = self.norm(gradients)
         if max_norm > 0:
             torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
@@ -77,7 +77,7 @@ class Single(HandsOver):
 
 
 class DataParallel(Single):
-    """One process and several GPUs: each takes a part of every batch in a thread of its own."""
+    """One process and several GPUs: each GPU takes a part of every batch, in its own thread."""
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Return the model with its copies on the other GPUs."""
@@ -97,8 +97,8 @@ class DataParallel(Single):
 class Replicated(Single):
     """Every process has the model and a part of each batch; gradients are summed once per update, in few exchanges.
 
-    The model stays what it is, so that a task may call any of its parts, as often as it likes, and one process may take
-    its micro-batches in smaller parts than the others (where memory ran out): no exchange is bound to a pass.
+    The model is not wrapped, so a task may call any of its parts any number of times, and a process may split its
+    micro-batches further than the others (if memory ran out): no exchange depends on a pass.
     """
 
     @property
@@ -115,14 +115,14 @@ class Replicated(Single):
 
     @torch.no_grad()
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Sum gradients over processes. A weight that has none on some of them gets that of the others."""
+        """Sum gradients over processes. A weight without a gradient on some processes gets the sum of the others."""
         sum_over_processes(parameters)
 
 
 def sum_over_processes(parameters: Sequence[Tensor]) -> None:
-    """Sum gradients over processes, in few exchanges. Which weights have none is exchanged on the host.
+    """Sum gradients over processes, in few exchanges.
 
-    So nothing waits for the device.
+    Which weights have a gradient is exchanged on the host, so that nothing waits for the device.
     """
     there = collectives.sum_over_ranks(torch.tensor([each.grad is not None for each in parameters]).int()).tolist()
     by_kind: dict[torch.dtype, list[Tensor]] = {}
@@ -139,11 +139,11 @@ def sum_over_processes(parameters: Sequence[Tensor]) -> None:
 
 
 BUCKET = 1 << 25
-"""Numbers that are exchanged together."""
+"""Number of gradient elements that are exchanged together."""
 
 
 def _buckets(gradients: list[Tensor]) -> Generator[list[Tensor]]:
-    """Yield the gradients in groups of about `BUCKET` numbers, in their order, which is the same on all processes."""
+    """Yield the gradients in groups of at least `BUCKET` elements (the last may have fewer), in order."""
     bucket: list[Tensor] = []
     size = 0
     for gradient in gradients:
@@ -166,7 +166,7 @@ class Distributed(Single):
         self._buffers: list[Tensor] = []
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """Return the model as DDP; one without anything to train is left as it is."""
+        """Return the model wrapped in DDP, or as it is if it has nothing to train."""
         model = self._placed(model)
         self._buffers = list(model.buffers())
         if isinstance(model, DistributedDataParallel) or not any(each.requires_grad for each in model.parameters()):
@@ -185,7 +185,7 @@ class Distributed(Single):
 
     @torch.no_grad()
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Bring gradients to their mean, and buffers to those of the first process, where no pass has done so."""
+        """With `after_passes`, average gradients over processes, and copy the first process's buffers to all."""
         if not self.options.after_passes:
             return
         sum_over_processes(parameters)
@@ -197,16 +197,16 @@ class Distributed(Single):
     def _chosen(self, model: nn.Module) -> dict[str, Any]:
         options = self.options
         chosen: dict[str, Any] = {"bucket_cap_mb": options.bucket_cap_mb, "static_graph": options.static_graph}
-        chosen["forward_sync_buffers"] = options.broadcast_buffers  # which torch calls so since 2.13
+        chosen["forward_sync_buffers"] = options.broadcast_buffers  # torch's name for it since 2.13
         chosen["find_unused_parameters"] = options.find_unused_parameters
         if options.find_unused_parameters is None:
-            # As the original decides: looking for unused weights and computing activations anew do not go together.
+            # As in the original (Transformers): searching for unused weights conflicts with recomputing activations.
             flags = ("is_activation_checkpointing", "is_gradient_checkpointing")
             chosen["find_unused_parameters"] = not any(getattr(model, flag, False) for flag in flags)
         return {name: value for name, value in chosen.items() if value is not None}
 
 
 def _spread(model: nn.Module) -> bool:
-    """Tell whether parts of the model were put on several devices, or quantised for one, when it was loaded."""
+    """Return whether the model was loaded onto several devices, or quantised: then it must not be moved."""
     places = getattr(model, "hf_device_map", None) or {}
     return len(set(places.values())) > 1 or bool(getattr(model, "is_quantized", False))

@@ -1,4 +1,4 @@
-"""The strategy in which DeepSpeed spreads the training (ZeRO stages 0 to 3), where its package is installed."""
+"""The strategy that uses DeepSpeed (ZeRO stages 0 to 3), if its package is installed."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from xdpx.engines.pytorch.world import World, join_alone
 from xdpx.logger import log
 
 OURS = ("adam", "adamw")
-"""Optimizers of a config that are those of the arguments; others are made by nobody here."""
+"""Optimizers that a DeepSpeed config may name; the one from the arguments is used in their place."""
 
 ConfigOf = Callable[..., Mapping[str, Any] | None]
-"""Gives the config with "auto" filled in; takes `hidden_size`."""
+"""Returns the config with "auto" filled in; takes `hidden_size`."""
 
 
 class Zero(HandsOver):
     """Implements `strategies.base.Strategy` on an engine of DeepSpeed. On all processes.
 
-    The engine averages gradients, clips and steps by itself at the last micro-batch of an update, in its backward
-    pass; what comes after, such as `clip`, tells what it did.
+    `backward` of the last micro-batch of an update lets the engine average gradients, clip and step; later calls such
+    as `clip` only report what it did.
 
     Args:
-        world: where this process stands.
-        config_of: the config.
+        world: the place of this process.
+        config_of: returns the config.
 
     Raises:
-        ValueError: the config names an optimizer that is not that of the arguments.
+        ValueError: the config names an optimizer other than Adam or AdamW.
     """
 
     shards: bool = True
@@ -67,13 +67,13 @@ class Zero(HandsOver):
         self.precision = ZeroPrecision(self)
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """Return the engine, if there is one for this model, else the model on the device; `join` makes the engine."""
+        """Return the engine if `join` has made one for this model, otherwise the model, on the device."""
         if self.engine is not None and unwrapped(model) is self.engine.module:
             return self.engine  # type: ignore[no-any-return]
         return model.to(self.world.device)
 
     def join(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Any]:
-        """Return the engine over a model and its optimizer, and the optimizer that it makes of that one."""
+        """Return the engine around a model and its optimizer, and the engine's optimizer, which wraps that one."""
         if self.engine is not None and optimizer is self.engine.optimizer:
             return self.engine, optimizer
         deepspeed = _package()
@@ -101,23 +101,23 @@ class Zero(HandsOver):
         return NOTHING
 
     def norm(self, gradients: list[Tensor]) -> Tensor:
-        """Return the norm that the gradient had; the engine alone knows the shards."""
+        """Return the norm of the gradient as the engine reported it; only the engine knows the shards."""
         del gradients
         return self._norm
 
     def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
-        """Return the norm that the gradient had; the engine has clipped it already, and stepped."""
+        """Return the norm of the gradient before the engine clipped it; the engine has also taken the step."""
         del parameters, max_norm
         return self._norm
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradients of a micro-batch, and take the update with the last one."""
+        """Add the gradients of a micro-batch; on the last one, also take the step."""
         engine = self.engine
         engine.backward(loss, scale_wrt_gas=False)
         if not self._last:
             return
         whole = engine.zero_optimization_stage() == 0 and self._dtype is None
-        if whole:  # here the engine does not tell the norm
+        if whole:  # here the engine does not report the norm
             gradients = [each.grad for each in engine.module.parameters() if each.grad is not None]
             self._norm = nn.utils.get_total_norm(gradients)
         engine.step()
@@ -132,18 +132,18 @@ class Zero(HandsOver):
     def load_weights(
         self, model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = False
     ) -> tuple[list[str], list[str]]:
-        """Fill the model; see `Strategy.load_weights`."""
+        """Load weights into the model; see `Strategy.load_weights`."""
         with self._gathered(model, changes=True):
             return fill_weights(self.unwrap(model), weights, strict=strict)
 
     def sharded_save(self, folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
-        """Let DeepSpeed write its state, each process its part, in its own format."""
+        """Write DeepSpeed's state in its own format, each process its part; only if an optimizer is given."""
         del model
         if optimizer is not None:
             self.engine.save_checkpoint(folder, tag=OPTIMIZER)
 
     def sharded_load(self, folder: str, model: nn.Module | None = None, optimizer: Optimizer | None = None) -> None:
-        """Let DeepSpeed take back what it wrote; from as many processes as there are now."""
+        """Load what DeepSpeed wrote, by the same number of processes; only if an optimizer is given."""
         del model
         if optimizer is not None:
             self.engine.load_checkpoint(folder, tag=OPTIMIZER, load_lr_scheduler_states=False)
@@ -152,7 +152,7 @@ class Zero(HandsOver):
         sizes = getattr(model, "config", None)
         hidden = getattr(sizes, "hidden_size", None) or max(getattr(sizes, "hidden_sizes", None) or [0])
         config = dict(self.config_of(hidden_size=hidden or None) or {})
-        for section in ("optimizer", "scheduler"):  # the Trainer's own are at work, by the arguments
+        for section in ("optimizer", "scheduler"):  # the Trainer makes its own, from the arguments
             config.pop(section, None)
         zero = config.get("zero_optimization", {})
         config["zero_optimization"] = {name: value for name, value in zero.items() if value != "auto"}
@@ -167,7 +167,7 @@ class Zero(HandsOver):
         return in_type(args, self._dtype), in_type(kwargs, self._dtype)
 
     def _gathered(self, model: nn.Module, *, changes: bool = False) -> AbstractContextManager[Any]:
-        """Return a context in which the weights are whole, where stage 3 has cut them up."""
+        """Return a context in which weights that stage 3 has sharded are whole."""
         cut = [each for each in self.unwrap(model).parameters() if hasattr(each, "ds_id")]
         if not cut:
             return nullcontext()
@@ -178,7 +178,7 @@ class Zero(HandsOver):
 
 @contextmanager
 def _without_empty_step(optimizer: Any) -> Generator[None]:
-    """Let a step with gradients of 0, which DeepSpeed takes at stage 0 in half precision, neither decay nor count."""
+    """Undo the effects of DeepSpeed's initial step with zero gradients (stage 0, half precision): decay and count."""
     rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
         group["lr"] = 0.0
@@ -186,19 +186,19 @@ def _without_empty_step(optimizer: Any) -> Generator[None]:
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
     for state in optimizer.state.values():
-        if "step" in state:  # of which Adam corrects its means
+        if "step" in state:  # used by Adam's bias correction
             state["step"] = state["step"] * 0
 
 
 def _package() -> Any:
-    """Return the package, which takes seconds to import and compiles on its first use."""
+    """Return the package, imported late: it takes seconds to import and compiles on its first use."""
     import deepspeed
 
     return deepspeed
 
 
 class ZeroPrecision(Precision):
-    """Leaves numbers, loss scale and steps to the engine of a `Zero`."""
+    """Leaves types, loss scale and steps to the engine of a `Zero`."""
 
     def __init__(self, strategy: Zero) -> None:
         super().__init__("no", strategy.world.device)
@@ -209,7 +209,7 @@ class ZeroPrecision(Precision):
         self._strategy.backward(loss)
 
     def step(self, optimizer: Optimizer, number: int) -> bool:
-        """Tell whether the engine left the step out, because gradients had overflown."""
+        """Return whether the engine skipped the step because gradients overflowed."""
         del optimizer, number
         self.skipped = not self._strategy.engine.was_step_applied()
         return self.skipped
