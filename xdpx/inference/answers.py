@@ -1,4 +1,4 @@
-"""What a model says of rows, as objects: labels with their probabilities, tags, numbers."""
+"""The predictions of a model for rows, as objects: labels with their probabilities, tags, numbers."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from xdpx.inference.predictor import Predictor
 
 NO_ANSWER = frozenset({"vector", "origin_text", "session_text"})
-"""First columns of x-pred where models give vectors, or show what they do with masked tokens: nothing is answered."""
+"""First columns of x-pred for models that give vectors or fill in masked tokens: these have no `Prediction` per row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a model says of one row.
+    """The prediction of a model for one row.
 
     Attributes:
-        label: the label, as the training data write it; of several, those joined by commas; of words, their tags with
-            spaces between; of a question, the answer. None where the model gives a number, or makes nothing of a row.
+        label: the label as it stands in the training data; several labels joined by commas; the tags of the words
+            joined by spaces; the answer to a question. None if the model gives a number, or the row gives no sample.
         probabilities: of each label. Empty where the model gives none, as with tags, answers and numbers.
         labels: the same as a tuple: one label, several or none, or the tag of each word.
-        score: the number, for a model that gives numbers: a regression, or a ranking.
+        score: the number that a regression or ranking model gives.
     """
 
     label: str | None
@@ -40,16 +40,16 @@ class Prediction:
 
 
 NOTHING = Prediction(None, {})
-"""For a row that gives no sample, such as a text that is too short for the processor."""
+"""The prediction for a row that gives no sample, such as a text that is too short for the processor."""
 
 
 class EncodedRow(NamedTuple):
-    """A row whose texts are numbered, ready to be computed with others.
+    """A row whose texts are encoded as token ids, ready to be computed in a batch with others.
 
     Attributes:
-        samples: those of all rows that were encoded with it.
-        places: where its own are among them: one, a window after the other of a long text, none where it gives nothing.
-        length: in tokens, of its longest sample; 0 where there is none.
+        samples: of all rows that were encoded together with it.
+        places: indices of its own samples in `samples`: one, several windows of a long text, or none.
+        length: of its longest sample, in tokens; 0 if it has none.
     """
 
     samples: Samples
@@ -58,7 +58,7 @@ class EncodedRow(NamedTuple):
 
 
 def encoded(predictor: Predictor, source: Input) -> list[EncodedRow]:
-    """Return the encoded rows of an input, in their order."""
+    """Return the encoded rows of an input, in input order."""
     rows = []
     for chunk in predictor.chunks(source):
         ends = np.searchsorted(chunk.kept, np.arange(chunk.num_rows + 1)).tolist()
@@ -71,15 +71,15 @@ def encoded(predictor: Predictor, source: Input) -> list[EncodedRow]:
 
 
 def answers(predictor: Predictor, rows: Sequence[EncodedRow], *, batch_size: int) -> list[Prediction]:
-    """Return the prediction of each row, in their order.
+    """Return the prediction of each row, in the same order.
 
     Args:
-        predictor: of the run that encoded them.
-        rows: of one or several calls of `encoded`.
-        batch_size: samples that are computed together, those of like length.
+        predictor: the one that encoded the rows.
+        rows: from one or several calls of `encoded`.
+        batch_size: samples per batch; samples of similar length are batched together.
 
     Raises:
-        ConfigError: the model predicts nothing of a row, such as a language model.
+        ConfigError: the model predicts nothing for single rows, e.g. a language model.
     """
     refuse_without_answer(predictor)
     kept = [row for row in rows if row.places]
@@ -88,14 +88,14 @@ def answers(predictor: Predictor, rows: Sequence[EncodedRow], *, batch_size: int
     parts = []
     for samples, together in groupby(kept, key=lambda row: row.samples):
         parts.append(samples.take(np.concatenate([np.arange(row.places.start, row.places.stop) for row in together])))
-    # Numbered anew: rows of several calls may have the same ids, which tell what windows belong to one text.
+    # Renumbered: ids mark the windows of one text, and rows from different calls may share ids.
     samples = Samples(concatenate(parts).columns)
     said = iter(_said(predictor, predictor.predict_samples(samples, batch_size=batch_size)))
     return [[*islice(said, len(row.places))][-1] if row.places else NOTHING for row in rows]
 
 
 def refuse_without_answer(predictor: Predictor) -> None:
-    """Raise ConfigError for a model that says nothing of single rows."""
+    """Raise ConfigError for a model that predicts nothing for single rows."""
     values = predictor.plan.train.values
     if predictor.plan.joins_lines or predictor.task.header()[0] in NO_ANSWER:
         problem = f"'{values['model']}' with loss '{values['loss']}' gives no label, tags or number for a text."
@@ -116,7 +116,7 @@ def _said(predictor: Predictor, found: Mapping[str, Any]) -> Iterator[Prediction
 
 
 def _labelled(prob: Any, pred: Any, labels: Sequence[str] | None) -> Iterator[Prediction]:
-    """Yield the label or labels of each row, of probabilities (N, C) and choices (N,), or of several (N, C)."""
+    """Yield the prediction per row from probabilities (N, C) and classes (N,), or booleans (N, C) if multi-label."""
     names = labels or [str(index) for index in range(prob.shape[1])]
     for shares, choice in zip(prob.tolist(), pred.tolist(), strict=True):
         chosen = choice if isinstance(choice, list) else [index == choice for index in range(len(names))]

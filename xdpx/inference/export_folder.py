@@ -1,4 +1,4 @@
-"""What an export folder holds beside the network: how to read raw text, the labels, and what was measured."""
+"""The files of an export folder beside the network: how to read raw text, the labels, and what was measured."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from xdpx.utils import commit, io
 from xdpx.utils.storage import walk
 
 FILE = "export.json"
-"""Its table of contents: the file by which an export folder is told from a run."""
+"""Its table of contents; a folder with this file is an export, not a run."""
 SET = "export"
-"""What its files are called together: `export.manifest.json` lists them, with their hashes."""
+"""Name of the manifest of its files: `export.manifest.json` lists them with their hashes."""
 VERSION = 1
-"""Of what stands in `FILE`."""
+"""Format version of `FILE`."""
 _ADVICE = "Export it again, or copy it again from where it was made."
 
 
 def is_export(folder: str) -> bool:
-    """Tell whether a folder is an export."""
+    """Return whether a folder is an export."""
     return io.isfile(io.join(folder, FILE))
 
 
@@ -28,7 +28,7 @@ def read(folder: str) -> dict[str, Any]:
     """Return the table of contents of an export folder.
 
     Raises:
-        ConfigError: it cannot be read, or is of a newer version.
+        ConfigError: it cannot be read, or was written in a newer format.
     """
     path = io.join(folder, FILE)
     try:
@@ -44,14 +44,14 @@ def read(folder: str) -> dict[str, Any]:
 
 
 def refuse_damaged(folder: str) -> None:
-    """Raise OSError when a file of an export does not hold what was written; every byte is read."""
+    """Raise OSError if a file of an export differs from its hash in the manifest; reads every byte."""
     found = commit.problems(folder, SET, hashes=True)
     if found:
         raise OSError(f"{folder}: {' '.join(found)} {_ADVICE}")
 
 
 def copy_files(folder: str, target: str) -> None:
-    """Copy what was written as one export, without its manifest, into another folder."""
+    """Copy the files of an export, except its manifest, into another folder."""
     manifest = commit.read_manifest(folder, SET)
     for name in manifest.files if manifest is not None else ():
         io.makedirs(io.parent(io.join(target, name)))
@@ -59,13 +59,13 @@ def copy_files(folder: str, target: str) -> None:
 
 
 def written_by_us(folder: str) -> Mapping[str, Any] | None:
-    """Return what the manifest of an export says of it, None where the folder is no whole export."""
+    """Return the facts in the manifest of an export; None if the folder is not a complete export."""
     manifest = commit.read_manifest(folder, SET)
     return None if manifest is None else manifest.facts
 
 
 def foreign_files(folder: str) -> list[str]:
-    """Name what lies in an export folder, but was not written with it, sorted."""
+    """Return the names of files in an export folder that are not part of the export, sorted."""
     manifest, place = commit.read_manifest(folder, SET), io.plain(folder)
     own = {SET + commit.SUFFIX, *(manifest.files if manifest else ())}
     names = (entry.path.removeprefix(place).lstrip("/") for entry in walk(io.store(folder), place))

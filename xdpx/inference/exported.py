@@ -1,4 +1,4 @@
-"""The network of an export folder as an engine that only scores: files in place of weights, nothing unpickled."""
+"""An engine that only scores, with the network file of an export folder; nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 @dataclass
 class Opened:
-    """What an export scores with.
+    """The state of an `ExportedEngine`.
 
     Attributes:
-        task: makes predictions of what the network gives.
+        task: turns the outputs of the network into predictions.
     """
 
     task: Any
 
 
 class ExportedEngine:
-    """The part of `engines.base.Engine` that scores, with the network of an export folder.
+    """The scoring part of `engines.base.Engine`, run with the network of an export folder.
 
     Args:
-        run: that was trained, for its task and loss.
+        run: the training run, for its task and loss.
         folder: any path.
-        threads: of the CPU for one batch; None for as many as the format takes.
-        exact: give each row the same bits whatever rows it is scored with.
+        threads: CPU threads for one batch; None for the default of the format.
+        exact: make the outputs of a row bit-identical whatever rows are in its batch.
 
     Attributes:
-        one_by_one: whether rows are to be scored in batches of one, as the network computes those of a batch together,
-            or as it cannot be seen in which numbers they get the same bits.
+        one_by_one: whether rows must be scored in batches of one: the outputs of a row depend on the others in its
+            batch, or `exact` is set and it cannot be checked which batch sizes give the same bits.
 
     Raises:
-        OSError: a file of it is damaged.
-        ConfigError: a package is missing, or it holds no network that gives what the loss reads.
+        OSError: a file of the export is damaged.
+        ConfigError: a package is missing, the table of contents is invalid, or only the encoder was exported.
     """
 
     def __init__(self, run: Run, folder: str, *, threads: int | None = None, exact: bool = False) -> None:
@@ -53,27 +53,27 @@ class ExportedEngine:
         self._run = run
         self._facts = export_folder.read(folder)
         keeps_apart = format_named(str(self._facts["format"])).keeps_rows_apart(self._facts["of_format"])
-        # A single number a row, as of a regression, may round away bits that differ inside, which nobody can look at.
+        # With one number per row, as in a regression, rounding may hide differences inside, so no check is possible.
         self.one_by_one = not keeps_apart or (exact and not self._facts["labels"])
         self.exact = ExactRows() if exact and not self.one_by_one else None
         export_folder.refuse_damaged(folder)
-        self._place = _Local(folder)  # which lives as long as the network
+        self._place = _Local(folder)  # kept alive as long as the network
         self._network = open_network(self._place.path, self._facts, threads=threads, source=folder)
 
     @property
     def device_text(self) -> str:
-        """Say what computes."""
+        """What computes, for log lines: the format, on the CPU."""
         return f"{self._facts['format']} on the CPU"
 
     def start(self, seed: int) -> Opened:
-        """Return the only state there is; the seed decides nothing."""
+        """Return the only state there is; the seed is ignored."""
         del seed
         from xdpx.models.pytorch.positional import FromFile
         from xdpx.tasks.default import Task
 
         names, form = [each["name"] for each in self._facts["inputs"]], self._facts["form"]
         model = FromFile(self._network, names, form)
-        # What other tasks change is how one trains.
+        # The default task: other tasks only change training.
         return Opened(Task(self._run.parameters("task"), model, self._run.build("loss")))
 
     def score(self, state: Opened, batch: Batch) -> Predictions:
@@ -88,19 +88,19 @@ class ExportedEngine:
             return found
 
     def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
-        """Return numpy arrays for tensors with rows, and floats for single numbers."""
+        """Return predictions on the host: numpy arrays for tensors with rows, floats for scalars."""
         from xdpx.engines.pytorch.transfer import to_arrays
 
         return to_arrays(predictions)
 
 
 def open_network(folder: str, facts: Mapping[str, Any], *, threads: int | None, source: str) -> Network:
-    """Return what runs the network of a local export folder.
+    """Return a function that runs the network of a local export folder.
 
     Args:
         folder: local.
         facts: its table of contents.
-        threads: of the CPU for one batch; None for as many as the format takes.
+        threads: CPU threads for one batch; None for the default of the format.
         source: the folder, for messages.
 
     Raises:
@@ -115,7 +115,7 @@ def open_network(folder: str, facts: Mapping[str, Any], *, threads: int | None, 
 
 
 class _Local:
-    """A local folder with the files of an export: itself, or a copy that is gone when nothing needs it any more."""
+    """A local folder with the files of an export: the export itself, or a temporary copy deleted with this object."""
 
     def __init__(self, folder: str) -> None:
         self.path, self._copy = folder, None

@@ -1,4 +1,4 @@
-"""From a finished run to an export folder: written aside, opened again, compared with the run, and only then named."""
+"""Export a run: write a staging folder, open it again, compare it with the run, and only then publish it."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ from xdpx.utils.owners import new_owner_id
 from xdpx.utils.progress import format_bytes
 
 LENGTHS = ((12, 3, 7), (1,), (30, 2), (5, 5, 5, 5))
-"""Tokens of the texts of batches that differ in rows and lengths; the first is followed through the network."""
+"""Text lengths, in tokens, of batches that differ in rows and lengths; the first is the one that is traced."""
 REAL_BATCHES = 4
 ROWS_PER_BATCH = 8
 TRAINING = "train"
 RESOURCES = (agreement.VOCABULARY, agreement.LABELS, word_vocabulary.FILE, agreement.DEFINITION)
-"""Files that raw text cannot be read without."""
+"""Files that are needed to read raw text."""
 INPUTS = "inputs.json"
 TIMED = (8, 32)
-"""Lengths in tokens of which the time is taken, beside the longest."""
+"""Text lengths in tokens for which the latency is measured, beside the longest."""
 MOST_WORDS = 50
 ANY_NUMBER = float(np.finfo(np.float64).max)
-"""So much may a rounded network differ: its scores decide. NaN and infinity are still refused."""
+"""Tolerance for a quantised network, which is judged by its scores; NaN and infinity are still refused."""
 CALIBRATED_ON = 32
-"""Batches of real rows from which ranges are learned."""
+"""Batches of real rows on which quantisation ranges are calibrated."""
 UNLIKE_TEXTS = (KeyError, TypeError, ValueError, IndexError, AttributeError)
-"""What processors raise whose samples are more than texts, when they are given texts alone."""
+"""Raised by processors whose samples hold more than texts, when they are given texts alone."""
 
 
 class Compared(NamedTuple):
-    """How far an export is from the run.
+    """How much the results of an export differ from those of the run.
 
     Attributes:
-        rows: how many were predicted by both.
-        outputs: largest difference of an output x of the network, as a share of 1 + |x|.
-        predictions: largest difference of a probability or a number.
-        changed: rows that got another label.
-        what: names the rows.
+        rows: number of samples that both predicted.
+        outputs: largest difference of a network output x, relative to 1 + |x|.
+        predictions: largest difference of a probability or a number x, relative to 1 + |x|.
+        changed: number of samples whose label changed.
+        what: describes the rows, for messages.
     """
 
     rows: int
@@ -67,13 +67,13 @@ class Compared(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """An export before it has its name.
+    """An export that is written but not yet published.
 
     Attributes:
         kind: how the network was written.
         exportable: what was written.
         predictor: of the run.
-        folder: where it lies, complete.
+        folder: the staging folder, complete.
         facts: its table of contents.
     """
 
@@ -85,7 +85,7 @@ class Trial(NamedTuple):
 
 
 Judge = Callable[[Trial], list[str]]
-"""Measures a trial, writes what it found into its facts, and returns lines that tell it; refuses by a ConfigError."""
+"""Measures a trial, adds the results to its facts, and returns lines to print; raises ConfigError to refuse it."""
 
 
 def export(
@@ -98,21 +98,21 @@ def export(
     num_rows: int,
     judge: Judge | None = None,
 ) -> list[str]:
-    """Write a run as an export folder, and return lines that tell what was written and measured.
+    """Write a run as an export folder, and return lines that report what was written and measured.
 
     Args:
         kind: how the network is written.
         options: which run.
-        out_dir: becomes the folder, or replaces an earlier export of the same format.
+        out_dir: the folder to create; an earlier export of the same format is replaced.
         source: the config, for messages.
-        rows: what the export is compared on: a split of the run's data_dir, or a raw file; None for what it was
-            evaluated on.
-        num_rows: so many of them at most.
-        judge: has the last word.
+        rows: the rows to compare on: a split of the run's data_dir, or a raw file; None for the validation split.
+        num_rows: most rows to compare.
+        judge: called last; may still refuse the export.
 
     Raises:
-        ConfigError: the network cannot be written so, or gives something else when opened again; nothing is left.
-        OSError: the disk failed; nothing is left.
+        ConfigError: the network cannot be written in this format, or gives other results when opened again; nothing
+            is left in `out_dir`.
+        OSError: the disk failed; nothing is left in `out_dir`.
     """
     plan = make_plan(options.model_copy(update={"engine": "pytorch", "mesh": None, "nproc": None}), source)
     predictor = Predictor(plan, cuda=False, seed=options.seed)
@@ -146,11 +146,11 @@ def exportable_of(predictor: Predictor, chunks: Sequence[Chunk], *, calibrated: 
 
     Args:
         predictor: of the run.
-        chunks: real rows, some of which go through the network.
-        calibrated: read rows of training, too, from which ranges are learned.
+        chunks: real rows, some of which become example batches.
+        calibrated: also read training rows, on which quantisation ranges are calibrated.
 
     Raises:
-        ConfigError: it gives or takes something else than tensors.
+        ConfigError: the inputs or outputs of the network are not all tensors, or there is no batch to try it with.
     """
     import torch
 
@@ -185,16 +185,16 @@ def _artificial(predictor: Predictor) -> list[Mapping[str, Any]]:
 
 
 def _fits(model: Any, given: Mapping[str, Any]) -> bool:
-    """Tell whether a network takes a batch that no data set gave."""
+    """Return whether a network accepts an artificial batch."""
     try:
         model(**given)
-    except (RuntimeError, *UNLIKE_TEXTS):  # no token is masked in it, or no text stands apart
+    except (RuntimeError, *UNLIKE_TEXTS):  # e.g. it needs masked tokens, or texts marked apart
         return False
     return True
 
 
 def _calibration(predictor: Predictor, chunks: Sequence[Chunk]) -> list[Mapping[str, Any]]:
-    """Return inputs of real rows: of training, where those are there."""
+    """Return batches for calibration: of the training split if it exists, else of `chunks`."""
     try:
         source = find_input(TRAINING, predictor.plan, "rows", THIS_RUN)
         chunks = [*predictor.chunks(source, most=CALIBRATED_ON * ROWS_PER_BATCH)]
@@ -205,7 +205,7 @@ def _calibration(predictor: Predictor, chunks: Sequence[Chunk]) -> list[Mapping[
 
 
 def _real(predictor: Predictor, chunks: Sequence[Chunk]) -> Generator[Mapping[str, Any]]:
-    """Yield what the network reads of real rows, long ones first."""
+    """Yield the network inputs of chunks in batches; per chunk, long samples first."""
     import torch
 
     from xdpx.engines.pytorch.transfer import to_device
@@ -219,10 +219,10 @@ def _real(predictor: Predictor, chunks: Sequence[Chunk]) -> Generator[Mapping[st
 def compared_outputs(
     exportable: Exportable, network: Network, batches: Sequence[Mapping[str, Any]], most: float
 ) -> float:
-    """Return by how much a file gives other outputs for batches than the trained network, as a share of 1 + |x|.
+    """Return the largest difference between the outputs of an export and the trained network, relative to 1 + |x|.
 
     Raises:
-        ConfigError: by more than `most`, or it fails.
+        ConfigError: it is more than `most`, or the export fails on a batch.
     """
     import torch
 
@@ -245,7 +245,7 @@ def compared_outputs(
 
 
 def difference(found: Any, wanted: Any) -> float:
-    """Return the largest |found - wanted| / (1 + |wanted|); infinite where shapes or what is not finite differ."""
+    """Return the largest |found - wanted| / (1 + |wanted|); infinite if shapes or non-finite entries differ."""
     found, wanted = np.asarray(found), np.asarray(wanted)
     if found.shape != wanted.shape:
         return float("inf")
@@ -262,7 +262,7 @@ def difference(found: Any, wanted: Any) -> float:
 
 
 def real_rows(predictor: Predictor, name: str | None, most: int, source: str) -> tuple[list[Chunk], str]:
-    """Return rows to compare on, as the run reads them, and what they are: real ones, and behind them odd ones.
+    """Return rows to compare on, as the run reads them: real rows, then odd ones; and a description of them.
 
     Raises:
         ConfigError: `name` is neither a split nor a file.
@@ -277,19 +277,19 @@ def real_rows(predictor: Predictor, name: str | None, most: int, source: str) ->
             raise
         told.append(f"no rows of {wanted}, which is gone")
     odd = odd_input(predictor)
-    with suppress(ConfigError):  # raised where rows must be more than any texts: an answer that stands in its context
+    with suppress(ConfigError):  # not every text is a row, e.g. an answer must occur in its context
         chunks += predictor.chunks(odd) if odd is not None else []
         told += [f"{len(odd.rows or ())} odd ones"] if odd is not None else []
     return chunks, ", ".join(told)
 
 
 def _is_gone(error: ConfigError) -> bool:
-    """Tell whether all that is wrong with an input is that it is not there."""
+    """Return whether all faults of an input are that a file is missing."""
     return all(fault.code == "missing_path" for fault in error.faults)
 
 
 def odd_input(predictor: Predictor) -> Input | None:
-    """Return rows of raw text that are empty, very long or far from ASCII; None where lines of text are no rows."""
+    """Return rows of raw text that are empty, very long or far from ASCII; None if a line of text is not a row."""
     plan = predictor.plan
     if plan.prepro is None or plan.joins_lines or predictor.vocabulary is None:
         return None
@@ -300,7 +300,7 @@ def odd_input(predictor: Predictor) -> Input | None:
 
 
 def answers_rows(predictor: Predictor, chunks: Sequence[Chunk]) -> bool:
-    """Tell whether a model says something of single rows; language models do not, nor those that only give vectors."""
+    """Return whether a model predicts something for single rows: not language models, nor those that give vectors."""
     try:
         refuse_without_answer(predictor)
         for chunk in islice((each for each in chunks if len(each.samples)), 1):
@@ -312,17 +312,17 @@ def answers_rows(predictor: Predictor, chunks: Sequence[Chunk]) -> bool:
 
 
 def compared(predictor: Predictor, folder: str, chunks: Sequence[Chunk], outputs: Compared, most: float) -> Compared:
-    """Return how far an export is from its run, from raw text to probabilities.
+    """Return how much an export differs from its run over the whole path from raw text to predictions.
 
     Args:
         predictor: of the run.
-        folder: the export, whose own vocabulary and preprocessing number raw text.
+        folder: the export; raw text is read with its own vocabulary and preprocessing.
         chunks: rows as the run reads them.
-        outputs: how far the outputs of the two networks are apart.
-        most: how far predictions may be.
+        outputs: the comparison of the network outputs, to be completed.
+        most: largest allowed difference of predictions.
 
     Raises:
-        ConfigError: a raw row is read or answered otherwise, or the loss wants more of the network than its outputs.
+        ConfigError: a raw row is encoded or predicted differently, or the loss needs more than the network's outputs.
     """
     again = Predictor(make_plan(InferenceParameters(save_dir=folder), folder))
     rows, worst, changed = 0, 0.0, 0
@@ -351,9 +351,9 @@ def _read_again(again: Predictor, chunk: Chunk) -> Chunk:
     """Return the same rows as the export reads them.
 
     Raises:
-        ConfigError: it reads them otherwise.
+        ConfigError: the samples differ.
     """
-    if not chunk.rows:  # of a store, whose tokens are numbers already
+    if not chunk.rows:  # of a store, which already holds token ids
         return chunk
     given = Input("rows", "rows", is_store=False, reading=again.plan.prepro, rows=chunk.rows)
     parts = list(again.chunks(given))
@@ -376,15 +376,15 @@ def _flat(column: Any) -> list[Any]:
 
 @contextmanager
 def staged(out_dir: str, facts: Mapping[str, Any], *, replaces: Sequence[str] = ()) -> Generator[str]:
-    """Let a folder be written aside, and give it its name at the end; after an error nothing has changed.
+    """Yield a staging folder, and publish it as `out_dir` at the end; after an error nothing has changed.
 
     Args:
-        out_dir: becomes the folder. What it holds then is looked at once more: to write took a while.
-        facts: of its manifest, among them its `format`.
-        replaces: other formats of which an earlier export is replaced, too.
+        out_dir: the final folder. Whether it may be replaced is checked just before publishing.
+        facts: of its manifest, including its `format`.
+        replaces: other formats whose earlier export may be replaced, too.
 
     Raises:
-        ConfigError: `out_dir` is, or has become, something that is not to be replaced.
+        ConfigError: `out_dir` holds something that must not be replaced.
     """
     parent, name, owner = io.parent(io.abspath(out_dir)), io.name(io.abspath(out_dir)), new_owner_id()
     folder = publishing.staging_of(parent, name, owner)
@@ -400,8 +400,8 @@ def staged(out_dir: str, facts: Mapping[str, Any], *, replaces: Sequence[str] = 
 
 
 def occupied(out_dir: str, kinds: Sequence[str]) -> list[Fault]:
-    """Return why a folder cannot become an export, or be replaced by one of these formats."""
-    place = io.abspath(out_dir)  # which is what is replaced: 'here/new/..' is 'here', though there is no 'new'
+    """Return why a folder cannot be written as an export, or replaced by one of these formats; [] if it can."""
+    place = io.abspath(out_dir)  # resolved as publishing does: 'here/new/..' is 'here' even if there is no 'new'
     if not io.exists(place):
         return []
     if io.isfile(place):
@@ -420,7 +420,7 @@ def occupied(out_dir: str, kinds: Sequence[str]) -> list[Fault]:
 
 
 def _contents(kind: Format, exportable: Exportable, predictor: Predictor) -> dict[str, Any]:
-    """Return the table of contents, but for what the format says and what was measured."""
+    """Return the table of contents, without the facts of the format and the measurements."""
     known = exportable.processor.parameters
     inputs = [
         {"name": name, "dtype": str(each.numpy().dtype), "dims": each.dim()}
@@ -437,11 +437,11 @@ def _contents(kind: Format, exportable: Exportable, predictor: Predictor) -> dic
 
 
 def _write_texts(folder: str, predictor: Predictor, facts: Mapping[str, Any]) -> None:
-    """Write what raw text is read with and what the outputs mean, then the table of contents."""
+    """Write the files for reading raw text and naming the outputs, then the table of contents."""
     plan = predictor.plan
     for name in RESOURCES:
         found, target = plan.resource(name), io.join(folder, name)
-        if found is not None and not io.exists(target):  # a format may have one with more in it
+        if found is not None and not io.exists(target):  # the format may have written a fuller one
             io.copy(found, target)
     commit.write_text(io.join(folder, "labels.txt"), "".join(f"{label}\n" for label in predictor.labels or []))
     commit.write_text(io.join(folder, ARGS_FILE), args_text(plan.train))
@@ -454,7 +454,7 @@ def _write_texts(folder: str, predictor: Predictor, facts: Mapping[str, Any]) ->
 
 
 def _write_contents(folder: str, facts: Mapping[str, Any]) -> None:
-    """Write the table of contents, and a manifest of all that is there, by which the folder can be opened."""
+    """Write the table of contents, then the manifest of all files, which the folder needs to be opened."""
     text = json.dumps(facts, indent=2, ensure_ascii=False)
     commit.write_text(io.join(folder, export_folder.FILE), text + "\n")
     own = export_folder.SET + commit.SUFFIX
@@ -477,7 +477,7 @@ def _difference(facts: Mapping[str, Any], found: Compared) -> list[str]:
 
 
 def _times(exportable: Exportable, folder: str, facts: Mapping[str, Any]) -> list[str]:
-    """Say how long one text takes, on one thread."""
+    """Return lines with the latency of one text on one thread, for several lengths."""
     network, processor = open_network(folder, facts, threads=1, source=folder), exportable.processor
     longest, lines = processor.parameters.max_len - processor.num_special, []
     for length in sorted({min(length, longest) for length in (*TIMED, longest)}):

@@ -1,7 +1,7 @@
-"""The formats in which a trained network leaves: one table, and what one file must be able to do to stand in it.
+"""The formats to which a trained network can be exported: their table, and the interface that each implements.
 
-A new format is one file with a `Format` and its line in `FORMATS`. `exporting.py` does all the rest: the folder, the
-comparison with the trained model, what lies beside the network. `exported.py` runs it again.
+A new format is one file with a `Format`, and a line in `FORMATS`. `exporting.py` does the rest: the folder, the
+comparison with the trained model, the files beside the network. `exported.py` runs the result.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ FORMATS: Mapping[str, str] = {
     "tf": "xdpx.inference.tf.saved_model:SavedModelFormat",
     "torchscript": "xdpx.inference.tracing:TorchscriptFormat",
 }
-"""Name of each format -> where it is written and opened."""
+"""Name of each format -> module and class that write and open it."""
 
 Inputs = Mapping[str, Any]
 """The arrays that a network reads, by name: a processor's `net_input`, as tensors."""
 Network = Callable[[Mapping[str, Any]], "Mapping[str, NDArray[Any]]"]
-"""What runs a file: the inputs of a batch by name, numpy arrays -> its outputs by name."""
+"""Runs an exported network: the inputs of a batch by name, as numpy arrays -> its outputs by name."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ class Exportable:
     """A trained network, ready to be written, and what it was trained with.
 
     Attributes:
-        network: takes the tensors of `inputs` in that order, gives those of `outputs`: one tensor, or a tuple of them.
+        network: takes the tensors of `inputs` in that order and returns those of `outputs`: one tensor, or a tuple.
             On the CPU, in evaluation mode, without gradients.
-        inputs: their names, in order.
-        outputs: their names, in order; "logits" alone for all but networks that give several.
-        batches: inputs of several shapes, as tensors. A format may follow the first through the network.
+        inputs: names of the inputs, in order.
+        outputs: names of the outputs, in order; "logits" alone except for networks with several.
+        batches: inputs of several shapes, as tensors. A format may trace the network with the first.
         plan: how the run was trained and how raw text is read; where the vocabulary and the labels lie.
         processor: collates batches; it knows the vocabulary.
         labels: names of the classes, None where there are none.
-        loss: makes probabilities of the outputs.
+        loss: turns the outputs into probabilities.
         model: the network as it was trained, which takes the inputs by name.
-        form: names of all that it gives, in order, None for what is not there.
-        calibration: inputs of real rows, of training where those are there, to learn ranges from.
+        form: names of all its outputs in order, None for an output that is absent.
+        calibration: inputs of real rows for calibrating quantisation ranges, training rows where possible.
     """
 
     network: nn.Module
@@ -69,22 +69,22 @@ class Exportable:
     calibration: Sequence[Inputs]
 
     def example(self, index: int = 0) -> tuple[Tensor, ...]:
-        """Return one of the batches as the network takes it."""
+        """Return one of the batches as positional arguments of the network."""
         return tuple(self.batches[index][name] for name in self.inputs)
 
 
 class Format:
-    """One way for a network to leave: how it is written, and how what was written is opened again.
+    """An export format: writes a network to a file, and opens that file again.
 
-    What a user may choose is given to its constructor.
+    Options of the user are arguments of the constructor.
 
     Attributes:
         name: its key in `FORMATS`.
-        file: name of what it writes, which a user hands to another program: a file, or a folder.
-        packages: what must be importable to write it, and to open it again.
-        rounding_packages: what must be importable beside them to round to 8 bits.
-        extra: of this package, that installs all of them.
-        most_difference: between one of its outputs x and that of the trained network, as a share of 1 + |x|.
+        file: name of the main output, a file or a folder, which a user hands to another program.
+        packages: packages that must be installed to write and to open it.
+        rounding_packages: further packages that are needed to quantise to 8 bits.
+        extra: the extra of xdpx that installs all of them.
+        most_difference: largest allowed difference from an output x of the trained network, relative to 1 + |x|.
     """
 
     name: ClassVar[str]
@@ -94,39 +94,39 @@ class Format:
     extra: ClassVar[str] = "export"
     most_difference: ClassVar[float] = 1e-4
     quantise: str | None = None
-    """What its numbers are rounded to, such as "int8": then it is accuracy that is compared."""
+    """What the network is quantised to, e.g. "int8"; it is then judged by its accuracy, not by `most_difference`."""
 
     def write(self, exportable: Exportable, folder: str) -> dict[str, Any]:
-        """Write the network into a local folder, and return what JSON can hold and `open` is to know.
+        """Write the network into a local folder, and return the facts that `open` needs, as JSON values.
 
         Raises:
-            ConfigError: it cannot be written in this format; the text says why, and what can.
+            ConfigError: it cannot be written in this format; the text says why, and which format can.
         """
         raise NotImplementedError
 
     @classmethod
     def open(cls, folder: str, facts: Mapping[str, Any], *, threads: int | None = None) -> Network:
-        """Return what runs the network that was written.
+        """Return a function that runs the network that was written.
 
         Args:
             folder: local.
-            facts: what `write` returned, with `inputs` and `outputs`, their names in order.
-            threads: of the CPU, for one batch; None for as many as the library takes.
+            facts: what `write` returned, plus `inputs` and `outputs`: their names in order.
+            threads: CPU threads for one batch; None for the default of the library.
 
         Raises:
-            OSError: it is damaged.
+            OSError: the file is damaged.
         """
         raise NotImplementedError
 
     @classmethod
     def keeps_rows_apart(cls, facts: Mapping[str, Any]) -> bool:
-        """Tell whether rows of a batch are computed apart from each other, of what `write` returned: mostly so."""
+        """Return whether the outputs of a row do not depend on the other rows of its batch; `facts` is from `write`."""
         del facts
         return True
 
     @classmethod
     def missing(cls, *, rounds: bool = False) -> list[Fault]:
-        """Name the packages that this environment lacks; with `rounds` also those that round to 8 bits."""
+        """Return a fault that names missing packages; with `rounds` also those that quantise to 8 bits."""
         wanted = (*cls.packages, *(cls.rounding_packages if rounds else ()))
         lacking = [package for package in wanted if find_spec(package) is None]
         problem = f"needs {' and '.join(lacking)}, which this environment lacks."
@@ -134,7 +134,7 @@ class Format:
 
 
 def format_named(name: str) -> type[Format]:
-    """Return the format of that name, imported only now.
+    """Import and return the format of that name.
 
     Raises:
         ConfigError: there is none.
@@ -147,10 +147,10 @@ def format_named(name: str) -> type[Format]:
 
 
 def refusal(what: str, problem: str, remedy: str = "Export another model.") -> ConfigError:
-    """Say why a network cannot be exported."""
+    """Return the error that says why a network cannot be exported."""
     return ConfigError(THIS_RUN, [Fault("model", f"{what} {problem}.", remedy)])
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says."""
+    """Return the first line of the message of an error, or its class if it has none."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

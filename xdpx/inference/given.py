@@ -1,4 +1,4 @@
-"""Rows that a program gives itself, not a file: whatever holds texts -> rows of columns, each of them text."""
+"""Rows that come from a program, not a file: any iterable of texts -> rows, each a list of strings."""
 
 from __future__ import annotations
 
@@ -15,34 +15,33 @@ from xdpx.loaders.parsers.base import BadLine, Row, RowParser, Rows, valid
 from xdpx.loaders.tagged import TaggedLoader
 
 SHOWN = 5
-"""Most rows that a refusal names."""
+"""Most rows that an error names."""
 
 
 class GivenRows(RowParser):
-    """Reads rows that are there already."""
+    """A parser of rows that are already in memory."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         super().__init__(self.Parameters())
         self._rows = rows
 
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
-        """Yield the number of each row, from 1, and the row."""
+        """Yield each row with its number, from 1."""
         del path
         yield from enumerate(self._rows, start=1)
 
 
 def rows_of(given: object, loader: Loader, *, what: str = "texts") -> list[Row]:
-    """Return the rows of texts that a program gives, without labels.
+    """Return rows of unlabelled texts from the argument of a caller.
 
     Args:
-        given: a list, or anything else that is gone through in a fixed order: a column of a table, an array. Of each
-            row the text; where a row has several, a tuple, a list, or a dict with their names. Where words have tags,
-            also the list of the words.
-        loader: of the model, which says how many texts a row has.
-        what: the argument, for messages.
+        given: a list, or any other ordered iterable: a column of a table, an array. Each item is a text; for a model
+            of several texts a tuple, a list, or a dict by name; for a tagging model also the list of words.
+        loader: of the model, which decides how many texts a row has.
+        what: name of the argument, for messages.
 
     Raises:
-        ConfigError: with the first rows that are no texts, or not as many as the model reads.
+        ConfigError: some rows are not texts, or have the wrong number of texts; the first of them are named.
     """
     rows, faults = [], []
     for index, one in enumerate(_items(given, loader, what)):
@@ -59,15 +58,15 @@ def rows_of(given: object, loader: Loader, *, what: str = "texts") -> list[Row]:
 
 
 def with_labels(rows: Sequence[Row], given: object, loader: Loader) -> list[Row]:
-    """Return rows with their labels behind them.
+    """Return rows with their label as the last column.
 
     Args:
         rows: as `rows_of` returns them.
-        given: a label for each, as it stands in the training data; several as a list, where rows may have several.
+        given: a label for each row, as it stands in the training data; a list of labels if rows may have several.
         loader: of the model.
 
     Raises:
-        ConfigError: there are more or fewer labels than rows, or one is none.
+        ConfigError: there are more or fewer labels than rows, a label is invalid, or the model has no labels.
     """
     if not loader.num_targets:
         raise _refusal([Fault("labels", "are given, but this model learns from texts alone.", "Leave them out.")])
@@ -87,7 +86,7 @@ def with_labels(rows: Sequence[Row], given: object, loader: Loader) -> list[Row]
 
 
 def _items(given: object, loader: Loader, what: str) -> Iterable[object]:
-    """Refuse what can be gone through, but gives something else than the rows, or in no order."""
+    """Return the items; raise ConfigError for an iterable that does not yield rows, or has no fixed order."""
     several = f"[({', '.join(f'{name}_a' for name in loader.text_fields)}), ...]"
     right = '["..."]' if len(loader.text_fields) == 1 else several
     if isinstance(given, str | bytes):
@@ -95,7 +94,7 @@ def _items(given: object, loader: Loader, what: str) -> Iterable[object]:
     if isinstance(given, Mapping | AnySet):
         kind = type(given).__name__
         raise _refusal([Fault(what, f"is a {kind}, which holds no rows in their order.", f"Give a list: {right}.")])
-    if not isinstance(given, np.ndarray) and len(getattr(given, "shape", ())) > 1:  # tables go through their names
+    if not isinstance(given, np.ndarray) and len(getattr(given, "shape", ())) > 1:  # tables iterate over column names
         problem = f"is a {type(given).__name__} of {given.shape[1]} columns."  # type: ignore[attr-defined]
         remedy = 'Give one, such as table["text"]; or several: list(zip(table["a"], table["b"])).'
         raise _refusal([Fault(what, problem, remedy)])
@@ -108,7 +107,7 @@ def _row(one: object, index: int, loader: Loader) -> Row:
     """Return the columns of a row.
 
     Raises:
-        ValueError: it has others than the loader takes; the text says what it is.
+        ValueError: they are not what the loader reads; the text says what they are.
     """
     if isinstance(one, Mapping):
         absent = [name for name in loader.text_fields if name not in one]
@@ -128,7 +127,7 @@ def _row(one: object, index: int, loader: Loader) -> Row:
     if isinstance(loader, TaggedLoader) and not isinstance(one, str):
         return [_sentence(row)]
     if loader.before and len(row) == loader.num_sections:
-        row = [str(index), *row]  # which query it belongs to, that only scores ask for
+        row = [str(index), *row]  # the id of its query, which only scoring uses
     if loader.is_labelled(row) is not False:
         raise ValueError(f"is {'a text' if len(row) == 1 else f'a row of {len(row)} texts'}.")
     return row

@@ -1,4 +1,4 @@
-"""A network as ONNX: one file for many runtimes, whose rows and lengths are free."""
+"""Export to ONNX: one file for many runtimes, with a free number of rows and free lengths."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 OPSET = 18
-"""Version of the operators: the oldest that has all we need, so that old runtimes read the file."""
+"""Version of the operator set: the oldest with all operators we need, so that old runtimes can read the file."""
 SLOWER = ["SkipLayerNormFusion"]
-"""What onnxruntime would do to a network, and had better not: on a CPU its sum with a norm takes three times as long as
-both one after the other, which is a seventh of the time of MiniLM in 8 bits."""
+"""Optimisations of onnxruntime that are turned off: on a CPU its fused sum and layer norm takes three times as long as
+the two in sequence, a seventh of the total time of MiniLM in 8 bits."""
 
 
 class OnnxFormat(Format):
     """ONNX, run by onnxruntime.
 
     Args:
-        quantise: "int8" for weights of 8 bits; what the layers give is rounded while they run, by its own range.
+        quantise: "int8" for 8-bit weights; activations are quantised at run time by their own range (dynamic).
     """
 
     name: ClassVar[str] = "onnx"
@@ -46,7 +46,7 @@ class OnnxFormat(Format):
 
     @classmethod
     def open(cls, folder: str, facts: Mapping[str, Any], *, threads: int | None = None) -> Network:
-        """Return what runs the file by onnxruntime, on the CPU."""
+        """Return a function that runs the file with onnxruntime, on the CPU."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -55,9 +55,9 @@ class OnnxFormat(Format):
             session = onnxruntime.InferenceSession(
                 io.join(folder, cls.file), options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOWER
             )
-        except Exception as error:  # onnxruntime has many kinds, all of C++
+        except Exception as error:  # onnxruntime has many error classes, all from C++
             raise OSError(f"{io.join(folder, cls.file)} cannot be opened: {first_line(error)}") from error
-        inputs = [each.name for each in session.get_inputs()]  # one that changes nothing is not among them
+        inputs = [each.name for each in session.get_inputs()]  # without inputs that do not affect the outputs
         outputs = list(facts["outputs"])
 
         def run(given: Mapping[str, Any]) -> Mapping[str, NDArray[Any]]:
@@ -67,15 +67,15 @@ class OnnxFormat(Format):
 
     @classmethod
     def keeps_rows_apart(cls, facts: Mapping[str, Any]) -> bool:
-        """Return False for 8 bits, whose range is that of all rows of a batch."""
+        """Return False for 8 bits: activation ranges are taken over all rows of a batch."""
         return not facts.get("quantised")
 
 
 def content_of(exportable: Exportable) -> bytes:
-    """Return the file of ONNX of a network: its inputs by name -> its outputs by name.
+    """Return a network as the bytes of an ONNX file, with named inputs and outputs.
 
     Raises:
-        ConfigError: the network does something that ONNX lacks.
+        ConfigError: the network uses something that ONNX lacks, or cannot be traced.
     """
     import torch
 
@@ -84,16 +84,16 @@ def content_of(exportable: Exportable) -> bytes:
     free |= {name: {0: "rows"} for name in exportable.outputs if len(exportable.outputs) == 1}
     buffer = BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch advises its newer exporter, which fixes lengths that are halved
+        warnings.simplefilter("ignore")  # torch recommends its newer exporter, which fixes lengths that are halved
         try:
-            # Not by torch.export: it takes a hundred times as long.
+            # Not with torch.export, which takes a hundred times as long.
             with short_attention(OPSET):
                 torch.onnx.export(
                     traced(exportable), tuple(inputs.values()), buffer,  # type: ignore[arg-type]  # a buffer is taken, but not declared
                     dynamo=False, opset_version=OPSET, input_names=list(inputs), output_names=list(exportable.outputs),
                     dynamic_axes=free,
                 )  # fmt: skip
-        except ConfigError:  # which is a ValueError: it could not be traced
+        except ConfigError:  # a ValueError itself: it could not be traced
             raise
         except (RuntimeError, ValueError) as error:
             what = type(exportable.model).__name__
@@ -102,7 +102,7 @@ def content_of(exportable: Exportable) -> bytes:
 
 
 def _rounded(content: bytes) -> bytes:
-    """Return a file of ONNX whose products of matrices have weights of 8 bits, a range for each column."""
+    """Return an ONNX file with 8-bit weights in matrix products and embeddings, one range per output channel."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 

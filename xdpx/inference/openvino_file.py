@@ -1,4 +1,4 @@
-"""A network for OpenVINO, which computes on Intel's and AMD's processors: full precision, or 8 bits."""
+"""Export to OpenVINO, for Intel and AMD processors: full precision, or 8 bits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OpenVinoFormat(Format):
     """OpenVINO's own files: model.xml, and its weights in model.bin.
 
     Args:
-        quantise: "int8" for 8 bits: what the layers give is looked at on rows of training, and ranges are fixed.
+        quantise: "int8" for 8 bits; ranges of the activations are calibrated on training rows, and then fixed.
     """
 
     name: ClassVar[str] = "openvino"
@@ -46,18 +46,18 @@ class OpenVinoFormat(Format):
 
     @classmethod
     def open(cls, folder: str, facts: Mapping[str, Any], *, threads: int | None = None) -> Network:
-        """Return what runs the files, on the CPU."""
+        """Return a function that runs the files with OpenVINO, on the CPU."""
         import openvino
 
-        # Else a processor that knows bfloat16 computes with that, and differs by 1 %.
+        # Otherwise processors with bfloat16 compute in it, and outputs differ by 1 %.
         how: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-        # Not tied to cores: several networks beside each other would all be tied to the first.
+        # Not pinned to cores: several networks side by side would all be pinned to the first cores.
         how |= {"INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False} if threads else {}
         try:
             compiled = openvino.Core().compile_model(io.join(folder, cls.file), "CPU", how)
         except RuntimeError as error:
             raise OSError(f"{io.join(folder, cls.file)} cannot be opened: {first_line(error)}") from error
-        known = set(facts["inputs"])  # one that changes nothing is not among the file's; each may have several names
+        known = set(facts["inputs"])  # the file lacks inputs without effect; each may have several names
         inputs = {name: each for each in compiled.inputs for name in each.get_names() & known}
         outputs = list(facts["outputs"])
 
@@ -69,9 +69,9 @@ class OpenVinoFormat(Format):
 
 
 def _calibrated(model: Any, exportable: Exportable) -> Any:
-    """Return a model of 8 bits, whose ranges are those of real rows.
+    """Return the model in 8 bits, with activation ranges calibrated on real rows.
 
-    Source: NNCF's post-training quantisation; of transformers, what goes into soft-max and norms stays as it is.
+    Source: NNCF's post-training quantisation; in transformers the inputs of softmax and norms keep full precision.
     """
     import nncf
 

@@ -1,4 +1,4 @@
-"""Where some samples of an input come from: the file and line, and the texts as they stand there."""
+"""Find where samples of an input come from: the file and line, and the original texts."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from xdpx.utils import io
 from xdpx.utils.commit import read_manifest
 
 MOST_CHARACTERS = 2000
-"""Of one text; the rest is cut off."""
+"""Most characters of one text that are kept."""
 
 
 class Origin(NamedTuple):
     """Where a sample comes from.
 
     Attributes:
-        place: `file:line`; of a store whose raw file is gone or was changed, `file: sample N`, counted from 0.
-        texts: as they stand in the raw file; of a store alone, the tokens of the sample with blanks between.
+        place: `file:line`; for a store whose raw file is missing or changed, `file: sample N`, counted from 0.
+        texts: as they stand in the raw file; if there is only the store, the tokens of the sample joined by spaces.
     """
 
     place: str
@@ -39,13 +39,13 @@ class Origin(NamedTuple):
 def origins(
     predictor: Predictor, source: Input, wanted: Sequence[int], *, ignore_novel_target: bool = False
 ) -> dict[int, Origin]:
-    """Return the origin of some samples. Reads the raw file once more, up to the last of them, in bounded memory.
+    """Return the origin of each wanted sample. Reads the raw file again up to the last of them, in bounded memory.
 
     Args:
-        predictor: knows how raw files are read.
-        source: what was scored.
-        wanted: numbers of samples within it, from 0.
-        ignore_novel_target: as it was scored.
+        predictor: reads raw files.
+        source: the input that was scored.
+        wanted: indices of samples within it, from 0.
+        ignore_novel_target: the value it was scored with.
     """
     if not len(wanted):
         return {}
@@ -68,7 +68,7 @@ def origins(
 
 
 def _raw_file(plan: InferencePlan, source: Input) -> str | None:
-    """Return the raw file that a store was made of, where it lies on this machine or where the data do."""
+    """Return the raw file that a store was made from, if it is on this machine or on the same server as the data."""
     manifest = read_manifest(io.parent(source.path), io.name(source.path).rpartition(".")[0])
     facts = manifest.facts.get("source") if manifest is not None else None
     path = facts.get("path") if isinstance(facts, Mapping) else None
@@ -79,12 +79,12 @@ def _raw_file(plan: InferencePlan, source: Input) -> str | None:
             return None
     if not isinstance(path, str) or plan.prepro is None or plan.joins_lines:
         return None
-    near = io.islocal(path) or path.split("/")[:3] == plan.data_dir.split("/")[:3]  # never a stranger's address
+    near = io.islocal(path) or path.split("/")[:3] == plan.data_dir.split("/")[:3]  # never an address elsewhere
     return path if near and io.isfile(path) else None
 
 
 Numbered = tuple[int, RawChunk, int]
-"""Number of a sample, the chunk it stands in, and its place there."""
+"""Index of a sample, the chunk that holds it, and its position in the chunk."""
 
 
 def _numbered(chunks: Iterator[RawChunk]) -> Iterator[Numbered]:
@@ -94,9 +94,9 @@ def _numbered(chunks: Iterator[RawChunk]) -> Iterator[Numbered]:
 
 
 def _aligned(chunks: Iterator[RawChunk], store: Store) -> Iterator[Numbered]:
-    """Number the samples of a raw file as the store does, which may have left out some: duplicates, bad lines.
+    """Yield the samples of a raw file with their index in the store, which may lack some: duplicates, bad lines.
 
-    A sample gets a number only where it is the very one that the store holds.
+    A sample is yielded only if it equals the one that the store holds at that index.
     """
     reached = 0
     for chunk in chunks:
@@ -142,7 +142,7 @@ def _named(path: str, samples: Iterator[Numbered], wanted: set[int], predictor: 
 
 
 def _decoded(store: Store, index: int, path: str, vocabulary: Vocabulary | None) -> Origin:
-    """Return the tokens of a sample, as far as the vocabulary names them."""
+    """Return an origin with the tokens of a sample in place of its texts; ids the vocabulary lacks as unknown."""
     texts = []
     for name, column in store.take(np.array([index])).columns.items():
         if isinstance(column, Ragged) and "tokens" in name and vocabulary is not None:

@@ -1,4 +1,4 @@
-"""What x-eval and x-pred are asked for: a finished run or a config -> what to build, and which inputs to read."""
+"""The plan of x-eval and x-pred: from a finished run or a config to what to build, and which inputs to read."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _TRAINING_ONLY = {
 }  # fmt: skip
 
 _ONLY_TRAINS = frozenset({"command", "optimizer", "lr_scheduler"})
-"""What decides nothing of a prediction: whether its keys go together was asked when it trained."""
+"""Parts that do not affect a prediction; the rules between their keys were checked at training."""
 
 _RAW_PLACES = frozenset({"data_source", "data_files", "data_dir"})
-"""Where x-prepro read from and wrote to, which nothing reads again."""
+"""Paths that x-prepro read from and wrote to; nothing reads them again."""
 _COPY_AGAIN = (
     "The model is built from what stands there: copy it again from where the run was made. If it was changed on "
     "purpose, remove resources.manifest.json beside it."
@@ -74,7 +74,7 @@ class InferenceParameters(declare.Parameters):
     skip_bad_lines: bool = param(False, doc="Skip lines of raw files that cannot be read, and count them.")
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse neither or both of save_dir and config, and what is not there yet."""
+        """Refuse save_dir and config both given or both missing, from_tf without a checkpoint, and nproc for spmd."""
         found = []
         if (self.save_dir is None) == (self.config is None):
             both = "are both given" if self.save_dir is not None else "are both missing"
@@ -96,7 +96,7 @@ class PredictingParameters(InferenceParameters):
     )
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse what divides nothing."""
+        """Refuse temperatures out of range, and 'fitted' without a run."""
         found = super().conflicts()
         if isinstance(self.temperature, float) and not 0.01 <= self.temperature <= 100:
             found.append(("temperature", f"is {self.temperature}. Use a number from 0.01 to 100, 'fitted' or null."))
@@ -107,17 +107,17 @@ class PredictingParameters(InferenceParameters):
 
 @dataclass(frozen=True)
 class InferencePlan:
-    """What is to be built, found without building it.
+    """What to build, determined without building it.
 
     Attributes:
-        train: the training run, with everything overridden that the user asked for.
-        prepro: how the raw text was read in preprocessing; None when data_dir does not say.
+        train: the training run, with the overrides of the user.
+        prepro: the run of x-prepro, which says how to read raw text; None if neither data_dir nor save_dir holds it.
         checkpoint: file of the weights; None for the initial ones.
-        folders: where the vocabulary and the labels lie, first choice first.
-        given: keys that the user gives beside those of the run.
-        exported: the export folder whose network computes, in place of weights; None for a run.
-        exact: whether what a row gets depends on the row alone, to the last bit.
-        threads: of the CPU, for a batch of an export; None for as many as its library takes.
+        folders: where the vocabulary and the labels are, in order of preference.
+        given: keys of extra_config.
+        exported: the export folder whose network is run; None for a run with weights.
+        exact: whether the outputs of a row are bit-identical in every batch.
+        threads: CPU threads for a batch of an export; None for the default of its library.
     """
 
     train: Run
@@ -131,7 +131,7 @@ class InferencePlan:
 
     @property
     def data_dir(self) -> str:
-        """Where the preprocessed splits are."""
+        """The folder of the preprocessed splits."""
         return str(self.train.values["data_dir"])
 
     @property
@@ -145,13 +145,13 @@ class InferencePlan:
         return self.prepro is not None and self.prepro.build("loader").merger(1) is not None
 
     def resource(self, name: str) -> str | None:
-        """Return the path of a file such as vocab.txt, None when there is none."""
+        """Return the path of a file such as vocab.txt; None if it is in none of `folders`."""
         paths = (io.join(folder, name) for folder in self.folders)
         return next((path for path in paths if io.isfile(path)), None)
 
     @property
     def resource_folder(self) -> str:
-        """The folder that a tokenizer is built from: data_dir, or what the run kept of it."""
+        """The folder that a tokenizer is built from: data_dir, or save_dir with the copy that the run kept."""
         return next((folder for folder in reversed(self.folders) if io.isdir(folder)), self.data_dir)
 
 
@@ -159,12 +159,12 @@ class Input(NamedTuple):
     """Something to score or predict: a store (`.pt`), or a raw file and how to read it.
 
     Attributes:
-        name: what the user calls it.
-        path: where it lies.
+        name: as the user gave it.
+        path: of the file.
         is_store: whether it is preprocessed.
-        reading: how a raw file is read; None for as x-prepro read its own.
-        rows: the columns of every row, where a program gives them itself and there is no file.
-        key: that the user named it by, for messages.
+        reading: how to read a raw file; None to read it as x-prepro read its own.
+        rows: the columns of every row, if they were passed in memory and there is no file.
+        key: the key that named it, for messages.
     """
 
     name: str
@@ -179,15 +179,15 @@ class Input(NamedTuple):
 
 
 def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
-    """Read the run or config that `options` name. Light: neither torch nor any data is touched.
+    """Return the plan for the run or config that `options` name. Cheap: imports no torch and reads no data.
 
     Args:
         options: of the command.
         source: the command's own config file, which `./` and `../` are relative to.
 
     Raises:
-        ConfigError: with everything that is wrong.
-        Altered: a file that the model is built from does not hold what was written.
+        ConfigError: the run, the config or an override is missing or invalid.
+        Altered: a file that the model is built from was changed since it was written.
     """
     if not options.save_dir and not options.config:
         raise _refuse(source, "save_dir", "is empty.", "Name the folder of a run, or give config.")
@@ -202,7 +202,7 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
     train_values |= {"engine": options.engine, "mesh": None} if options.engine else {}
     train_values |= {"engine": "pytorch", "mesh": None} if exported else {}
     train_values |= {"mesh": options.mesh} if options.mesh else {}
-    if options.from_tf:  # read as training would begin with it, which renames and says what is missing
+    if options.from_tf:  # loaded as training would, which renames weights and reports missing ones
         train_values |= {"pretrained_model": checkpoint, "from_tf": True}
         train_values |= _kept({"load_cls_weights": True}, train_values)
         checkpoint = None
@@ -226,7 +226,7 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
 
 
 def _refuse_other_tokens(plan: InferencePlan, source: str) -> None:
-    """Refuse weights that were trained with other tokens than those that texts would be numbered by."""
+    """Refuse weights that were trained with another vocabulary than the one that would encode the texts."""
     vocabulary = plan.resource(agreement.VOCABULARY)
     weights = plan.checkpoint or plan.train.values.get("pretrained_model")
     if vocabulary is not None and weights:
@@ -237,7 +237,7 @@ def _refuse_other_tokens(plan: InferencePlan, source: str) -> None:
 
 
 def _refuse_of_network(extra: Mapping[str, Any], train: Run, folder: str, source: str) -> None:
-    """Refuse values that only a network reads: that of an export is a file, which they would not change."""
+    """Refuse overrides of the network: in an export it is a file, which they would not change."""
     of_model, of_others = {"model"}, set[str]()
     for (_, kind), name in train.picks.items():
         (of_model if kind == "model" else of_others).update(item.key for item in entry(kind, name).parameters)
@@ -269,7 +269,7 @@ def _values_of_run(options: InferenceParameters, source: str) -> dict[str, Any]:
     path = newest_args(folder)
     if path is None:
         raise _missing(source, "save_dir", f"'{folder}' holds no args.py.", "Give the folder of a run made by x-train.")
-    return {"loss_unit": "bits", **read_args(path)}  # the unit of runs that began before there was this key
+    return {"loss_unit": "bits", **read_args(path)}  # the unit of runs older than this key
 
 
 def _values_of_config(options: InferenceParameters, source: str) -> dict[str, Any]:
@@ -297,7 +297,7 @@ def _extra_values(extra: Mapping[str, Any] | str, source: str) -> dict[str, Any]
 
 @contextmanager
 def _faults_of(key: str, source: str) -> Generator[None]:
-    """Name the key whose config could not be read. Its faults keep their places in it."""
+    """Prefix faults inside with the key that names the config; faults inside that config keep their position in it."""
     try:
         yield
     except ConfigError as error:
@@ -310,7 +310,7 @@ def _faults_of(key: str, source: str) -> Generator[None]:
 
 
 def _beside(path: str, source: str) -> str:
-    """Return a path that begins with ./ or ../ as seen from the config that names it."""
+    """Resolve a path that begins with ./ or ../ relative to the config that names it."""
     return io.join(io.parent(source), path) if path.startswith(("./", "../")) else path
 
 
@@ -336,7 +336,7 @@ def _exported_network(options: InferenceParameters, source: str) -> str:
     """Return the file or folder with the network of an export.
 
     Raises:
-        ConfigError: what only weights can do is asked of it.
+        ConfigError: an option is set that an export cannot follow, e.g. a checkpoint or an engine.
     """
     folder = str(options.save_dir)
     asked = {"checkpoint": options.checkpoint, "engine": options.engine, "mesh": options.mesh, "cuda": options.cuda}
@@ -353,9 +353,9 @@ def _exported_network(options: InferenceParameters, source: str) -> str:
 
 
 def _pretrained(values: Mapping[str, Any], checkpoint: str | None, save_dir: str | None) -> dict[str, Any]:
-    """Return the pretrained_model to build with: beside a checkpoint it only decides the architecture, by config.json.
+    """Return the pretrained_model to build with; given a checkpoint, only the architecture in its config.json is used.
 
-    What the run was once started from may be gone by now; its own folder holds the same architecture.
+    The model that the run was started from may no longer exist; the folder of the run holds the same architecture.
     """
     from xdpx.checkpoints.aliases import with_files
 
@@ -372,9 +372,9 @@ def _pretrained(values: Mapping[str, Any], checkpoint: str | None, save_dir: str
 def _preprocessing(
     data_dir: str | None, extra: Mapping[str, Any], options: InferenceParameters, source: str
 ) -> Run | None:
-    """Tell how the raw text was read: by what x-prepro left in data_dir, with what the user overrides.
+    """Return the run of x-prepro that says how to read raw text: its args.py in data_dir, with the user's overrides.
 
-    Where data_dir is gone, as when a run was moved to another machine, the run's own copy tells, as it does without.
+    If data_dir is missing, e.g. on another machine, or not given, the copy in save_dir is used; None without either.
     """
     of_data = [(data_dir, ARGS_FILE)] if data_dir is not None else []
     places = [*of_data, *([(options.save_dir, PREPRO_ARGS)] if options.save_dir else [])]
@@ -390,7 +390,7 @@ def _preprocessing(
 
 
 def _stay_off_the_network(values: Mapping[str, Any], stored: Mapping[str, Any], folder: str, source: str) -> None:
-    """Refuse to follow a web address out of an args.py, unless it leads to where that lies: folders are received."""
+    """Refuse web addresses from an args.py, unless on the server it lies on: the folder may come from someone else."""
     server = "/".join(folder.split("/")[:3])
     faults = [
         Fault(
@@ -418,10 +418,10 @@ def _refuse_unknown(extra: Mapping[str, Any], known: Mapping[str, Any], source: 
 
 
 def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
-    """Tell what the name of an input means: a split of data_dir, a `.pt` store, or a raw file.
+    """Return the input that a name stands for: a split of data_dir, a `.pt` store, or a raw file.
 
     Raises:
-        ConfigError: it is none of these, or a raw file whose reading nobody described.
+        ConfigError: it is none of these, its tokens or labels are not the model's, or it cannot be read as raw text.
     """
     splits = {split_name(path): path for path in _stores(plan.data_dir)}
     if name in splits:
@@ -440,7 +440,7 @@ def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
     if is_table(name) and plan.prepro.values["parser"] != "table":
         problem = f"'{name}' is a table, but the data were read by the parser '{plan.prepro.values['parser']}'."
         raise _refuse(source, key, problem, "Set extra_config: {parser: table, fields: [...]}, or give a file.")
-    if getattr(plan.prepro.picked("tokenizer"), "needs_vocabulary", False):  # it numbers texts by its own file
+    if getattr(plan.prepro.picked("tokenizer"), "needs_vocabulary", False):  # it encodes texts with a vocabulary file
         _refuse_other_data(plan, plan.resource_folder, [agreement.VOCABULARY], key, source)
     reading = _reading(name, plan, plan.prepro, key, source)
     return Input(name, name, is_store=False, reading=reading, key=key)
@@ -456,7 +456,7 @@ def _reading(path: str, plan: InferencePlan, prepro: Run, key: str, source: str)
 
 
 def _refuse_other_data(plan: InferencePlan, folder: str, names: Sequence[str], key: str, source: str) -> None:
-    """Refuse a folder of data that were numbered by other tokens, or labels, than the model was trained with."""
+    """Refuse a folder of data that were encoded with another vocabulary or other labels than the model's."""
     if plan.train.values.get("loss") == "fewshot":  # its classes are those of the data, not of the model
         names = [name for name in names if name != agreement.LABELS]
     used = ((name, plan.resource(name)) for name in names)
@@ -466,7 +466,7 @@ def _refuse_other_data(plan: InferencePlan, folder: str, names: Sequence[str], k
 
 
 def _stores(data_dir: str) -> list[str]:
-    """Return the splits of a folder: its .pt and .jsonl files, but not what else is kept in such files."""
+    """Return the splits of a folder: its .pt and .jsonl files except embeddings.pt."""
     if not io.isdir(data_dir):
         return []
     files = io.listdir(data_dir, full_path=True)
@@ -478,5 +478,5 @@ def _refuse(source: str, key: str, problem: str, remedy: str = "") -> ConfigErro
 
 
 def _missing(source: str, key: str, problem: str, remedy: str = "") -> ConfigError:
-    """Refuse because something is not there, which an earlier command on the same line may yet make."""
+    """Return the error for something missing, which an earlier command of the same line may still create."""
     return ConfigError(source, [Fault(key, problem, remedy, code="missing_path")])

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 TRIED_BATCHES = 4
-"""So many batches' worth of rows are computed both ways to tell what exactness costs."""
+"""Batches of rows that are computed both ways to measure the cost of `exact`."""
 CHUNK_ROWS = 8192
-"""Rows in memory at a time, within which batches are filled by length."""
+"""Rows in memory at a time; batches of similar length are formed among them."""
 
 
 class Places(NamedTuple):
-    """Where the samples of a batch stand in their input, and their lengths in tokens, (B,) each; None if unknown."""
+    """The indices of a batch's samples in their input, and their lengths in tokens (None if unknown), (B,) each."""
 
     ids: NDArray[np.int64]
     lengths: NDArray[np.int64] | None
@@ -58,8 +58,8 @@ class Chunk(NamedTuple):
         samples: what the model reads.
         kept: row of each sample within the chunk, int64, shape (samples,).
         labelled: whether the last of the columns is a label.
-        targets: class of each sample, -1 for a label that training never saw, or for rows of several labels a 1 for
-            each, (samples, C); None where no class is known.
+        targets: class of each sample, -1 for a label not seen in training; multi-hot (samples, C) if rows have several
+            labels; None if there are no labels.
     """
 
     rows: list[list[str]]
@@ -70,7 +70,7 @@ class Chunk(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """The number of rows of the input that the chunk stands for."""
+        """Number of rows of the input that the chunk covers."""
         return len(self.rows) or len(self.samples)
 
 
@@ -79,12 +79,12 @@ class Predictor:
 
     Args:
         plan: what to build.
-        cuda: whether on the GPU; None for whether there is one.
-        seed: decides initial weights.
+        cuda: whether to use the GPU; None: if there is one.
+        seed: of the initial weights.
         temperature: divides the logits of classes.
 
     Raises:
-        ConfigError: the weights are those of another model, a resource is missing, or there are no such logits.
+        ConfigError: the weights belong to another model, a resource is missing, or the loss has no softmax to temper.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Predictor:
         self.processor = plan.train.build("processor", vocabulary=self.vocabulary)
         self._sampler = plan.train.build("sampler")
         self.engine = _engine(plan, cuda=cuda, seed=seed, split=self.processor.split)
-        # By the range of all rows of a batch some networks round each: in batches of one a row has one answer.
+        # Some networks quantise a row by the range of its whole batch: only batches of one give it a fixed answer.
         self._one_by_one = plan.exported is not None and self.engine.one_by_one
         self.state = _state(self.engine, plan, seed=seed)
         if temperature != 1.0:
@@ -113,20 +113,20 @@ class Predictor:
 
     @property
     def task(self) -> Any:
-        """What turns predictions into metrics and rows."""
+        """The task, which turns predictions into metrics and rows."""
         return self.state.task
 
     @property
     def labels(self) -> list[str] | None:
-        """Names of the classes; None where there are none, as of numbers that a regression learned from."""
+        """Names of the classes; None if there are none, as in a regression."""
         return self.targets.labels if self.targets and tuple(self.task.header()) != NUMBER_COLUMNS else None
 
     @cached_property
     def loader(self) -> Any:
-        """What makes records of raw rows.
+        """The loader, which turns raw rows into records.
 
         Raises:
-            ConfigError: what x-prepro left is gone.
+            ConfigError: the args.py of x-prepro is missing.
         """
         return self._prepro.build("loader")
 
@@ -135,15 +135,15 @@ class Predictor:
     def scored_batches(
         self, source: Input, *, most: int | None = None, ignore_novel_target: bool = False
     ) -> Iterator[Batch]:
-        """Yield this process's share of the labelled batches of an input, with a bar; what is done with each is timed.
+        """Yield this process's share of the labelled batches of an input, with a progress bar; times their use.
 
         Args:
-            source: what is scored.
-            most: so many batches at most, over all processes.
-            ignore_novel_target: score labels that training never saw as the first one.
+            source: the input to score.
+            most: most batches over all processes.
+            ignore_novel_target: treat labels not seen in training as the first class.
 
         Raises:
-            ConfigError: a line is bad, has no label, or one that training never saw (unless that is to be ignored).
+            ConfigError: a line is bad, has no label, or (without `ignore_novel_target`) a label not seen in training.
         """
         found = self.placed_batches(source, most=most, ignore_novel_target=ignore_novel_target)
         return (batch for _, batch in found)
@@ -151,11 +151,11 @@ class Predictor:
     def placed_batches(
         self, source: Input, *, most: int | None = None, ignore_novel_target: bool = False
     ) -> Iterator[tuple[Places, Batch]]:
-        """Yield the same, and with each batch where its samples stand in the input, and how long they are."""
+        """Yield the batches of `scored_batches`, each with the places of its samples in the input."""
         total: int | None = None
         found: Iterable[tuple[Places, Batch]]
         if most is not None and self._scores_one_by_one:
-            most *= self.plan.batch_size  # as many rows as with any other network
+            most *= self.plan.batch_size  # the same number of rows as in full batches
         if source.is_store:
             store = Store.open(source.path)
             if getattr(self.plan.train.picked("loss"), "learns_labels", False) and "target" not in store:
@@ -190,13 +190,13 @@ class Predictor:
         ignore_novel_target: bool = False,
         skip_bad_lines: bool | None = None,
     ) -> Iterator[RawChunk]:
-        """Read a raw file as it is scored.
+        """Yield chunks of a raw file, read as for scoring.
 
         Args:
             source: the raw file.
-            classes: whether samples hold their class; else a label that training never saw makes no bad line.
-            ignore_novel_target: such a label counts as the first class.
-            skip_bad_lines: leave them out; None: as the command says.
+            classes: whether samples hold their class; if not, a label not seen in training is no fault.
+            ignore_novel_target: treat such a label as the first class.
+            skip_bad_lines: whether to skip bad lines; None: as the command says.
         """
         first = self.targets.labels[0] if ignore_novel_target and self.targets else None
         target_map = self.targets if classes else None
@@ -205,9 +205,9 @@ class Predictor:
     # ---- predicting
 
     def chunks(self, source: Input, *, most: int | None = None) -> Iterator[Chunk]:
-        """Read an input, a few thousand rows at a time, at most so many rows in all.
+        """Yield an input in chunks of a few thousand rows; at most `most` rows in all.
 
-        Labels are not needed here, so those that training never saw are no fault.
+        Labels are not needed here, so a label not seen in training is no fault.
         """
         left = most if most is not None else -1
         for chunk in self._store_chunks(source) if source.is_store else self._raw_chunks(source):
@@ -218,10 +218,10 @@ class Predictor:
             yield cut
 
     def predict(self, chunk: Chunk, *, alone: bool = False, batch_size: int | None = None) -> dict[str, NDArray[Any]]:
-        """Return on the first process the predictions of a chunk, a row per sample, in its order; elsewhere nothing.
+        """Return the predictions of a chunk on the first process, in the order of its samples; {} on the others.
 
-        On all processes: each predicts its share of the batches. With `alone` this one predicts them all, and returns
-        them, whatever the others do. `batch_size` is that of the plan where it is None.
+        On all processes: each predicts its share of the batches. With `alone` this process predicts and returns all
+        of them, independently of the others. `batch_size` defaults to that of the plan.
 
         Raises:
             ConfigError: the loss predicts no classes.
@@ -237,7 +237,7 @@ class Predictor:
         return predictions
 
     def predict_samples(self, samples: Samples, *, batch_size: int) -> dict[str, NDArray[Any]]:
-        """Return the predictions of samples, a row for each, in their order; this process predicts all of them.
+        """Return the predictions of samples, one row each, in the same order; this process predicts all of them.
 
         Raises:
             ConfigError: the loss predicts no classes.
@@ -250,7 +250,7 @@ class Predictor:
             yield rows, self.engine.predictions_to_host(self.engine.score(self.state, batch))
 
     def _in_order(self, found: Iterable[tuple[NDArray[np.int64], Any]]) -> dict[str, NDArray[Any]]:
-        """Join the predictions of batches in the order of their samples, of which each batch names its own."""
+        """Join (indices of samples, predictions) of batches into arrays in the order of the samples."""
         parts = list(found)
         rows = [rows for rows, _ in parts]
         predictions = {
@@ -264,13 +264,13 @@ class Predictor:
         return predictions
 
     def count_rows(self, source: Input) -> int | None:
-        """Return how many rows an input has, None where counting would cost as much as reading."""
+        """Return the number of rows of an input; None if counting would cost as much as reading it."""
         if source.is_store:
             return len(Store.open(source.path))
         return io.lines(source.path) if io.islocal(source.path) and io.isfile(source.path) else None
 
     def column_names(self, source: Input, chunk: Chunk) -> list[str]:
-        """Name the original columns: as the file does, else after the texts, with `target` for the label."""
+        """Return the names of the original columns: from the file, else the text fields, and `target` for the label."""
         if source.is_store or not chunk.rows:
             return []
         prepro = source.reading or self._prepro
@@ -283,9 +283,9 @@ class Predictor:
         return [*texts, "target"] if chunk.labelled else texts
 
     def cost_of_exact(self) -> str:
-        """Return how much longer exact batches take than batches as they come, in words; "" before there were any.
+        """Return a sentence on how much slower exact batches are than ordinary ones; "" before there were any.
 
-        On this process: some rows of the first input are computed both ways, three times in turn.
+        Measured on this process: some rows of an input are computed both ways in turn, three times each.
         """
         if self._tried is None:
             return ""
@@ -303,7 +303,7 @@ class Predictor:
         return f"{found}; {kept.seconds:.1f} s to find out which numbers of rows give the same bits"
 
     def report(self) -> str:
-        """Say how long the model took for a batch since the last report, and how many lines were skipped."""
+        """Return the mean time per batch since the last report, and how many lines were skipped."""
         rows = 1 if self._one_by_one else self.plan.batch_size
         text = f"{self._seconds / max(self._batches, 1) * 1000:.1f} ms per batch of {rows}"
         skipped = self._counts.num_bad
@@ -312,7 +312,7 @@ class Predictor:
 
     @property
     def _scores_one_by_one(self) -> bool:
-        """Whether rows are also scored one by one: not where the loss compares those of a batch with each other."""
+        """Whether rows are scored one by one too: not if the loss compares the rows of a batch with each other."""
         return self._one_by_one and not self.task.loss.compares_rows
 
     # ---- reading
@@ -326,7 +326,7 @@ class Predictor:
 
     @cached_property
     def _encoder(self) -> Encoder:
-        """What numbers texts, kept for the next ones: to build it takes longer than to number a text."""
+        """The encoder of texts into token ids; cached, as building it takes longer than encoding a text."""
         if self.vocabulary is None:
             problem = f"is neither in {' nor in '.join(self.plan.folders)}."
             raise ConfigError(THIS_RUN, [Fault("vocab.txt", problem, "Give data_dir in extra_config.")])
@@ -369,7 +369,7 @@ class Predictor:
             yield Chunk([], samples, np.arange(len(samples)), targets is not None, targets)
 
     def _classes_of(self, cells: list[str], known: TargetMap) -> NDArray[Any]:
-        """Return the class of each label, or for rows of several a 1 for each class that training saw, (N, C)."""
+        """Return the class of each label (N,); multi-hot (N, C) over the known classes if rows have several labels."""
         loader = self.plan.prepro.build("loader") if self.plan.prepro else None
         if loader is None or not loader.several_labels:
             return known.classes(cells, unknown=UNKNOWN)
@@ -393,7 +393,7 @@ class Predictor:
         drawn: list[NDArray[np.int64]] | None = None,
         batch_size: int | None = None,
     ) -> EvaluationData:
-        """Cut samples into batches of similar length, the very ones that training scores; or into rows, one by one."""
+        """Return batches of samples of similar length, the same as in training's evaluation; or batches of one."""
         exact = self.plan.exact and not self._one_by_one
         if exact:
             tried = min(len(samples), TRIED_BATCHES * self.plan.batch_size)
@@ -420,7 +420,7 @@ class Predictor:
         )  # fmt: skip
 
     def _drawn(self, samples: Any, *, most: int | None = None) -> EvaluationData:
-        """Cut samples into the batches that are scored: drawn by the sampler, where it decides them too."""
+        """Return the batches to score: those that the sampler draws, if it also decides held-out batches."""
         seed = self.plan.train.values.get("seed") or 0
         drawn = self._sampler.held_out(samples, batch_size=self.plan.batch_size, seed=seed)
         if drawn is not None and self.plan.exact:
@@ -430,7 +430,7 @@ class Predictor:
         return self._cut(samples, most=most, drawn=drawn, one_by_one=self._scores_one_by_one)
 
     def _timed(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Count items and the time from handing one out until the next is asked for."""
+        """Yield items; count them, and the time from yielding one until the next is requested."""
         for item in items:
             begun = time.perf_counter()
             yield item
@@ -475,7 +475,7 @@ def _engine(plan: InferencePlan, *, cuda: bool | None, seed: int, split: Split) 
 
 
 def _state(engine: Any, plan: InferencePlan, *, seed: int) -> Any:
-    """Return the state that scores: with the weights of the checkpoint, or else the initial ones."""
+    """Return the engine's state: with the weights of the checkpoint, or the initial ones if there is none."""
     from xdpx.checkpoints.trusted import load_weights
     from xdpx.models.pytorch.weights import read
 
@@ -485,10 +485,10 @@ def _state(engine: Any, plan: InferencePlan, *, seed: int) -> Any:
 
 
 def _temper(task: Any, plan: InferencePlan, temperature: float) -> None:
-    """Let the model divide its logits, so that everything that comes of them agrees: probabilities, loss, metrics.
+    """Make the model divide its logits, so that probabilities, loss and metrics all use the temperature.
 
     Raises:
-        ConfigError: it gives none that a softmax reads, or another engine computes it.
+        ConfigError: the loss applies no softmax to the logits, or the engine is spmd.
     """
     if not task.loss.reads_softmax or plan.train.values["engine"] == SPMD:
         problem = f"is {temperature:g}, but the loss '{plan.train.values['loss']}' reads no logits of one softmax."

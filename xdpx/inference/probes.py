@@ -1,4 +1,4 @@
-"""Inputs that no data set holds: texts of a wanted length, and rows that are empty, very long or far from ASCII."""
+"""Artificial inputs: texts of a given length, and rows that are empty, very long or far from ASCII."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xdpx.processors.base import Processor
 
 RUNS = 50
-"""Texts whose time is taken."""
+"""Calls that are timed."""
 ODD_TEXTS = (
     "",
     " ",
@@ -25,13 +25,13 @@ ODD_TEXTS = (
     "¿naïve café? don't… №5 \t#@!",
     "好 film",
 )
-"""Texts that trip up what reads texts: nothing, a blank, characters beyond 16 bits, marks, two scripts."""
+"""Difficult texts: empty, a space, characters beyond 16 bits, symbols and accents, two scripts."""
 LONG = 3
-"""A very long text has so many times the tokens that a model reads."""
+"""Length of a very long text, as a multiple of the model's max_len."""
 
 
 def sample_inputs(processor: Processor, lengths: Sequence[int]) -> dict[str, Tensor]:
-    """Return what a network reads of a batch of texts of so many tokens, one after another of the vocabulary.
+    """Return the network inputs of a batch of texts of given lengths, whose tokens run through the vocabulary.
 
     Args:
         processor: collates them.
@@ -51,19 +51,19 @@ def sample_inputs(processor: Processor, lengths: Sequence[int]) -> dict[str, Ten
 
 
 def chain_of_words(vocab_size: int, pad_index: int) -> Iterator[int]:
-    """Return the ids of a vocabulary round and round, without padding: texts in which no two neighbours are alike.
+    """Return an endless cycle over the ids of a vocabulary except padding, so that neighbouring tokens differ.
 
-    A network of which parts decide by what the words are shows it only when they differ.
+    A network that branches on token values shows it only if they differ.
     """
     return cycle([index for index in range(vocab_size) if index != pad_index] or [pad_index])
 
 
 def odd_rows(loader: Loader, words: Sequence[str], max_len: int) -> list[list[str]]:
-    """Return rows of raw text that are rare and that programs trip over, without labels.
+    """Return unlabelled rows of raw text that programs tend to fail on.
 
     Args:
         loader: of the model, which says how many texts a row has.
-        words: some that the vocabulary knows.
+        words: some known words, for the long texts.
         max_len: tokens that the model reads of a text.
     """
     long = " ".join(islice(cycle(words or ["a"]), LONG * max_len))
@@ -74,7 +74,7 @@ def odd_rows(loader: Loader, words: Sequence[str], max_len: int) -> list[list[st
 
 
 def milliseconds(run: Callable[[], object]) -> float:
-    """Return the median time of one call, in milliseconds; the first ones, which may compile, do not count."""
+    """Return the median time of one call in milliseconds; the first calls, which may compile, are not counted."""
     times = []
     for _ in range(2 * RUNS):
         begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How a raw file is read that is to be scored or predicted: as training read its own, or as its ending says."""
+"""Decide how to read a raw file to score or predict: as training read its own, or by its file extension."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xdpx.tokenizers.target_map import folded
 from xdpx.utils.raw_places import is_saved_dataset, is_table
 
 HOW = frozenset({"parser", "delimiter", "quotechar", "fields", "start_line", "sheet_name"})
-"""Keys that say how a file is cut into columns: where the user gives one of them, nothing is guessed."""
+"""Keys that decide how a file is split into columns; if the user gives one of them, nothing is guessed."""
 
 ENDINGS: Mapping[str, Mapping[str, Any]] = {
     ".tsv": {"parser": "csv", "delimiter": "\t"},
@@ -31,22 +31,22 @@ ENDINGS: Mapping[str, Mapping[str, Any]] = {
     ".xlsx": {"parser": "excel"},
 }
 NAMED = frozenset({"jsonl", "json", "parquet"})
-"""Parsers that take columns by name, from a file that names them."""
+"""Parsers that select columns by name, for files that name their columns."""
 
 
 def reading_of(path: str, prepro: Run, *, given: Set[str], labels: Sequence[str], key: str, source: str) -> Run:
-    """Return how to read a raw file: the run of x-prepro behind training, with another parser if need be.
+    """Return the run of x-prepro to read a raw file with: that of the training data, or one with another parser.
 
     Args:
         path: the raw file.
         prepro: how training read its own files.
-        given: keys that the user gives beside it.
-        labels: those that training knew.
-        key: that names the file, for messages.
-        source: the config it stands in.
+        given: keys of extra_config.
+        labels: of the training data.
+        key: the key that names the file, for messages.
+        source: the config that holds it.
 
     Raises:
-        ConfigError: neither way fits the file; the text says what to give.
+        ConfigError: neither way fits the file; the text says which keys to give.
     """
     if given & HOW or is_table(path) or is_saved_dataset(path):
         return prepro
@@ -88,9 +88,10 @@ def _by_ending(path: str) -> Mapping[str, Any]:
 
 
 def _fits(path: str, run: Run, *, alone: bool = False) -> bool:
-    """Tell whether a way of reading gives rows of the loader.
+    """Return whether a way of reading gives rows that the loader accepts.
 
-    With `alone` one column will do; else it would be a whole line, which any file gives, so that only delimiters count.
+    With `alone` a single column is enough; otherwise it may be an unsplit line, which any file gives, so it counts
+    only if no line holds a delimiter or a quote.
     """
     parser, loader = run.build("parser"), run.build("loader")
     try:
@@ -103,7 +104,7 @@ def _fits(path: str, run: Run, *, alone: bool = False) -> bool:
 
 
 def _is_plain(path: str, run: Run, rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether lines are the same by either way: one column without a delimiter or a quote in it."""
+    """Return whether both ways give the same rows: one column without a delimiter or a quote."""
     said = _by_ending(path)
     signs = (said.get("delimiter", ""), '"') if said.get("parser") == run.values["parser"] else ("",)
     return not any(sign in row[0] for sign in signs for row in rows)

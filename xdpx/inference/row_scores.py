@@ -1,4 +1,4 @@
-"""The scores of any rows of a split: what is asked again and again to tell how far they are chance.
+"""The scores of any subset of the rows of a split, recomputed many times for bootstrap intervals.
 
 Letters: N rows, K groups of rows.
 """
@@ -16,32 +16,32 @@ from xdpx import metrics
 from xdpx.metrics import Judged, Score
 
 SAME = 1e-4
-"""A mean over rows that differs by no more than this share from a score is that score, in single precision."""
+"""A mean over rows within this relative difference of a score counts as that score, in single precision."""
 UNKNOWN = float("nan")
 SIGNED = re.compile(r"(.*_)?(mcc|kappa|pearson|spearman)")
 """Scores between -1 and 1."""
 SHARES = re.compile(r"(.*_)?(acc|em|mrr|ndcg|hit|(micro|weighted|samples)_(precision|recall|f1))(@\d+)?")
-"""Scores between 0 and 1 to which every row adds as much."""
+"""Scores between 0 and 1 in which every row has equal weight."""
 OF_CLASSES = re.compile(r"(.*_)?(precision|recall|f1|auc|average_precision|balanced_acc)(_.*)?")
-"""Scores between 0 and 1 in which a class of few rows counts as much as one of many."""
+"""Scores between 0 and 1 in which a rare class counts as much as a frequent one."""
 
 
 class Scoring(Protocol):
-    """What scores gathered predictions: every loss of `xdpx.losses` is one."""
+    """Computes metrics from gathered predictions; every loss of `xdpx.losses` does."""
 
     def scores(self, gathered: dict[str, Any]) -> dict[str, float]:
-        """Compute every metric once, over all rows that are given."""
+        """Return every metric, computed once over all given rows."""
         ...
 
 
 class RowScores(NamedTuple):
-    """How some rows of a split score.
+    """How to score a subset of the rows of a split.
 
     Attributes:
-        score: returns the scores of some of N rows; nan where only all rows together have one.
+        score: returns the scores of a subset of the N rows; NaN for a score that only all rows together have.
         num_rows: N.
-        groups: which rows are drawn together, (N,); None for each by itself.
-        evidence: of how many rows a mean over classes is worth (`metrics.evidence_of`); None where rows have no class.
+        groups: group of each row (N,), whose rows are drawn together; None to draw rows independently.
+        evidence: effective number of rows behind a mean over classes (`metrics.evidence_of`); None without classes.
     """
 
     score: Score
@@ -51,12 +51,12 @@ class RowScores(NamedTuple):
 
 
 def row_scores(loss: Scoring, gathered: Mapping[str, Any], judged: Judged | None) -> RowScores | None:
-    """Return how some rows of a split score; None where rows have no score by themselves, as in language models.
+    """Return how to score subsets of the rows of a split; None if rows have no score of their own (language models).
 
     Args:
-        loss: that scored the split.
-        gathered: its predictions.
-        judged: how each row was predicted.
+        loss: the loss that scored the split.
+        gathered: the predictions of the split.
+        judged: which rows were predicted correctly; None if the loss cannot say.
     """
     if judged is None:
         return _of_queries(loss, gathered) if {"score", "target", "query_id"} <= gathered.keys() else None
@@ -68,11 +68,11 @@ def row_scores(loss: Scoring, gathered: Mapping[str, Any], judged: Judged | None
 
 
 def intervals(found: RowScores, scores: Mapping[str, float]) -> dict[str, list[float]]:
-    """Return {name: ends of its 95 % interval} of those scores that rows decide.
+    """Return {name: [low, high]} of the 95 % bootstrap interval of each score that depends on the rows.
 
     Args:
-        found: how rows score.
-        scores: of all of them.
+        found: how to score subsets of rows.
+        scores: of all rows.
     """
     drawn = metrics.bootstrap(found.score, found.num_rows, groups_N=found.groups)
     count = found.num_rows if found.groups is None else len(np.unique(found.groups))
@@ -89,7 +89,7 @@ def intervals(found: RowScores, scores: Mapping[str, float]) -> dict[str, list[f
 def _ends(
     name: str, value: float, draws: NDArray[np.float64], count: int, evidence: float | None
 ) -> tuple[float, float]:
-    """Return the ends of the interval of one score, on the scale that its name tells."""
+    """Return the interval of one score, bounded by the range that its name implies."""
     if OF_CLASSES.fullmatch(name) or SIGNED.fullmatch(name):
         of_rows = count if SHARES.fullmatch(name) or evidence is None else evidence
         return metrics.bounded_interval(value, draws, of_rows, lowest=-1.0 if SIGNED.fullmatch(name) else 0.0)
@@ -99,7 +99,7 @@ def _ends(
 
 
 def _of_rows(loss: Scoring, gathered: Mapping[str, Any], num_rows: int) -> RowScores:
-    """Return how rows score of which each has its own target and prediction."""
+    """Return how to score rows that each have a target and a prediction."""
     arrays = {name: each for name, value in gathered.items() if len(each := np.atleast_1d(value)) == num_rows > 1}
     others = dict.fromkeys(gathered.keys() - arrays.keys(), UNKNOWN)
     nats = _nats(loss, gathered, arrays)
@@ -120,7 +120,7 @@ def _of_rows(loss: Scoring, gathered: Mapping[str, Any], num_rows: int) -> RowSc
 
 
 def _nats(loss: Scoring, gathered: Mapping[str, Any], arrays: Mapping[str, Any]) -> NDArray[np.float64] | None:
-    """Return the surprise at the target of each row; None where they do not add up to the loss, which is another."""
+    """Return -log p(target) of each row in nats; None if they do not add up to the loss, which is then another."""
     if not {"prob", "target"} <= arrays.keys() or "loss_sum" not in gathered:
         return None
     prob, target = arrays["prob"].astype(np.float64), arrays["target"]
@@ -136,7 +136,7 @@ def _nats(loss: Scoring, gathered: Mapping[str, Any], arrays: Mapping[str, Any])
 
 
 def of_tags(judged: Judged) -> RowScores:
-    """Return how texts score whose entities are counted."""
+    """Return how to score texts by their entities."""
     columns = []
     for row in range(len(judged.right)):
         said = judged.describe(row)
@@ -160,7 +160,7 @@ def of_tags(judged: Judged) -> RowScores:
 
 
 def _of_queries(loss: Scoring, gathered: Mapping[str, Any]) -> RowScores | None:
-    """Return how queries score, as far as a score is the mean of those of each query."""
+    """Return how to score subsets of queries, for the scores that are a mean over queries; None if there are none."""
     arrays = {name: np.asarray(gathered[name]) for name in ("score", "target", "query_id")}
     _, group = np.unique(arrays["query_id"], return_inverse=True)
     order = np.argsort(group, kind="stable")

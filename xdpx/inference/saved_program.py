@@ -1,4 +1,4 @@
-"""A network as a program of torch.export: what today's PyTorch loads without our code, and compiles for C++."""
+"""Export to a torch.export program, which PyTorch loads without our code, and can compile for C++."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 COMPILED = "model.aoti.pt2"
-"""What AOTInductor makes of the program: machine code of this kind of processor."""
+"""The AOTInductor package of the program: machine code for this kind of processor."""
 
 
 class ProgramFormat(Format):
-    """A saved program of torch.export, and beside it, where that is asked for, its AOTInductor package.
+    """A saved program of torch.export and, optionally, its AOTInductor package.
 
     Args:
-        compiled: write the package too, which needs a compiler of C++. `open` does not run it: it is machine code.
+        compiled: also write the package, which needs a C++ compiler. `open` does not run it: it is machine code.
     """
 
     name: ClassVar[str] = "pt2"
@@ -34,7 +34,7 @@ class ProgramFormat(Format):
         self._compiled = compiled
 
     def write(self, exportable: Exportable, folder: str) -> dict[str, Any]:
-        """Write the program, whose rows and lengths are free."""
+        """Write the program, with a free number of rows and free lengths."""
         import torch
 
         work_out_weights(exportable.network)
@@ -47,7 +47,7 @@ class ProgramFormat(Format):
                 torch.export.save(program, io.join(folder, self.file))
             except ConfigError:
                 raise
-            except Exception as error:  # torch has dozens of kinds for what it cannot follow
+            except Exception as error:  # torch has dozens of error classes for this
                 problem = f"cannot be followed by torch.export: {first_line(error).rstrip('.')}"
                 raise refusal(what, problem, "Use export_torchscript or export_onnx.") from error
             if self._compiled:
@@ -55,7 +55,7 @@ class ProgramFormat(Format):
         return {"compiled": COMPILED if self._compiled else None}
 
     def _compile(self, program: Any, exportable: Exportable, folder: str) -> None:
-        """Write the package, and compare what it gives with the trained network, for inputs of several shapes."""
+        """Write the package, and compare its outputs with the trained network for inputs of several shapes."""
         from torch._inductor import aoti_compile_and_package, aoti_load_package
 
         from xdpx.inference.exporting import compared_outputs
@@ -69,12 +69,12 @@ class ProgramFormat(Format):
             )
         except ConfigError:
             raise
-        except Exception as error:  # the compiler of C++ has its own, too
+        except Exception as error:  # the C++ compiler has its own, too
             raise refusal(what, f"cannot be compiled: {first_line(error).rstrip('.')}", "Leave out compile.") from error
 
     @classmethod
     def open(cls, folder: str, facts: Mapping[str, Any], *, threads: int | None = None) -> Network:
-        """Return what runs the program in this process."""
+        """Return a function that runs the program in this process."""
         from xdpx.checkpoints.trusted import load_program
 
         with _quiet():
@@ -82,7 +82,7 @@ class ProgramFormat(Format):
 
 
 def fixed_axes(program: ExportedProgram, exportable: Exportable) -> list[str]:
-    """Name the axes of inputs that torch.export could not leave free, though batches differ in them."""
+    """Return the input axes that torch.export fixed although the batches differ in them, as text."""
     shaped = {node.name: node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder"}
     given = zip(exportable.inputs, program.graph_signature.user_inputs, strict=True)
     sizes = [(name, axis, _number(size)) for name, place in given for axis, size in enumerate(shaped[place])]
@@ -94,19 +94,19 @@ def fixed_axes(program: ExportedProgram, exportable: Exportable) -> list[str]:
 
 
 def _number(size: Any) -> int | None:
-    """Return the size of an axis as a number, None where it is free."""
+    """Return the size of an axis as a number; None if it is free."""
     return size if isinstance(size, int) else size.node.maybe_as_int()
 
 
 def refuse_fixed(axes: Sequence[str], exportable: Exportable) -> None:
-    """Raise ConfigError where a program would hold for some shapes alone."""
+    """Raise ConfigError if a program would be valid for some shapes only."""
     if axes:
         problem = f"has steps that torch.export writes out one by one, which fixes {', '.join(axes)}"
         raise refusal(type(exportable.model).__name__, problem, "Use export_torchscript or export_onnx.")
 
 
 def without_compiler() -> list[Fault]:
-    """Return why nothing can be compiled here."""
+    """Return a fault if there is no C++ compiler here."""
     from shutil import which
 
     if any(map(which, ("g++", "clang++", "c++"))):
@@ -116,7 +116,7 @@ def without_compiler() -> list[Fault]:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Keep to ourselves what torch thinks of its own formats."""
+    """Silence torch's warnings about its own formats."""
     logger = logging.getLogger("torch")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -20,10 +20,10 @@ from xdpx.inference.row_scores import intervals, row_scores
 from xdpx.metrics import ClassScore, Judged
 
 MOST_CLASSES = 200
-"""Of more classes no table of confusions is given, only the most confused pairs."""
+"""Above this number of classes there is no confusion matrix, only the most confused pairs."""
 MOST_PAIRS = 50
 MOST_DOTS = 2000
-"""Rows of a regression that a picture shows at most."""
+"""Most rows of a regression in a scatter plot."""
 
 
 def split_report(
@@ -37,17 +37,17 @@ def split_report(
     most: int,
     ignore_novel_target: bool = False,
 ) -> dict[str, Any]:
-    """Return what was scored of one input, as values that JSON can hold, but for numbers that are NaN or infinite.
+    """Return the report of one scored input as JSON values, except that numbers may be NaN or infinite.
 
     Args:
-        predictor: that scored it.
+        predictor: the one that scored it.
         source: the input.
-        scores: the metrics of it.
-        each_class: how well each class is told.
+        scores: its metrics.
+        each_class: the scores of each class.
         gathered: the predictions of all batches.
-        places: of the batches, in their order.
-        most: so many of the worst errors are looked up.
-        ignore_novel_target: as it was scored.
+        places: of the batches, in the same order.
+        most: number of the worst errors to look up.
+        ignore_novel_target: the value it was scored with.
     """
     loss = predictor.task.loss
     judged: Judged | None = loss.judged(gathered, predictor.labels)
@@ -106,7 +106,7 @@ def _class_row(score: ClassScore) -> dict[str, Any]:
 
 
 def _add_shares(found: dict[str, Any], judged: Judged) -> None:
-    """Add the share of rows that are right in every respect, with its interval; of numbers the mean error."""
+    """Add the share of entirely correct rows, with its interval; for a regression the mean error."""
     if judged.kind == "number":
         found["scores"]["mean_error"] = float(judged.badness.mean())
         found["intervals"]["mean_error"] = [*metrics.mean_interval(judged.badness)]
@@ -118,7 +118,7 @@ def _add_shares(found: dict[str, Any], judged: Judged) -> None:
 
 
 def _add_confusions(found: dict[str, Any], gathered: Mapping[str, Any], predictor: Predictor) -> None:
-    """Add which classes are taken for which, and macro F1 over them."""
+    """Add the confusion matrix, the most confused pairs, and macro F1."""
     target, pred, prob = (np.asarray(gathered[name]) for name in ("target", "pred", "prob"))
     count = prob.shape[1]
     labels = predictor.labels
@@ -143,7 +143,7 @@ def _add_confusions(found: dict[str, Any], gathered: Mapping[str, Any], predicto
 
 
 def calibration(gathered: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return how far the probabilities of classes are from what they say; None where they are none.
+    """Return how well the class probabilities are calibrated; None if the values are not probabilities.
 
     Args:
         gathered: the predictions of a split: `prob` (N, C), `pred` (N) and `target` (N).
@@ -165,6 +165,6 @@ def calibration(gathered: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _dots(target_N: NDArray[Any], score_N: NDArray[Any]) -> list[list[float]]:
-    """Return (wanted, predicted) of rows spread evenly over the split."""
+    """Return [target, predicted] of rows spread evenly over the split."""
     step = max(1, -(-len(target_N) // MOST_DOTS))
     return [[float(wanted), float(found)] for wanted, found in zip(target_N[::step], score_N[::step], strict=True)]

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from xdpx.logger import Progress
 
 Text = str | Iterable[str] | Mapping[str, str]
-"""A text; several in a row as a tuple, a list or a dict; for tags also the list of the words."""
+"""One row: a text; several texts as a tuple, a list or a dict by name; for tagging also the list of words."""
 LOADED = "load_run"
-"""The source that messages name for what is given to `load_run`."""
+"""The source that error messages name for arguments of `load_run`."""
 WATCHED = 2048
-"""From so many rows on, a bar shows how many are done."""
+"""Number of rows from which on a progress bar is shown."""
 
 
 class _Locks:
-    """Those of one process: for the thread that computes, and for the one that encodes."""
+    """The locks of one process: one for computing, one for encoding."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -43,10 +43,10 @@ class _Locks:
 
 
 class TrainedRun:
-    """A model that x-train made, with all that turns a text into its answer. `load_run` makes it.
+    """A trained model with everything it needs to predict from raw text. Returned by `load_run`.
 
-    Threads may share one: they take turns at the model, and while one computes another may encode. After a fork, each
-    process has its own.
+    Threads may share it: one at a time uses the model, and another may encode meanwhile. After a fork, each process
+    has its own locks.
     """
 
     def __init__(self, plan: InferencePlan, options: InferenceParameters) -> None:
@@ -64,7 +64,7 @@ class TrainedRun:
 
     @property
     def checkpoint(self) -> str | None:
-        """The file of the weights that predict."""
+        """The file of the weights in use; None for the initial ones."""
         return self._plan.checkpoint
 
     @property
@@ -74,36 +74,37 @@ class TrainedRun:
 
     @property
     def text_fields(self) -> tuple[str, ...]:
-        """The names of the texts of a row: one, or two for a model of pairs."""
+        """The names of the texts of a row: one, or two for a model of text pairs."""
         return tuple(self._predictor.loader.text_fields)
 
     def cost_of_exact(self) -> str:
-        """Return how much longer exact batches take, measured on rows that were predicted; "" before, and elsewhere."""
+        """Return a sentence on how much slower exact batches are, measured on predicted rows; "" if there were none."""
         with self._turn(self._locks.computing) as predictor:
             return predictor.cost_of_exact()
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The value of every key of x-train that the run was trained with."""
+        """The value of every key of x-train with which the run was trained."""
         path = newest_args(self.save_dir)
         return read_args(path) if path else dict(self._plan.train.values)
 
     @cached_property
     def scores(self) -> dict[str, float]:
-        """What training logged for these weights on its `valid_subset`, by metric; empty where it logged nothing."""
+        """The metrics that training logged for these weights on its `valid_subset`; empty if it logged none."""
         logged = logged_scores(self._plan, self.save_dir) or {}
         return {
             name.removeprefix("valid_"): value for name, value in logged.items() if name.startswith("valid_")
         }  # fmt: skip
 
     def predict(self, texts: Iterable[Text]) -> list[Prediction]:
-        """Return a prediction for each text, in their order: with the numbers of x-pred.
+        """Return a prediction for each text, in the same order; equal to those of x-pred.
 
         Args:
-            texts: a list, an array, a column of a table. For a model of two texts, of tuples of them.
+            texts: a list, an array, or a column of a table; for a model of text pairs, its items are tuples.
 
         Raises:
-            ConfigError: a row is no text, or no pair where the model reads pairs; or the model predicts no labels.
+            ConfigError: an item is not a text, or not a pair for a model of pairs; or the model predicts nothing for
+                single rows.
         """
         from xdpx.inference.predictor import CHUNK_ROWS
 
@@ -120,9 +121,9 @@ class TrainedRun:
         return found
 
     def encode(self, texts: Iterable[Text]) -> list[EncodedRow]:
-        """Return the rows that `answer` computes, one for each text: the tokenizer's half of `predict`.
+        """Return encoded rows for `answer`, one for each text: the first half of `predict`, which tokenizes.
 
-        It does not wait for a thread that computes. Rows of several calls may be answered together.
+        It does not wait for a thread that computes. Rows of several calls may be passed to `answer` together.
 
         Args:
             texts: as `predict` takes them.
@@ -133,14 +134,14 @@ class TrainedRun:
         return self._encoded(self._rows(texts))
 
     def answer(self, encoded: Sequence[EncodedRow], *, batch_size: int | None = None) -> list[Prediction]:
-        """Return a prediction for each encoded row, in their order: the model's half of `predict`.
+        """Return a prediction for each encoded row, in the same order: the second half of `predict`, which computes.
 
         Args:
-            encoded: rows of this run's `encode`, of one call or several.
-            batch_size: rows that are computed together, those of like length; None: all of them at once.
+            encoded: rows from one or several calls of `encode` of this run.
+            batch_size: rows per batch; rows of similar length are batched together. None: all in one batch.
 
         Raises:
-            ConfigError: the model predicts no labels.
+            ConfigError: the model predicts nothing for single rows.
         """
         from xdpx.inference.answers import answers
 
@@ -150,15 +151,15 @@ class TrainedRun:
     def evaluate(
         self, data: str | os.PathLike[str] | Iterable[Text] | None = None, labels: Iterable[Any] | None = None
     ) -> dict[str, float]:
-        """Return the metrics of labelled data, each computed once over all of it: those of x-eval.
+        """Return the metrics of labelled data, each computed once over all rows; equal to those of x-eval.
 
         Args:
             data: a split of the run's data_dir, a file with labels, or texts as `predict` takes them; None for the
-                split that training scored.
-            labels: of the texts, one for each, as the training data write them.
+                validation split of training.
+            labels: one for each text, written as in the training data.
 
         Raises:
-            ConfigError: there are no such data, or no row, they have no labels, or one that training never saw.
+            ConfigError: the data do not exist or are empty, labels are missing, or one was not seen in training.
         """
         from xdpx.inference.given import rows_of, with_labels
         from xdpx.tasks.scoring import score
@@ -199,13 +200,13 @@ class TrainedRun:
 
     @contextmanager
     def _turn(self, lock: threading.RLock) -> Generator[Predictor]:
-        """Let one thread at a time encode, and one compute: both keep what they learned, of words and of times."""
+        """Yield the predictor with a lock held: one thread at a time encodes, and one computes, as both keep state."""
         with lock, self._placed():
             yield self._predictor
 
     @property
     def _locks(self) -> _Locks:
-        if os.getpid() != self._of_process.process:  # forked: the parent's threads are gone, and who held a lock
+        if os.getpid() != self._of_process.process:  # forked: threads that held a lock do not exist here
             import torch
 
             torch.set_num_threads(1)
@@ -214,7 +215,7 @@ class TrainedRun:
 
     @contextmanager
     def _placed(self) -> Generator[None]:
-        """Name the folder of the run in what is wrong with it."""
+        """Name the folder of the run as the source of a ConfigError raised inside."""
         try:
             yield
         except ConfigError as error:
@@ -243,17 +244,17 @@ def load_run(
     Args:
         save_dir: its folder, local or in an object store.
         checkpoint: the weights: a file, `<best>` or `<last>`; by default the best.
-        batch_size: texts at a time; by default as in training.
+        batch_size: texts per batch; by default as in training.
         cuda: use the GPU; by default whether there is one.
-        engine: what computes; by default as in training.
+        engine: by default as in training.
         extra_config: values that override those of the run, such as a data_dir that was moved.
-        exact: give a row the same bits whatever rows it is predicted with; `cost_of_exact` tells what that costs.
-        threads: of the CPU, for a batch of an export; by default as many as its library takes. How many torch takes
-            is up to `torch.set_num_threads`.
+        exact: make the outputs of a row bit-identical in every batch; `cost_of_exact` measures the slowdown.
+        threads: CPU threads for a batch of an export; by default those of its library. For a run with weights, use
+            `torch.set_num_threads`.
 
     Raises:
-        ConfigError: there is no run, or something of it is missing or does not fit, or `threads` is below 1; the text
-            says what.
+        ConfigError: there is no run, a part of it is missing or does not fit, or `threads` is below 1; the text says
+            which.
         OSError: the disk or the network failed, or a file of the run is damaged.
     """
     load_user_modules()
@@ -276,7 +277,7 @@ def opened(given: Mapping[str, Any], *, threads: int | None = None) -> TrainedRu
     if threads is not None and (type(threads) is not int or threads < 1):
         remedy = "Use a whole number from 1, or None for as many as its library takes."
         raise ConfigError(LOADED, [Fault("threads", f"is {threads!r}.", remedy)])
-    # Checked as the keys of a command, whose messages these are; what it would score is asked for later.
+    # Checked as keys of x-eval, for the same messages; its inputs are given later.
     asked = {"valid_subset": [], **given}
     keys = resolve(asked, "x-eval", source=LOADED, strict=False, paths=False, unruled=frozenset({"command"}))
     options = InferenceParameters.model_validate({key: keys.values[key] for key in InferenceParameters.model_fields})
@@ -286,7 +287,7 @@ def opened(given: Mapping[str, Any], *, threads: int | None = None) -> TrainedRu
 
 
 def logged_scores(plan: InferencePlan, save_dir: str) -> Mapping[str, float] | None:
-    """Return what training logged at the step of the plan's checkpoint, None when it did not."""
+    """Return the metrics that training logged at the step of the plan's checkpoint; None if it logged none."""
     from xdpx.reports.run_logs import read_run
 
     step = layout.step_of(io.name(plan.checkpoint or ""))

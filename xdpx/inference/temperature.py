@@ -1,4 +1,4 @@
-"""The temperature that was fitted for a run: written beside it, read only where a command asks for it."""
+"""The temperature fitted for a run: a file in its folder, read only if a command asks for it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ FILE_NAME = "temperature.json"
 
 
 def temperature_of(options: PredictingParameters, plan: InferencePlan, source: str) -> float:
-    """Return by what logits are to be divided; 1 where nothing is asked for.
+    """Return the temperature to divide logits by; 1 if none is given.
 
     Args:
         options: of the command.
-        plan: says which checkpoint predicts.
+        plan: holds the checkpoint in use.
         source: the config, for messages.
 
     Raises:
-        ConfigError: none was fitted for these weights.
+        ConfigError: it is "fitted", but none was fitted for these weights.
     """
     if options.temperature != "fitted":
         return 1.0 if options.temperature is None else float(options.temperature)
@@ -44,11 +44,11 @@ def temperature_of(options: PredictingParameters, plan: InferencePlan, source: s
 
 
 def write_temperature(folder: str, found: dict[str, Any]) -> str:
-    """Write what was fitted beside a run, and return the path of the file.
+    """Write the fitted temperature into the folder of a run, and return the path of the file.
 
     Args:
         folder: of the run.
-        found: `temperature`, the name of the `checkpoint`, and on what it was fitted.
+        found: `temperature`, the name of the `checkpoint`, and a description of the data it was fitted on.
     """
     path = io.join(folder, FILE_NAME)
     commit.write_text(path, json.dumps({"format": 1, **found}, indent=2, ensure_ascii=False) + "\n")

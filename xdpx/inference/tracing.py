@@ -1,4 +1,4 @@
-"""A network as TorchScript: one file that runs without Python and without this package."""
+"""Export to TorchScript: one file that runs without Python and without this package."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 SAME = 1e-5
 """A logit x counts as the same when it differs by no more than SAME * (1 + |x|)."""
 WHOLE_TENSORS = ("Converting a tensor to a NumPy array", "Converting a tensor to a Python list")
-"""How torch's warnings begin where all values of a tensor are taken out of the network."""
+"""How torch's warnings begin if all values of a tensor leave the traced graph."""
 Place = tuple[str, int]
-"""A file of Python and a line of it."""
+"""A Python file and a line number."""
 Tensors = tuple[Any, ...]
 
 
@@ -39,22 +39,22 @@ class TorchscriptFormat(Format):
 
     @classmethod
     def open(cls, folder: str, facts: Mapping[str, Any], *, threads: int | None = None) -> Network:
-        """Return what runs the file in this process."""
+        """Return a function that runs the file in this process."""
         import torch
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch advises torch.export, whose programs need more than libtorch
+            warnings.simplefilter("ignore")  # torch recommends torch.export, whose programs need more than libtorch
             network = torch.jit.load(io.join(folder, cls.file), map_location="cpu")  # type: ignore[no-untyped-call]
         return in_torch(network, facts, threads)
 
 
 def in_torch(network: Callable[..., Any], facts: Mapping[str, Any], threads: int | None) -> Network:
-    """Return what feeds arrays to a network of torch that takes tensors in their order.
+    """Return a function that runs a torch network of positional tensors on arrays by name.
 
     Args:
         network: gives a tensor, or a tuple of tensors.
         facts: `inputs` and `outputs`, their names in order.
-        threads: of the CPU, during a call.
+        threads: CPU threads during a call; None leaves the current number.
     """
     import torch
 
@@ -83,16 +83,16 @@ def traced(exportable: Exportable) -> Any:
 def trace(network: nn.Module, batches: Sequence[Tensors], *, what: str) -> Any:
     """Return a network as TorchScript, with normalised weights worked out; it takes the inputs in their order.
 
-    A line of the network that takes values of the input into Python, to branch on them or to compute with, is warned
-    of: what it found for the first batch is fixed from then on, and the other batches may be too alike to show it.
+    Warns of each line of the network that takes values of its input into Python, to branch on or compute with them:
+    the value for the first batch becomes a constant, and the other batches may be too similar to show it.
 
     Args:
-        network: on the CPU. It is no longer fit for training.
-        batches: inputs of several shapes; the first is followed through the network, and both must agree on all.
+        network: on the CPU. It can no longer be trained afterwards.
+        batches: inputs of several shapes; the first is traced, and traced and original outputs must agree on all.
         what: the network, for messages.
 
     Raises:
-        ConfigError: it cannot be traced, or decides by the shape or the words of its input.
+        ConfigError: it cannot be traced, or its computation depends on the shape or the tokens of the input.
     """
     import torch
 
@@ -123,11 +123,11 @@ def trace(network: nn.Module, batches: Sequence[Tensors], *, what: str) -> Any:
 
 @contextmanager
 def _looks(places: set[Place]) -> Generator[None]:
-    """Note the lines of code that turn the value of a tensor into a number of Python; sizes are not noted."""
+    """Add to `places` the lines that turn a tensor value into a Python number; sizes do not count."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Looks(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not say the types of its modes
+    class Looks(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not type its modes
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func is torch.ops.aten._local_scalar_dense.default:
                 places.update((frame.filename, frame.lineno or 0) for frame in traceback.extract_stack())
@@ -138,7 +138,7 @@ def _looks(places: set[Place]) -> Generator[None]:
 
 
 def _is_fixed(told: warnings.WarningMessage, looked: set[Place]) -> bool:
-    """Return whether torch warns of a value that it fixed, rather than of a size: other batches show a fixed size."""
+    """Return whether a warning is about a fixed value, not a fixed size, which comparing the other batches detects."""
     whole = str(told.message).startswith(WHOLE_TENSORS)
     return whole or (str(told.message).startswith("Converting a tensor") and (told.filename, told.lineno) in looked)
 
@@ -148,7 +148,7 @@ def _same(network: Callable[..., Any], given: Tensors, wanted: Tensors) -> bool:
 
     try:
         found = _tensors(network(*given))
-    except RuntimeError:  # a shape that was written down as it was in the first batch
+    except RuntimeError:  # a shape that was fixed to that of the first batch
         return False
     return len(found) == len(wanted) and all(
         one.shape == other.shape and torch.allclose(one, other, rtol=SAME, atol=SAME, equal_nan=True)
@@ -161,7 +161,7 @@ def _tensors(found: Tensor | Tensors) -> Tensors:
 
 
 def content_of(network: nn.Module) -> bytes:
-    """Return the file of a traced network."""
+    """Return a traced network as the bytes of a TorchScript file."""
     import torch
 
     buffer = BytesIO()
@@ -172,7 +172,7 @@ def content_of(network: nn.Module) -> bytes:
 
 
 def work_out_weights(model: nn.Module) -> None:
-    """Replace weights that are worked out at every step, such as normalised ones, by what they are."""
+    """Replace parametrised weights, such as normalised ones, by their current values."""
     from torch.nn.utils import parametrize
 
     for module in list(model.modules()):

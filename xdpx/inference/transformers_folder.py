@@ -1,4 +1,4 @@
-"""What lies beside the weights in a folder that transformers opens: config.json, and the tokenizer of the run."""
+"""The files beside the weights in a folder for transformers: config.json, and the tokenizer of the run."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenizer_config.json"
 SAME = 1e-6
-"""Probabilities that differ by no more than this count as the same."""
+"""Probabilities that differ by at most this count as equal."""
 THRESHOLD = "labels follow a threshold of this run; in a pipeline the largest probability decides. They are the same"
 
 
 class _NoTokenizer(ValueError):
-    """transformers has no such tokenizer; the text says why."""
+    """The tokenizer of the run cannot be expressed in transformers; the text says why."""
 
 
 def problem_of(loss: Any) -> Problem | None:
-    """Return what a loss makes of the outputs of a network, in the words of transformers; None for something else.
+    """Return the problem type of a loss, in the terms of transformers; None if it has no counterpart.
 
-    Where it makes probabilities, it is asked for those of some logits: a subclass may do anything.
+    For probabilities, the loss is tried on some logits, as a subclass may compute anything.
     """
     header = tuple(loss.columns())
     if header == TAG_COLUMNS:
@@ -41,7 +41,7 @@ def problem_of(loss: Any) -> Problem | None:
     logits = _some_logits()
     try:
         found = loss.probabilities(logits)
-    except Exception:  # code of users, or one that reads no logits of two classes: circle_siamese says so
+    except Exception:  # user code, or a loss that does not take logits of two classes, e.g. circle_siamese
         return None
     if torch.allclose(found, logits.sigmoid(), atol=SAME):
         return "multi_label_classification"
@@ -49,7 +49,7 @@ def problem_of(loss: Any) -> Problem | None:
 
 
 def decides_otherwise(loss: Any) -> bool:
-    """Tell whether the label is not that of the largest probability, as it is in a pipeline: a threshold decides."""
+    """Return whether a threshold decides the label instead of the largest probability, which a pipeline uses."""
     if problem_of(loss) != "single_label_classification":
         return False
     prob = loss.probabilities(_some_logits())
@@ -57,7 +57,7 @@ def decides_otherwise(loss: Any) -> bool:
 
 
 def _some_logits() -> Any:
-    """Return logits of two classes, (99, 2), sure of the one, of the other, and of neither."""
+    """Return logits of two classes, shape (99, 2), from sure of one to sure of the other."""
     import torch
 
     gap = torch.linspace(-5.0, 5.0, 99)
@@ -65,7 +65,7 @@ def _some_logits() -> Any:
 
 
 def texts_of(form: Form, processor: Processor, tokenizer: object) -> tuple[dict[str, str], str]:
-    """Return the files beside the weights, by their names, and why there is no tokenizer among them; "" if there is."""
+    """Return {name: text} of the files beside the weights, and why the tokenizer is missing; "" if it is not."""
     files = {CONFIG: form.config.to_json_string(use_diff=True)}
     try:
         return files | _tokenizer_files(form, processor, tokenizer), ""
@@ -95,7 +95,7 @@ def _tokenizer_files(form: Form, processor: Any, tokenizer: object) -> dict[str,
 
 
 def _template(first: tuple[str, int], last: tuple[str, int]) -> dict[str, Any]:
-    """Return what puts special tokens around a text or a pair as our processors do."""
+    """Return the post-processor that adds special tokens to a text or a pair as our processors do."""
 
     def special(token: tuple[str, int], kind: int) -> dict[str, Any]:
         return {"SpecialToken": {"id": token[0], "type_id": kind}}
@@ -113,7 +113,7 @@ def _template(first: tuple[str, int], last: tuple[str, int]) -> dict[str, Any]:
 
 
 def tokenizer_of(prepro: Run | None, resources: str) -> object:
-    """Return the tokenizer that cut the texts, None where nothing says which that was."""
+    """Return the tokenizer of the run; None if it is unknown or cannot be built."""
     try:
         return None if prepro is None else prepro.build("tokenizer", resources=resources)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""A network as transformers has it: a folder for `from_pretrained`, `pipeline` and the Hub."""
+"""Export to a transformers folder, for `from_pretrained`, `pipeline` and the Hub."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ OTHERS = "export_onnx and export_torchscript write any network."
 
 
 class TransformersFormat(Format):
-    """The folder of an encoder with its head; of a head that transformers lacks, the encoder alone.
+    """A folder with the encoder and its head; with the encoder alone if transformers lacks the head.
 
     Args:
-        save_weights: writes tensors into a folder as the library does; None to open folders only.
+        save_weights: writes tensors into a folder as transformers does; None if folders are only opened.
     """
 
     name: ClassVar[str] = "hf"
@@ -55,7 +55,7 @@ class TransformersFormat(Format):
 
     @classmethod
     def open(cls, folder: str, facts: Mapping[str, Any], *, threads: int | None = None) -> Network:
-        """Return what runs the library's network in this process."""
+        """Return a function that runs the network of transformers in this process."""
         import torch
         import transformers
 
@@ -81,7 +81,7 @@ class TransformersFormat(Format):
 
 
 def _outputs(network: Any, given: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what our network gives, of the logits of the library's."""
+    """Return the outputs of our network, computed from the logits of the transformers network."""
     import torch
 
     tensors = {name: torch.from_numpy(value) for name, value in given.items()}
@@ -94,10 +94,10 @@ def _outputs(network: Any, given: Mapping[str, Any], facts: Mapping[str, Any]) -
 
 
 def _form_of(exportable: Exportable) -> tuple[Form, str]:
-    """Return how transformers has the network, and why the head is left out; "" where it is not.
+    """Return the network in the form of transformers, and why the head is left out; "" if it is not.
 
     Raises:
-        ConfigError: transformers has none.
+        ConfigError: the network cannot be expressed in transformers.
     """
     from xdpx.models.pytorch.library_form import Inexpressible, differs, form_of
 

@@ -1,1 +1,1 @@
-"""Networks of torch in TensorFlow: what torch.export makes of them, operation by operation."""
+"""Convert torch networks to TensorFlow: their torch.export programs, operation by operation."""

@@ -1,4 +1,4 @@
-"""Weights of BERT and ALBERT as a checkpoint of TensorFlow, under the names that Google's scripts read."""
+"""Write weights of BERT and ALBERT as a TensorFlow checkpoint, under the names that Google's scripts read."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 KINDS = frozenset({"bert", "albert"})
-"""Types of encoders that Google has names for."""
+"""Encoder types for which Google has weight names."""
 CONFIG = "bert_config.json"
 
 
 def named(model: nn.Module) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the weights of a network under Google's names, and those for which there is none; tied ones count once.
+    """Return the weights of a network under Google's names, and the names of those without one; tied ones count once.
 
     Raises:
-        ConfigError: it is built on another encoder than BERT or ALBERT.
+        ConfigError: the encoder is neither BERT nor ALBERT.
     """
     config: Any = getattr(model, "config", None)
     kind = getattr(config, "model_type", None)
@@ -41,11 +41,11 @@ def write(weights: Mapping[str, Tensor], prefix: str) -> None:
     """Write the files of a checkpoint (`.index`, `.data-00000-of-00001`, `.meta`) as a Saver of TensorFlow 1 does.
 
     Args:
-        weights: by their names there.
-        prefix: local.
+        weights: by their names in the checkpoint.
+        prefix: local path prefix of the files.
 
     Raises:
-        ConfigError: TensorFlow is not installed, or what was written cannot be read again as it was.
+        ConfigError: TensorFlow is not installed, or the files do not read back as written.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Operations of torch that pick something out of a tensor, or put something in, in TensorFlow."""
+"""Torch operations that gather from or scatter into tensors, in TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class Choices:
-    """Rows of a table, entries by their places, the largest ones."""
+    """Embedding lookup, indexing, gather and scatter, top-k and sorting."""
 
     def __init__(self, tf: ModuleType) -> None:
         self._tf = tf
 
     def table(self) -> dict[str, Operation]:
-        """Return name -> function."""
+        """Return {name of the torch operation: TensorFlow function}."""
         tf = self._tf
         return {
             "embedding": lambda kind, weight, indices, *how: tf.gather(weight, indices),
@@ -39,7 +39,7 @@ class Choices:
         }
 
     def _along(self, dim: int, index: Tensor) -> Tensor:
-        """Return the place of each entry of `index`: what it says along one axis, its own along the others."""
+        """Return full coordinates for `index`: its values along `dim`, each entry's own position on other axes."""
         tf, rank = self._tf, index.shape.rank
         sizes = tf.unstack(tf.shape(index, out_type=tf.int64), num=rank)
         grid = tf.meshgrid(*(tf.range(size, dtype=tf.int64) for size in sizes), indexing="ij")
@@ -47,7 +47,7 @@ class Choices:
         return tf.stack(grid, axis=-1)
 
     def _index(self, kind: DType, x: Tensor, indices: Sequence[Any]) -> Tensor:
-        """Return x[indices]; those that are given must stand side by side."""
+        """Return x[indices]; the axes that are indexed must be adjacent."""
         del kind
         tf, rank = self._tf, x.shape.rank
         given = [at for at, each in enumerate(indices) if each is not None]
@@ -61,7 +61,7 @@ class Choices:
         return tf.transpose(found, [*range(width, width + first), *range(width), *range(width + first, rank_of(found))])
 
     def _together(self, places: Sequence[Any]) -> Tensor:
-        """Return places of several axes as places of a tensor, (..., axes), each spread over the shape of all."""
+        """Return the indices of several axes, broadcast to a common shape, as coordinates of shape (..., axes)."""
         shape = places[0]
         for each in places[1:]:
             shape = shape + each
@@ -89,7 +89,7 @@ class Choices:
         tf, places = self._tf, self._along(dim, index)
         if reduce not in {"amax", "amin"}:
             raise NotImplementedError(reduce)
-        if not include_self:  # then what is hit begins with what nothing can be less, or more, than
+        if not include_self:  # targets begin with the neutral element of the reduction
             edge = kind.min if reduce == "amax" else kind.max
             x = tf.tensor_scatter_nd_update(x, places, tf.fill(tf.shape(src), tf.cast(edge, kind)))
         call = tf.tensor_scatter_nd_max if reduce == "amax" else tf.tensor_scatter_nd_min
@@ -110,7 +110,7 @@ class Choices:
         return values, self._tf.cast(self._with_last(places, dim), self._tf.int64)
 
     def _with_last(self, x: Tensor, dim: int) -> Tensor:
-        """Return a tensor with an axis and the last one exchanged."""
+        """Return the tensor with axis `dim` and the last axis swapped."""
         order = list(range(rank_of(x)))
         order[dim], order[-1] = order[-1], order[dim]
         return self._tf.transpose(x, order)
@@ -130,5 +130,5 @@ class Choices:
 
 
 def rank_of(x: Tensor) -> int:
-    """Return how many axes a tensor has."""
+    """Return the number of axes of a tensor."""
     return int(x.shape.rank)

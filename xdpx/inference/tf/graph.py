@@ -1,7 +1,7 @@
-"""A network of torch as a function of TensorFlow: exported by torch.export, followed operation by operation.
+"""A torch network as a TensorFlow function: exported by torch.export, then run operation by operation.
 
-One way for every network: the core operations that torch.export leaves are few, and `operations.py` has what each is in
-TensorFlow. Rows and lengths stay free.
+One way for every network: torch.export reduces it to a few core operations, and `operations.py` has the TensorFlow
+counterpart of each. The number of rows and the lengths stay free.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ REMEDY = "x-script export_onnx and export_torchscript write other networks."
 
 
 def program_of(network: nn.Module, inputs: Sequence[Tensor]) -> ExportedProgram:
-    """Return a network as torch.export has it, of core operations; every axis of its inputs is free.
+    """Return the torch.export program of a network, in core operations, with every input axis free.
 
     Args:
-        network: takes `*given`; on the CPU, in evaluation mode, without weights worked out at every step.
-        inputs: a batch, in order, with at least two rows.
+        network: takes positional tensors; on the CPU, in evaluation mode, without parametrised weights.
+        inputs: an example batch in that order, with at least two rows.
 
     Raises:
-        ConfigError: torch.export cannot follow it.
+        ConfigError: torch.export cannot trace it.
     """
     from torch.export import Dim, export
 
@@ -48,17 +48,17 @@ def program_of(network: nn.Module, inputs: Sequence[Tensor]) -> ExportedProgram:
 
 
 class Graph:
-    """An exported program, ready to be run by TensorFlow.
+    """An exported program as a callable that TensorFlow runs.
 
     Args:
         tf: the package.
         program: as `program_of` returns it.
 
     Attributes:
-        variables: the weights, by the names that they have in torch.
+        variables: the weights, by their names in torch.
 
     Raises:
-        ConfigError: TensorFlow has no counterpart of an operation; it is named.
+        ConfigError: an operation has no TensorFlow counterpart here; the text names it.
     """
 
     def __init__(self, tf: ModuleType, program: ExportedProgram) -> None:
@@ -81,7 +81,7 @@ class Graph:
                 self.variables[name] = tf.Variable(value.numpy(), name=name, trainable=value.is_floating_point())
 
     def __call__(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the outputs for tensors of TensorFlow, in the order of the program's inputs."""
+        """Return the outputs for TensorFlow tensors, given in the order of the program's inputs."""
         values: dict[Node, Any] = {}
         given = iter(inputs)
         for node in self._nodes:
@@ -98,7 +98,7 @@ class Graph:
 
     def _result(self, node: Node, values: Mapping[Node, Any]) -> Any:
         operation = self._operations.find(node.target)
-        if operation is None:  # it only says something about shapes
+        if operation is None:  # it only states facts about shapes
             return None
         args = _filled(node.args, values)
         kwargs = {name: _filled(value, values) for name, value in node.kwargs.items()}
@@ -108,7 +108,7 @@ class Graph:
             raise _refusal(f"uses {node.target} in a way that TensorFlow lacks here: {error}") from error
 
     def _kind(self, node: Node) -> Any:
-        """Return the type of what a node gives; of several tensors a list."""
+        """Return the dtype of the result of a node; a list if it has several tensors."""
         found: Any = node.meta.get("val")
         if isinstance(found, tuple | list):
             return [self._operations.type_of(each.dtype) if each is not None else None for each in found]
@@ -127,7 +127,7 @@ class Graph:
 
 
 def _filled(value: Any, values: Mapping[Node, Any]) -> Any:
-    """Return an argument with what its nodes gave."""
+    """Return an argument with its nodes replaced by their values."""
     from torch.fx import Node
 
     if isinstance(value, Node):

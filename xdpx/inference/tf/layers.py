@@ -1,4 +1,4 @@
-"""Operations of torch that are whole layers, in TensorFlow. B batch, T positions, C channels, H hidden size."""
+"""Torch operations that are whole layers, in TensorFlow. B batch, T positions, C channels, H hidden size."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class Layers:
-    """Products, normalisation, activation, windows and recurrence."""
+    """Matrix products, normalisation, activation, convolution, pooling and recurrence."""
 
     def __init__(self, tf: ModuleType) -> None:
         self._tf = tf
 
     def table(self) -> dict[str, Operation]:
-        """Return name -> function."""
+        """Return {name of the torch operation: TensorFlow function}."""
         tf = self._tf
         return {
             "mm": lambda kind, a, b: tf.matmul(a, b),
@@ -57,7 +57,7 @@ class Layers:
         return found if bias is None else found + bias, mean, rate
 
     def _distances(self, kind: DType, a: Tensor, b: Tensor, power: float, mode: Any) -> Tensor:
-        """Return (..., A, B) of (..., A, D) and (..., B, D)."""
+        """Return Euclidean distances (..., A, B) between rows of (..., A, D) and (..., B, D)."""
         del kind, mode
         if power != 2:
             raise NotImplementedError(f"the distance {power}")
@@ -65,7 +65,7 @@ class Layers:
         return self._tf.sqrt(self._tf.reduce_sum(squared, axis=-1))
 
     def _bags(self, kind: DType, table: Tensor, indices: Tensor, offsets: Tensor, *how: Any) -> Any:
-        """Return the sum of some rows of a table for each bag, and nothing in place of what only training needs.
+        """Return the sum of table rows for each bag, and None for the results that only training needs.
 
         `how`: whether gradients are scaled, the mode (0: sum), whether they are sparse, the weights of the rows, ...
         """
@@ -82,7 +82,7 @@ class Layers:
     # ---- windows
 
     def _convolution(self, kind: DType, x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
-        """Return (B, C', ...) of (B, C, ...) and weights (C', C, ...); TensorFlow has channels last on a CPU.
+        """Return the convolution (B, C', ...) of (B, C, ...) with weights (C', C, ...); on a CPU channels must be last.
 
         `how`: stride, padding, dilation, whether it is transposed, padding of the output, number of groups.
         """
@@ -98,7 +98,7 @@ class Layers:
         return tf.transpose(found, [0, len(inner) + 1, *range(1, len(inner) + 1)])
 
     def _max_pool(self, kind: DType, x: Tensor, size: Any, stride: Any = (), padding: Any = (0, 0), *how: Any) -> Any:
-        """Return the largest value of each window, (B, C, H', W'), and nothing in place of where it stands.
+        """Return the largest value of each window, (B, C, H', W'), and None for its position.
 
         `how`: dilation, and whether windows reach beyond the end.
         """
@@ -150,7 +150,7 @@ class Layers:
     def _along_texts(
         self, step: Operation, num_states: int, kind: DType, x: Tensor, into: Tensor, bias: Tensor
     ) -> Tensor:
-        """Return the first state after each position; all begin with zeros, as wide as a gate."""
+        """Return the hidden state after each position, (B, T, H); states begin with zeros."""
         tf = self._tf
         shares = tf.tensordot(tf.transpose(x, [1, 0, 2]), tf.transpose(into), 1) + bias
         gates = {2: 4, 1: 3}[num_states]
@@ -159,5 +159,5 @@ class Layers:
 
 
 def _edges(padding: Sequence[int]) -> list[list[int]]:
-    """Return what is added on both sides of each axis of (B, ..., C)."""
+    """Return the padding before and after each axis of (B, ..., C)."""
     return [[0, 0], *([each, each] for each in padding), [0, 0]]

@@ -1,4 +1,4 @@
-"""Operations of torch on numbers, one by one or summed up, in TensorFlow, which promotes no types."""
+"""Elementwise torch operations and reductions in TensorFlow, which does not promote types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ALIKE = ("floor", "ceil", "round", "exp", "sqrt", "tanh", "sin", "cos", "abs", "sigmoid", "log", "log1p", "rsqrt",
          "erf", "expm1", "reciprocal", "sign")  # fmt: skip
-"""What has the same name in both."""
+"""Operations with the same name in both."""
 
 
 class Numbers:
@@ -23,7 +23,7 @@ class Numbers:
         self._tf = tf
 
     def table(self) -> dict[str, Operation]:
-        """Return name -> function."""
+        """Return {name of the torch operation: TensorFlow function}."""
         return {**self._of_one(), **self._of_two(), **self._comparisons(), **self._logic(), **self._reductions()}
 
     def _of_one(self) -> dict[str, Operation]:
@@ -94,7 +94,7 @@ class Numbers:
         return {name: compared(call) for name, call in calls.items()}
 
     def _common(self, a: Any, b: Any) -> tuple[Tensor, Tensor]:
-        """Return two operands in one type, as torch promotes them: truths to whole numbers, these to floats."""
+        """Return two operands in one dtype, as torch promotes them: booleans to integers, integers to floats."""
         tf = self._tf
         kinds = [each.dtype for each in (a, b) if tf.is_tensor(each)]
         kind = max(kinds, key=lambda each: (each.is_floating, 0 if each == tf.bool else each.size))

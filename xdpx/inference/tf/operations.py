@@ -1,8 +1,8 @@
-"""What each operation of torch's core set is in TensorFlow: one table, from names to functions.
+"""The TensorFlow counterpart of each operation in torch's core set: one table from names to functions.
 
-A function gets the type of its result first, then what torch's operation gets, under the same names. Numbers that
-depend on shapes come as Python's own where they are fixed, else as int64 tensors. What TensorFlow cannot do in the way
-that is asked for raises NotImplementedError.
+A function gets the dtype of its result first, then the arguments of the torch operation under the same names. Sizes
+are Python integers where they are fixed, else int64 tensors. A function raises NotImplementedError for arguments that
+it does not support.
 
 Source of the names and of what they mean: the page "IRs" of torch.compiler, section "Core Aten IR".
 """
@@ -23,15 +23,15 @@ ON_SIZES: Mapping[str, Operation] = {
     name: getattr(operator, name)
     for name in ("add", "sub", "mul", "floordiv", "mod", "neg", "eq", "ne", "lt", "le", "gt", "ge", "and_", "or_")
 }
-"""Python's own operators."""
+"""Python's own operators, which programs apply to sizes."""
 NEVER_RUN = frozenset(
     {"_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size"}
 )
-"""What only says something about shapes."""
+"""Operations that only state facts about shapes."""
 
 
 class Operations:
-    """The table for one TensorFlow.
+    """The table of operations, for an imported TensorFlow.
 
     Args:
         tf: the package.
@@ -47,14 +47,14 @@ class Operations:
         }  # fmt: skip
 
     def find(self, target: object) -> Operation | None:
-        """Return what to call for the target of a node; None for an operation that is not known."""
+        """Return the function for the target of a node; None for an unknown operation."""
         call = None if hasattr(target, "overloadpacket") else self._python.get(getattr(target, "__name__", ""))
         if call is not None:
             return lambda kind, *given: call(*given)
         return self._table.get(name_of(target))
 
     def type_of(self, dtype: object) -> Any:
-        """Return TensorFlow's type for one of torch."""
+        """Return the TensorFlow dtype for a torch dtype."""
         return getattr(self._tf, str(dtype).removeprefix("torch."))
 
 

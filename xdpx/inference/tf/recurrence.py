@@ -1,4 +1,4 @@
-"""Recurrent layers as one operation each: torch.export would write out a step for every position of its example."""
+"""Recurrent layers as one operation each: torch.export would unroll a step for every position of its example."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SCHEMA = "(Tensor x, Tensor into, Tensor recurrent, Tensor bias_into, Tensor bia
 
 @contextmanager
 def whole_recurrence(network: nn.Module) -> Generator[None]:
-    """Let LSTMs and GRUs of a network be followed as the operations xdpx.lstm and xdpx.gru; they give no last states.
+    """Trace LSTMs and GRUs of a network as the operations xdpx.lstm and xdpx.gru inside the `with` block.
 
-    Those of one layer, in one direction, that begin with zeros and have the batch first, as all of ours do, are meant;
-    others stay as they are.
+    Applies to one layer, one direction, batch first, starting from zeros, as all of ours; others stay as they are.
+    The operations return no final states.
     """
     from torch.nn import GRU, LSTM
 

@@ -1,4 +1,4 @@
-"""A network as a SavedModel: for TensorFlow Serving, and for whatever else runs TensorFlow, without torch."""
+"""Export to a SavedModel, for TensorFlow Serving and other TensorFlow programs, without torch."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 DEFAULT = "serving_default"
 LABELS, WORDS = "labels.txt", "vocab.txt"
-"""Files in `assets`, from which the tables in the graph are filled when it is loaded."""
+"""Files in `assets` that fill the tables of the graph when it is loaded."""
 ANSWERS = ("prob", "pred_index")
-"""What the loss makes of logits, beside them."""
+"""Outputs that the loss computes from the logits."""
 NARROW, WIDE = 1e-5, 1e-4
 
 
 class SavedModelFormat(Format):
-    """A SavedModel of TensorFlow 2, whose rows and lengths are free.
+    """A SavedModel of TensorFlow 2, with a free number of rows and free lengths.
 
     Args:
         signature_def_key: name of the signature that takes token ids.
         init_tables: keep tables of labels and words in the graph, so that `pred` is the text of the label, and a
             signature `text` takes strings, where the tokenizer can be written in TensorFlow.
         fix_len: every text has max_len tokens; shorter ones are padded by the caller.
-        check_outputs: outputs may differ by NARROW from those of the trained model, not by WIDE.
+        check_outputs: allow outputs to differ from the trained model by NARROW, not by WIDE.
     """
 
     name: ClassVar[str] = "tf"
@@ -60,7 +60,7 @@ class SavedModelFormat(Format):
     def write(self, exportable: Exportable, folder: str) -> dict[str, Any]:
         """Write the network with its variables, signatures and assets."""
         tf = extras.tensorflow("export_format", "is 'savedmodel'")
-        with contextlib.suppress(RuntimeError):  # it has run something already
+        with contextlib.suppress(RuntimeError):  # TensorFlow is already initialised
             tf.config.threading.set_intra_op_parallelism_threads(1)
         program, names = followed(exportable)
         graph, held = Graph(tf, program), tf.Module()
@@ -89,7 +89,7 @@ class SavedModelFormat(Format):
             if self._tables:
                 signatures |= texts.signature(tf, exportable, held, length)
         _saved(tf, held, folder, signatures)
-        for name in (WORDS, LABELS):  # they are in assets now
+        for name in (WORDS, LABELS):  # copied to assets by now
             if io.isfile(io.join(folder, name)):
                 io.remove(io.join(folder, name))
         return {
@@ -112,8 +112,8 @@ class SavedModelFormat(Format):
 
     @classmethod
     def open(cls, folder: str, facts: Mapping[str, Any], *, threads: int | None = None) -> Network:
-        """Return what runs the signature that takes token ids."""
-        del threads  # of the whole process, in TensorFlow
+        """Return a function that runs the signature that takes token ids."""
+        del threads  # in TensorFlow a setting of the whole process
         tf = extras.tensorflow("save_dir", "is a SavedModel")
         try:
             loaded = tf.saved_model.load(folder)
@@ -135,7 +135,7 @@ class SavedModelFormat(Format):
 
 
 def _is_free(tf: Any, graph: Graph, exportable: Exportable) -> bool:
-    """Tell whether the operations of a graph run for batches of every shape, whatever torch.export thinks of them."""
+    """Return whether a graph runs on batches of every shape, although torch.export fixed some axes."""
     try:
         for batch in exportable.batches:
             graph([tf.constant(batch[name].numpy()) for name in exportable.inputs])
@@ -145,10 +145,10 @@ def _is_free(tf: Any, graph: Graph, exportable: Exportable) -> bool:
 
 
 def followed(exportable: Exportable) -> tuple[ExportedProgram, list[str]]:
-    """Return the program of a network and the names of its outputs; with the answers of its loss, where there are any.
+    """Return the torch.export program of a network and the names of its outputs; with `ANSWERS` if the loss has them.
 
     Raises:
-        ConfigError: torch.export cannot follow the network.
+        ConfigError: torch.export cannot trace the network.
     """
     plain = list(exportable.outputs)
     work_out_weights(exportable.network)
@@ -161,7 +161,7 @@ def followed(exportable: Exportable) -> tuple[ExportedProgram, list[str]]:
 
 
 def answering(exportable: Exportable) -> nn.Module:
-    """Return a network that gives logits, probabilities (B, C) and classes (B,)."""
+    """Return a network that returns logits, probabilities (B, C) and classes (B,)."""
     from torch import Tensor, int64, nn
 
     class Answering(nn.Module):
@@ -178,7 +178,7 @@ def answering(exportable: Exportable) -> nn.Module:
 
 
 def filled(given: NDArray[Any], name: str, length: int | None, pad_index: int) -> NDArray[Any]:
-    """Return texts (B, T) padded to a fixed length, (B, length); others as they are."""
+    """Return token inputs (B, T) padded to a fixed length (B, length); inputs of other ranks unchanged."""
     import numpy as np
 
     if length is None or given.ndim != 2:

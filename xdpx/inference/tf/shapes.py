@@ -1,4 +1,4 @@
-"""Operations of torch that change or make shapes, in TensorFlow."""
+"""Torch operations that change shapes or create tensors from them, in TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 Operation = Callable[..., Any]
 END = (1 << 63) - 1
-"""What torch writes for the end of an axis."""
+"""The value that torch uses for the end of an axis."""
 
 
 def size_of(tf: ModuleType, x: Tensor, dim: int) -> int | Tensor:
-    """Return how long an axis is: a number where it is fixed, else an int64 tensor."""
+    """Return the size of an axis: an int if it is fixed, else an int64 tensor."""
     fixed = x.shape[dim]
     return tf.shape(x, out_type=tf.int64)[dim] if fixed is None else int(fixed)
 
 
 def as_shape(tf: ModuleType, sizes: Sequence[Any]) -> Any:
-    """Return sizes as TensorFlow takes a shape."""
+    """Return sizes as a shape for TensorFlow: a list of ints, or an int64 tensor."""
     if all(isinstance(size, int) for size in sizes):
         return list(sizes)
     return tf.stack([tf.cast(size, tf.int64) for size in sizes])
@@ -32,13 +32,13 @@ def _is(value: object, number: int) -> bool:
 
 
 class Shapes:
-    """Shapes, slices, and tensors that are made of nothing but a shape."""
+    """Reshaping, slicing, and tensors created from a shape alone."""
 
     def __init__(self, tf: ModuleType) -> None:
         self._tf = tf
 
     def table(self) -> dict[str, Operation]:
-        """Return name -> function."""
+        """Return {name of the torch operation: TensorFlow function}."""
         tf = self._tf
         return {
             "sym_size": lambda kind, x, dim: size_of(tf, x, dim),
@@ -97,7 +97,7 @@ class Shapes:
         start: int | Tensor | None = None,
         end: int | Tensor | None = None,
     ) -> Tensor:
-        """Return `x` with `src` in place of a slice."""
+        """Return `x` with a slice along `dim` replaced by `src`."""
         places = self._tf.range(self._tf.cast(size_of(self._tf, x, dim), self._tf.int64))
         places = places[slice(start, None if _is(end, END) else end)]
         front, behind = self._slice(kind, x, dim, None, places[0]), self._slice(kind, x, dim, places[-1] + 1)

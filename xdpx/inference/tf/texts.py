@@ -1,4 +1,4 @@
-"""Strings in a SavedModel: words cut and numbered in the graph as a tokenizer of white space does it in Python."""
+"""String inputs of a SavedModel: the graph splits and encodes words as a white-space tokenizer does in Python."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ ODD = (
     "", " ", "a", "\u3000a\x85b\x1cc ", "\u00c9t\u00e9 \u00dcBER n\u0303", "\u4e2d\u6587\uff0c\u5b57",
     "\U0001f600 \U00020000", "a\u200bb x\u00a0y", "(one-two)  'three'!",
 )  # fmt: skip
-"""Texts that are numbered by both: none, white space of all kinds, accents, ideographs, what is beyond 16 bits."""
+"""Texts on which both encodings are compared: empty, white space, accents, ideographs, code points over 16 bits."""
 PLAIN: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("tokens", "mask"): ("text",),
     ("tokens1", "mask1", "tokens2", "mask2"): ("text_a", "text_b"),
 }
-"""Inputs of networks over words, and the names of their texts."""
+"""Inputs of networks that read words -> names of their texts in the signature."""
 
 
 def signature(tf: ModuleType, exportable: Exportable, held: Any, length: int | None) -> dict[str, Any]:
-    """Return the signature that takes strings, by its name; none, with a line in the log, where there can be none.
+    """Return {name: signature} for string inputs; {}, and a log line with the reason, if it is not possible.
 
     Args:
         tf: the package.
-        exportable: what is written.
-        held: keeps the tables and the function; it has `call`, which takes the ids, and `words_file`, a word per line.
-        length: of every text, in tokens; None for as many as the longest has.
+        exportable: the network to write.
+        held: module that will own the tables and the function; has `call`, which takes ids, and `words_file`.
+        length: of every text, in tokens; None for that of the longest in the batch.
     """
     names, plan = PLAIN.get(tuple(exportable.inputs)), exportable.plan
     tokenizer: Any = tokenizer_of(plan.prepro, plan.resource_folder)
@@ -63,7 +63,7 @@ def signature(tf: ModuleType, exportable: Exportable, held: Any, length: int | N
 
 
 def _hindrance(exportable: Exportable, tokenizer: object) -> str:
-    """Return why strings cannot be numbered in a graph, '' where they can."""
+    """Return why the graph cannot encode strings; '' if it can."""
     vocabulary = exportable.processor.vocabulary
     if tuple(exportable.inputs) not in PLAIN or vocabulary is None:
         return "the input of this network is more than words"
@@ -75,7 +75,7 @@ def _hindrance(exportable: Exportable, tokenizer: object) -> str:
 
 
 def _numbering(tf: ModuleType, exportable: Exportable, held: Any, tokenizer: Any, length: int | None) -> Numbering:
-    """Return what turns strings (B,) into ids and mask, (B, T) each, by tables that `held` keeps."""
+    """Return a function from strings (B,) to ids and mask, (B, T) each; its tables are stored in `held`."""
     known, vocabulary = exportable.processor.parameters, exportable.processor.vocabulary
     unknown = int(vocabulary.indices([vocabulary.unk_word])[0]) if vocabulary else 0
     index = tf.lookup.TextFileIndex
@@ -97,7 +97,7 @@ def _numbering(tf: ModuleType, exportable: Exportable, held: Any, tokenizer: Any
 
     def numbered(texts: Any) -> tuple[Any, Any]:
         ids = held.words.lookup(tf.strings.split(tf.strings.strip(folded(texts)))[:, : known.max_len])
-        # Where a text has no words, the processor puts one that is unknown.
+        # For a text without words, the processor inserts one unknown word.
         lacking = tf.cast(ids.row_lengths() == 0, tf.int64)
         one = tf.fill([tf.reduce_sum(lacking)], tf.constant(unknown, tf.int64))
         ids = tf.concat([ids, tf.RaggedTensor.from_row_lengths(one, lacking)], axis=1)
@@ -111,7 +111,7 @@ def _numbering(tf: ModuleType, exportable: Exportable, held: Any, tokenizer: Any
 
 
 def _agrees(exportable: Exportable, tokenizer: Any, numbered: Numbering) -> bool:
-    """Tell whether texts of all kinds become the ids and the mask that the run gives them."""
+    """Return whether difficult texts get the same ids and mask as in the run."""
     import numpy as np
 
     processor: Any = exportable.processor
@@ -120,7 +120,7 @@ def _agrees(exportable: Exportable, tokenizer: Any, numbered: Numbering) -> bool
     for text in texts:
         ids = tokenizer.encode([text], processor.vocabulary)[0]
         sample = processor.numerize(dict.fromkeys(processor.text_fields, ids), None)
-        if sample is None:  # the run reads no such text
+        if sample is None:  # the run skips such a text
             continue
         batch = processor.collate(Samples.from_dicts([sample], processor.columns(labelled=False)))["net_input"]
         for wanted, found in zip(list(batch.values())[:2], numbered([text]), strict=True):
@@ -131,7 +131,7 @@ def _agrees(exportable: Exportable, tokenizer: Any, numbered: Numbering) -> bool
 
 
 def _folding(tokenizer: Any) -> tuple[dict[str, str], list[tuple[int, int]]]:
-    """Return which characters a tokenizer writes otherwise, and the ranges of code points that it drops, in order."""
+    """Return {character: replacement} of a tokenizer, and the sorted ranges of code points that it drops."""
     lower, plain = tokenizer.parameters.lower, isinstance(tokenizer, SpaceTokenizer)
     white = {chr(code) for first, last in ranges(WHITE_SPACE + HIDDEN_SPACE) for code in range(first, last + 1)}
     changed: dict[str, str] = {}
