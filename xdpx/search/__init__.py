@@ -1,7 +1,7 @@
-"""The pure core of hyperparameter search: what is tried, who goes on, and why. It starts no process and needs no torch.
+"""The pure core of hyperparameter search: which points to try, and which trials continue. No processes, no torch.
 
-    Space -> tuner (who is proposed) -> Search -> Order -> somebody trains it -> Result -> Search -> ...
-                                         `-- schedule (who goes on)
+    Space -> tuner (proposes points) -> Search -> Order -> a worker trains it -> Result -> Search -> ...
+                                         `-- schedule (decides which trials continue)
 
-`Search` decides the same on every machine, however fast its workers are and however often it was killed.
+`Search` makes the same decisions on every machine, whatever the speed of its workers and however often it was killed.
 """

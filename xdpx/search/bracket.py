@@ -1,4 +1,4 @@
-"""The documented schedule: rounds of assessment at equal distances, in each of which a share of a bracket is kept."""
+"""The bracket schedule: assessments at equal intervals, each of which keeps a share of the trials of a bracket."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BracketParameters(declare.Parameters):
     )  # fmt: skip
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse shares above the whole."""
+        """Refuse shares above 1."""
         return [
             *share_conflicts("assess_start_step", self.assess_start_step),
             *share_conflicts("assess_interval", self.assess_interval),
@@ -41,8 +41,8 @@ class BracketParameters(declare.Parameters):
 class Bracket(Schedule):
     """Trials in brackets of `parallel_runs`; each assessment keeps a share, and `min_ref` run to the end.
 
-    A trial is compared with every trial of the search that was evaluated at the same number of samples, those of
-    former brackets and culled ones too.
+    A trial is compared with every trial of the search that was evaluated at the same number of samples, including
+    those of earlier brackets and culled ones.
     """
 
     Parameters = BracketParameters
@@ -67,13 +67,13 @@ class Bracket(Schedule):
             )
 
     def next(self, trials: Trials, *, more: bool) -> Move | None:
-        """Fill the bracket, then wait for all of its trials and assess them; when none is left, begin the next."""
+        """Fill the bracket, wait for all of its trials, and assess them; when none can go on, begin the next."""
         members = [trial for trial in trials if trial.bracket == self._bracket]
         if more and len(members) < self.parallel:
             return Move(self.first, f"bracket {self._bracket}", bracket=self._bracket)
         ready = [trial for trial in members if trial.state == "waiting"]
         promoted = [trial for trial in ready if trial.samples < trial.aim]
-        if promoted:  # decided in an assessment, and not yet ordered
+        if promoted:  # kept by an assessment, but not yet ordered further
             aim = promoted[0].aim
             why = "to the end" if aim >= self.budget.total else "kept by the assessment"
             return Move(aim, why, promoted[0])
@@ -88,7 +88,7 @@ class Bracket(Schedule):
         return self.next(trials, more=more)
 
     def _assess(self, ready: list[Trial], trials: Trials) -> None:
-        """Compare the trials that wait with all that were evaluated at as many samples; set new aims, or cull."""
+        """Rank waiting trials among all evaluated at the same number of samples; cull some, raise the aim of others."""
         at = max(trial.aim for trial in ready)
         peers = ranked([trial for trial in trials if trial.best_at(at, self.deviation) is not None], at, self.deviation)
         least = self.parameters.min_ref

@@ -1,6 +1,7 @@
-"""Schedules with rungs, eta times as far apart: successive halving in brackets, without waiting, and its simplest form.
+"""Schedules of successive halving: Hyperband (in brackets), ASHA (without waiting), and one epoch (one rung).
 
-A rung is a number of samples at which trials are compared; the best 1/eta of a rung are resumed until the next.
+A rung is a number of samples at which trials are compared; the best 1/eta of a rung train on to the next, which is
+eta times as far.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ class RungParameters(declare.Parameters):
     )  # fmt: skip
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse a share above the whole."""
+        """Refuse a share above 1."""
         return share_conflicts("assess_start_step", self.assess_start_step)
 
 
 def rungs_between(first: int, total: int, eta: float) -> list[int]:
     """Return the rungs in samples: first, first·eta, first·eta², … and the total.
 
-    The last but one is left out when the total is less than the root of eta beyond it: that would be no comparison.
+    The last rung before the total is left out if the total is less than sqrt(eta) times that rung: it is too close.
     """
     rungs = [float(first)]
     while rungs[-1] * eta < total:
@@ -45,7 +46,7 @@ def rungs_between(first: int, total: int, eta: float) -> list[int]:
 
 
 class Halving(Schedule):
-    """What schedules with rungs share. `rungs` are in samples, ascending; the last is the whole run."""
+    """Base class of schedules with rungs. `rungs` are in samples, ascending; the last is the whole run."""
 
     Parameters = RungParameters
 
@@ -61,21 +62,21 @@ class Halving(Schedule):
         self.rungs = rungs_between(first, budget.total, self.eta)
 
     def _usual_first(self) -> int:
-        """Return the whole run over the power of eta that is nearest to 81: five rungs with eta 3, four with 4.
+        """Return the whole run divided by the power of eta nearest to 81: five rungs with eta 3, four with 4.
 
-        It is one update at least: before its first one, each trial has seen as many samples as its own batch holds.
+        At least one update of the base config, or half of the run if that is less: a trial cannot be evaluated earlier.
         """
         total, power = self.budget.total, max(1, round(math.log(81) / math.log(self.eta)))
         return max(1, min(self.budget.per_step, total // 2), math.floor(total / self.eta**power + 0.5))
 
     def reached(self, trials: list[Trial], rung: int) -> list[Trial]:
-        """Return the trials that were trained as far as a rung, or failed on the way, best first."""
+        """Return the trials that were trained up to a rung, or failed on the way, best first."""
         at = self.rungs[rung]
         return ranked([one for one in trials if _has_reached(one, at)], at, at // 2)
 
 
 def _has_reached(trial: Trial, samples: int) -> bool:
-    """Tell whether a trial has seen so many samples. One that failed or ended by itself is where it was sent."""
+    """Return whether a trial has seen `samples`; one that failed or ended by itself counts as at its aim."""
     return trial.samples >= samples or (trial.state in {"failed", "finished"} and trial.aim >= samples)
 
 
@@ -91,13 +92,13 @@ class AshaParameters(RungParameters):
 class Asha(Halving):
     """Asynchronous successive halving: a trial is promoted as soon as it is in the best 1/eta of its rung.
 
-    Source: Li et al., MLSys 2020, algorithm 2, with an end: of a limited number of trials the best run to the end.
+    Source: Li et al., MLSys 2020, algorithm 2; in addition, once no trial can begin, the best run to the end.
     """
 
     Parameters = AshaParameters
 
     def next(self, trials: Trials, *, more: bool) -> Move | None:
-        """Promote the best that can be, of the highest rung; when there is none, begin a new trial."""
+        """Promote the best promotable trial of the highest rung; if there is none, begin a new trial."""
         for rung in reversed(range(len(self.rungs) - 1)):
             members = self.reached(trials, rung)
             best = members[: int(len(members) / self.eta)]
@@ -110,9 +111,9 @@ class Asha(Halving):
         return self._last(trials)
 
     def _last(self, trials: Trials) -> Move | None:
-        """Bring the best to the end when no rung promotes any more: few trials do not fill the last rung.
+        """Run the best to the end when no rung promotes any more: a small search does not fill the last rung.
 
-        One after another, so that whoever watches may stop when the first is good enough.
+        One after another, so that a user may stop the search when the first is good enough.
         """
         if any(trial.state == "running" for trial in trials):
             return None
@@ -120,7 +121,7 @@ class Asha(Halving):
         there = sum(trial.state == "finished" for trial in trials)
         if there >= self.parameters.keep_best or not waiting:
             return None
-        # by rungs, not by samples: a large batch has seen more than its rung, and is no better for that
+        # by rungs, not samples: with a large batch a trial overshoots its rung, which makes it no better
         best = max(waiting, key=lambda one: (sum(one.samples >= at for at in self.rungs), one.merit, -one.number))
         return Move(self.budget.total, "the best of the highest rung", best)
 
@@ -132,9 +133,9 @@ class Asha(Halving):
 class Hyperband(Halving):
     """Brackets of successive halving that begin at different rungs: stopping is aggressive in some, absent in one.
 
-    Bracket s (s_max, …, 0) begins n_s = ceil((s_max + 1) / (s + 1) · eta^s) trials at rung R / eta^s. `max_trials` of
-    them are shared out in this proportion: with as many as the brackets have together it is the algorithm of the paper,
-    and with a multiple of it the sweep is repeated. While a bracket waits for its round, the next one is begun.
+    Bracket s (s_max, …, 0) begins n_s = ceil((s_max + 1) / (s + 1) · eta^s) trials at rung R / eta^s. `max_trials` is
+    divided among the brackets in this proportion: if it equals the sum of all n_s, this is the algorithm of the paper;
+    with a multiple of it the sweep is repeated. While a bracket waits for a round to end, the next one is begun.
 
     Source: Li et al., JMLR 2018, algorithm 1.
     """
@@ -144,7 +145,7 @@ class Hyperband(Halving):
         self.sizes = bracket_sizes(len(self.rungs) - 1, self.eta, max_trials)
 
     def next(self, trials: Trials, *, more: bool) -> Move | None:
-        """Go on in the earliest bracket that has something to do."""
+        """Return the next move of the earliest bracket that has one."""
         for bracket, size in enumerate(self.sizes):
             members = [trial for trial in trials if trial.bracket == bracket]
             begun = len(members) == size or not more
@@ -160,7 +161,7 @@ class Hyperband(Halving):
         return bracket % len(self.rungs)
 
     def _promotion(self, members: list[Trial], bracket: int, trials: Trials) -> Move | None:
-        """Return who goes on in a bracket whose trials are all begun; None while a round is open, or at the end."""
+        """Return the next promotion in a bracket whose trials have all begun; None during a round, or at the end."""
         alive = [trial for trial in members if trial.state == "waiting"]
         if not alive:
             return None
@@ -173,7 +174,7 @@ class Hyperband(Halving):
         return Move(trial.aim, f"bracket {bracket}", trial)
 
     def _end_round(self, alive: list[Trial], members: list[Trial], bracket: int, trials: Trials) -> list[Trial]:
-        """Cull all but the best 1/eta of a rung, and return those."""
+        """Cull all but the best 1/eta of a rung, and return the trials that are kept."""
         rung = self.rungs.index(alive[0].aim)
         order = self.reached(members, rung)
         keep = max(1, math.floor(len(members) / self.eta ** (rung + 1 - self._first(bracket)) + 1e-9))
@@ -187,10 +188,10 @@ class Hyperband(Halving):
 
 
 def bracket_sizes(s_max: int, eta: float, max_trials: int) -> list[int]:
-    """Return how many trials each bracket begins, from the most aggressive on; sweep after sweep.
+    """Return the number of trials of each bracket, most aggressive first, repeated for each sweep.
 
-    The sizes of the paper are scaled so that they add up to `max_trials`; what is left of one after rounding down goes
-    to the brackets that lost most, the earlier of two first.
+    The sizes of the paper are scaled so that they add up to `max_trials`: each is rounded down, and the remaining
+    trials go to the brackets that lost most by rounding, the earlier of equal ones first.
     """
     sweep = [math.ceil((s_max + 1) / (s + 1) * eta**s - 1e-9) for s in range(s_max, -1, -1)]
     sweeps = max(1, round(max_trials / sum(sweep)))
@@ -235,7 +236,7 @@ class OneEpoch(Schedule):
             raise refuse("assess_start_step", problem, "Look earlier, or train for longer.")
 
     def next(self, trials: Trials, *, more: bool) -> Move | None:
-        """Begin all trials, wait for them, and let the best run to the end."""
+        """Begin all trials, wait for their first look, then run the best to the end."""
         if more:
             return Move(self.first, "first look")
         if any(trial.state == "running" and trial.aim == self.first for trial in trials):

@@ -1,4 +1,4 @@
-"""How much each parameter decides the score, and how sure that is."""
+"""The importance of each parameter for the score, with an interval."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ LEAST_TRIALS = 24
 """With 8 trials the 90 % interval held the share of 3,000 trials in 0 of 40 cases, with 16 in 28, with 24 in 37."""
 ROUNDS = 40
 PARTS = 4
-"""Into how many parts the range of a conditional parameter is cut, beside its absence."""
+"""Number of parts into which the range of a conditional parameter is divided; its absence is one more."""
 
 
 @dataclass(frozen=True)
 class Importance:
-    """Share of the variance among good and bad trials that a parameter explains, all shares together being 1.
+    """Share of a parameter in explaining which trials are good; the shares of all parameters sum to 1, or are all 0.
 
     Attributes:
         name: of the parameter.
-        share: mean over resampled trials, in [0, 1].
-        low: 5th percentile over them.
+        share: mean over bootstrap samples of the trials, in [0, 1].
+        low: 5th percentile over these samples.
         high: 95th percentile.
     """
 
@@ -44,8 +44,8 @@ class Importance:
 def importances(space: Space, trials: Sequence[Trial], *, rounds: int = ROUNDS, seed: int = 1) -> list[Importance]:
     """Return the importance of each parameter, greatest first; [] while fewer than 24 trials have a score.
 
-    Trials of different lengths are compared by their standing. A parameter that took one value everywhere has 0. The
-    interval is that of the bootstrap: the trials are drawn anew, with replacement, and judged again.
+    Trials of different lengths are compared by `standings`. A parameter with the same value in all trials has 0. The
+    interval is a bootstrap interval: trials are resampled with replacement, and the shares computed again.
 
     Raises:
         ConfigError: Optuna is not installed.
@@ -71,7 +71,7 @@ def importances(space: Space, trials: Sequence[Trial], *, rounds: int = ROUNDS, 
 
 
 def _told(space: Space, trials: Sequence[Trial]) -> list[FrozenTrial]:
-    """Return the trials that have a score as Optuna's, each with every parameter."""
+    """Return the trials that have a score as Optuna trials, each with a value for every parameter."""
     from optuna.trial import create_trial
 
     standing = standings(trials)
@@ -93,7 +93,7 @@ def _distribution(dimension: Dimension) -> BaseDistribution:
 
 
 def _placed(dimension: Dimension, trial: Trial) -> float:
-    """Return what Optuna hears of a parameter: of a conditional one the part of its range, the last for its absence."""
+    """Return the value of a parameter for Optuna; for a conditional one the part of its range, or PARTS if absent."""
     if not dimension.when:
         return suggested(dimension, trial.values[dimension.name])
     if dimension.name not in trial.values:
@@ -102,7 +102,7 @@ def _placed(dimension: Dimension, trial: Trial) -> float:
 
 
 def _shares(space: Space, drawn: Sequence[FrozenTrial]) -> dict[str, float]:
-    """Return the shares that one draw of trials gives, together 1 or all 0."""
+    """Return {parameter: share} for one bootstrap sample of trials; the shares sum to 1, or are all 0."""
     import optuna
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 

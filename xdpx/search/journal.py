@@ -1,10 +1,10 @@
-"""What a search did, on disk: one line per order and result, synced before anybody acts on it, so that nothing is lost.
+"""The journal of a search on disk: a line per order and result, synced before it takes effect, so nothing is lost.
 
-    {"search": 1, "facts": {...}, "crc": "..."}           what is searched: a journal continues no other search
+    {"search": 1, "facts": {...}, "crc": "..."}           identifies the search: a journal continues no other one
     {"order": 0, "trial": 0, "values": {...}, ...}        written before the order is handed out
-    {"result": 0, "samples": 100, "score": 0.7, ...}      written before the search hears of it
+    {"result": 0, "samples": 100, "score": 0.7, ...}      written before the search consumes it
 
-A killed search is replayed: the results are told anew, in the order in which they came, and give the same orders.
+A killed search is replayed: the results are passed to it again in the order of the journal, and give the same orders.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ FORMAT = 1
 FILE_NAME = "search.jsonl"
 Line = dict[str, Any]
 Build = Callable[[Mapping[int, Values]], Search]
-"""Makes the search, given the values of the trials that a journal recorded."""
+"""Makes the search, given {trial number: values} from the journal."""
 
 
 class Journal:
-    """A search that outlives its process. A context manager: while it is open, this process alone may write.
+    """A search that survives the end of its process. A context manager: while open, only this process may write.
 
     Args:
-        folder: where `search.jsonl` is, or will be; any path.
-        facts: what decides the search, as plain values: space, names and parameters, seed, number of trials, base
-            config. A journal of other facts is refused.
+        folder: of `search.jsonl`, which is created if missing; any path.
+        facts: everything that determines the search, as plain values: space, names and parameters, seed, number of
+            trials, base config. A journal with other facts is refused.
         build: makes the search.
-        lease: whether to take the lease of the folder; False where the caller holds it.
+        lease: whether to take the lease of the folder; False if the caller holds it.
 
     Attributes:
-        search: the search, as far as the journal brought it.
+        search: the search, in the state that the journal records.
     """
 
     search: Search
@@ -56,7 +56,7 @@ class Journal:
         self._lease = Lease(folder) if lease else None
         self._known_orders = 0
         self._lines: list[bytes] = []
-        """All lines, for places that cannot append."""
+        """All lines so far, for file systems that cannot append."""
 
     def __enter__(self) -> Self:
         if self._lease:
@@ -73,11 +73,11 @@ class Journal:
             self._lease.release()
 
     def tell(self, result: Result) -> None:
-        """Keep a result, then let the search hear of it; the orders that follow are kept before this returns.
+        """Write a result, then pass it to the search; the orders that follow are written before this returns.
 
         Raises:
-            ValueError: no such order is open.
-            OSError: it could not be kept; the search has not heard of it.
+            ValueError: no such order is open, or it was not carried out to its end.
+            OSError: a line could not be written; if it is the result, the search has not consumed it.
         """
         if self._lease:
             self._lease.check()
@@ -89,11 +89,11 @@ class Journal:
     # ---- opening
 
     def _open(self) -> None:
-        """Read what is there, replay it, and write what is missing.
+        """Read and replay the journal, and write what is missing; begin a new one if there is none.
 
         Raises:
             ConfigError: it is the journal of another search.
-            OSError: it is damaged before its last line.
+            OSError: it is damaged before its last line, of another format, or its replay gives other orders.
         """
         lines = self._read()
         if not lines:
@@ -112,7 +112,7 @@ class Journal:
         self._keep_new_orders()
 
     def _read(self) -> list[Line]:
-        """Return the lines that were written whole. A torn last one, of a writer that was killed, is cut off."""
+        """Return the complete lines; a truncated last line, left by a killed writer, is removed from the file."""
         if not io.isfile(self.path):
             return []
         with io.open(self.path, "rb") as file:
@@ -148,7 +148,7 @@ class Journal:
             raise ConfigError(self.path, faults)
 
     def _check_orders(self, orders: list[Line]) -> None:
-        """Hold the replayed orders against those that were kept: different ones would mix two searches."""
+        """Raise OSError if the replayed orders differ from those in the journal: continuing would mix two searches."""
         for line, order in zip(orders, self.search.orders, strict=False):
             if line != _order_line(order):
                 raise OSError(
@@ -167,7 +167,7 @@ class Journal:
         self._known_orders += len(new)
 
     def _append(self, lines: Iterable[Line]) -> None:
-        """Add lines and wait until they are on the disk. Where nothing can be appended the file is put anew."""
+        """Append lines and sync them to disk. A remote store cannot append: there the whole file is rewritten."""
         texts = [_sealed(line) for line in lines]
         self._lines += texts
         if not io.islocal(self.path):
@@ -180,7 +180,7 @@ class Journal:
                 io.local_files.sync(file)
         except OSError:
             self._lines = self._lines[: -len(texts)]
-            with contextlib.suppress(OSError):  # what was half written would damage the lines that follow
+            with contextlib.suppress(OSError):  # a partial line would damage the lines that follow
                 self._cut_to(b"".join(self._lines))
             raise
         if is_new:
@@ -188,7 +188,7 @@ class Journal:
 
 
 def facts_of(search: Search) -> dict[str, object]:
-    """Return what decides a search, for `Journal(facts=...)`; add what decides the training of a trial."""
+    """Return what determines a search, for `Journal(facts=...)`; the caller adds what determines a trial's training."""
     budget, tuner, schedule = search.schedule.budget, search.tuner, search.schedule
     return {
         "space": search.space.describe(),
@@ -210,7 +210,7 @@ def facts_of(search: Search) -> dict[str, object]:
 
 
 def _sealed(line: Line) -> bytes:
-    """Return a line with its checksum, as bytes."""
+    """Return a line as bytes, with its checksum."""
     body = json.dumps(line, sort_keys=True, ensure_ascii=True)
     return f"{json.dumps({**line, 'crc': _crc(body)}, sort_keys=True)}\n".encode()
 
@@ -220,7 +220,7 @@ def _crc(body: str) -> str:
 
 
 def _checked(text: bytes) -> Line | None:
-    """Return a line that is whole and unharmed, without its checksum; otherwise None."""
+    """Return a line without its checksum; None if it is incomplete or damaged."""
     if not text.endswith(b"\n"):
         return None
     try:

@@ -1,8 +1,8 @@
-"""Proposals by a model of what was seen: Optuna's tree-structured Parzen estimator and Gaussian process.
+"""Model-based tuners: Optuna's tree-structured Parzen estimator and Gaussian process.
 
-Every proposal is made anew from the history, its number and the seed, so a search that is read back from its journal
-proposes what it would have proposed. Trials under way count as taken places (constant liar), so that workers that are
-served at once do not all try the same point.
+Every proposal depends only on the history, its number and the seed, so a search that is replayed from its journal
+makes the same proposals. Running trials count as occupied points (constant liar), so that parallel workers do not
+all try the same point.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ModelParameters(declare.Parameters):
 
 
 class ModelTuner(Tuner):
-    """Proposes by a sampler of Optuna, to which every trial is told with its standing among the others."""
+    """Proposes points with an Optuna sampler, which sees every trial with its standing as the value."""
 
     Parameters = ModelParameters
 
@@ -47,14 +47,14 @@ class ModelTuner(Tuner):
         self._random = Random(Random.Parameters(), space=space, seed=seed, direction=direction)
 
     packages: tuple[str, ...] = ()
-    """What it needs beside Optuna."""
+    """Packages that it needs beside Optuna."""
 
     def sampler(self, seed: int) -> BaseSampler:
-        """Return the sampler of Optuna."""
+        """Return the Optuna sampler."""
         raise NotImplementedError
 
     def propose(self, number: int, history: Sequence[Trial]) -> Values | None:
-        """Ask the model; draw at random until it has seen enough, and where it offers a point that was tried."""
+        """Return a point from the model; a random one until enough trials have a score, or if that point was tried."""
         scored = sum(trial.best is not None for trial in history)
         if scored >= self.parameters.startup_trials:
             values = self._modelled(number, history)
@@ -65,7 +65,7 @@ class ModelTuner(Tuner):
     def _modelled(self, number: int, history: Sequence[Trial]) -> Values:
         import optuna
 
-        optuna.logging.set_verbosity(optuna.logging.ERROR)  # it would advise to install greenlet
+        optuna.logging.set_verbosity(optuna.logging.ERROR)  # it would recommend installing greenlet
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = self.sampler(random.Random(f"{self.seed}/{number}/model").getrandbits(32))
@@ -102,14 +102,14 @@ class GaussianProcess(ModelTuner):
     packages = ("scipy",)
 
     def sampler(self, seed: int) -> BaseSampler:
-        """Return Optuna's Gaussian process."""
+        """Return Optuna's Gaussian process sampler."""
         from optuna.samplers import GPSampler
 
         return GPSampler(seed=seed, n_startup_trials=1, warn_independent_sampling=False)
 
 
 def without_optuna(key: str, *more: str) -> ConfigError | None:
-    """Return the error that says what is not installed, None when Optuna and `more` are."""
+    """Return the error that names a missing package; None if Optuna and `more` are installed."""
     missing = [name for name in ("optuna", *more) if importlib.util.find_spec(name) is None]
     if not missing:
         return None
@@ -121,7 +121,7 @@ def without_optuna(key: str, *more: str) -> ConfigError | None:
 
 
 def distribution_of(dimension: Dimension) -> BaseDistribution:
-    """Return the distribution of Optuna for a dimension; of choices and powers, of their indices."""
+    """Return the Optuna distribution for a dimension; over indices for categorical and stepped integer ones."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(dimension, Float):
@@ -134,7 +134,7 @@ def distribution_of(dimension: Dimension) -> BaseDistribution:
 
 
 def value_of(dimension: Dimension, asked: float) -> Value:
-    """Return the value of a dimension for what Optuna suggested."""
+    """Return the value of a dimension for a number that Optuna suggested."""
     if isinstance(dimension, Float):
         return dimension.rounded(asked)
     if isinstance(dimension, Int) and dimension.log and dimension.step is None:
@@ -143,7 +143,7 @@ def value_of(dimension: Dimension, asked: float) -> Value:
 
 
 def suggested(dimension: Dimension, value: Value) -> float:
-    """Return what Optuna would have suggested for a value: the inverse of `value_of`."""
+    """Return the number that Optuna would have suggested for a value: the inverse of `value_of`."""
     if isinstance(dimension, Float) or (isinstance(dimension, Int) and dimension.log and dimension.step is None):
         return value  # type: ignore[return-value]
     if isinstance(dimension, Categorical):
@@ -152,9 +152,9 @@ def suggested(dimension: Dimension, value: Value) -> float:
 
 
 def frozen_trials(space: Space, history: Sequence[Trial]) -> list[FrozenTrial]:
-    """Return the history as trials of Optuna, whose value is their standing; those without a score are running.
+    """Return the history as Optuna trials, whose value is their standing; trials without one count as running.
 
-    A failed trial stands below all others.
+    A failed trial has the lowest standing.
     """
     from optuna.trial import TrialState, create_trial
 

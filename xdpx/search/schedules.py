@@ -1,4 +1,4 @@
-"""Who goes on: each schedule decides what a free worker does next. See `bracket`, `halving` for those with rungs."""
+"""Schedules, which decide what a free worker does next; those that stop trials early are in `bracket` and `halving`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ register = schedules.register
 
 @dataclass(frozen=True)
 class Budget:
-    """How long one whole run is, in training samples, so that runs of different batch sizes can be compared.
+    """Length of one whole run in training samples, so that runs with different batch sizes can be compared.
 
     Attributes:
         total: samples seen by a run that goes to its end.
-        per_step: samples per step of the base config: what an integer number of steps stands for.
+        per_step: samples per step of the base config, which converts numbers of steps.
         per_epoch: samples per pass over the data; 0 when unknown.
     """
 
@@ -39,14 +39,14 @@ class Budget:
     per_epoch: int = 0
 
     def samples_of(self, length: int | float) -> int:
-        """Turn steps (an int), or a share of the whole (a float of at most 1), into samples: at least 1."""
+        """Convert a number of steps (int), or a share of the whole run (float up to 1), into samples; at least 1."""
         samples = length * self.total if isinstance(length, float) else length * self.per_step
         return max(1, math.floor(samples + 0.5))
 
 
 @dataclass(frozen=True)
 class Move:
-    """What a free worker does next: train `trial`, or a new one of `bracket` when None, until `samples`."""
+    """What a free worker does next: train `trial` up to `samples`, or if it is None a new trial of `bracket`."""
 
     samples: int
     why: str
@@ -55,12 +55,12 @@ class Move:
 
 
 class Schedule:
-    """Decides who goes on. It sees only results that were consumed, so it decides the same on every machine.
+    """Decides which trials go on. It sees only consumed results, so its decisions are the same on every machine.
 
     Args:
         parameters: of the class.
         budget: length of a whole run.
-        parallel: orders that may be under way at once.
+        parallel: most orders in progress at once.
         max_trials: trials of the whole search.
     """
 
@@ -71,21 +71,21 @@ class Schedule:
         self.budget, self.parallel, self.max_trials = budget, parallel, max_trials
 
     def next(self, trials: Trials, *, more: bool) -> Move | None:
-        """Return what a free worker does next, None to wait for results.
+        """Return what a free worker does next; None to wait for results.
 
         Args:
-            trials: all so far; the schedule may `cull` those that wait.
+            trials: all so far; the schedule may `cull` waiting ones.
             more: whether a new trial can be begun: neither `max_trials` nor the tuner's proposals are used up.
         """
         raise NotImplementedError
 
     def reason_to_end(self, trial: Trial) -> str:
-        """Say why a trial that still waits when nothing is left to do was never ordered further."""
+        """Return why a trial that still waits at the end of the search was not continued."""
         return "the search ended before it was promoted"
 
 
 class Full(Schedule):
-    """Every trial runs to its end: nothing is stopped early."""
+    """Every trial runs to its end; none is stopped early."""
 
     class Parameters(declare.Parameters):
         """Nothing to configure."""
@@ -96,12 +96,12 @@ class Full(Schedule):
 
 
 def refuse(key: str, problem: str, remedy: str = "") -> ConfigError:
-    """Return the error for one fault of a schedule that only shows beside the length of the run."""
+    """Return the error for a fault of a schedule that depends on the length of the run."""
     return ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
 
 
 def share_conflicts(key: str, value: float | None) -> list[tuple[str, str]]:
-    """Return what is wrong with a number of steps or a share of a run."""
+    """Return the fault of a share above 1, as [(key, problem)]; [] for a valid share or a number of steps."""
     if isinstance(value, float) and value > 1:
         return [(key, f"is {value}. Use a whole number of steps, or a share of the run of at most 1.0.")]
     return []

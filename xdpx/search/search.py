@@ -1,4 +1,4 @@
-"""One search: it issues orders, consumes results, and decides the same whichever worker was faster."""
+"""One search: issues orders and consumes results; its decisions do not depend on which worker was faster."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from xdpx.search.tuners import Tuner, tuners
 
 
 class Search:
-    """Decides what is trained next.
+    """Decides what to train next.
 
-    Workers run at different speeds, so a decision may not depend on which of them was first. The search keeps a clock
-    of its own, on which an order takes as long as it has samples to train and `parallel` workers are served in turn. A
-    result is consumed when that clock reaches the end of its order, however early it came. So at most `parallel` orders
-    are under way, and the same results give the same orders on every machine and after every interruption.
+    Workers run at different speeds, so decisions must not depend on which of them is first. The search keeps a virtual
+    clock, on which an order takes as long as it has samples to train and `parallel` workers are served in turn. A
+    result is consumed when this clock reaches the end of its order, however early it arrived. So at most `parallel`
+    orders are in progress, and the same results give the same orders on every machine and after every interruption.
 
     Args:
         space: the search space.
         tuner: proposes its points.
-        schedule: decides who goes on.
+        schedule: decides which trials go on.
         max_trials: most trials to begin.
-        parallel: orders under way at once.
+        parallel: most orders in progress at once.
         direction: whether the score is maximized or minimized.
-        recorded: values of the first trials as a journal kept them; the tuner is not asked for these again.
+        recorded: {trial number: values} from a journal, used instead of the tuner's proposals.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class Search:
         self._exhausted = False
         self._advance()
 
-    # ---- what a driver asks
+    # ---- for drivers
 
     def ready(self) -> list[Order]:
-        """Return the orders that are to be carried out or are being so: issued, and without a result."""
+        """Return the orders to carry out or in progress: issued, but without a result."""
         return [self.orders[number] for number in sorted(self._ends) if number not in self._results]
 
     def tell(self, result: Result) -> None:
-        """Take a result, in any order. New orders may be ready afterwards.
+        """Accept a result; results may come in any order. New orders may be ready afterwards.
 
         Raises:
             ValueError: as `check` does.
@@ -66,7 +66,7 @@ class Search:
         self._advance()
 
     def check(self, result: Result) -> None:
-        """Raise ValueError when no such order is open, or when it was not carried out to its end."""
+        """Raise ValueError if no such order is open, or it was not carried out to its end."""
         if result.order in self._results or result.order not in self._ends:
             known = 0 <= result.order < len(self.orders)
             raise ValueError(f"order {result.order} {'has a result already' if known else 'was never issued'}.")
@@ -89,18 +89,18 @@ class Search:
 
     @property
     def decisions(self) -> list[Decision]:
-        """Who was begun, promoted, culled and finished, at how many samples and why, in that order."""
+        """All decisions in order: which trial was begun, promoted, culled, finished or failed, when and why."""
         return self.trials.decisions
 
     @property
     def samples(self) -> int:
-        """How many samples were trained on for the results consumed so far."""
+        """Number of samples trained on for the results consumed so far."""
         return sum(trial.samples for trial in self.trials)
 
     # ---- the clock
 
     def _advance(self) -> None:
-        """Issue and consume until a result is missing that must be consumed next, or nothing is left."""
+        """Issue orders and consume results until the next result to consume is missing, or nothing is left."""
         while True:
             while len(self._ends) < self.parallel and self._issue():
                 pass
@@ -114,7 +114,7 @@ class Search:
             self._consume(self.orders[number], self._results[number])
 
     def _issue(self) -> bool:
-        """Issue one order if the schedule has one; False when it waits."""
+        """Issue one order and return True; False if the schedule waits."""
         more = not self._exhausted and len(self.trials) < self.max_trials
         move = self.schedule.next(self.trials, more=more)
         if move is None:
@@ -182,10 +182,10 @@ def make_search(  # noqa: PLR0913 - what a search is, all of it by name
     recorded: Mapping[int, Values] | None = None,
     **options: Value,
 ) -> Search:
-    """Return a search by the names of its tuner and schedule; `options` are their parameters.
+    """Return a search from the names of its tuner and schedule; `options` are their parameters.
 
     Raises:
-        ConfigError: an unknown name or option, a value that is not allowed, or a space that cannot be.
+        ConfigError: an unknown name or option, an invalid value, or an invalid space.
     """
     found = space if isinstance(space, Space) else Space.read(space)
     parts = [(tuners, "tuner", tuner), (schedules, "schedule", schedule)]
@@ -203,7 +203,7 @@ def make_search(  # noqa: PLR0913 - what a search is, all of it by name
 
 
 def _typed_options(classes: Sequence[type[Tuner] | type[Schedule]], options: Mapping[str, Value]) -> list[Parameters]:
-    """Share the options out among the Parameters of the classes, and type them."""
+    """Return one validated Parameters per class, each with the options that it declares."""
     declared = [{each.key for each in declarations_of(one.Parameters)} for one in classes]
     known = sorted(set().union(*declared))
     faults = []

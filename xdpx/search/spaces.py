@@ -20,36 +20,36 @@ from xdpx.config.hints import shown
 
 Value = float | int | str | bool | None | list["Value"] | dict[str, "Value"]
 Values = dict[str, Value]
-"""One point of a space: the value of each parameter that exists there."""
+"""One point of a space: the value of each parameter that exists at it."""
 
 KEYS = ("type", "values", "log", "step", "when")
 TYPES = ("float", "int", "categorical")
 MOST_DIGITS = 6
-"""Significant digits of a drawn float: `1.23457e-05` in a config instead of seventeen."""
+"""Significant digits of a drawn float: `1.23457e-05` in a config instead of 17 digits."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One parameter: its name, and when it exists. `when` maps other parameters to the values that call for it."""
+    """One parameter. `when` maps other parameters to the values with which this one exists; empty: always."""
 
     name: str
     when: Mapping[str, Sequence[Value]] = field(default_factory=dict, kw_only=True)
 
     @property
     def size(self) -> float:
-        """How many values there are; infinite for a float."""
+        """Number of values; infinite for a float."""
         raise NotImplementedError
 
     def at(self, place: float) -> Value:
-        """Return the value at a place of the unit interval [0, 1); equal lengths are equally likely."""
+        """Return the value for a position in the unit interval [0, 1); a uniform position gives the prior."""
         raise NotImplementedError
 
     def place_of(self, value: Value) -> float:
-        """Return the place of a value in the unit interval: the middle of those that `at` maps to it."""
+        """Return the position of a value in the unit interval: the middle of those that `at` maps to it."""
         raise NotImplementedError
 
     def grid(self, float_samples: int) -> Sequence[Value]:
-        """Return the values of a grid in order: all of them, or so many of a float, both ends included."""
+        """Return the grid in order: all values, or `float_samples` values of a float with both ends included."""
         raise NotImplementedError
 
     def holds(self, values: Mapping[str, Value]) -> bool:
@@ -59,13 +59,13 @@ class Dimension:
         )
 
     def fault_of(self, value: object) -> str:
-        """Return what is wrong with a value, '' when the dimension holds it."""
+        """Return what is wrong with a value; '' if the dimension contains it."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Float(Dimension):
-    """A number in [low, high]; with `log`, each factor is equally likely, so 1e-5 to 1e-4 as often as 1e-4 to 1e-3."""
+    """A number in [low, high]; with `log` log-uniform, so 1e-5 to 1e-4 is as likely as 1e-4 to 1e-3."""
 
     low: float
     high: float
@@ -73,11 +73,11 @@ class Float(Dimension):
 
     @property
     def size(self) -> float:
-        """Infinity, or 1 when both ends are one."""
+        """Infinity, or 1 if both ends are equal."""
         return math.inf if self.low < self.high else 1
 
     def at(self, place: float) -> float:
-        """Return the number at a place, rounded to six digits and never beyond the ends."""
+        """Return the number at a position, rounded to six significant digits and clipped to [low, high]."""
         if self.log:
             value = math.exp(math.log(self.low) + place * (math.log(self.high) - math.log(self.low)))
         else:
@@ -85,18 +85,18 @@ class Float(Dimension):
         return self.rounded(value)
 
     def rounded(self, value: float) -> float:
-        """Round a number to six digits, within the ends."""
+        """Return a number rounded to six significant digits and clipped to [low, high]."""
         return min(max(float(f"{value:.{MOST_DIGITS}g}"), float(self.low)), float(self.high))
 
     def place_of(self, value: Value) -> float:
-        """Return the share of the way from low to high, in logarithms with `log`."""
+        """Return the fraction of the way from low to high, on a log scale with `log`."""
         number, low, high = float(value), self.low, self.high  # type: ignore[arg-type]
         if self.log:
             number, low, high = math.log(number), math.log(low), math.log(high)
         return 0.5 if low == high else (number - low) / (high - low)  # 9 and its next float have the same logarithm
 
     def grid(self, float_samples: int) -> Sequence[Value]:
-        """Return evenly spaced numbers (in logarithms with `log`), both ends included; the middle when one is asked."""
+        """Return evenly spaced numbers (on a log scale with `log`), both ends included; for one sample the middle."""
         if float_samples == 1 or self.size == 1:
             return [self.at(0.5)]
         return [self.at(index / (float_samples - 1)) for index in range(float_samples)]
@@ -110,7 +110,7 @@ class Float(Dimension):
 
 @dataclass(frozen=True)
 class Int(Dimension):
-    """A whole number in [low, high]: each `step`, or with `log` low, low·step, …; without step, log-uniform."""
+    """An integer in [low, high], in steps of `step`; with `log` low, low·step, …, or without step log-uniform."""
 
     low: int
     high: int
@@ -119,7 +119,7 @@ class Int(Dimension):
 
     @property
     def size(self) -> float:
-        """How many numbers there are."""
+        """Number of values; with `log` and no step, of all integers in the range."""
         if self.log and self.step is not None:
             return len(self._powers())
         return (self.high - self.low) // (self.step or 1) + 1
@@ -131,11 +131,11 @@ class Int(Dimension):
         return powers
 
     def _bounds(self) -> tuple[float, float]:
-        """Return the ends of the log-uniform range in which each whole number owns half a unit to either side."""
+        """Return the log range to draw from: half a unit beyond both ends, as each integer covers ±1/2."""
         return math.log(self.low - 0.5), math.log(self.high + 0.5)
 
     def at(self, place: float) -> int:
-        """Return the number at a place."""
+        """Return the number at a position."""
         if self.log and self.step is None:
             low, high = self._bounds()
             return min(max(round(math.exp(low + place * (high - low))), self.low), self.high)
@@ -143,7 +143,7 @@ class Int(Dimension):
         return self._powers()[index] if self.log else self.low + index * (self.step or 1)
 
     def place_of(self, value: Value) -> float:
-        """Return the middle of the places of a number."""
+        """Return the position of a number: the middle of those that `at` maps to it."""
         number = int(value)  # type: ignore[arg-type]
         if self.log and self.step is None:
             low, high = self._bounds()
@@ -152,7 +152,7 @@ class Int(Dimension):
         return (index + 0.5) / self.size
 
     def grid(self, float_samples: int) -> Sequence[Value]:
-        """Return every number there is; of a range that could be billions (seeds), without making them."""
+        """Return all values; a lazy range if possible, as there may be billions (seeds)."""
         if self.log and self.step is not None:
             return self._powers()
         return range(self.low, self.high + 1, self.step or 1)
@@ -173,7 +173,7 @@ class Int(Dimension):
 
 @dataclass(frozen=True)
 class Categorical(Dimension):
-    """One of a few values, each as likely."""
+    """One of a list of values, each equally likely."""
 
     values: tuple[Value, ...]
 
@@ -189,15 +189,15 @@ class Categorical(Dimension):
         return len(self.values)
 
     def at(self, place: float) -> Value:
-        """Return the value at a place."""
+        """Return the value at a position."""
         return self.values[min(int(place * len(self.values)), len(self.values) - 1)]
 
     def place_of(self, value: Value) -> float:
-        """Return the middle of the places of a value."""
+        """Return the position of a value: the middle of those that `at` maps to it."""
         return (self.index_of(value) + 0.5) / len(self.values)
 
     def index_of(self, value: object) -> int:
-        """Return the index of a value. Raises ValueError when it is none of them; 1 and true are different."""
+        """Return the index of a value. Raises ValueError if it is not in the list; 1 and true are different."""
         for index, known in enumerate(self.values):
             if same(known, value):
                 return index
@@ -249,7 +249,7 @@ class Space:
         """Return the space that a mapping (of hjson) describes.
 
         Raises:
-            ConfigError: with everything that is wrong, together.
+            ConfigError: with all faults together.
         """
         faults: list[Fault] = []
         read = [_dimension(str(name), written, faults) for name, written in table.items()]
@@ -272,15 +272,15 @@ class Space:
 
     @property
     def size(self) -> float:
-        """How many different points there are; infinite with a float."""
+        """Number of different points; infinite with a float."""
         return _count(self.dimensions, {})
 
     def sample(self, rng: random.Random) -> Values:
-        """Draw a point. Every dimension draws, so that a condition changes no other draw."""
+        """Return a random point. Every dimension draws a number, so that a condition does not shift the others."""
         return self.at([rng.random() for _ in self.dimensions])
 
     def at(self, places: Sequence[float]) -> Values:
-        """Return the point at a place of the unit cube, one coordinate in [0, 1) per dimension."""
+        """Return the point at a position in the unit cube, one coordinate in [0, 1) per dimension."""
         values: Values = {}
         for dimension, place in zip(self.dimensions, places, strict=True):
             if dimension.holds(values):
@@ -288,22 +288,22 @@ class Space:
         return values
 
     def places_of(self, values: Mapping[str, Value]) -> list[float]:
-        """Return where a point stands in the unit cube; NaN for a parameter that does not exist there."""
+        """Return the position of a point in the unit cube; NaN for a parameter that does not exist at it."""
         return [
             dimension.place_of(values[dimension.name]) if dimension.name in values else math.nan
             for dimension in self.dimensions
         ]
 
     def grid(self, float_samples: int) -> Iterator[Values]:
-        """Yield every point of the grid once, the last dimension fastest."""
+        """Yield every point of the grid once; the last dimension varies fastest."""
         yield from _grid(self.dimensions, {}, float_samples)
 
     def describe(self) -> dict[str, dict[str, object]]:
-        """Return the space as plain values, as `read` takes it; equal for equal spaces."""
+        """Return the space as plain values that `read` accepts; equal for equal spaces."""
         return {dimension.name: _written(dimension) for dimension in self.dimensions}
 
     def faults_of(self, values: Mapping[str, object]) -> list[Fault]:
-        """Return what is wrong with a point that somebody gave."""
+        """Return what is wrong with a given point; keys that are no parameter are not checked."""
         found = []
         for dimension in self.dimensions:
             if dimension.name in values and (problem := dimension.fault_of(values[dimension.name])):
@@ -317,7 +317,7 @@ class Space:
 
 
 def _dimension(name: str, written: object, faults: list[Fault]) -> Dimension | None:
-    """Return the dimension that was written, None when anything about it is wrong."""
+    """Return the dimension that `written` describes; None, with faults added, if anything is wrong."""
     before = len(faults)
     if not isinstance(written, Mapping):
         faults.append(Fault(name, f"is {shown(written)}.", "Write {type: float, values: [low, high]}."))
@@ -468,7 +468,7 @@ def _is_number(value: object) -> bool:
 
 
 def _whole(value: object) -> object:
-    """Return 2 for 2.0, as a config may write an integer; other values as they are."""
+    """Return 2 for 2.0, as a config may write an integer; other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -480,7 +480,7 @@ def _is_integer(value: object) -> bool:
 
 
 def _condition_faults(dimensions: Sequence[Dimension]) -> list[Fault]:
-    """Return what is wrong between dimensions: names used twice, conditions that can never hold, circles."""
+    """Return the faults between dimensions: duplicate names, conditions that can never hold, cycles."""
     by_name = {dimension.name: dimension for dimension in dimensions}
     names = [dimension.name for dimension in dimensions]
     faults = [Fault(name, "is there twice.", "Name each parameter once.") for name in by_name if names.count(name) > 1]
@@ -511,7 +511,7 @@ def _condition_faults(dimensions: Sequence[Dimension]) -> list[Fault]:
 
 
 def _ordered(dimensions: Sequence[Dimension]) -> list[Dimension]:
-    """Return the dimensions so that each follows those it depends on; those of a circle are left out."""
+    """Return the dimensions, each after those it depends on; without those of a cycle and their dependents."""
     left, done = list(dimensions), list[Dimension]()
     while ready := next((one for one in left if set(one.when) <= {other.name for other in done}), None):
         left.remove(ready)

@@ -1,4 +1,4 @@
-"""Carry out a search order by order, by one process or by several that train each trial together (ranks, hosts)."""
+"""Run a search order by order, in one process or in several that train each trial together (ranks, hosts)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xdpx.search.trials import Order, Result
 
 
 class SearchRefused(OSError):
-    """The first process could not begin or continue the search; its own error, there, says why."""
+    """Raised on the other processes if the first could not begin or continue the search; holds its message."""
 
 
 def search_together(
@@ -26,13 +26,13 @@ def search_together(
     """Carry out every order of a search; the first process decides, and all processes train.
 
     Args:
-        make_journal: returns the journal, which knows where the search stands; called on the first process.
-        carry_out: trains the trial of an order as far as ordered, on all processes; None where that was interrupted.
+        make_journal: returns the journal with the state of the search; called on the first process only.
+        carry_out: trains the trial of an order, on all processes; returns None if interrupted.
         is_first: whether this is the process that decides.
-        broadcast: returns what the first process said; what it says, JSON can hold.
+        broadcast: returns on all processes the value passed by the first; values are JSON values.
 
     Returns:
-        The search, on the first process: finished, unless it was interrupted.
+        On the first process the search, finished unless it was interrupted; None on the others.
 
     Raises:
         ConfigError, OSError: the search cannot be begun or continued; on other processes `SearchRefused`.

@@ -1,4 +1,4 @@
-"""What a search knows: orders, their results, the trials they belong to, and what was decided about each."""
+"""The records of a search: orders, results, trials, and the decisions about each trial."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from xdpx.search.spaces import Values
 
 State = Literal["running", "waiting", "culled", "finished", "failed"]
-"""waiting: it has done what was ordered, and may go on; finished: it has seen all samples, or ended itself."""
+"""waiting: its order is done, and it may go on; finished: it has seen all samples, or ended by itself."""
 
 Verdict = Literal["begun", "promoted", "culled", "finished", "failed"]
 Direction = Literal["maximize", "minimize"]
@@ -18,14 +18,14 @@ Direction = Literal["maximize", "minimize"]
 
 @dataclass(frozen=True)
 class Order:
-    """Train one trial until it has seen so many samples, then evaluate it.
+    """An order to train one trial until it has seen `samples` samples, then evaluate it.
 
     Attributes:
-        number: 0, 1, 2, … in the order in which they were decided.
+        number: 0, 1, 2, … in the order in which they were issued.
         trial: number of the trial, from 0.
         values: its point of the search space.
-        samples: training samples to have been seen at the end, counted from the trial's beginning.
-        begin: samples that it has seen already: 0 for a new trial, otherwise it is resumed.
+        samples: training samples seen at the end, counted from the beginning of the trial.
+        begin: samples it has already seen: 0 for a new trial, otherwise it is resumed.
     """
 
     number: int
@@ -37,15 +37,15 @@ class Order:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of an order.
+    """The result of an order.
 
     Attributes:
-        order: its number.
+        order: number of the order.
         samples: training samples that the trial has seen since its beginning.
         score: of the last evaluation; None when the trial failed and cannot go on.
         history: (samples, score) of each evaluation within this order, oldest first; may be empty.
         ended: the run ended by itself (early stopping, its own limits) and has nothing left to train.
-        note: why it failed or ended, for the table of decisions.
+        note: why the trial failed or ended, for the table of decisions.
     """
 
     order: int
@@ -70,15 +70,15 @@ class Decision:
 
 @dataclass
 class Trial:
-    """One point of the space and how it has done so far.
+    """One point of the space and its results so far.
 
     Attributes:
         number: from 0, in the order in which trials were begun.
         values: its point of the search space.
         sign: 1 when a greater score is better, -1 when a smaller one is.
         bracket: the bracket it belongs to, for schedules that have several.
-        samples: training samples seen, as far as known.
-        aim: training samples that it was last ordered to reach.
+        samples: training samples seen, according to the consumed results.
+        aim: training samples to reach: those of its last order, or of the next one after a promotion.
         history: (samples, score) of each evaluation, oldest first.
         ended: the run ended by itself.
     """
@@ -95,19 +95,19 @@ class Trial:
 
     @property
     def best(self) -> float | None:
-        """The best score so far, that of the checkpoint which the run keeps; None before the first."""
+        """The best score so far, whose checkpoint the run keeps; None before the first."""
         return max((score for _, score in self.history), key=lambda score: self.sign * score, default=None)
 
     def best_at(self, samples: int, deviation: int = 0) -> float | None:
-        """Return the best score by the evaluation nearest to so many samples.
+        """Return the best score up to and including the evaluation nearest to `samples`.
 
         Args:
-            samples: where to look.
-            deviation: allowed difference in samples.
+            samples: number of training samples.
+            deviation: allowed difference from it.
 
         Returns:
-            None when no evaluation is so near, or when the trial failed: it cannot go on, so it takes no place of one
-            that can. A run that ended by itself before keeps the score it ended with.
+            None if no evaluation is that near, or the trial failed: it cannot go on, so it must not take the place of
+            one that can. A run that ended by itself earlier keeps its last score.
         """
         if not self.history or self.state == "failed":
             return None
@@ -117,30 +117,30 @@ class Trial:
         return max((score for seen, score in self.history if seen <= nearest), key=lambda score: self.sign * score)
 
     def merit_at(self, samples: int, deviation: int = 0) -> float:
-        """Return `best_at` so that greater is better; -inf when there is no score there."""
+        """Return `best_at` with the sign changed if needed so that greater is better; -inf if it is None."""
         score = self.best_at(samples, deviation)
         return -math.inf if score is None else self.sign * score
 
     @property
     def merit(self) -> float:
-        """`best`, so that greater is better; -inf when there is no score."""
+        """`best` with the sign changed if needed so that greater is better; -inf if it is None."""
         return -math.inf if self.best is None else self.sign * self.best
 
     @property
     def place(self) -> tuple[bool, float, int]:
-        """Where it stands in a table, the best first: failed ones last, of equal ones the earlier first."""
+        """Sort key for a table, best first: failed trials last, and of equal ones the earlier first."""
         return self.state == "failed", -self.merit, self.number
 
 
 class Trials(list[Trial]):
-    """The trials of a search in order of their numbers, and the table of what was decided about them."""
+    """The trials of a search in order of their numbers, and the table of decisions about them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.decisions: list[Decision] = []
 
     def note(self, trial: Trial, verdict: Verdict, why: str) -> None:
-        """Write a row of the table of decisions."""
+        """Add a row to the table of decisions."""
         row = Decision(len(self.decisions), trial.number, verdict, trial.samples, trial.best, why)
         self.decisions.append(row)
 
@@ -150,24 +150,24 @@ class Trials(list[Trial]):
         self.note(trial, "culled", why)
 
     def best(self) -> Trial | None:
-        """Return the trial with the best score, the earlier of two equal ones; None while none has a score.
+        """Return the trial with the best score, the earlier of equal ones; None if no trial has a score.
 
-        One that failed after its evaluations is the best only where no other has a score: its values train to no end.
+        A failed trial is returned only if no other has a score: training with its values does not reach the end.
         """
         return min((trial for trial in self if trial.best is not None), key=lambda trial: trial.place, default=None)
 
 
 def ranked(trials: Sequence[Trial], samples: int, deviation: int = 0) -> list[Trial]:
-    """Sort trials by their score at so many samples, best first; of equal ones the earlier first."""
+    """Return trials sorted by their score at `samples`, best first; of equal ones the earlier first."""
     return sorted(trials, key=lambda trial: (-trial.merit_at(samples, deviation), trial.number))
 
 
 def standings(trials: Sequence[Trial]) -> dict[int, float]:
     """Return the estimated quantile of each trial among all, in (0, 1), greater is better; failed ones have 0.
 
-    A trial is ranked among those that were trained at least as far as it was. Where n trials have seen the first length
-    and m of them this one, those m count as the best m of n: rank r of m stands at 1 - (r - 1/2) / n. So scores are
-    compared at equal samples only, and a new trial that leads at the first length stands above one that went further
+    A trial is ranked among those that were trained at least as far as itself. If n trials have a score, and m of them
+    were trained this far, those m count as the best m of n: rank r of m gives the quantile 1 - (r - 1/2) / n. So scores
+    are compared only at equal samples, and a new trial that leads after a short run ranks above one that went further
     and then fell behind.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Who proposes: each tuner returns the values of the next trial."""
+"""Tuners, which propose the values of the next trial."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ register = tuners.register
 
 GROUP = "tune"
 MOST_DRAWS = 1000
-"""Draws until a point of a finite space is given up as tried: the last free one of 100 is missed once in 23,000."""
+"""Draws after which a finite space counts as exhausted: the last free point of 100 is missed once in 23,000 times."""
 
 
 class Tuner:
-    """Proposes points of a space. A proposal depends on the seed, its number and the history alone.
+    """Proposes points of a space. A proposal depends only on the seed, its number and the history.
 
     Args:
         parameters: of the class.
         space: where points come from.
-        seed: decides all randomness.
+        seed: of all random numbers.
         direction: whether scores are maximized or minimized.
     """
 
@@ -46,23 +46,23 @@ class Tuner:
         self.space, self.seed, self.direction = space, seed, direction
 
     def propose(self, number: int, history: Sequence[Trial]) -> Values | None:
-        """Return the values of trial `number`, None when every point was proposed.
+        """Return the values of trial `number`; None if every point was already proposed.
 
         Args:
             number: of the trial, from 0.
-            history: the trials 0 to number - 1, some of which may be running.
+            history: trials 0 to number - 1; some may still be running.
         """
         raise NotImplementedError
 
 
 class Random(Tuner):
-    """Independent draws. In a finite space none comes twice."""
+    """Independent random points, without repetition."""
 
     class Parameters(declare.Parameters):
         """Nothing to configure."""
 
     def propose(self, number: int, history: Sequence[Trial]) -> Values | None:
-        """Draw a point from the stream of this seed and number."""
+        """Return a random untried point, from a generator seeded by the seed and number; None if none is left."""
         rng = random.Random(f"{self.seed}/{number}")
         for _ in range(MOST_DRAWS):
             values = self.space.sample(rng)
@@ -83,6 +83,6 @@ class Grid(Tuner):
     Parameters = GridParameters
 
     def propose(self, number: int, history: Sequence[Trial]) -> Values | None:
-        """Return point `number` of the grid."""
+        """Return point `number` of the grid; None after the last."""
         points = self.space.grid(self.parameters.float_samples)
         return next(itertools.islice(points, number, None), None)
