@@ -1,1 +1,1 @@
-"""Start the processes of one training together, and know those that a launcher has started."""
+"""Start the processes of a training, recognise those that a launcher started, and submit jobs to other places."""

@@ -1,6 +1,6 @@
-"""Which process of a training this is: by torchrun, accelerate or MPI, by Slurm, or by the keys of the config.
+"""Find out the rank of this process: from torchrun, accelerate or MPI, from Slurm, or from the keys of the config.
 
-All of it ends up in the variables of torchrun (RANK, WORLD_SIZE, ...), which whatever comes later reads.
+The result is stored in the variables of torchrun (RANK, WORLD_SIZE, ...), which all later code reads.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ MPI_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 
 @dataclass(frozen=True)
 class LaunchKeys:
-    """What a config says of processes.
+    """The keys of a config that describe its processes.
 
     Attributes:
         nproc: processes to start on this machine.
-        world_size: processes in all.
+        world_size: total number of processes.
         rank: number of this process.
         local_rank: number of this process on its machine.
         init_method: how processes find each other: auto, env://, tcp://<host>:<port>.
@@ -37,20 +37,20 @@ class LaunchKeys:
 
 
 def adopt_launch(keys: LaunchKeys, environment: MutableMapping[str, str] = os.environ) -> int:
-    """Say in the variables of torchrun what a launcher or the config says, and return how many processes there are.
+    """Set the variables of torchrun from the launcher or the config, and return the number of processes.
 
     Args:
         keys: of the config.
-        environment: is read and written.
+        environment: read, and updated in place.
 
     Returns:
-        The number of processes that were started; 0 where nobody has started any.
+        The number of processes that a launcher has started; 0 without one.
 
     Raises:
-        ConfigError: the config contradicts the launcher, or leaves open what it has to say.
+        ConfigError: the config contradicts the launcher, or lacks a key that is needed without one.
     """
     if "WORLD_SIZE" not in environment or environment["WORLD_SIZE"] == "1":
-        if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) > 1:  # which srun sets, but not sbatch
+        if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) > 1:  # set by srun, but not by sbatch
             environment.update(_by_slurm(environment, keys))
         elif keys.init_method not in {"auto", "env://"}:
             environment.update(_by_keys(keys))
@@ -71,7 +71,7 @@ def adopt_launch(keys: LaunchKeys, environment: MutableMapping[str, str] = os.en
 
 
 def _contradictions(keys: LaunchKeys, size: int, environment: Mapping[str, str]) -> list[Fault]:
-    """Return what the config says otherwise than the launcher, which would be ignored without a word."""
+    """Return a fault for each key that contradicts the launcher, as it would otherwise be silently ignored."""
     remedy = "Leave it out."
     faults = [
         Fault(key, f"is {wanted}, but the launcher has started {size} processes.", remedy)
@@ -93,7 +93,7 @@ def _contradictions(keys: LaunchKeys, size: int, environment: Mapping[str, str])
 
 
 def _by_slurm(environment: Mapping[str, str], keys: LaunchKeys) -> dict[str, str]:
-    """Return the variables for a task of a step that srun has started; an address of the config is kept."""
+    """Return the variables for a task of an srun step; an address in the config takes precedence."""
     size, nodes = int(environment["SLURM_STEP_NUM_TASKS"]), int(environment.get("SLURM_STEP_NUM_NODES", 1))
     job = int(environment.get("SLURM_JOB_ID", 0))
     found = {
@@ -103,14 +103,14 @@ def _by_slurm(environment: Mapping[str, str], keys: LaunchKeys) -> dict[str, str
     if keys.init_method not in {"auto", "env://"}:
         return found | _meeting_place(keys.init_method)
     address = first_host(environment.get("SLURM_STEP_NODELIST", "127.0.0.1"))
-    port = str(FIRST_PORT + job % NUM_PORTS)  # the same for all tasks, and another for the next job
+    port = str(FIRST_PORT + job % NUM_PORTS)  # equal for all tasks, different for the next job
     return found | {
         "MASTER_ADDR": environment.get("MASTER_ADDR", address), "MASTER_PORT": environment.get("MASTER_PORT", port)
     }  # fmt: skip
 
 
 def _by_keys(keys: LaunchKeys) -> dict[str, str]:
-    """Return the variables for a process that was started by hand, with the keys of the first XDPX."""
+    """Return the variables for a process started by hand with the distributed_* keys."""
     meeting = _meeting_place(keys.init_method)
     size, rank = keys.world_size, keys.rank
     if not isinstance(size, int) or rank >= size:
@@ -122,10 +122,10 @@ def _by_keys(keys: LaunchKeys) -> dict[str, str]:
 
 
 def _meeting_place(init_method: str) -> dict[str, str]:
-    """Return the variables that say where processes meet, from a key such as `tcp://first:29500`.
+    """Return the variables of the rendezvous address, from a key such as `tcp://first:29500`.
 
     Raises:
-        ConfigError: it is another kind of address.
+        ConfigError: it is not of the form tcp://<host>:<port>.
     """
     found = re.fullmatch(r"tcp://(.+):(\d+)", init_method)
     if found is None:
@@ -135,7 +135,7 @@ def _meeting_place(init_method: str) -> dict[str, str]:
 
 
 def first_host(nodes: str) -> str:
-    """Return the first host of a list as Slurm writes it, such as `gpu[03-05,9],login`."""
+    """Return the first host of a Slurm host list, such as `gpu[03-05,9],login`."""
     prefix, bracket, rest = nodes.partition("[")
     if not bracket or "," in prefix:
         return nodes.partition(",")[0]

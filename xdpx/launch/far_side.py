@@ -1,4 +1,4 @@
-"""Will the paths of a run be there, where it is sent? What can be told from here is; the rest is named."""
+"""Check whether the paths of a run exist where it is sent; what cannot be checked from here is listed in notes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from xdpx.config.loading import Run
 from xdpx.utils import io
 
 WRITTEN = frozenset({"save_dir"})
-"""Keys of folders that a run writes, which a package does not bring back."""
+"""Keys of folders that a run writes, which are lost if they are in a package."""
 
 OWN_DISKS = ("/tmp/", "/var/tmp/", "/dev/shm/")
 
 
 @dataclass
 class FarSide:
-    """What is known of the files of the far side.
+    """What is known about the files of the far side.
 
     Attributes:
         shared: whether it sees the files of this machine under the same paths.
-        root: the working directory as it is called there; '' for the same as here.
+        root: the path of the working directory there; '' for the same as here.
         only_there: paths that exist there, and need not exist here.
-        packed: whether the working directory goes along as it is now; what is written there is lost.
-        notes: what cannot be told from here, in words; `faults` adds to it.
+        packed: whether a copy of the working directory is sent; what the job writes into it is lost.
+        notes: messages about what cannot be checked from here; `faults` adds to them.
     """
 
     shared: bool
@@ -35,7 +35,7 @@ class FarSide:
     notes: list[str] = field(default_factory=list)
 
     def faults(self, runs: Iterable[Run]) -> list[Fault]:
-        """Return a fault for each path that will not be there; each once."""
+        """Return a fault for each path that will not exist there, without duplicates."""
         found = [fault for run in runs for key, path in paths_of(run) for fault in self._about(run, key, path)]
         return list(dict.fromkeys(found))
 
@@ -70,7 +70,7 @@ class FarSide:
 
 
 def paths_of(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield (key, path) for each path in a run, as its declarations tell."""
+    """Yield (key, path) for each value of a run that is declared as a path."""
     for key, declared in declarations_by_key(reachable_entries(run.command)).items():
         value = run.values.get(key)
         is_path = any(item.path for _, item in declared) or key.endswith("pretrained_model")

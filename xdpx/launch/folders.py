@@ -1,4 +1,4 @@
-"""The folder of a submission: the code as it was, the files that run it, and a record to find it again."""
+"""The folder of a submission: a snapshot of the code, the files that run the job, and a record to find it again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HISTORY = "command_history.txt"
 
 
 def new_name(name: str, now: datetime) -> str:
-    """Return `<name>-<time>`, which no other submission has, of letters that every file system and cluster takes."""
+    """Return a unique name `<name>-<time>` of characters that every file system and cluster accepts."""
     plain = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:30].strip("-") or "job"
     stamped = f"{plain}-{now:%Y%m%d-%H%M%S}"
     count = 2
@@ -34,11 +34,11 @@ def new_name(name: str, now: datetime) -> str:
 
 
 def write_folder(folder: str, files: Mapping[str, str], *, configs: Mapping[str, str], git: Mapping[str, Any]) -> int:
-    """Write all of a submission but its record; return the bytes of the snapshot.
+    """Write the folder of a submission except its record; return the size of the snapshot in bytes.
 
     Args:
-        folder: is made.
-        files: {name: text} of what runs the job.
+        folder: created if missing.
+        files: {name: text} of the files that run the job.
         configs: {path below the working directory: file} of the user's configs and scripts.
         git: commit and changes, as `git_state` returns them.
     """
@@ -56,7 +56,7 @@ def write_folder(folder: str, files: Mapping[str, str], *, configs: Mapping[str,
 
 
 def git_state() -> dict[str, Any]:
-    """Return the commit of the working directory and the files changed since; empty where there is no repository."""
+    """Return the commit of the working directory and the files changed since; {} outside of a repository."""
     commit_hash = _git("rev-parse", "HEAD")
     if not commit_hash:
         return {}
@@ -74,9 +74,9 @@ def _git(*words: str) -> str:
 
 
 def write_record(record: Record) -> None:
-    """Keep what was sent, and add a line to command_history.txt: time, command, id, address of the log.
+    """Write the record of a submission, and add a line to command_history.txt: time, command, id, address of the log.
 
-    Both are readable by this user alone: the address may hold the ticket that opens the log, and is kept as it is.
+    Only this user can read them: the address may contain an access token for the log, and is kept unredacted.
     """
     command = redact(record.command)
     asked = {name: redact(value) if isinstance(value, str) else value for name, value in record.resources.items()}
@@ -88,7 +88,7 @@ def write_record(record: Record) -> None:
 
 
 def records() -> list[Record]:
-    """Return the submissions of this working directory, the newest last."""
+    """Return the submissions from this working directory, newest last."""
     paths = io.glob(io.join(FOLDER, "*", RECORD)) if io.isdir(FOLDER) else []
     found = [record for path in paths if (record := _read(path)) is not None]
     return sorted(found, key=lambda record: record.time)
@@ -98,12 +98,12 @@ def _read(path: str) -> Record | None:
     with io.open(path, encoding="utf-8") as file:
         try:
             return Record(**{**json.loads(file.read()), "folder": io.parent(io.abspath(path))})
-        except (ValueError, TypeError):  # damaged, or no record
+        except (ValueError, TypeError):  # damaged, or not a record
             return None
 
 
 def find(wanted: str) -> Record:
-    """Return the submission with this id or name; the newest for ''.
+    """Return the newest submission with this id or name; of all for ''.
 
     Raises:
         ConfigError: there is none.

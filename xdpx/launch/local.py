@@ -1,4 +1,4 @@
-"""Several processes of this machine that do one thing together: started, ended with the first failure, begun again."""
+"""Run several processes together on this machine: start them, end all at the first failure, optionally restart."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from xdpx.utils.distributed_utils import LOST_PEER_CODE
 from xdpx.utils.redaction import redact
 
 SECONDS_TO_END = 10.0
-"""How long the others may take to end by themselves when one has failed: they notice as soon as they wait for it."""
+"""Time for the others to end by themselves after one has failed; they notice as soon as they wait for it."""
 
 PORTS = range(20_000, 32_000)
-"""Below those that the system gives to connections by itself: such a one may be taken before anybody listens."""
+"""Below the ephemeral ports of the system, which an outgoing connection may take before the process listens."""
 
 
 RESTARTS = "XDPX_RESTARTS"
-"""How often the processes were started again before, in the environment of each."""
+"""Environment variable of each process: the number of restarts so far."""
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""What numerical libraries read when they are imported."""
+"""Thread counts that numerical libraries read when they are imported."""
 
 
 @dataclass(frozen=True)
 class Restarts:
-    """Whether processes that were killed, or ended because one was dead, frozen or hung, are started again.
+    """How to restart processes after one was killed, or after they ended because one was dead, frozen or hung.
 
-    No other end is followed by another life: an error of the config or of the disk would only come again.
+    Any other failure is final: an error in the config or on the disk would only recur.
 
     Attributes:
-        most: how often at most.
-        args: what `work` is called with from the second life on; None for the same as at first.
-        preload: modules that a process which begins all others imports once, so that a life begins at once.
-        threads: of numerical libraries in each process, which must be known before they are imported; None leaves it.
+        most: largest number of restarts.
+        args: arguments of `work` from the first restart on; None for the original ones.
+        preload: modules imported once by a fork server, from which the processes are forked, so that they start fast.
+        threads: of numerical libraries in each process, set before they are imported; None leaves them alone.
     """
 
     most: int = 0
@@ -60,20 +60,20 @@ class Restarts:
 
 
 def run_together(count: int, work: Callable[..., Any], *args: Any, restarts: Restarts = Restarts()) -> int:
-    """Do the same work in so many processes, which find each other by `env://`; return their exit code.
+    """Run the same work in `count` processes, which find each other by `env://`; return their exit code.
 
-    The first process has the console. What another one says is shown when it is the one that failed first. Signals
+    The first process has the console. The standard error of another one is shown only if it failed first. Signals
     are passed on to all of them.
 
     Args:
         count: number of processes.
-        work: a function of a module, called in each; it leaves with `sys.exit`.
-        args: what it is called with.
-        restarts: whether they are started again after some of them were killed.
+        work: a module-level function, called in each process; it ends with `sys.exit`.
+        args: its arguments.
+        restarts: whether and how to start them again after a crash.
 
     Returns:
-        0 when all of them ended well; 85 when a signal interrupted them and all have saved what they could; else the
-        exit code of the first that failed, whose end was the end of all.
+        0 if all of them succeeded; 85 if they were interrupted and saved; else the exit code of the first that failed,
+        after which the others were ended.
     """
     for life in range(restarts.most + 1):
         if life and restarts.args is not None:
@@ -86,17 +86,17 @@ def run_together(count: int, work: Callable[..., Any], *args: Any, restarts: Res
 
 
 class _Ended(NamedTuple):
-    """The exit code of a life, and whether another one could do better."""
+    """The exit code of all processes after one start, and whether a restart may help."""
 
     code: int
     again: bool = False
 
 
 def _live(count: int, work: Callable[..., Any], args: tuple[Any, ...], life: int, restarts: Restarts) -> _Ended:
-    """Start all processes once, and wait for their end."""
+    """Start all processes once, and wait until they end."""
     with tempfile.TemporaryDirectory() as folder:
         processes = _Processes([io.join(folder, f"{rank}.txt") for rank in range(count)], life, restarts)
-        # Python lets the main thread alone listen; in another one, whoever owns the process decides.
+        # Python allows signal handlers in the main thread only; elsewhere the caller handles signals.
         listens = threading.current_thread() is threading.main_thread()
         numbers = (signal.SIGINT, signal.SIGTERM) if listens else ()
         before = {number: signal.signal(number, processes.pass_on) for number in numbers}
@@ -113,7 +113,7 @@ class _Processes:
     """The processes of one `run_together`, by rank.
 
     Args:
-        words: file of each, for what it says on standard error; that of the first stays empty.
+        words: path for the standard error of each; unused for the first.
     """
 
     def __init__(self, words: list[str], life: int, restarts: Restarts) -> None:
@@ -128,17 +128,17 @@ class _Processes:
             process = context.Process(target=_begin, args=(around, words if rank else None, work, args))
             process.start()
             self._all.append(process)
-            if self._signal is not None:  # it came while this one was being started
+            if self._signal is not None:  # arrived while this one was being started
                 _send(process, self._signal)
 
     def wait(self) -> _Ended:
-        """Wait for all of them, and return the exit code of the first that failed."""
-        failed: list[int] = []  # ranks, in the order in which they did
+        """Wait for all of them; return the exit code of the first that failed, after which the rest get 10 seconds."""
+        failed: list[int] = []  # ranks, in the order of failure
         end = float("inf")
         while running := [process for process in self._all if process.exitcode is None]:
             wait([process.sentinel for process in running], timeout=1.0)
             ended = [rank for rank, process in enumerate(self._all) if process.exitcode not in {None, 0, EXIT_CODE}]
-            # Of those found at once, one that was killed is why the others failed.
+            # Of those that failed at once, a killed one is the cause, so it comes first.
             new = (rank for rank in ended if rank not in failed)
             failed += sorted(new, key=lambda rank: (self._all[rank].exitcode or 0) >= 0)
             if failed:
@@ -148,19 +148,19 @@ class _Processes:
         return self._verdict(failed) if failed else _Ended(max(process.exitcode or 0 for process in self._all))
 
     def kill(self) -> None:
-        """End at once what has not ended yet."""
+        """Kill the processes that are still running."""
         for process in self._all:
             process.kill()
             process.join()
 
     def pass_on(self, number: int, frame: object) -> None:
-        """Send a signal to all of them; each saves what it can and ends by itself."""
+        """Signal handler: send the signal to all processes; each saves what it can and ends by itself."""
         self._signal = number
         for process in self._all:
             _send(process, number)
 
     def _verdict(self, failed: list[int]) -> _Ended:
-        """Return the exit code of the first process that failed by itself, and show what nobody has seen of it yet."""
+        """Return the exit code of the first process that failed by itself; print its standard error if unseen."""
         codes = [process.exitcode or 0 for process in self._all]
         first = next((rank for rank in failed if codes[rank] != LOST_PEER_CODE), failed[0])
         code = codes[first]
@@ -171,7 +171,7 @@ class _Processes:
         return _Ended(code if code > 0 else 128 - code, again)
 
     def _said(self, rank: int) -> str:
-        """Return what a process other than the first said; it may have been killed before it said anything."""
+        """Return the standard error of a process; '' for the first, or if it was killed before writing."""
         if not io.isfile(self._words[rank]):
             return ""
         with io.open(self._words[rank], encoding="utf-8", errors="replace") as file:
@@ -184,7 +184,7 @@ def _send(process: SpawnProcess | ForkServerProcess, number: int) -> None:
 
 
 def _context(restarts: Restarts) -> SpawnContext | ForkServerContext:
-    """Return what starts processes: anew, or as copies of one that has imported what they need."""
+    """Return the multiprocessing context: spawn, or a fork server that has imported the modules to preload."""
     if not restarts.preload:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -196,7 +196,7 @@ def _context(restarts: Restarts) -> SpawnContext | ForkServerContext:
 
 @contextmanager
 def _few_threads(threads: int | None) -> Generator[None]:
-    """Let a process that is started inside use so many threads, where nobody has said how many."""
+    """Limit the threads of processes started inside the `with` block, unless the environment sets them already."""
     names = [name for name in THREADS if threads is not None and name not in os.environ]
     os.environ.update(dict.fromkeys(names, str(threads)))
     try:
@@ -212,9 +212,9 @@ def _environment(rank: int, count: int, port: str) -> dict[str, str]:
 
 
 def _begin(around: Mapping[str, str], words: str | None, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """Become a process of the launch, then do the work."""
+    """Set up the environment and output of this process, then call the work."""
     os.environ.update(around)
-    gc.freeze()  # what was imported before the fork stays for good: to walk through it would copy its memory
+    gc.freeze()  # excludes imported modules from collection, which would copy shared pages
     if words is not None:
         for path, number in ((os.devnull, 1), (words, 2)):
             with io.open(path, "wb") as file:
@@ -223,7 +223,7 @@ def _begin(around: Mapping[str, str], words: str | None, work: Callable[..., Any
 
 
 def _free_port() -> int:
-    """Return a port on which nothing listens."""
+    """Return a local port on which nothing listens."""
     drawn = random.SystemRandom()
     while True:
         port = drawn.choice(PORTS)

@@ -1,7 +1,7 @@
-"""The script that does one machine's part of a job, for places that start one container or one line a machine.
+"""The script for one machine of a job, for places that start one container or one command per machine.
 
-torchrun would turn every exit code into 1, and kill a run that saves after 30 seconds. This starts the processes of
-a machine with the variables of torchrun, passes SIGTERM on, waits as long as the place lets it, and keeps code 85.
+torchrun would turn every exit code into 1, and kill a run that needs over 30 seconds to save. This script starts the
+processes of a machine with the variables of torchrun, passes SIGTERM on, waits until they end, and keeps code 85.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xdpx.training.preemption import EXIT_CODE
 from xdpx.utils.distributed_utils import LOST_PEER_CODE
 
 PORT = 29500
-"""Where the processes of the first step meet; each step after it uses the next port, for sockets linger."""
+"""Rendezvous port of the first step; each later step uses the next one, as closed sockets linger."""
 
 RUN = f"""
 # run COUNT COMMAND...: so many processes of it here. One that fails ends the others, after 10 seconds for last words.
@@ -49,7 +49,7 @@ run() {{
 }}
 """.strip("\n")
 
-"""Waits for the processes that the function `process` becomes, number `index` of `count`, and ends them by `end_them`.
+"""Starts `count` processes by the bash function `process`, waits for them, and ends them by `end_them`.
 """
 
 END = 'end_them() { kill -"$1" "${children[@]}" 2>/dev/null; }'
@@ -57,12 +57,12 @@ END = 'end_them() { kill -"$1" "${children[@]}" 2>/dev/null; }'
 
 @dataclass(frozen=True)
 class Meeting:
-    """How the machines of a job find each other, as words of bash that the place fills in.
+    """How the machines of a job find each other, as bash words that are expanded at the place.
 
     Attributes:
         index: number of this machine, from 0.
         address: of the first machine.
-        port: where processes meet there.
+        port: rendezvous port on the first machine.
     """
 
     index: str = "0"
@@ -71,13 +71,13 @@ class Meeting:
 
 
 def node_script(job: Job, meeting: Meeting, *, how: str, task: str = "0", setup: str = "") -> str:
-    """Return the script that does one machine's part of a job.
+    """Return the script that runs on each machine of a job.
 
     Args:
-        job: what is to be done.
+        job: the job to run.
         meeting: how its machines find each other.
-        how: the line that runs the script by hand.
-        task: a word for bash that is the number of this task of an array, from 0.
+        how: the command that runs the script by hand.
+        task: a bash word that expands to the number of this task of an array, from 0.
         setup: lines of bash before the commands.
     """
     head = script.header(job, how=how, task=meeting.index if job.resources.nodes > 1 else task)
@@ -99,7 +99,7 @@ def node_script(job: Job, meeting: Meeting, *, how: str, task: str = "0", setup:
 
 
 def faults_of_several(job: Job, place: str) -> Iterator[Fault]:
-    """Yield what cannot be done by several machines that know each other by an address alone."""
+    """Yield faults of a job for several machines that share nothing but an address."""
     nodes = job.resources.nodes
     if nodes > 1 and job.num_tasks > 1:
         problem = f"is {nodes}, but the job has {job.num_tasks} tasks, each of which is one machine of {place}."
@@ -111,7 +111,7 @@ def faults_of_several(job: Job, place: str) -> Iterator[Fault]:
 
 
 def processes_of(step: Step, job: Job) -> int:
-    """Return how many processes of a step run on each machine; one process of JAX has all devices of its machine."""
+    """Return the number of processes of a step on each machine; a JAX process uses all devices of its machine."""
     if not step.together:
         return 1
     return job.resources.processes or (1 if step.command == "x-exp" else job.resources.processes_of_node)
@@ -123,7 +123,7 @@ def _words(step: Step, job: Job) -> list[str]:
 
 
 def _process(nodes: int, meeting: Meeting) -> str:
-    """Return the function that becomes one process; `index`, `count` and `number` are those of its callers."""
+    """Return the bash function `process`; it reads `index`, `count` and `number` from its callers."""
     return f"""\
 node={meeting.index} address={meeting.address} port={meeting.port}
 

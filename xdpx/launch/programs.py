@@ -1,4 +1,4 @@
-"""Programs of other systems (sbatch, ray, kubectl): run with bounded time, their own words kept for the message."""
+"""Run programs of other systems (sbatch, ray, kubectl) with a time limit; errors quote their output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS_TO_ANSWER = 120.0
 
 
 def absent(program: str, how: str) -> Iterator[Fault]:
-    """Yield a fault when a program is not installed here; `how` says what to do."""
+    """Yield a fault if a program is not installed here; `how` says what to do."""
     if shutil.which(program) is None:
         yield Fault("--on", f"needs the program {program}, which is not on the PATH here.", how)
 
@@ -23,17 +23,17 @@ def ask(
     words: Sequence[str], *, what: str, remedy: str, given: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:  # fmt: skip
-    """Run a program and return what it wrote.
+    """Run a program and return its standard output.
 
     Args:
         words: the program and its arguments.
-        what: what it is run for, in a few words.
-        remedy: what to do when it fails.
-        given: what it reads.
-        environment: variables beside those of this process.
+        what: begins the error message, such as "Slurm did not take the job".
+        remedy: ends it: what to do.
+        given: its standard input.
+        environment: variables added to those of this process.
 
     Raises:
-        Refused: it failed, is not there or did not answer in time; with its own words.
+        Refused: it failed, is not installed, or did not finish in time; the message quotes its output.
     """
     try:
         done = subprocess.run(

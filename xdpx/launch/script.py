@@ -1,4 +1,4 @@
-"""Pieces of the shell scripts that do a job: plain bash, each word quoted, readable by whoever inherits them."""
+"""Parts of the shell scripts that run a job: plain bash, every word quoted, written to be read by people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xdpx.launch.submission import Job, Step
 from xdpx.training.preemption import EXIT_CODE
 
 RUN_INDEX = "$XDPX_RUN"
-"""In the words of a step: which run of its config it is to do, from 1. Not quoted, so that the shell fills it in."""
+"""In the words of a step: the number of the run of its config, from 1. Left for the shell to expand."""
 
 STEPS = """
 child=
@@ -35,16 +35,16 @@ step() {
     return "$code"
 }
 """.strip("\n").replace("INTERRUPTED", str(EXIT_CODE))
-"""A function of bash that does a step in the background, so that the script hears signals meanwhile."""
+"""A bash function that runs a step in the background, so that the script can handle signals meanwhile."""
 
 
 def header(job: Job, *, how: str, task: str = "0") -> list[str]:
-    """Return the first lines after `#!`: where to go, and which variables hold.
+    """Return the lines after `#!`: the working directory, and the environment variables.
 
     Args:
-        job: what the script does.
-        how: the line that runs the script by hand.
-        task: a word for bash that is the number of this task, from 0.
+        job: the job that the script runs.
+        how: the command that runs the script by hand.
+        task: a bash word that expands to the number of this task, from 0.
     """
     return [
         f"# {one_line(job.name)}: written by x-submit; runs without it: {one_line(how)}",
@@ -58,30 +58,30 @@ def header(job: Job, *, how: str, task: str = "0") -> list[str]:
 
 
 def _of_task(job: Job) -> list[str]:
-    """Return the lines that say which task this is; none where there is one."""
+    """Return the lines that export the number of this task; [] if there is one only."""
     found = [f"export XDPX_TASK_INDEX=$task XDPX_NUM_TASKS={job.num_tasks}"] if job.num_tasks > 1 else []
     return [*found, *(["export XDPX_RUN=$((task + 1))"] if job.runs > 1 else [])]
 
 
 def exports(environment: Mapping[str, str]) -> list[str]:
-    """Return a line for each variable; what is there already stays behind a path that is put in front."""
+    """Return an export line for each variable; it replaces an earlier value."""
     return [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
 
 
 def steps(job: Job, launch: Callable[[Step], list[str]]) -> list[str]:
-    """Return a line for each step, which leaves the script when the step fails.
+    """Return a line for each step, which exits the script if the step fails.
 
     Args:
-        job: what the script does.
-        launch: returns the words that start a step.
+        job: the job that the script runs.
+        launch: returns the command line that starts a step.
     """
     return [f"step {number} {line(launch(each))} || leave $?" for number, each in enumerate(job.steps, start=1)]
 
 
 def on_one_machine(job: Job) -> list[str]:
-    """Return the lines of all steps where there is one machine: several runs or tasks go one after another.
+    """Return the lines that run all steps on one machine; several runs or tasks are run one after another.
 
-    x-train starts as many processes as were asked for by itself; it keeps exit code 85, which torchrun does not.
+    x-train starts its processes itself (nproc), as this keeps exit code 85, which torchrun does not.
     """
     count = job.resources.processes_of_node
 
@@ -95,7 +95,7 @@ def on_one_machine(job: Job) -> list[str]:
 
 
 def in_order(job: Job, body: list[str]) -> list[str]:
-    """Return lines that do a body once for each task of a job, one after another."""
+    """Return lines that run a body once for each task of a job, one after another."""
     if job.num_tasks == 1:
         return body
     inner = [f"    {each}" for each in (*_of_task(job), *body)]
@@ -103,16 +103,16 @@ def in_order(job: Job, body: list[str]) -> list[str]:
 
 
 def words_of(job: Job, step: Step) -> list[str]:
-    """Return the words that run a step in one process; of the one run that this task does, where there are several."""
+    """Return the command line of a step in one process; if the job has several runs, for the run of this task only."""
     words = [*step.argv(job.python), *(["--resumable"] if step.command == "x-train" else [])]
     return [*words, "--only", RUN_INDEX] if job.runs > 1 else words
 
 
 def line(words: list[str]) -> str:
-    """Join words for bash, each quoted but those that bash has to fill in."""
+    """Join words for bash, each quoted so that only words like $NAME are expanded."""
     return " ".join(f'"{word}"' if re.fullmatch(r"\$\w+", word) else shlex.quote(word) for word in words)
 
 
 def one_line(text: str) -> str:
-    """Return a text that can stand in a comment."""
+    """Return a text on one line, as for a comment."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""What is sent to another place: the commands, what they need there, and the files that do it without XDPX's help."""
+"""A submission: commands, the resources they need, and the interface of the backends that run them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from xdpx.config.faults import Fault
 from xdpx.utils import io
 
 DOOR, EXPERIMENTS_DOOR = "python -m xdpx.run", "python -m xdpx.main"
-"""How commands are started where their scripts may not be installed: by a module of the snapshot."""
+"""Modules that start commands where the console scripts may not be installed."""
 
 TOGETHER = frozenset({"x-train", "x-exp"})
-"""Commands that all processes of a job do together; the others are done by one process."""
+"""Commands that run in all processes of a job; others run in one process."""
 
 RECORD = "submission.json"
-"""In the folder of a submission: what was sent, where to, and under which id."""
+"""File in the folder of a submission: what was sent, to which backend, under which id."""
 
 PLATFORM = {"gpu": "gpus", "cpu": "cpus", "memory": "memory", "worker": "nodes", "pytorch": "pytorch", "v100": "v100"}
 """{key of a config without its underscores: the field of `Resources` that it sets}."""
@@ -76,34 +76,34 @@ class Step:
 
     @property
     def command(self) -> str:
-        """Its first word."""
+        """The first word."""
         return self.words[0]
 
     @property
     def together(self) -> bool:
-        """Whether all processes of the job do it; otherwise one does."""
+        """Whether all processes of the job run it; otherwise one does."""
         return self.command in TOGETHER
 
     def argv(self, python: str) -> list[str]:
-        """Return the words that run it with an interpreter."""
+        """Return the command line that runs it with the given interpreter."""
         door, words = (EXPERIMENTS_DOOR, self.words[1:]) if self.command == "x-exp" else (DOOR, self.words)
         return [python, *door.split()[1:], *words]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What goes to another place.
+    """A job to run in another place.
 
     Attributes:
-        name: letters, digits, `.`, `_` and `-`; the folder is named after it.
-        steps: commands, done in order; the first that fails ends the job.
-        resources: what they need.
-        workdir: the working directory, where relative paths of configs begin; absolute, as the far side sees it.
+        name: letters, digits, `.`, `_` and `-`; also the name of the folder.
+        steps: commands, run in order; the first that fails ends the job.
+        resources: that they need.
+        workdir: the working directory, to which paths in configs are relative; absolute, as the far side sees it.
         folder: the folder of this submission (`submissions/<name>-<time>`); absolute, as the far side sees it.
         python: the interpreter there.
         environment: variables that the commands need, such as PYTHONPATH with the snapshot of the code.
-        runs: how many runs the one command of the job has, which become tasks of an array; 1 where it has one run, or
-            where the job has several commands.
+        runs: number of runs of the config of a job with one command, which become tasks of an array; 1 for a job
+            with several commands.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Job:
 
     @property
     def num_tasks(self) -> int:
-        """How many tasks the job has: one for each run of its config, or as many as were asked for."""
+        """Number of tasks of the job: as given by --tasks, else one for each run of its config."""
         return self.resources.tasks or self.runs
 
     @property
@@ -132,7 +132,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Submitted:
-    """What a place said when it took a job: its id there, and where its log is (a path, an address or a command)."""
+    """The answer of a place that accepted a job: its id, and where its log is (a path, an address or a command)."""
 
     id: str
     log: str
@@ -140,18 +140,18 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Record:
-    """A submission as its folder remembers it (`submission.json`).
+    """A submission as recorded in its folder (`submission.json`).
 
     Attributes:
         name: of the folder.
         on: the backend.
-        id: as the place calls it.
+        id: of the job at that place.
         log: where its log is.
-        folder: here.
+        folder: on this machine.
         time: when it was sent, ISO 8601.
-        command: what was sent, as a line for a shell.
-        resources: what was asked for, without what is default.
-        git: commit and what is changed since, where the code lies in a repository.
+        command: what was sent, as a shell command line.
+        resources: those requested, without defaults.
+        git: commit and changed files, if the code is in a repository.
     """
 
     name: str
@@ -167,69 +167,69 @@ class Record:
 
 Reach = Literal["shared", "mounted", "packed", "apart"]
 """Files of this machine that the far side sees: all, under the same paths; the working directory, on a volume that it
-mounts; the working directory as it was, in a package; or nothing but the folder of the submission."""
+mounts; a packed copy of the working directory; or only the folder of the submission."""
 
 
 class Backend(Protocol):
-    """A place that runs jobs. One file each; `xdpx.launch.backends.BACKENDS` names them.
+    """A place that runs jobs. One file each; `xdpx.launch.backends.BACKENDS` lists them.
 
-    `submit`, `status`, `logs` and `cancel` raise `Refused` with what the far side said.
+    `submit`, `status`, `logs` and `cancel` raise `Refused` with the message of the far side.
     """
 
     files_there: Reach
-    """What the far side sees of the files of this machine."""
+    """Which files of this machine the far side sees."""
 
     def faults(self, job: Job) -> Iterable[Fault]:
-        """Yield what this place cannot do for a job, and flags that mean nothing to it. Asks nobody."""
+        """Yield requirements that this place cannot meet, and flags it does not use. Contacts no other machine."""
         ...
 
     def hindrances(self, job: Job) -> Iterable[Fault]:
-        """Yield what stands in the way of sending from here: a program or package that is not installed."""
+        """Yield what prevents submitting from this machine: e.g. a program or package that is not installed."""
         ...
 
     def files(self, job: Job) -> dict[str, str]:
-        """Return {name: text} of the files to write into the job's folder; they run without XDPX's help."""
+        """Return {name: text} of the files to write into the job's folder; they can be used without x-submit."""
         ...
 
     def line(self, job: Job) -> str:
-        """Return the line for a shell that sends the written files."""
+        """Return the shell command that submits the written files."""
         ...
 
     def submit(self, job: Job, folder: str) -> Submitted:
-        """Send the job whose files lie in `folder` (here), and return what the place said."""
+        """Submit the job whose files are in the local `folder`, and return its id and log."""
         ...
 
     def status(self, record: Record) -> str:
-        """Return in a line or more how a submission stands."""
+        """Return the state of a submission, in one or more lines."""
         ...
 
     def logs(self, record: Record) -> str:
-        """Return what a submission has written so far."""
+        """Return the log of a submission so far."""
         ...
 
     def cancel(self, record: Record) -> str:
-        """End a submission, and return what was done."""
+        """Cancel a submission, and return a line that says what was done."""
         ...
 
 
 class Refused(OSError):
-    """A place did not take what was sent: its own words are part of the message."""
+    """A place refused a request or did not answer; the message contains its own words."""
 
 
 def refusal(what: str, words: Sequence[str], said: str, remedy: str) -> Refused:
-    """Return the error for a line that failed: what was wanted, the line, what the far side said, what to do."""
-    lines = [each for each in said.splitlines() if not each.startswith((" ", "\t", "Traceback"))]  # no stacks of theirs
+    """Return the error for a failed command: its purpose, the command, the answer of the far side, and what to do."""
+    lines = [each for each in said.splitlines() if not each.startswith((" ", "\t", "Traceback"))]  # no tracebacks
     told = " ".join(" ".join(lines[-8:] if lines else [said]).split()) or "nothing"
     return Refused(f"{what}: `{shlex.join(words)}` said: {told}. {remedy}")
 
 
 def given(resources: Resources) -> dict[str, Any]:
-    """Return what was asked for, without what is default."""
+    """Return the resources that differ from the defaults."""
     return resources.model_dump(exclude_defaults=True)
 
 
 def unused(resources: Resources, used: Iterable[str], place: str) -> Iterable[Fault]:
-    """Yield a fault for each flag that was given and means nothing to a place."""
+    """Yield a fault for each given flag that a place does not use."""
     known = set(used)
     for name in given(resources):
         if name not in known:

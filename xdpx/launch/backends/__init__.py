@@ -1,4 +1,4 @@
-"""The places that jobs go to, one file each."""
+"""The places that run jobs, one file each."""
 
 from xdpx.launch.backends.dlc import Dlc
 from xdpx.launch.backends.kubernetes import Kubernetes
@@ -14,4 +14,4 @@ BACKENDS: dict[str, Backend] = {
     "local": Local(), "slurm": Slurm(), "ray": Ray(), "k8s": Kubernetes(), "sky": SkyPilot(), "pai": Pai(),
     "dlc": Dlc(), "ssh": Ssh("ssh", usual_gpus=True), "tpu": Ssh("tpu", usual_gpus=False),
 }  # fmt: skip
-"""{word after --on: the place}"""
+"""{value of --on: the place}"""

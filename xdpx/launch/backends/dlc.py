@@ -29,18 +29,18 @@ USED = (
 KEY, SECRET = "ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET"
 REGION, WORKSPACE, ENDPOINT = "ALIBABA_CLOUD_REGION_ID", "PAI_WORKSPACE_ID", "PAI_DLC_ENDPOINT"
 MEETING = Meeting("${RANK:-0}", "${MASTER_ADDR:-127.0.0.1}", f"${{MASTER_PORT:-{PORT}}}")
-"""RANK is the number of the machine there, not of the process."""
+"""In DLC, RANK is the index of the machine, not of the process."""
 
 DATA_SET = re.compile("d-[a-z0-9]+")
 
 
 class Dlc:
-    """Sends `dlc.json`. Its containers mount data sets of the workspace, on one of which the job's folder lies."""
+    """Submits `dlc.json`. Containers mount data sets of the workspace, one of which must hold the job's folder."""
 
     files_there: Reach = "mounted"
 
     def faults(self, job: Job) -> Iterator[Fault]:
-        """Yield what DLC cannot do for a job, and flags that mean nothing to it."""
+        """Yield requirements that DLC cannot meet, missing flags, and flags that it does not use."""
         asked = job.resources
         yield from unused(asked, USED, "--on dlc")
         yield from faults_of_several(job, "--on dlc")
@@ -53,7 +53,7 @@ class Dlc:
         yield from volume_faults(job, DATA_SET, "d-ID:/folder, with the id of a data set of the workspace")
 
     def hindrances(self, job: Job) -> Iterator[Fault]:
-        """Yield what stands in the way of sending from here: no SDK, no credentials."""
+        """Yield what prevents submitting from this machine: no SDK, credentials or region."""
         if find_spec("alibabacloud_pai_dlc20201203") is None:
             yield Fault("--on", "needs alibabacloud-pai-dlc20201203.", "Run: pip install 'xdpx[pai]'.")
         for name in (KEY, SECRET):
@@ -63,12 +63,12 @@ class Dlc:
             yield Fault(REGION, "is not set.", "Set it to the region of the workspace, e.g. cn-hangzhou.")
 
     def files(self, job: Job) -> dict[str, str]:
-        """Return the request and the script of a machine."""
+        """Return the request, and the script that each machine runs."""
         script = node_script(job, MEETING, how=f"bash {shlex.quote(job.in_folder(JOB))}", task=MEETING.index)
         return {JOB: script, REQUEST: json.dumps(request_body(job), indent=2, ensure_ascii=False) + "\n"}
 
     def line(self, job: Job) -> str:
-        """Return the line for a shell that sends the request."""
+        """Return the shell command that sends the request."""
         return f'aliyun pai-dlc CreateJob --body "$(cat {shlex.quote(job.in_folder(REQUEST))})"'
 
     def submit(self, job: Job, folder: str) -> Submitted:
@@ -80,13 +80,13 @@ class Dlc:
         return Submitted(found, f"x-submit logs {found}")
 
     def status(self, record: Record) -> str:
-        """Return the state of the job, and why."""
+        """Return the state of the job, with the reason if there is one."""
         body = self._job(record)
         why = f" ({body.reason_message or body.reason_code})" if body.reason_message or body.reason_code else ""
         return f"{body.status}{why}"
 
     def logs(self, record: Record) -> str:
-        """Return what its machines have written so far."""
+        """Return the logs of its machines so far."""
         from alibabacloud_pai_dlc20201203.models import GetPodLogsRequest
 
         def of_pod(pod: str) -> str:
@@ -108,7 +108,7 @@ class Dlc:
 
 
 def request_body(job: Job) -> dict[str, Any]:
-    """Return the request of CreateJob, with the names of its fields; without anything secret."""
+    """Return the body of the CreateJob request, by the API's field names; it contains no secrets."""
     asked = job.resources
     needs = {
         "CPU": asked.cpus and str(asked.cpus), "Memory": asked.memory and f"{asked.memory:g}Gi",
@@ -134,15 +134,15 @@ def request_body(job: Job) -> dict[str, Any]:
 
 
 def _is_instance(kind: str | None) -> bool:
-    """Tell whether a kind of GPU is the name of a kind of machine, which settles cores and memory too."""
+    """Return whether --gpu-type names a machine type (ecs.*), which also determines cores and memory."""
     return (kind or "").startswith("ecs.")
 
 
 def checked_request(body: dict[str, Any]) -> CreateJobRequest:
-    """Return the request as the SDK has it.
+    """Return the request as an object of the SDK.
 
     Raises:
-        Refused: the SDK knows no such field.
+        Refused: the SDK does not know a field of it.
     """
     from alibabacloud_pai_dlc20201203.models import CreateJobRequest
 
@@ -155,7 +155,7 @@ def checked_request(body: dict[str, Any]) -> CreateJobRequest:
 
 
 def lost(wanted: Any, kept: Any, place: str = "") -> list[str]:
-    """Return where a part of `wanted` is missing or different in `kept`."""
+    """Return the paths of the values of `wanted` that are missing or different in `kept`."""
     if isinstance(wanted, dict) and isinstance(kept, dict):
         inner = [(value, kept.get(key), f"{place}.{key}".lstrip(".")) for key, value in wanted.items()]
         return [hole for parts in inner for hole in lost(*parts)]
@@ -166,7 +166,7 @@ def lost(wanted: Any, kept: Any, place: str = "") -> list[str]:
 
 
 def client() -> Client:
-    """Return a client with the credentials of the environment."""
+    """Return a client with the credentials from the environment."""
     from alibabacloud_pai_dlc20201203.client import Client
     from alibabacloud_tea_openapi.utils_models import Config
 
@@ -180,9 +180,9 @@ def client() -> Client:
 
 
 def _told(what: str, work: Callable[[], T]) -> T:
-    """Do some work with the SDK, whose errors are those of a far side."""
+    """Return the result of an SDK call; raise its errors as `Refused`."""
     try:
         return work()
-    except Exception as error:  # the SDK raises plain ones of many kinds
+    except Exception as error:  # the SDK raises many kinds, with no common base
         said = getattr(error, "message", None) or str(error)
         raise Refused(f"{what}: {' '.join(str(said).split())}. Are the credentials and the region right?") from error

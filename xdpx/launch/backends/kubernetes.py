@@ -24,12 +24,12 @@ REMEDY = "`kubectl cluster-info` tells whether the cluster answers, and which on
 
 
 class Kubernetes:
-    """Sends `job.yaml`; `trainjob.yaml` where --runtime names a runtime of Kubeflow Trainer."""
+    """Submits `job.yaml`, or `trainjob.yaml` if --runtime names a runtime of Kubeflow Trainer."""
 
     files_there: Reach = "mounted"
 
     def faults(self, job: Job) -> Iterator[Fault]:
-        """Yield what pods cannot do for a job, and flags that mean nothing to them."""
+        """Yield requirements that pods cannot meet, and flags that Kubernetes does not use."""
         yield from unused(job.resources, USED, "--on k8s")
         yield from faults_of_several(job, "--on k8s")
         if not job.resources.image:
@@ -41,11 +41,11 @@ class Kubernetes:
         yield from manifests.volume_faults(job, CLAIM, "claim:/folder, with the name of a PersistentVolumeClaim")
 
     def hindrances(self, job: Job) -> Iterator[Fault]:
-        """Yield what stands in the way of sending from here."""
+        """Yield what prevents submitting from this machine."""
         yield from absent("kubectl", "Install it, or copy the files of --dry to where it is: kubectl create -f them.")
 
     def files(self, job: Job) -> dict[str, str]:
-        """Return the script of the pods, the Job with its Service, and the TrainJob where there are no tasks."""
+        """Return the script of the pods, the Job with its Service, and the TrainJob if the job has only one task."""
         files = {manifests.SCRIPT: manifests.pod_script(job)}
         files[manifests.JOB] = manifests.yaml_text(manifests.indexed_job(job))
         if job.num_tasks == 1:
@@ -53,11 +53,11 @@ class Kubernetes:
         return files
 
     def line(self, job: Job) -> str:
-        """Return the line for a shell that sends the written files."""
+        """Return the shell command that submits the written files."""
         return shlex.join(["kubectl", "create", "-f", job.in_folder(_sent(job))])
 
     def submit(self, job: Job, folder: str) -> Submitted:
-        """Create the objects, and return their kind and name, and the line that shows the log."""
+        """Create the objects, and return their kind and name, and the command that shows the log."""
         words = ["kubectl", "create", "-f", io.join(folder, _sent(job))]
         ask(words, what="kubernetes did not take the job", remedy=REMEDY)
         kind = "trainjob" if job.resources.runtime else "job"
@@ -65,12 +65,12 @@ class Kubernetes:
         return Submitted(name, shlex.join(_logs(name, job.resources.namespace, job.resources.nodes)))
 
     def status(self, record: Record) -> str:
-        """Return conditions and numbers of pods."""
+        """Return the conditions of the job and its numbers of pods."""
         words = ["kubectl", "get", record.id, *_within(record.resources.get("namespace")), "-o", "json"]
         return told(json.loads(ask(words, what="kubernetes does not tell", remedy=REMEDY)))
 
     def logs(self, record: Record) -> str:
-        """Return what the pods have written, each line behind the name of its pod."""
+        """Return the logs of the pods, each line prefixed with the name of its pod."""
         return ask(shlex.split(record.log), what="kubernetes has no logs", remedy=REMEDY)
 
     def cancel(self, record: Record) -> str:
@@ -84,7 +84,7 @@ class Kubernetes:
 
 
 def told(found: dict[str, Any]) -> str:
-    """Return in a line how a Job or a TrainJob stands, from what `kubectl get -o json` says of it."""
+    """Return the state of a Job or TrainJob in one line, from the output of `kubectl get -o json`."""
     status = found.get("status", {})
     holding = [each for each in status.get("conditions", []) if each.get("status") == "True"]
     names = [f"{each['type'].lower()}{_because(each)}" for each in holding]

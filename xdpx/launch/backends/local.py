@@ -1,4 +1,4 @@
-"""This machine: a script in the background, which goes on when the terminal is closed."""
+"""This machine: a background script, which survives the closing of the terminal."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from xdpx.utils import io
 
 JOB, TORCHRUN, LOG, CODE = "job.sh", "torchrun.sh", "log.txt", "exit_code"
 _started: list[subprocess.Popen[bytes]] = []
-"""Kept, so that Python does not complain about processes that go on."""
+"""Kept referenced, as Python warns when a running process is collected."""
 USED = ("nodes", "gpus", "processes", "tasks")
 
 
 class Local:
-    """Runs `job.sh` in a session of its own; its id is that of the process."""
+    """Runs `job.sh` in a session of its own; the id of the submission is its process id."""
 
     files_there: Reach = "shared"
 
     def faults(self, job: Job) -> Iterator[Fault]:
-        """Yield what this machine cannot do for a job, and flags that mean nothing to it."""
+        """Yield a fault for several machines, and for flags that this place does not use."""
         yield from unused(job.resources, USED, "--on local")
         if job.resources.nodes > 1:
             remedy = f"Use --dry to see {TORCHRUN}, and start it on each machine; or use --on slurm, ray or k8s."
             yield Fault("--nodes", f"is {job.resources.nodes}, but this is one machine.", remedy)
 
     def hindrances(self, job: Job) -> Iterator[Fault]:
-        """Yield what stands in the way of sending from here."""
+        """Yield what prevents submitting from this machine."""
         return iter(())
 
     def files(self, job: Job) -> dict[str, str]:
-        """Return the files that do the job."""
+        """Return the files that run the job."""
         return {JOB: _script(job), TORCHRUN: _torchrun(job)}
 
     def line(self, job: Job) -> str:
-        """Return the line for a shell that sends the written files."""
+        """Return the shell command that starts the script."""
         log = shlex.quote(job.in_folder(LOG))
         return f"nohup setsid bash {shlex.quote(job.in_folder(JOB))} > {log} 2>&1 < /dev/null &"
 
     def submit(self, job: Job, folder: str) -> Submitted:
-        """Send the job."""
+        """Start the script."""
         log = io.join(folder, LOG)
         with io.open(log, "ab") as file:
             process = subprocess.Popen(
@@ -57,15 +57,15 @@ class Local:
         return Submitted(str(process.pid), log)
 
     def status(self, record: Record) -> str:
-        """Return how a submission stands."""
+        """Return the state of a submission."""
         return outcome(record, JOB)
 
     def logs(self, record: Record) -> str:
-        """Return what a submission has written so far."""
+        """Return the log of a submission so far."""
         return read_log(record.log)
 
     def cancel(self, record: Record) -> str:
-        """End a submission."""
+        """Ask the script to save and end."""
         if _exit_code(record) is not None or not is_at_work(record, JOB):
             return f"{record.name}: is not running."
         os.kill(int(record.id), signal.SIGTERM)
@@ -73,7 +73,7 @@ class Local:
 
 
 def read_log(path: str) -> str:
-    """Return what a log file holds.
+    """Return the text of a log file.
 
     Raises:
         Refused: there is none yet.
@@ -85,7 +85,7 @@ def read_log(path: str) -> str:
 
 
 def _script(job: Job) -> str:
-    """Write the script: its steps, one after another; several runs or tasks one after another too."""
+    """Return the script, which runs the steps in sequence, for each run or task in sequence."""
     lines = [
         "#!/bin/bash",
         *script.header(job, how=f"bash {shlex.quote(job.in_folder(JOB))}"),
@@ -98,7 +98,7 @@ def _script(job: Job) -> str:
 
 
 def _torchrun(job: Job) -> str:
-    """Write what starts the steps under torchrun, on each of several machines that see the same files."""
+    """Return a script that runs x-train under torchrun, to be started on each of the machines, which share files."""
     count, nodes = job.resources.processes_of_node, job.resources.nodes
     meeting = ["--standalone"]
     if nodes > 1:
@@ -126,7 +126,7 @@ def _exit_code(record: Record) -> int | None:
 
 
 def outcome(record: Record, script: str) -> str:
-    """Return in a line how a script stands that was started in the background of this machine."""
+    """Return the state of a background script of this machine, in one line."""
     code = _exit_code(record)
     if code is not None:
         return {0: "finished", EXIT_CODE: f"interrupted; its {script} continues it"}.get(code, f"failed ({code})")
@@ -134,21 +134,21 @@ def outcome(record: Record, script: str) -> str:
 
 
 def is_at_work(record: Record, script: str) -> bool:
-    """Tell whether the process of a record still runs its script; another one may have its number by now."""
+    """Return whether the process of a record still runs its script; its process id may have been reused."""
     try:
         os.kill(int(record.id), 0)
     except (OSError, ValueError):
         return False
     words = f"/proc/{record.id}/cmdline"
     if not io.isfile(words):
-        return True  # no such files on this system
+        return True  # this system has no /proc
     try:
         with io.open(words, "rb") as file:
             found = bytes(file.read())
         ended = _has_ended(record.id)
     except OSError:  # it ended meanwhile
         return False
-    # A process that has just begun has no words yet; nor has one that has ended, which its parent has not asked about.
+    # The command line is empty for a process that has just begun, and for a zombie.
     return io.join(record.folder, script).encode() in found if found else not ended
 
 

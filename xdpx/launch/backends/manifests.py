@@ -1,6 +1,6 @@
-"""Objects of Kubernetes for a job: an indexed Job with its Service, and a TrainJob of Kubeflow Trainer 2.
+"""Kubernetes objects for a job: an indexed Job with its Service, and a TrainJob of Kubeflow Trainer 2.
 
-Facts: kubernetes.io on Jobs (indexed completion, pod failure policy), kubeflow.org on Trainer 2 (v1alpha1).
+Source: kubernetes.io on Jobs (indexed completion, pod failure policy), kubeflow.org on Trainer 2 (v1alpha1).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Manifest: TypeAlias = dict[str, Value]
 JOB, TRAIN_JOB, SCRIPT = "job.yaml", "trainjob.yaml", "job.sh"
 CONTAINER = "xdpx"
 GRACE_SECONDS = 600
-"""How long a run may take to save after SIGTERM; Kubernetes alone would give it 30 seconds."""
+"""Time to save after SIGTERM; the default of Kubernetes is 30 seconds."""
 
 RETRIES = 6
-"""How often pods may fail for a machine before the job has; preemptions do not count."""
+"""Failed pods per machine after which the job has failed; preemptions do not count."""
 
 CONFIG_FAULT = 2
-"""Exit code of a fault in a config, which another try does not mend."""
+"""Exit code of a fault in a config, for which a retry is useless."""
 
 SECRET_FOLDER = "/etc/xdpx-secret"
 _READ_SECRET = f"""\
@@ -38,13 +38,13 @@ if [ -d {SECRET_FOLDER} ]; then  # a TrainJob can mount a secret, but not name i
 fi"""
 
 LONGEST_NAME = 56
-"""Of 63 letters of a name, so that `-<index>` of a pod fits behind it."""
+"""Below the limit of 63 characters, so that `-<index>` of a pod fits."""
 
 QUEUE_LABEL, GPU_LABEL = "kueue.x-k8s.io/queue-name", "nvidia.com/gpu.product"
 
 
 def object_name(job: Job) -> str:
-    """Return the name of the objects of a submission: that of its folder, in the letters that Kubernetes allows."""
+    """Return the name of the objects of a submission: that of its folder, in characters that Kubernetes allows."""
     wanted = job.folder.rstrip("/").rpartition("/")[2] or job.name
     name = re.sub("[^a-z0-9]+", "-", wanted.lower()).strip("-")
     if not name or not name[0].isalpha():
@@ -56,10 +56,10 @@ def object_name(job: Job) -> str:
 
 
 def indexed_job(job: Job) -> list[Manifest]:
-    """Return the Service and the Job: a pod for each machine, or for each task of an array.
+    """Return the Service and the Job, with one pod for each machine, or for each task of an array.
 
-    A pod that was evicted, or that ended with code 85 (interrupted, and saved), is started again and does not count
-    as a failure; code 2 (a fault of the config) ends the job, or its task, at once.
+    A pod that was evicted, or ended with code 85 (interrupted and saved), is restarted and does not count as a failure;
+    code 2 (a fault in the config) fails the job, or its task, at once.
     """
     name, array = object_name(job), job.num_tasks > 1
     count = job.num_tasks if array else job.resources.nodes
@@ -86,8 +86,8 @@ def indexed_job(job: Job) -> list[Manifest]:
 def train_job(job: Job) -> Manifest:
     """Return the TrainJob of Kubeflow Trainer 2.
 
-    How many processes a machine starts is said by the script, not by a field: `numProcPerNode` is gone from the
-    runtimes. What happens to failed pods is the runtime's to say.
+    The script sets the number of processes on each machine, as the runtimes no longer have `numProcPerNode`. What
+    happens to failed pods is decided by the runtime.
     """
     name, resources = object_name(job), job.resources
     on_jax = any(step.command == "x-exp" for step in job.steps)
@@ -111,19 +111,19 @@ def train_job(job: Job) -> Manifest:
 
 
 def pod_script(job: Job) -> str:
-    """Return what each pod runs, be it of the Job or of the TrainJob: the latter says where its machines meet."""
+    """Return the script of each pod, of a Job or a TrainJob; a TrainJob sets the rendezvous address itself."""
     name, index = object_name(job), "${JOB_COMPLETION_INDEX:-0}"
     meeting = Meeting(index, f"${{PET_MASTER_ADDR:-{name}-0.{name}}}", f"${{PET_MASTER_PORT:-{PORT}}}")
     return node_script(job, meeting, how=f"kubectl create -f {JOB}", task=index, setup=_READ_SECRET)
 
 
 def yaml_text(manifests: list[Manifest]) -> str:
-    """Return objects as YAML, scripts as blocks of lines."""
+    """Return objects as YAML, with multi-line text as blocks."""
     return yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines as a block, and nothing as a reference to what stands above."""
+    """Writes multi-line text as a block, and never uses anchors and aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -179,7 +179,7 @@ def _selector(resources: Resources) -> Manifest:
 
 
 def _needs(resources: Resources, key: str) -> Manifest:
-    """Return what a machine must have: as request and as limit, so that neighbours cannot take it away."""
+    """Return the resources of a machine, requests equal to limits, so that they are guaranteed."""
     wanted: Manifest = {}
     if resources.cpus:
         wanted["cpu"] = str(resources.cpus)
@@ -191,9 +191,9 @@ def _needs(resources: Resources, key: str) -> Manifest:
 
 
 def _volumes(resources: Resources, *, secret: bool) -> tuple[list[Value], list[Value]]:
-    """Return the volumes and where they are mounted: claims, shared memory, and the secret where it is read as files.
+    """Return the volumes and their mounts: claims, shared memory, and with `secret` the secret as files.
 
-    /dev/shm is 64 MB in a container, too little for NCCL and for workers that load data.
+    /dev/shm of a container has only 64 MB by default, too little for NCCL and for workers that load data.
     """
     volumes: list[Value] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
     mounts: list[Value] = [{"name": "shared-memory", "mountPath": "/dev/shm"}]
@@ -218,12 +218,12 @@ def _command(job: Job) -> list[Value]:
 
 
 def volume_faults(job: Job, names: re.Pattern[str], form: str) -> Iterator[Fault]:
-    """Yield what keeps containers from the files of the job: its folder lies on a volume that they mount.
+    """Yield faults of --volume, which must mount a volume that holds the folder of the job.
 
     Args:
-        job: what is to run.
-        names: what a volume may be called.
-        form: how one is written, for the message.
+        job: the job to run.
+        names: pattern of valid volume names.
+        form: the syntax of a volume, for the message.
     """
     found = claims(job.resources)
     for name, path in found:

@@ -1,4 +1,4 @@
-"""PAI on MaxCompute: one line of its command language, sent by odpscmd with the packed project."""
+"""PAI on MaxCompute: one command of its language, submitted by odpscmd with the packed project."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ USED = ("nodes", "gpus", "cpus", "memory", "pytorch", "v100", "tables", "tensorf
 VERSIONS = ("100", "131", "151", "180")
 BOUNDS = {"nodes": (1, 8), "gpus": (1, 8), "cpus": (1, 64), "memory": (2, 128)}
 DEFAULTS = {"pytorch": "180", "cpus": "4", "memory": "10", "v100": "n"}
-"""Of what is not given; how many workers and GPUs has no default, for they cost."""
+"""For options that are not given; the numbers of workers and GPUs have no default here, as they cost money."""
 
 FLAGS = {"pytorch": "-v", "nodes": "-w", "gpus": "-g", "cpus": "-c", "memory": "-m", "v100": "-s", "tables": "-t"}
 """{field of Resources: flag of pai.sh}"""
 
 TAKEN_APART = "131"
-"""With this version docker fusion takes workers with several GPUs apart into workers with one."""
+"""With this version, docker fusion splits workers with several GPUs into workers with one."""
 
 V100_LINE = "set odps.algo.hybrid.deploy.info=LABEL:V100:OPER_EQUAL;"
 PYTHON_OF_IMAGES = "3.6"
 REMEDY = "Is odpscmd configured (conf/odps_config.ini), and does the account own the project?"
 SECONDS_UNTIL_LOGVIEW = 600.0
 _RUN = 'umask 077; odpscmd -e "$1" > "$2" 2>&1; echo "$?" > "$3.new"; rm -f "$4"; mv "$3.new" "$3"'
-"""The package goes when it has been sent: credentials of the project may lie in it."""
+"""Deletes the package after it was submitted, as it may contain credentials of the project."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?")
 
 
 class Pai:
-    """Sends the project as a package. odpscmd stays in the background and writes what PAI tells into a file."""
+    """Submits the project as a package. odpscmd stays in the background and writes the messages of PAI into a file."""
 
     files_there: Reach = "packed"
 
     def faults(self, job: Job) -> Iterator[Fault]:
-        """Yield what PAI cannot do for a job, what lies outside of its bounds, and flags that mean nothing to it."""
+        """Yield requirements that PAI cannot meet, values out of its bounds, and flags that it does not use."""
         asked = job.resources
         yield from unused(asked, USED, "--on pai")
         yield from faults_of_several(job, "--on pai")
@@ -59,7 +59,7 @@ class Pai:
             yield from _fusion_faults(job)
 
     def hindrances(self, job: Job) -> Iterator[Fault]:
-        """Yield what stands in the way of sending from here."""
+        """Yield what prevents submitting from this machine."""
         yield from absent("odpscmd", "Install the MaxCompute client and put its bin/ on the PATH.")
         yield from pai_package.faults(io.abspath("."))
 
@@ -72,11 +72,11 @@ class Pai:
         }
 
     def line(self, job: Job) -> str:
-        """Return the line for a shell that sends the package."""
+        """Return the shell command that submits the package."""
         return shlex.join(["odpscmd", "-e", command(job, _package(job))])
 
     def submit(self, job: Job, folder: str) -> Submitted:
-        """Pack the project, send it, and return the instance and the address of its logview."""
+        """Pack and submit the project; return the id of the instance and the address of its logview."""
         pai_package.write(_package(job), project=io.abspath("."), folder=folder)
         text, log, code = command(job, _package(job)), io.join(folder, LOG), io.join(folder, CODE)
         words = ["bash", "-c", _RUN, "bash", text, log, code, _package(job)]
@@ -85,28 +85,28 @@ class Pai:
         return _first_words(text, log, code)
 
     def status(self, record: Record) -> str:
-        """Return what odpscmd says of the instance."""
+        """Return the state of the instance from odpscmd."""
         return ask(["odpscmd", "-e", f"status {record.id};"], what="pai does not tell", remedy=REMEDY).strip()
 
     def logs(self, record: Record) -> str:
-        """Return what PAI has told so far, without repetitions."""
+        """Return the messages of PAI so far, without repetitions."""
         told = read_log(io.join(record.folder, LOG)).splitlines()
         return "\n".join(without_repetitions(told))
 
     def cancel(self, record: Record) -> str:
-        """End the instance."""
+        """Kill the instance."""
         ask(["odpscmd", "-e", f"kill {record.id};"], what="pai did not end it", remedy=REMEDY)
         return f"{record.name}: asked to end (instance {record.id})."
 
 
 def with_defaults(resources: Resources) -> Resources:
-    """Return what is asked for, with the documented defaults of what is not."""
+    """Return the resources with the documented defaults for options that are not given."""
     missing = {name: value for name, value in DEFAULTS.items() if getattr(resources, name) is None}
     return Resources.model_validate({**resources.model_dump(), **missing})
 
 
 def bound_faults(resources: Resources) -> Iterator[Fault]:
-    """Yield what lies outside of what PAI takes."""
+    """Yield a fault for each value that PAI does not accept."""
     for name, (least, most) in BOUNDS.items():
         value = getattr(resources, name)
         if name == "gpus" and value == 0:
@@ -124,20 +124,20 @@ def _key(name: str) -> str:
 
 
 def layout(resources: Resources) -> tuple[int, int]:
-    """Return (workers, GPUs of each) as PAI is asked for them."""
+    """Return (workers, GPUs of each) to request from PAI."""
     if resources.nodes > 1 and (resources.pytorch or DEFAULTS["pytorch"]) == TAKEN_APART:
         return resources.nodes * resources.gpus, 1
     return resources.nodes, resources.gpus
 
 
 def is_fused(resources: Resources) -> bool:
-    """Tell whether docker fusion puts the workers together on few machines: several of them, with one GPU each."""
+    """Return whether docker fusion applies: several workers with one GPU each, which then share machines."""
     workers, gpus = layout(resources)
     return workers > 1 and gpus == 1
 
 
 def _fusion_faults(job: Job) -> Iterator[Fault]:
-    """Yield what hangs under docker fusion: from the second training on, NCCL finds no connection."""
+    """Yield a fault for several trainings under docker fusion: from the second one on, NCCL cannot connect."""
     count = max(sum(step.command in TOGETHER for step in job.steps), job.runs)
     if count > 1:
         problem = f"are {count}, one after another, which hangs from the second on under docker fusion."
@@ -146,11 +146,11 @@ def _fusion_faults(job: Job) -> Iterator[Fault]:
 
 
 def command(job: Job, package: str) -> str:
-    """Return what odpscmd is asked to do.
+    """Return the command for odpscmd.
 
     Args:
-        job: its words are told to PAI for its records; what is run is the script in the package.
-        package: the packed project, here.
+        job: its commands are passed to PAI for its records only; the script in the package is what runs.
+        package: local path of the packed project.
     """
     asked = with_defaults(job.resources)
     workers, gpus = layout(asked)
@@ -171,7 +171,7 @@ def command(job: Job, package: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a value as the command language of MaxCompute reads it: as it is where it is plain, else in quotes."""
+    """Return a value for the command language of MaxCompute, in quotes unless it is plain."""
     if re.fullmatch(r"[\w./:-]+", text):
         return text
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
@@ -182,7 +182,7 @@ def _package(job: Job) -> str:
 
 
 def _script(job: Job) -> str:
-    """Return what a worker runs, in the folder of the unpacked project."""
+    """Return the script of a worker, which runs in the folder of the unpacked project."""
     workers, gpus = layout(job.resources)
     there = replace(
         job, workdir=".", folder="submission", python="$XDPX_PYTHON",
@@ -200,10 +200,10 @@ def _script(job: Job) -> str:
 
 
 def _first_words(text: str, log: str, code: str) -> Submitted:
-    """Wait until PAI has named the instance and the address of its log.
+    """Wait until PAI has printed the id of the instance and the address of its log, and return them.
 
     Raises:
-        Refused: odpscmd ended before, or said nothing for ten minutes.
+        Refused: odpscmd ended before, or there was no address within ten minutes.
     """
     end = time.monotonic() + SECONDS_UNTIL_LOGVIEW
     while time.monotonic() < end:
@@ -220,7 +220,7 @@ def _first_words(text: str, log: str, code: str) -> Submitted:
 
 
 def without_repetitions(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines without those that say the same as the line before them but for the time."""
+    """Yield lines, except those that differ from the line before them only in the time."""
     before = None
     for line in lines:
         said = _TIME.sub("", line.rstrip())
@@ -230,7 +230,7 @@ def without_repetitions(lines: Iterable[str]) -> Iterator[str]:
 
 
 def follow(record: Record) -> Iterator[str]:
-    """Yield what PAI tells, line by line, until odpscmd has ended. The job itself does not end with the caller."""
+    """Yield the messages of PAI line by line until odpscmd has ended. The job survives the end of the caller."""
     return without_repetitions(_lines_to_come(io.join(record.folder, LOG), io.join(record.folder, CODE)))
 
 
@@ -250,7 +250,7 @@ def _lines_to_come(log: str, code: str) -> Iterator[str]:
 
 
 def exit_code_of(record: Record) -> int:
-    """Return the exit code of odpscmd, once it has ended."""
+    """Return the exit code of odpscmd, which must have ended."""
     with io.open(io.join(record.folder, CODE), encoding="utf-8") as file:
         text = str(file.read()).strip()
     return int(text) if text.isdecimal() else 1

@@ -1,4 +1,4 @@
-"""The package that goes to PAI: the project as it lies here, without files that begin with a dot."""
+"""The package for PAI: the project in its current state, without files that begin with a dot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGE, ENTRY, SCRIPT = "package.tar.gz", "pai_entry.py", "job.sh"
 LARGEST = 100 * 1024 * 1024
 SKIPPED = frozenset({"__pycache__", "submissions", "node_modules"})
 OURS = (ENTRY, SCRIPT, "git.json")
-"""Files of the submission that go along."""
+"""Files of the submission that are added to the package."""
 
 ENTRY_TEXT = """\
 # Runs job.sh with a Python that is new enough for XDPX; itself with any, for images of PAI bring old ones.
@@ -36,11 +36,11 @@ if not found:
 os.environ["XDPX_PYTHON"] = found[0]
 os.execvp("bash", ["bash", "job.sh"])
 """
-"""What PAI starts with the Python of its image."""
+"""The script that PAI starts with the Python of its image."""
 
 
 def faults(project: str) -> Iterator[Fault]:
-    """Yield what keeps the project from being packed: it is too large, and which files are largest."""
+    """Yield a fault if the project is too large to be packed, naming its largest files."""
     sizes = {name: io.size(path) for name, path in _below(project, "")}
     total = sum(sizes.values())
     if total > LARGEST:
@@ -51,12 +51,12 @@ def faults(project: str) -> Iterator[Fault]:
 
 
 def write(path: str, *, project: str, folder: str) -> None:
-    """Write the package, whole or not at all.
+    """Write the package atomically.
 
     Args:
-        path: where to.
-        project: the working directory, which configs' relative paths begin at.
-        folder: of the submission here, with the files of `OURS`.
+        path: of the package.
+        project: the working directory, to which paths in configs are relative.
+        folder: of the submission on this machine, with the files of `OURS`.
 
     Raises:
         ConfigError: the project is too large.
@@ -84,7 +84,7 @@ def _add(archive: tarfile.TarFile, name: str, path: str) -> None:
 
 
 def _files(project: str) -> Iterator[tuple[str, str]]:
-    """Yield (name in the package, file): all of the project, and the package xdpx where the project has none."""
+    """Yield (name in the package, file) for all of the project, and for the package xdpx if the project lacks it."""
     yield from _below(project, "")
     if not io.isdir(io.join(project, "xdpx")):
         yield from _below(io.parent(io.abspath(str(xdpx.__file__))), "xdpx/")

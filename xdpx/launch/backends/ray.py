@@ -1,4 +1,4 @@
-"""Ray: a script that its job server runs on one of its machines."""
+"""Ray: a script that the job server runs on one machine of its cluster."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ ADDRESS = "http://127.0.0.1:8265"
 
 
 class Ray:
-    """Sends `bash job.sh` to a job server. Its machines see the files of this one under the same paths."""
+    """Submits `bash job.sh` to a job server, whose machines see the files of this one under the same paths."""
 
     files_there: Reach = "shared"
 
     def faults(self, job: Job) -> Iterator[Fault]:
-        """Yield what Ray cannot do for a job, and flags that mean nothing to it."""
+        """Yield the flags that Ray does not use."""
         yield from unused(job.resources, USED, "--on ray")
 
     def hindrances(self, job: Job) -> Iterator[Fault]:
-        """Yield what stands in the way of sending from here."""
+        """Yield what prevents submitting from this machine."""
         yield from absent("ray", "Install it: pip install 'ray[default]'; --dry shows the files anywhere.")
 
     def files(self, job: Job) -> dict[str, str]:
-        """Return the files that do the job."""
+        """Return the files that run the job."""
         lines = [
             "#!/bin/bash", *script.header(job, how=f"bash {shlex.quote(job.in_folder(JOB))}"), script.STEPS,
             'leave() { exit "$1"; }', "trap 'stopping=1' TERM  # Ray sends it to all processes",
@@ -42,28 +42,28 @@ class Ray:
         return {JOB: "\n".join([*lines, ""])}
 
     def line(self, job: Job) -> str:
-        """Return the line for a shell that sends the written files."""
+        """Return the shell command that submits the written files."""
         return shlex.join(_submit(job))
 
     def submit(self, job: Job, folder: str) -> Submitted:
-        """Send the job."""
+        """Submit the job."""
         remedy = "Is the job server of the cluster at --address? Does it ask for a token (RAY_AUTH_TOKEN)?"
         _ask(_submit(job), what="Ray did not take the job", remedy=remedy)
         address = job.resources.address or ADDRESS
         return Submitted(job.name, f"{address}/#/jobs/{job.name}")
 
     def status(self, record: Record) -> str:
-        """Return how a submission stands."""
+        """Return the state of a submission."""
         said = _ask(["ray", "job", "status", *_of(record)], what="Ray does not tell", remedy="Is the cluster up?")
         found = re.search(r"(?:Job '[^']+' (?:was )?|Status for job '[^']+': )(\w+)", said)
         return found[1].lower() if found else said
 
     def logs(self, record: Record) -> str:
-        """Return what a submission has written so far."""
+        """Return the log of a submission so far."""
         return _ask(["ray", "job", "logs", *_of(record)], what="Ray has no logs", remedy="Is the cluster up?")
 
     def cancel(self, record: Record) -> str:
-        """End a submission."""
+        """Cancel a submission."""
         _ask(["ray", "job", "stop", "--no-wait", *_of(record)], what="Ray did not stop it", remedy="Is the cluster up?")
         return f"{record.name}: asked to stop."
 
@@ -85,7 +85,7 @@ def _of(record: Record) -> list[str]:
 
 
 def _ask(words: list[str], *, what: str, remedy: str) -> str:
-    """Run `ray job`, with the token of this user where there is one, which its client does not send by itself."""
+    """Run `ray job`, with the token of this user if there is one, which its client does not send by default."""
     has_token = io.isfile(TOKEN) or any(name in os.environ for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     more = {"RAY_AUTH_MODE": "token"} if has_token and "RAY_AUTH_MODE" not in os.environ else {}
     return ask(words, what=what, remedy=remedy, environment=more)

@@ -1,4 +1,4 @@
-"""SkyPilot: one task for any cloud, started again by its managed jobs when machines are taken away."""
+"""SkyPilot: one task for any cloud, run as a managed job, which restarts it when machines are preempted."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ MEETING = Meeting("${SKYPILOT_NODE_RANK:-0}", '$(head -n 1 <<< "${SKYPILOT_NODE_
 
 
 class SkyPilot:
-    """Sends `sky.yaml` as a managed job. Its machines see nothing of this one: the job's folder is copied to them."""
+    """Submits `sky.yaml` as a managed job. Its machines see no files of this one but a copy of the job's folder."""
 
     files_there: Reach = "apart"
 
     def faults(self, job: Job) -> Iterator[Fault]:
-        """Yield what a task cannot do for a job, and flags that mean nothing to it."""
+        """Yield requirements that a task cannot meet, and flags that SkyPilot does not use."""
         yield from unused(job.resources, USED, "--on sky")
         yield from faults_of_several(job, "--on sky")
         if job.resources.gpus and not job.resources.gpu_type:
             yield Fault("--gpu-type", "is not given.", "Write e.g. --gpu-type H100; `sky gpus list` shows them.")
 
     def hindrances(self, job: Job) -> Iterator[Fault]:
-        """Yield what stands in the way of sending from here."""
+        """Yield what prevents submitting from this machine."""
         yield from absent("sky", "Install it in an environment of its own: pip install skypilot.")
 
     def files(self, job: Job) -> dict[str, str]:
@@ -41,33 +41,33 @@ class SkyPilot:
         return {JOB: script, TASK: yaml_text([task(job)])}
 
     def line(self, job: Job) -> str:
-        """Return the line for a shell that sends the written files."""
+        """Return the shell command that submits the written files."""
         return shlex.join(["sky", "jobs", "launch", "--yes", "--detach-run", *_secrets(job), _here(job, TASK)])
 
     def submit(self, job: Job, folder: str) -> Submitted:
-        """Send the task as a managed job, and return its name."""
+        """Submit the task as a managed job, and return its name."""
         words = ["sky", "jobs", "launch", "--yes", "--detach-run", *_secrets(job), io.join(folder, TASK)]
         ask(words, what="skypilot did not take the job", remedy=REMEDY)
         return Submitted(job.name, f"sky jobs logs --name {job.name}")
 
     def status(self, record: Record) -> str:
-        """Return the job's line of the queue."""
+        """Return the line of the job in the queue."""
         listed = ask(["sky", "jobs", "queue"], what="skypilot does not tell", remedy=REMEDY).splitlines()
         return "\n".join(line for line in listed if record.id in line) or "no such job in `sky jobs queue`"
 
     def logs(self, record: Record) -> str:
-        """Return what the first machine has written so far."""
+        """Return the log of the first machine so far."""
         words = ["sky", "jobs", "logs", "--no-follow", "--name", record.id]
         return ask(words, what="skypilot has no logs", remedy=REMEDY)
 
     def cancel(self, record: Record) -> str:
-        """End the managed job."""
+        """Cancel the managed job."""
         ask(["sky", "jobs", "cancel", "--yes", "--name", record.id], what="skypilot did not stop it", remedy=REMEDY)
         return f"{record.name}: cancelled."
 
 
 def task(job: Job) -> Manifest:
-    """Return the task: what it needs, the job's folder, and the script on each machine."""
+    """Return the task: its resources, the folder of the job, and the script to run on each machine."""
     asked = job.resources
     needs: Manifest = {}
     if asked.gpus:
@@ -85,7 +85,7 @@ def task(job: Job) -> Manifest:
 
 
 def _names(job: Job) -> list[str]:
-    """Return the variables of this machine whose values go along, as `sky` reads them: never written into the file."""
+    """Return the names of secret variables, whose values `sky` reads here; they are never written into the file."""
     return [name.strip() for name in (job.resources.secret or "").split(",") if name.strip()]
 
 

@@ -1,4 +1,4 @@
-"""Slurm: a batch script that saves and goes back into the queue when it is interrupted."""
+"""Slurm: a batch script that saves and requeues itself when it is interrupted."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ JOB = "job.sbatch"
 USED = ("nodes", "gpus", "processes", "cpus", "memory", "hours", "tasks", "partition", "account", "gpu_type")
 SECONDS_TO_SAVE = 120
 MOST_RESTARTS = 3
-"""How often a job goes back into the queue because one of its processes was killed, froze or hung."""
+"""Most times that a job is requeued because one of its processes was killed, froze or hung."""
 SECONDS_FOR_THE_OTHERS = 600
-"""How long srun waits for the other tasks when one has ended; it must not end those that are still saving."""
+"""Time that srun waits for the other tasks after one has ended, so that they can finish saving."""
 
 
 class Slurm:
-    """Sends `job.sbatch`. Machines see the files of this one, as clusters with Slurm do."""
+    """Submits `job.sbatch`. The machines of the cluster see the files of this one under the same paths."""
 
     files_there: Reach = "shared"
 
     def faults(self, job: Job) -> Iterator[Fault]:
-        """Yield what Slurm cannot do for a job, and flags that mean nothing to it."""
+        """Yield the flags that Slurm does not use."""
         yield from unused(job.resources, USED, "--on slurm")
 
     def hindrances(self, job: Job) -> Iterator[Fault]:
-        """Yield what stands in the way of sending from here."""
+        """Yield what prevents submitting from this machine."""
         yield from absent("sbatch", "Send it from a login node of the cluster; --dry shows the files anywhere.")
 
     def files(self, job: Job) -> dict[str, str]:
-        """Return the files that do the job."""
+        """Return the files that run the job."""
         return {JOB: _script(job)}
 
     def line(self, job: Job) -> str:
-        """Return the line for a shell that sends the written files."""
+        """Return the shell command that submits the written files."""
         return shlex.join(["sbatch", job.in_folder(JOB)])
 
     def submit(self, job: Job, folder: str) -> Submitted:
-        """Send the job."""
+        """Submit the job."""
         remedy = "sinfo lists partitions and their limits; --dry shows the script."
         said = ask(["sbatch", "--parsable", io.join(folder, JOB)], what="Slurm did not take the job", remedy=remedy)
         number = said.strip().partition(";")[0]
         return Submitted(number, io.join(folder, _log(job).replace("%A", number).replace("%j", number)))
 
     def status(self, record: Record) -> str:
-        """Return how a submission stands."""
+        """Return the state of a submission."""
         words = ["squeue", "--noheader", "--states=all", "--format=%i %T %M %R", f"--jobs={record.id}"]
         ended = io.glob(io.join(record.folder, "exit_code.*"))
         try:
@@ -65,12 +65,12 @@ class Slurm:
         return said + "".join(f"exit code of task {path.rpartition('.')[2]}: {read_log(path)}" for path in ended)
 
     def logs(self, record: Record) -> str:
-        """Return what a submission has written so far."""
+        """Return the log of a submission so far."""
         paths = io.glob(record.log.replace("%a", "*")) if "%a" in record.log else [record.log]
         return "\n".join(f"==> {path}\n{read_log(path)}" for path in paths) if len(paths) > 1 else read_log(record.log)
 
     def cancel(self, record: Record) -> str:
-        """End a submission."""
+        """Cancel a submission."""
         ask(["scancel", record.id], what="Slurm did not cancel it", remedy="squeue --me lists your jobs.")
         return f"{record.name}: cancelled (job {record.id})."
 
@@ -80,7 +80,7 @@ def _log(job: Job) -> str:
 
 
 def _directives(job: Job) -> list[str]:
-    """Return the #SBATCH lines. Slurm reads words there as a shell does, but fills nothing in but %j, %A, %a."""
+    """Return the #SBATCH lines, where Slurm unquotes words like a shell, but expands only patterns such as %j."""
     asked = job.resources
     found = {
         "job-name": job.name, "nodes": asked.nodes, "ntasks-per-node": asked.processes_of_node,
@@ -131,11 +131,11 @@ def _script(job: Job) -> str:
 
 
 def _words(job: Job, step: Step) -> list[str]:
-    """Start what is done together by srun, whose variables x-train and x-exp read; all else in one process."""
+    """Return the words of a step: with srun, whose variables x-train and x-exp read, if it has several processes."""
     words = script.words_of(job, step)
     if not step.together or job.resources.nodes * job.resources.processes_of_node == 1:
         return words
-    cores = [f"--cpus-per-task={_cores(job)}"] if job.resources.cpus else []  # which srun does not take from sbatch
+    cores = [f"--cpus-per-task={_cores(job)}"] if job.resources.cpus else []  # srun does not inherit it from sbatch
     return ["srun", f"--wait={SECONDS_FOR_THE_OTHERS}", *cores, *words]
 
 

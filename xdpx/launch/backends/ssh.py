@@ -1,4 +1,4 @@
-"""Machines with a name and nothing else: one ssh line for each, as for a list of TPU VMs."""
+"""Plain machines without a scheduler: one ssh command for each, e.g. for a list of TPU VMs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from xdpx.utils import io
 LAUNCH, JOB, LOG = "launch.sh", "job.sh", "log.txt"
 USED = ("hosts", "processes", "gpus", "nodes")
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=30")
-"""Asks for no password, which nobody would see; notices a machine that is gone."""
+"""Never asks for a password, as it runs in the background; detects a lost machine."""
 
 MEETING = Meeting("${XDPX_NODE:-0}", "${JAX_COORDINATOR_ADDRESS%:*}", "${JAX_COORDINATOR_ADDRESS##*:}")
 _PID = 'mkdir -p "$folder/pids" && echo $$ > "$folder/pids/$task"'
 
 
 class Ssh:
-    """Runs `launch.sh` here, in the background: it takes the job to each host, and starts one line on each.
+    """Runs `launch.sh` here in the background, which copies the job to each host, and starts one command on each.
 
     Args:
-        place: the word after --on.
+        place: the value of --on.
         usual_gpus: whether hosts may have GPUs; a TPU VM has none.
     """
 
@@ -40,7 +40,7 @@ class Ssh:
         self._used = USED if usual_gpus else ("hosts", "nodes")
 
     def faults(self, job: Job) -> Iterator[Fault]:
-        """Yield what the hosts cannot do for a job, and flags that mean nothing to them."""
+        """Yield what is wrong with the hosts, and flags that this place does not use."""
         yield from unused(job.resources, self._used, self._place)
         found = hosts(job)
         yield from faults_of_several(with_nodes(job), self._place)
@@ -56,7 +56,7 @@ class Ssh:
             yield Fault("--nodes", f"is {job.resources.nodes}, but there are {len(found)} hosts.", "Leave --nodes out.")
 
     def hindrances(self, job: Job) -> Iterator[Fault]:
-        """Yield what stands in the way of sending from here."""
+        """Yield what prevents submitting from this machine."""
         yield from absent("ssh", "Install an OpenSSH client; --dry shows the lines anywhere.")
 
     def files(self, job: Job) -> dict[str, str]:
@@ -66,11 +66,11 @@ class Ssh:
         return {LAUNCH: launch_script(known), JOB: script}
 
     def line(self, job: Job) -> str:
-        """Return the line for a shell that starts it."""
+        """Return the shell command that starts `launch.sh`."""
         return f"bash submissions/{shlex.quote(job.name)}/{LAUNCH}"
 
     def submit(self, job: Job, folder: str) -> Submitted:
-        """Start `launch.sh` in the background; its id is that of the process."""
+        """Start `launch.sh` in the background; the id of the submission is its process id."""
         log = io.join(folder, LOG)
         with io.open(log, "ab") as file:
             process = subprocess.Popen(
@@ -80,11 +80,11 @@ class Ssh:
         return Submitted(str(process.pid), log)
 
     def status(self, record: Record) -> str:
-        """Return how `launch.sh` stands."""
+        """Return the state of `launch.sh`."""
         return outcome(record, LAUNCH)
 
     def logs(self, record: Record) -> str:
-        """Return what was written here, and by each host."""
+        """Return the logs of `launch.sh` and of each host."""
         paths = [record.log, *io.glob(io.join(record.folder, "log-*.txt"))]
         return "\n".join(f"==> {path}\n{read_log(path)}" for path in paths)
 
@@ -107,7 +107,7 @@ def with_nodes(job: Job) -> Job:
 
 
 def launch_script(job: Job) -> str:
-    """Return the script that runs here: it takes the folder to hosts that do not see it, and starts a line on each."""
+    """Return `launch.sh`: it copies the folder to hosts that do not see it, and starts a command on each."""
     found, folder = hosts(job), shlex.quote(job.folder)
     leader = found[0].rpartition("@")[2] if found else "127.0.0.1"
     ssh = shlex.join(SSH)
