@@ -126,7 +126,7 @@ class Asha(Halving):
         return Move(self.budget.total, "the best of the highest rung", best)
 
     def reason_to_end(self, trial: Trial) -> str:
-        """Say which rung the trial stayed on."""
+        """Return the rung that the trial was not promoted from, as text."""
         return f"not in the best 1/{self.parameters.eta} at {trial.aim} samples"
 
 
@@ -248,5 +248,5 @@ class OneEpoch(Schedule):
         return None
 
     def reason_to_end(self, trial: Trial) -> str:
-        """Say that others were better at the first look."""
+        """Return that the trial was not among the best at the first look, as text."""
         return f"not in the best {self.parameters.keep_best} at {self.first} samples"
