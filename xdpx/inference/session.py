@@ -215,7 +215,7 @@ class TrainedRun:
 
     @contextmanager
     def _placed(self) -> Generator[None]:
-        """Name the folder of the run as the source of a ConfigError raised inside."""
+        """Set the folder of the run as the source of a ConfigError raised inside."""
         try:
             yield
         except ConfigError as error:
