@@ -1,4 +1,4 @@
-"""What scripts written for the original ask `trainer.accelerator` for, answered by our own parts."""
+"""The `trainer.accelerator` that scripts written for the Hugging Face Trainer use, built on our own parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNSET: dict[str, Any] = {
     "save_iteration": 0, "scaler_handler": None, "should_save_model": True, "te_recipe_handler": None,
     "torch_device_mesh": None, "trackers": [], "use_stateful_dataloader": False,
 }  # fmt: skip
-"""What accelerate's object says where nothing of the kind is set up, which is always so here."""
+"""Attributes of accelerate's Accelerator for features that are never set up here, with their values."""
 
 INSTEAD: dict[str, str] = {
     "accumulate": "set gradient_accumulation_steps: the Trainer gathers micro-batches by itself",
@@ -67,11 +67,11 @@ INSTEAD: dict[str, str] = {
     "step_scheduler_with_optimizer": "the Trainer takes a step of the schedule at each update",
     "trigger_sync_in_backward": "the Trainer exchanges gradients at the last micro-batch of an update",
 }
-"""What accelerate's object has and this one has not, and what to do instead."""
+"""Attributes of accelerate's Accelerator that are missing here, and what to do instead."""
 
 
 class DistributedType(StrEnum):
-    """How training is spread, in accelerate's words; equal to its own `DistributedType` of the same name."""
+    """How training is distributed, in accelerate's words; equal to the same member of its own `DistributedType`."""
 
     NO = "NO"
     MULTI_CPU = "MULTI_CPU"
@@ -81,12 +81,12 @@ class DistributedType(StrEnum):
 
 
 PLUGINS = {"deepspeed_plugin": DistributedType.DEEPSPEED, "fsdp_plugin": DistributedType.FSDP}
-"""What is None unless training is spread so."""
+"""Attributes that are None unless training is distributed in this way."""
 
 
 @dataclass
 class GradientState:
-    """Where an update stands. The Trainer gathers micro-batches by itself, so `num_steps` is 1, as in the original.
+    """Where in an update we are. The Trainer accumulates gradients itself, so `num_steps` is 1, as in the original.
 
     Attributes:
         sync_gradients: whether this micro-batch is the last of its update, after which gradients are exchanged.
@@ -104,11 +104,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """Do nothing, in the place of a function of another process."""
+    """Do nothing; stands in for a function that only another process runs."""
 
 
 class DataSettings(Protocol):
-    """How batches reach the processes; `arguments.acceleration.AcceleratorConfig` is one. May be set by scripts."""
+    """How batches reach the processes, e.g. `arguments.acceleration.AcceleratorConfig`. Scripts may set the fields."""
 
     split_batches: bool
     dispatch_batches: bool | None
@@ -118,14 +118,14 @@ class DataSettings(Protocol):
 
 
 class Accelerator:
-    """A view of the parts of one Trainer; it decides nothing.
+    """A view of the parts of one Trainer, with the interface of accelerate's Accelerator; it decides nothing.
 
     Args:
-        world: where this process stands.
-        strategy: how training is spread.
-        precision: in which numbers it computes.
-        adopt: prepares a loader that a user made; takes fields of `dataloaders.options.LoaderOptions` by keyword.
-        data: how batches reach the processes; what a script sets in it holds for loaders that are made afterwards.
+        world: rank and device of this process.
+        strategy: how training is distributed.
+        precision: number format of the computation.
+        adopt: prepares a user's data loader; takes fields of `dataloaders.options.LoaderOptions` by keyword.
+        data: how batches reach the processes; what a script sets there applies to loaders made afterwards.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Accelerator:
         return DistributedType.MULTI_CPU if self.device.type == "cpu" else DistributedType.MULTI_GPU
 
     def __getattr__(self, name: str) -> Any:
-        """Answer for what is never set up here; else say what to do instead. Raises AttributeError."""
+        """Return the value of a feature that is never set up here; else raise AttributeError with a remedy."""
         kind = self.__dict__.get("distributed_type")
         if name in PLUGINS and kind is not None and PLUGINS[name] is not kind:
             return None
@@ -164,7 +164,7 @@ class Accelerator:
 
     @property
     def state(self) -> Accelerator:
-        """What accelerate keeps in an object of its own, and is here."""
+        """This object itself; accelerate keeps these attributes in a separate `AcceleratorState`."""
         return self
 
     @property
@@ -181,34 +181,34 @@ class Accelerator:
 
     @property
     def gradient_accumulation_steps(self) -> int:
-        """1: the Trainer gathers micro-batches by itself, so that nothing is to be divided here."""
+        """1: the Trainer accumulates gradients itself, so scripts must not divide the loss again."""
         return self.gradient_state.num_steps
 
     @property
     def scaler(self) -> torch.amp.GradScaler | None:
-        """The loss scale of fp16."""
+        """The gradient scaler of fp16; None in other precisions."""
         return self._precision.scaler
 
     @property
     def optimizer_step_was_skipped(self) -> bool:
-        """Whether the last update was left out because gradients had overflown (fp16)."""
+        """Whether the last update was skipped because gradients overflowed (fp16)."""
         return self._precision.skipped
 
     # ---- how batches reach the processes
 
     @property
     def split_batches(self) -> bool:
-        """Whether the batch size is that of all processes together."""
+        """Whether the batch size given is the total over all processes."""
         return self.dataloader_config.split_batches
 
     @property
     def dispatch_batches(self) -> bool | None:
-        """Whether the first process loads for all."""
+        """Whether the first process loads the data for all."""
         return self.dataloader_config.dispatch_batches
 
     @property
     def even_batches(self) -> bool:
-        """Whether the last round is completed, so that all processes take as many steps."""
+        """Whether the last round of batches is completed, so that all processes take the same number of steps."""
         return self.dataloader_config.even_batches
 
     @even_batches.setter
@@ -217,7 +217,7 @@ class Accelerator:
 
     @property
     def use_seedable_sampler(self) -> bool:
-        """Whether seed and epoch alone decide the order."""
+        """Whether the order of the samples depends on seed and epoch alone."""
         return self.dataloader_config.use_seedable_sampler
 
     @property
@@ -228,7 +228,7 @@ class Accelerator:
     # ---- model and update
 
     def prepare(self, *things: Any) -> Any:
-        """Prepare models and loaders; anything else is given back as it is."""
+        """Prepare models and loaders; return anything else unchanged."""
         done = tuple(self._prepared(thing) for thing in things)
         return done[0] if len(done) == 1 else done
 
@@ -238,7 +238,7 @@ class Accelerator:
         return self.prepare_data_loader(thing) if isinstance(thing, torch.utils.data.DataLoader) else thing
 
     def prepare_data_loader(self, data_loader: Any, *_: object, **__: object) -> Any:
-        """Return this process's part of a loader."""
+        """Return a loader that yields this process's part of the data."""
         data = self.dataloader_config
         return self._adopt(
             data_loader, even_batches=data.even_batches, dispatch_batches=data.dispatch_batches,
@@ -252,24 +252,24 @@ class Accelerator:
     prepare_scheduler = prepare_optimizer
 
     def prepare_model(self, model: nn.Module, evaluation_mode: bool = False, **_: object) -> nn.Module:
-        """Return a model on the device, spread over processes unless it is to be evaluated only."""
+        """Return the model on the device, wrapped by the strategy unless it is only for evaluation."""
         self._precision.attach(model)
         return model.to(self.device) if evaluation_mode else self._strategy.prepare(model)
 
     def unwrap_model(self, model: nn.Module, *_: object, **__: object) -> nn.Module:
-        """Return the model that the user made."""
+        """Return the user's model without wrappers."""
         return self._strategy.unwrap(model)
 
     def backward(self, loss: Tensor, **_: object) -> None:
-        """Add the gradients of a loss."""
+        """Run the backward pass of a loss, adding to the gradients."""
         self._precision.backward(loss)
 
     def clip_grad_norm_(self, parameters: Any, max_norm: float, *_: object) -> Tensor:
-        """Scale gradients down to a norm, and return the norm they had."""
+        """Clip the gradients to a maximum norm, and return their norm before."""
         return self._strategy.clip(list(parameters), max_norm)
 
     def clip_grad_value_(self, parameters: Iterable[Tensor] | Tensor, clip_value: float) -> None:
-        """Cut every gradient to at most a size."""
+        """Clip every element of the gradients to [-clip_value, clip_value]."""
         nn.utils.clip_grad_value_(parameters, clip_value)
 
     def unscale_gradients(self, optimizer: Any = None) -> None:
@@ -280,7 +280,7 @@ class Accelerator:
             self._precision.unscale(each)
 
     def free_memory(self, *objects: Any) -> list[None]:
-        """Return memory to the device, and a None for each object, so that the caller can let go of it."""
+        """Release cached device memory; return a None for each object, for the caller to overwrite its references."""
         gc.collect()
         release_cached(self.device)
         return [None] * len(objects)
@@ -288,7 +288,7 @@ class Accelerator:
     clear = free_memory
 
     def verify_device_map(self, model: nn.Module) -> bool:
-        """Tell whether some part of a model is spread over several devices."""
+        """Return whether some part of a model is spread over several devices."""
         return any(len(getattr(part, "hf_device_map", ())) > 1 for part in model.modules())
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
@@ -296,7 +296,7 @@ class Accelerator:
         return self._strategy.accumulating(model, last=False)
 
     def maybe_context_parallel(self, *_: object, **__: object) -> AbstractContextManager[None]:
-        """Return an empty context: no sequence is shared by processes here."""
+        """Return a context that does nothing: there is no context parallelism here."""
         return nullcontext()
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -304,15 +304,15 @@ class Accelerator:
         return self._precision.autocast()
 
     def gather(self, tensors: Any) -> Any:
-        """Put the rows of all processes together."""
+        """Return the rows of all processes, concatenated."""
         return collectives.gather_rows(tensors)
 
     def gather_for_metrics(self, tensors: Any, use_gather_object: bool = False) -> Any:
-        """Put the rows of all processes together."""
+        """Return the rows of all processes concatenated; with `use_gather_object`, a list with the object of each."""
         return collectives.gather_objects(tensors) if use_gather_object else collectives.gather_rows(tensors)
 
     def pad_across_processes(self, tensors: Any, *_: object, **__: object) -> Any:
-        """Return the tensors themselves: gathering pads."""
+        """Return the tensors unchanged: `gather` pads by itself."""
         return tensors
 
     def reduce(self, tensor: Tensor, reduction: str = "sum", scale: float = 1.0) -> Tensor:
@@ -323,43 +323,43 @@ class Accelerator:
     # ---- what only some processes do
 
     def main_process_first(self) -> AbstractContextManager[Any]:
-        """Return a context in which the first process of all does something before the others."""
+        """Return a context in which the first process runs the body before the others."""
         return collectives.one_first(is_first=self.is_main_process)
 
     def local_main_process_first(self) -> AbstractContextManager[Any]:
-        """Return a context in which the first process of each machine does something before the others."""
+        """Return a context in which the first process of each machine runs the body before the others."""
         return collectives.one_first(is_first=self.is_local_main_process)
 
     def on_main_process(self, function: Function) -> Function:
-        """Return a function that does something on the first process only."""
+        """Return the function on the first process, one that does nothing on the others; usable as a decorator."""
         return function if self.is_main_process else _nothing  # type: ignore[return-value]
 
     def on_local_main_process(self, function: Function) -> Function:
-        """Return a function that does something on the first process of each machine only."""
+        """Return the function on the first process of each machine, one that does nothing on the others."""
         return function if self.is_local_main_process else _nothing  # type: ignore[return-value]
 
     def on_last_process(self, function: Function) -> Function:
-        """Return a function that does something on the last process only."""
+        """Return the function on the last process, one that does nothing on the others."""
         return function if self.is_last_process else _nothing  # type: ignore[return-value]
 
     def on_process(self, function: Function | None = None, process_index: int | None = None) -> Any:
-        """Return a function that does something on one process only, or what makes such functions."""
+        """Return the function on one process, one that does nothing on the others; without a function, a decorator."""
         if function is None:
             return partial(self.on_process, process_index=process_index)
         return function if self.process_index == process_index else _nothing
 
     def on_local_process(self, function: Function | None = None, local_process_index: int | None = None) -> Any:
-        """Return a function that does something on one process of each machine only, or what makes such functions."""
+        """Return the function on one process of each machine, one that does nothing elsewhere; or a decorator."""
         if function is None:
             return partial(self.on_local_process, local_process_index=local_process_index)
         return function if self.local_process_index == local_process_index else _nothing
 
     def wait_for_everyone(self) -> None:
-        """Wait until all processes are here."""
+        """Wait until all processes have called this."""
         collectives.barrier()
 
     def print(self, *words: Any, **options: Any) -> None:
-        """Print on the first process."""
+        """Print on the first process only."""
         if self.is_main_process:
             print(*words, **options)  # noqa: T201 - it is what scripts call to print
 

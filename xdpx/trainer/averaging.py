@@ -1,6 +1,6 @@
-"""The averaged weights of a Trainer (EMA, SWA, or its optimizer's): scored and saved in place of those it trains.
+"""Averaged weights of a Trainer (EMA, SWA, or its optimizer's), scored and saved instead of the trained weights.
 
-`TrainerRun.averaged` puts them there while the model is scored or saved.
+`TrainerRun.averaged` swaps them into the model while it is scored or saved.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xdpx.trainer.parts import TrainerRun
 
 
 def options_of(args: TrainingArguments, total: int) -> AveragingOptions:
-    """Return which average is kept in a training of so many updates."""
+    """Return how weights are averaged in a training of `total` updates."""
     start = args.swa_start
     if start is not None:
         start = int(start) if start >= 1 else math.ceil(start * total)
@@ -27,11 +27,11 @@ def options_of(args: TrainingArguments, total: int) -> AveragingOptions:
 
 
 def begin(run: TrainerRun) -> AverageInPlace | OptimizersAverage | None:
-    """Return the average that is asked for, which begins with the weights as they are, or that of the optimizer.
+    """Return the average that the arguments ask for, starting from the current weights, or that of the optimizer.
 
     Raises:
-        ValueError: it would begin after the last step, the optimizer keeps an average of its own, or weights are in
-            half precision.
+        ValueError: averaging would begin after the last step, the optimizer already keeps an average, or weights are
+            in half precision.
     """
     options, optimizer = options_of(run.args, run.plan.max_steps), run.optimizer
     own = keeps_average(optimizer) and not run.parts.strategy.writes_own_state
@@ -52,21 +52,21 @@ def begin(run: TrainerRun) -> AverageInPlace | OptimizersAverage | None:
 
 
 def _weights_of(run: TrainerRun) -> dict[str, Tensor]:
-    """Return the weights that the optimizer has, by name."""
+    """Return the weights that the optimizer updates, by name."""
     moved = {id(weight) for group in run.optimizer.param_groups for weight in group["params"]}
     named = run.parts.strategy.unwrap(run.model_wrapped).named_parameters()
     return {name: weight for name, weight in named if id(weight) in moved}
 
 
 def resume(run: TrainerRun, checkpoint: str) -> None:
-    """Let the model have the weights that go on to be trained, where those of a checkpoint are averaged ones.
+    """Load the trained weights of a checkpoint into the model, if the model weights saved there are averaged ones.
 
     Raises:
-        ValueError: an even average has begun, but that of the checkpoint has other points.
+        ValueError: SWA has already begun, but the checkpoint was averaged with other swa_start or swa_interval.
     """
     saved = TrainerCheckpoint(checkpoint)
     options = options_of(run.args, run.plan.max_steps)
-    before = asdict(OwnFields()) | (saved.arguments() or {})  # written down only where they are set
+    before = asdict(OwnFields()) | (saved.arguments() or {})  # a checkpoint lists only those that were set
     same = all(before[name] == getattr(run.args, name) for name in ("swa_start", "swa_interval"))
     if options.swa_start is not None and options.has_begun(run.state.global_step) and not same:
         raise ValueError(
@@ -81,7 +81,7 @@ def resume(run: TrainerRun, checkpoint: str) -> None:
 
 
 def end(run: TrainerRun) -> None:
-    """Let the model keep the averaged weights, for all that comes after a training."""
+    """Put the averaged weights into the model for good, at the end of training."""
     if run.average is not None:
         run.average.settle(run.state.global_step)
         run.average = None

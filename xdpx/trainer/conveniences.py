@@ -1,4 +1,4 @@
-"""What users of a Trainer also find on it, and seldom override: who it is among others, numbers, callbacks."""
+"""The methods of a Trainer that are seldom overridden: rank, metrics, optimizer, files, Hub, callbacks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from xdpx.utils.aside import clear_way
 
 
 class Conveniences:
-    """The base of `Trainer`: what needs nothing but its attributes."""
+    """The base of `Trainer`: methods that need nothing but its attributes."""
 
     train_dataset: Any
     eval_dataset: Any
@@ -43,7 +43,7 @@ class Conveniences:
     loss_calls: LossCalls
     gather_function: Callable[[Any], Any]
 
-    # Set by those who use a Trainer.
+    # Set by users of a Trainer.
     loss_is_scaled_for_ga: bool | None = None
     processing_class: Any
     hub: Hub | None = None
@@ -85,14 +85,14 @@ class Conveniences:
 
     @cached_property
     def _run(self) -> TrainerRun:
-        """What changes while this Trainer is used."""
+        """All state that changes while this Trainer is used."""
         return TrainerRun()
 
     # ---- who and where
 
     @property
     def saved_processing(self) -> Any:
-        """The tokenizer or processor that is saved with the model: where there is none, that of the collator."""
+        """The tokenizer or processor saved with the model: `processing_class`, or else the collator's tokenizer."""
         return self.processing_class or getattr(self.data_collator, "tokenizer", None)
 
     @property
@@ -116,20 +116,20 @@ class Conveniences:
 
     @cached_property
     def accelerator(self) -> Accelerator:
-        """What scripts ask accelerate's object of that name for; one object, which remembers what they set."""
+        """A stand-in for accelerate's Accelerator; always the same object, so what scripts set on it is kept."""
         adopt = partial(shared_out, world=self.world, seed=self.args.data_seed)
         return Accelerator(self.world, self.strategy, self.precision, adopt, replace(self.args.accelerator_config))
 
     def is_local_process_zero(self) -> bool:
-        """Tell whether this is the first process of its machine."""
+        """Return whether this is the first process of its machine."""
         return bool(self.world.is_local_main)
 
     def is_world_process_zero(self) -> bool:
-        """Tell whether this is the first process of all."""
+        """Return whether this is the first process of all."""
         return bool(self.world.is_main)
 
     def end(self) -> None:
-        """End the run for good, with its process group: nothing that needs other processes works after it."""
+        """Destroy the process group: nothing that needs other processes works afterwards."""
         if collectives.num_processes() > 1:
             leave()
 
@@ -157,11 +157,11 @@ class Conveniences:
             self.state.save_to_json(path)
 
     def metrics_format(self, metrics: dict[str, Any]) -> dict[str, Any]:
-        """Return metrics as texts for people."""
+        """Return the metrics formatted as readable text."""
         return results.formatted(metrics)
 
     def log_metrics(self, split: str, metrics: dict[str, Any]) -> None:
-        """Tell the metrics of a split."""
+        """Log the metrics of a split."""
         if self.world.is_main:
             results.show(split, metrics)
 
@@ -171,7 +171,7 @@ class Conveniences:
             results.save(self.args.output_dir, split, metrics, combined=combined)
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Return the operations of training on a micro-batch: 6 per token and weight outside the embeddings."""
+        """Return the FLOPs of training on a micro-batch: 6 per token and non-embedding weight; 0 if unknown."""
         if self._operations_per_token is None:
             self._operations_per_token = operations_per_token(self.model)
         if not self._operations_per_token or self.main_input_name not in inputs:
@@ -179,7 +179,7 @@ class Conveniences:
         return self._operations_per_token * inputs[self.main_input_name].numel()  # type: ignore[no-any-return]
 
     def store_flos(self) -> None:
-        """Add the operations since the last call, of all processes, to the state; on all processes."""
+        """Add the FLOPs since the last call, summed over processes, to `state.total_flos`; on all processes."""
         run = self._run
         device = run.args.device if run.args.device.type != "mps" else "cpu"
         new = torch.tensor(float(run.operations), dtype=torch.float64, device=device)
@@ -187,7 +187,7 @@ class Conveniences:
         run.operations = 0
 
     def record(self, name: str, value: float | torch.Tensor) -> None:
-        """Let the mean of a number over the steps until the next log, and over processes, be logged under `name`."""
+        """Add a value to the mean that is logged as `name` at the next log, over steps and processes."""
         self._run.accumulator.record(name, value)
 
     # ---- optimizer
@@ -201,7 +201,7 @@ class Conveniences:
         return [group["lr"] for group in self._made_optimizer().param_groups]
 
     def get_optimizer_group(self, param: str | Tensor | None = None) -> Any:
-        """Return the group of the optimizer that holds a weight; all groups without one."""
+        """Return the optimizer group that holds `param`, None if none does; by default the weights of each group."""
         groups = self._made_optimizer().param_groups
         if param is None:
             return [group["params"] for group in groups]
@@ -221,7 +221,7 @@ class Conveniences:
 
     @property
     def input_name(self) -> str | None:
-        """The name of the input whose length counts when samples are sorted by length."""
+        """The model input whose length is used when samples are grouped by length."""
         names = getattr(self.processing_class, "model_input_names", None)
         return names[0] if names else None
 
@@ -264,11 +264,11 @@ class Conveniences:
     # ---- the Hub
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the model; a Trainer says how."""
+        """Write the model; implemented by `Trainer`."""
         raise NotImplementedError
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
-        """Make the repository on the Hub that `args` name, unless it is there."""
+        """Create the Hub repository that `args` name, unless it exists."""
         args = self.args
         if not self.world.is_main:
             return
@@ -319,13 +319,13 @@ class Conveniences:
     # ---- callbacks
 
     def add_callback(self, callback: object) -> None:
-        """Add a callback: an object, or a class of which one is made."""
+        """Add a callback: an object, or a class, which is then instantiated."""
         self.callback_handler.add_callback(callback)
 
     def pop_callback(self, callback: object) -> Any:
-        """Take out a callback, or the first of a class, and return it; None when there is none."""
+        """Remove a callback, or the first one of a class, and return it; None if there is none."""
         return self.callback_handler.pop_callback(callback)
 
     def remove_callback(self, callback: object) -> None:
-        """Take out a callback, or the first of a class."""
+        """Remove a callback, or the first one of a class."""
         self.callback_handler.remove_callback(callback)

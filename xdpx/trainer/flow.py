@@ -1,4 +1,4 @@
-"""Speaks the events of callbacks around the loop: begin and end of epochs, steps, logging, evaluating, saving."""
+"""Fires the callback events around the loop: begin and end of epochs, steps, logging, evaluating, saving."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from xdpx.utils.distributed_utils import any_process
 from xdpx.utils.pulse import pulse
 
 AGREE_EVERY = 8
-"""Steps between two questions whether any rank was told to stop: asking costs a collective."""
+"""Steps between two checks whether any rank was asked to stop: each check costs a collective."""
 
 
 class FlowMethods(Protocol):
-    """What users override of a Trainer to say what happens between updates."""
+    """Methods of a Trainer that users override to change what happens between updates."""
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> tuple[list[Any], Any]:
         """Return the batches of the next update, and the number of targets in them."""
         ...
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log some numbers."""
+        """Log some metrics."""
         ...
 
     def store_flos(self) -> None:
-        """Add the operations since the last call to the state."""
+        """Add the FLOPs since the last call to the state."""
         ...
 
     def _maybe_log_save_evaluate(
@@ -64,14 +64,14 @@ class FlowMethods(Protocol):
 
 
 class Flow(Callback):
-    """Does what the callbacks decide, in the order that callbacks written for the original rely on.
+    """Carries out what the callbacks set in `control`, in the order that callbacks for the original rely on.
 
     Args:
-        methods: what users override.
-        run: its `control` is what the callbacks decide with.
-        trial: of a search, None outside.
+        methods: the methods that users override.
+        run: holds the `control` that the callbacks set.
+        trial: of a search; None outside of one.
         ignore_keys: outputs of the model that evaluations during training leave out.
-        preemption: notes signals.
+        preemption: records signals to stop.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Flow(Callback):
         self._guard: Callable[[], object]  # of the session
 
     def on_start(self, session: Session) -> None:
-        """Begin training; evaluate first where that is asked for."""
+        """Fire `on_train_begin`, then evaluate if `eval_on_start` is set."""
         run, self._guard = self._run, session.guard
         run.asks_alike = not any_process(run.parts.world.size > 1 and self._may_ask_alone())
         run.fire("on_train_begin")
@@ -97,11 +97,11 @@ class Flow(Callback):
         run.accumulator.stopwatch.start()
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Take over the facts of an update, tell the callbacks, and do what they ask for."""
+        """Record the facts of an update, fire `on_step_end`, and log, evaluate or save as the callbacks ask."""
         run, facts, place = self._run, step.facts, step.place
         run.accumulator.add(step.number, {**facts, WAITED: self._data_clock.take()})
         loss = facts[LOSS]
-        if self._filters:  # in place of one that is NaN or infinite, the mean of those before
+        if self._filters:  # replace a NaN or infinite loss by the mean since the last log
             loss = torch.where(loss.isfinite(), loss, run.loss_sum / (step.number - run.logged_step))
         run.loss_sum += loss
         self._grad_norm, self._learning_rate = facts["grad_norm"], facts["learning_rate"]
@@ -116,7 +116,7 @@ class Flow(Callback):
         return interrupted
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        """End the epoch that is still open; save a run that was interrupted."""
+        """End the epoch that is still open; if the run was interrupted, save a checkpoint instead."""
         if stop.finished:
             self.end_epoch()
         elif self._run.saved_step != session.number:
@@ -125,7 +125,7 @@ class Flow(Callback):
             self._run.fire("on_save")
 
     def groups(self, loader: object, place: Position) -> Generator[tuple[Position, Group]]:
-        """Yield the micro-batches of one update after another from `place` on, with the events of each epoch."""
+        """Yield the micro-batches of each update from `place` on, and fire the events of each epoch."""
         run = self._run
         for epoch in range(place.epoch - 1, run.plan.num_epochs):
             self._epoch = epoch
@@ -159,7 +159,7 @@ class Flow(Callback):
             yield Position(epoch + 1, group + 1, batches), Group(samples, num_items)
 
     def _epoch_of(self, loader: Any, epoch: int, taken: int) -> Iterator[Any]:
-        """Begin an epoch (from 0) after some batches of it; where a run is continued, with its random generators."""
+        """Begin an epoch (from 0) after `taken` batches; if a run is resumed, restore its random state first."""
         loader.set_epoch(epoch)
         continued, self._run.continued = self._run.continued, None
         if continued is not None:
@@ -168,7 +168,7 @@ class Flow(Callback):
         return iter(loader)
 
     def end_epoch(self) -> None:
-        """Tell the callbacks that an epoch is over, if one is open, and do what they ask for."""
+        """If an epoch is open, fire `on_epoch_end` and do what the callbacks ask for."""
         if self._epoch is not None:
             self._run.fire("on_epoch_end")
             self._run.agree()
@@ -187,12 +187,12 @@ class Flow(Callback):
                 )  # fmt: skip
 
     def _may_ask_alone(self) -> bool:
-        """Tell whether code of users, which may ask on one process for what the others do not, sets the control."""
+        """Return whether users' code may set the control, and so differently on each process."""
         told = [self._methods, *self._run.callback_handler.callbacks]
         return any(not type(each).__module__.startswith("xdpx.") for each in told)
 
     def _any_asked(self, told: bool, number: int) -> bool:
-        """Tell whether a rank was told to stop; all ranks agree, for all must take part in the saving."""
+        """Return whether any rank was asked to stop; the same on all ranks, since all take part in saving."""
         if self._run.parts.world.size == 1:
             return told
         if number % AGREE_EVERY:
@@ -203,11 +203,11 @@ class Flow(Callback):
 def log_save_evaluate(
     run: TrainerRun, methods: FlowMethods, facts: dict[str, Any], *, trial: object, ignore_keys: list[str] | None
 ) -> None:
-    """Log, evaluate and save, as far as the control asks for it, in this order.
+    """Log, evaluate and save, in this order, each only if the control asks for it.
 
     Args:
         run: of the Trainer.
-        methods: what users override.
+        methods: the methods that users override.
         facts: loss (sum over the updates since the last log), grad_norm, learning_rate; on the device.
         trial: of a search.
         ignore_keys: outputs of the model to leave out of an evaluation.
@@ -267,7 +267,7 @@ def _log_step(run: TrainerRun, methods: FlowMethods, facts: dict[str, Any]) -> N
 
 
 def log_numbers(run: TrainerRun, logs: dict[str, float], started: float | None) -> None:
-    """Add epoch and tokens to some numbers, note them in the history, and hand them to the callbacks."""
+    """Add epoch and token counts to the metrics, append them to the log history, and fire `on_log`."""
     state = run.state
     if state.epoch is not None:
         logs["epoch"] = state.epoch
@@ -281,7 +281,7 @@ def log_numbers(run: TrainerRun, logs: dict[str, float], started: float | None) 
 
 
 def take_best(run: TrainerRun, metrics: dict[str, float]) -> bool:
-    """Note the metric that decides, and tell whether this is the best model so far. A tie is not better."""
+    """Record `metric_for_best_model`; return whether this is the best model so far. A tie is not better."""
     args, state = run.args, run.state
     if args.metric_for_best_model is None:
         return False
@@ -293,7 +293,7 @@ def take_best(run: TrainerRun, metrics: dict[str, float]) -> bool:
         return False
     if not nonfinite.all_finite(run.model.parameters()):
         run.warn_of_nonfinite(f"weights are NaN or infinite at step {state.global_step}")
-        return False  # a metric of labels alone does not see it
+        return False  # metrics of predicted labels do not show it
     state.best_metric = value
     if args.save_strategy != "no":
         state.best_global_step = state.global_step

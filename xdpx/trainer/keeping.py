@@ -1,4 +1,4 @@
-"""What a Trainer leaves on disk: the model alone, or a checkpoint with everything to continue from."""
+"""What a Trainer writes to disk: the model alone, or a checkpoint with everything needed to resume."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from xdpx.utils.pulse import pulse
 
 
 class SaveMethods(Protocol):
-    """What users override of a Trainer to say what is saved, and where it goes afterwards."""
+    """Methods of a Trainer that users override to change what is saved and where it is uploaded."""
 
     hub: Hub | None
 
     @property
     def saved_processing(self) -> Any:
-        """The tokenizer or processor that goes with the model."""
+        """The tokenizer or processor saved with the model."""
         ...
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -44,20 +44,20 @@ class SaveMethods(Protocol):
         ...
 
     def store_flos(self) -> None:
-        """Add the operations since the last call to the state."""
+        """Add the FLOPs since the last call to the state."""
         ...
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None: ...
 
 
 def _in_shards(run: TrainerRun) -> bool:
-    """Tell whether each process writes its own share into a checkpoint."""
+    """Return whether each process writes its own shards into a checkpoint."""
     options = run.args.fsdp_options() if run.parts.strategy.shards else None
     return options is not None and options.state_dict_type == "SHARDED_STATE_DICT"
 
 
 def _save_shards(run: TrainerRun, processing_class: Any, folder: str) -> None:
-    """Write this process's share of weights and optimizer state, and what describes them; on all processes."""
+    """Write this process's shards of weights and optimizer state, and the config files; on all processes."""
     args, strategy = run.args, run.parts.strategy
     strategy.sharded_save(folder, run.model_wrapped, None if args.save_only_model else run.optimizer)
     if args.should_save:
@@ -66,7 +66,7 @@ def _save_shards(run: TrainerRun, processing_class: Any, folder: str) -> None:
 
 
 def _save_with_own_state(run: TrainerRun, methods: SaveMethods, folder: str) -> None:
-    """Write the whole model, and beside it what the strategy alone can write; on all processes."""
+    """Write the whole model, and beside it the strategy's own state (DeepSpeed); on all processes."""
     methods.save_model(folder, _internal_call=True)
     collectives.barrier()  # until the folder is there
     if not run.args.save_only_model:
@@ -74,7 +74,7 @@ def _save_with_own_state(run: TrainerRun, methods: SaveMethods, folder: str) -> 
 
 
 def write_model(run: TrainerRun, folder: str, weights: dict[str, Tensor] | None, processing_class: Any) -> None:
-    """Write the files of the model, on the processes that save."""
+    """Write the files of the model, on processes with `args.should_save`."""
     if not run.args.should_save:
         return
     io.local_files.make_folder(folder)
@@ -84,7 +84,7 @@ def write_model(run: TrainerRun, folder: str, weights: dict[str, Tensor] | None,
 
 
 def save_checkpoint(run: TrainerRun, methods: SaveMethods, parent: str) -> str:
-    """Save everything that is needed to continue at this very step, whole or not at all; on all ranks."""
+    """Save a complete checkpoint of the current step, atomically; on all ranks. Return its path."""
     _settle(run, methods)
     _note_best(run.state, parent)
     saved = _save(
@@ -97,11 +97,11 @@ def save_checkpoint(run: TrainerRun, methods: SaveMethods, parent: str) -> str:
 
 
 class Copying(Callback):
-    """Keeps copies of a training in memory between two saves, while it goes on. Stands behind the flow.
+    """Keeps checkpoints in host memory between two saves, written in the background. Runs after `Flow`.
 
     Args:
         run, methods: of the Trainer.
-        copies: where they lie.
+        copies: where they are kept.
     """
 
     def __init__(self, run: TrainerRun, methods: SaveMethods, copies: MemoryFolders) -> None:
@@ -109,7 +109,7 @@ class Copying(Callback):
         self._writing = background.Background()
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Keep a copy of this step, if one is due and it was not saved."""
+        """Copy the state of this step, if a copy is due and the step was not saved."""
         if due(step.number, self._copies.interval) and self._run.saved_step != step.number:
             with self._run.accumulator.stopwatch.paused(), pulse.doing("copying"):
                 self._copy(step.number)
@@ -126,19 +126,19 @@ class Copying(Callback):
         )  # fmt: skip
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        """Forget the copies: all that is wanted is on disk."""
+        """Delete the copies: everything needed is on disk."""
         self._writing.wait()
         self._run.parts.ranks().barrier()
         self._copies.forget()
 
     def close(self) -> None:
-        """Let what is being copied come to its end."""
-        with suppress(Exception):  # was logged; what ends the training counts
+        """Wait for a copy in progress."""
+        with suppress(Exception):  # was logged; it must not hide why training ends
             self._writing.wait()
 
 
 def copies_of(run: TrainerRun, folder: str) -> MemoryFolders | None:
-    """Return where copies of a training are kept in memory; None where none are wanted, or can be."""
+    """Return where checkpoints are kept in memory; None if they are not wanted or not possible."""
     args = run.args
     if not args.memory_copy_interval or args.save_strategy == "no" or args.save_only_model:
         return None
@@ -150,12 +150,12 @@ def copies_of(run: TrainerRun, folder: str) -> MemoryFolders | None:
 
 
 def _is_spread(run: TrainerRun) -> bool:
-    """Tell whether all processes write into a checkpoint, which a thread of one could not do."""
+    """Return whether all processes write into a checkpoint, so that a background thread of one cannot do it."""
     return _in_shards(run) or run.parts.strategy.writes_own_state
 
 
 def _settle(run: TrainerRun, methods: SaveMethods) -> None:
-    """Bring the state up to date; on all ranks."""
+    """Add pending token and FLOP counts to the state; on all ranks."""
     run.token_counter.settle(run.state, run.args.device)
     methods.store_flos()
 
@@ -201,13 +201,13 @@ def _to_continue(run: TrainerRun, loader: dict[str, Any] | None) -> dict[str, An
 
 
 def _progress(plan: TrainingPlan, global_step: int, loader: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the place in the data, and what it takes to find it with another batch size or number of ranks."""
+    """Return the position in the data, and what is needed to find it with another batch size or number of ranks."""
     position = plan.position(global_step, loader)
     return {"position": asdict(position), "samples_per_batch": plan.samples_per_batch}
 
 
 def _note_best(state: TrainerState, parent: str) -> None:
-    """Set the path of the best checkpoint, when it is this one or there is one."""
+    """Set the path of the best checkpoint, if it is the one being saved or already exists."""
     if state.best_global_step:
         best = io.join(parent, folders.folder_name(state.best_global_step))
         if state.best_global_step == state.global_step or io.isdir(best):
@@ -215,14 +215,14 @@ def _note_best(state: TrainerState, parent: str) -> None:
 
 
 def _after_saving(run: TrainerRun, methods: SaveMethods, parent: str, path: str) -> None:
-    """Upload and delete as asked for; runs on each process that wrote all files, once the checkpoint counts."""
+    """Push to the Hub and rotate checkpoints, if asked for; runs once the checkpoint is complete."""
     if run.args.push_to_hub:
         methods._push_from_checkpoint(path)
     rotate(run, methods.hub, parent)
 
 
 def rotate(run: TrainerRun, hub: Hub | None, parent: str) -> None:
-    """Delete checkpoints beyond `save_total_limit`; never the best, the newest, or the newest to continue from."""
+    """Delete checkpoints beyond `save_total_limit`; never the best, the newest, or the newest that can be resumed."""
     state = run.state
     rotation.rotate(
         parent, limit=run.args.save_total_limit, current=state.global_step, best=state.best_model_checkpoint,

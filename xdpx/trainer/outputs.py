@@ -1,4 +1,4 @@
-"""What training, evaluating and predicting give back."""
+"""Return values of training, evaluating and predicting."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class TrainOutput(NamedTuple):
-    """What `train` gives back; `training_loss` is the mean over the steps of this very call."""
+    """The return value of `train`; `training_loss` is the mean over the steps of this call."""
 
     global_step: int
     training_loss: float
@@ -15,7 +15,7 @@ class TrainOutput(NamedTuple):
 
 
 class PredictionOutput(NamedTuple):
-    """What `predict` gives back: numpy arrays (tuples or dicts of them), rows in the order of the data set."""
+    """The return value of `predict`: numpy arrays (or tuples or dicts of them), rows in data set order."""
 
     predictions: Any
     label_ids: Any
@@ -23,7 +23,7 @@ class PredictionOutput(NamedTuple):
 
 
 class EvalLoopOutput(NamedTuple):
-    """What `evaluation_loop` gives back."""
+    """The return value of `evaluation_loop`."""
 
     predictions: Any
     label_ids: Any
@@ -32,7 +32,7 @@ class EvalLoopOutput(NamedTuple):
 
 
 class EvalPrediction:
-    """What `compute_metrics` is called with. Unpacks like a tuple of those parts that are there."""
+    """The argument of `compute_metrics`. Unpacks like a tuple of the parts that are not None."""
 
     def __init__(self, predictions: Any, label_ids: Any, inputs: Any = None, losses: Any = None) -> None:
         self.predictions, self.label_ids, self.inputs, self.losses = predictions, label_ids, inputs, losses

@@ -1,7 +1,7 @@
-"""What the functions of this room work on, instead of on a Trainer: its fixed parts, and what changes as it trains.
+"""State of a Trainer, as the functions of this package see it: fixed parts, and what changes while it trains.
 
-A `Trainer` is for users: points to override, and attributes that they know from the original. Its functions are given
-its `TrainerRun` or what they need of it; the attributes of the Trainer that live there are declared by `Shared`.
+The `Trainer` class is for users: methods to override and attributes they know from the original. The functions behind
+it take its `TrainerRun`, or parts of it; attributes of the Trainer that are stored there are declared with `Shared`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class TrainerParts:
-    """What a Trainer is put together from, once for all.
+    """The parts of a Trainer that never change.
 
     Attributes:
-        world: where this process stands among the others, and its device.
-        strategy: how training is spread over processes.
-        precision: in which numbers the model computes.
+        world: rank of this process, number of processes, and device.
+        strategy: how training is distributed over processes.
+        precision: number format that the model computes in.
     """
 
     world: World
@@ -55,11 +55,11 @@ class TrainerParts:
 
     @property
     def begins_anew_together(self) -> bool:
-        """Whether there are other processes, and all can hear that memory ran out on one (`auto_find_batch_size`)."""
+        """Whether several processes can restart together when one runs out of memory (`auto_find_batch_size`)."""
         return self.world.size > 1 and self.strategy.passes_alone
 
     def ranks(self) -> Ranks:
-        """Return who saves together."""
+        """Return the processes that save checkpoints together."""
         world = self.world
         return Ranks(
             world.rank, world.size, world.local_rank, collectives.barrier, collectives.broadcast_object,
@@ -68,7 +68,7 @@ class TrainerParts:
 
 
 class Continued(NamedTuple):
-    """What is needed once more when the data begins to flow again: the checkpoint, and what its loader said."""
+    """What the first epoch of a resumed run needs: the path of the checkpoint, and the state of its data loader."""
 
     path: str
     loader: Any
@@ -76,15 +76,15 @@ class Continued(NamedTuple):
 
 @dataclass
 class Search:
-    """What is searched for.
+    """State of a hyperparameter search.
 
     Attributes:
-        backend: who drives the search; None while there is none.
-        space: the values of a trial, or for Ray their ranges; for our own search the dimensions.
-        name_of: the folder of a trial.
-        objective_of: how metrics become the number that is to be small, or large; None: their loss, or their sum.
-        objective: what the present trial achieved last.
-        trial: the present one.
+        backend: "optuna", "ray" or "xdpx"; None while no search runs.
+        space: a function that returns the values of a trial, or for Ray their ranges; for "xdpx" the dimensions.
+        name_of: returns the folder name of a trial.
+        objective_of: computes the objective from metrics; None uses `search.default_objective`.
+        objective: the last objective of the current trial.
+        trial: the current one.
     """
 
     backend: str | None = None
@@ -96,42 +96,42 @@ class Search:
 
 
 class TrainerRun:
-    """What changes while a Trainer trains and evaluates. It is one object for the life of the Trainer.
+    """Everything that changes while a Trainer trains and evaluates; one object for the life of the Trainer.
 
     Attributes:
-        parts: what stays as it is.
+        parts: world, strategy and precision, which never change.
         args: how to train; users may replace them between two calls of `train`.
-        loss_facts: what was asked once about the loss of the model; users may correct it.
+        loss_facts: how the model computes its loss, found out once; users may correct it.
         model, model_wrapped: the user's model, and what is called in its place.
-        optimizer, lr_scheduler: None until they are made; what users give may only look like one.
-        callback_handler, state, control: whom events are told, where training stands, what is asked for next.
-        asks_alike: whether all processes ask for the same; else they agree on it, see `agree`.
-        search: for hyperparameters.
-        average: of the weights (EMA, SWA, or that of the optimizer); None where none is kept.
-        plan: the numbers of this training.
-        batch_size: samples that this process takes at once.
+        optimizer, lr_scheduler: None until they are made; users may pass objects that are only duck-typed.
+        callback_handler, state, control: the callbacks, the progress of training, and what callbacks ask for next.
+        asks_alike: whether `control` is the same on all processes without communication; if not, see `agree`.
+        search: state of a hyperparameter search.
+        average: of the weights (EMA, SWA, or the optimizer's own); None if none is kept.
+        plan: epochs, steps and batches of this training.
+        batch_size: training samples per micro-batch of this process.
         accumulator: what updates gave since the last log. See `_log_step` of `trainer.flow`.
-        token_counter: input tokens that are not in the state yet.
-        made_schedule: whether the schedule was made by the Trainer, and not given.
-        memory: watches what the present training takes.
+        token_counter: counts input tokens that are not in the state yet.
+        made_schedule: whether the schedule was made by the Trainer, and not passed in by the user.
+        memory: measures the memory use of the current training.
         neftune_hook: adds noise to embeddings, while it is attached.
-        modules: all modules of the model that was trained last, so that a step need not walk through it.
-        is_in_train: whether `train` is at work.
-        accumulation: micro-batches of the present update.
+        modules: all modules of the model that was trained last, cached so that a step need not traverse it.
+        is_in_train: whether `train` is running.
+        accumulation: micro-batches of the current update.
         operations: floating point operations that are not in the state yet.
         saved_step: the last step that was saved.
-        copies: of the state, in memory; None where none are kept.
-        continued: the checkpoint of which the data has not been entered yet.
+        copies: checkpoints kept in memory; None if none are kept.
+        continued: the checkpoint to resume from, until the first epoch has begun.
         started: when training began, in seconds of `time.time`.
         tokens_before: input tokens seen before that.
-        loss_sum, logged_step: of the updates since the last log; the step of that log.
+        loss_sum, logged_step: sum of the losses since the last log; the step of that log.
         loss_total: the sum of the losses up to the last log.
         true_total: the same without the filter of `logging_nan_inf_filter`.
-        left_out: updates of this training, up to the last log, that `nonfinite_steps` left out.
+        left_out: updates of this training, up to the last log, that `nonfinite_steps` skipped.
         logged_tokens: input tokens seen up to the last log.
-        memory_of_init: what building the Trainer took, until it is told.
-        model_preparation_time: seconds, of the first evaluation without training.
-        evaluation_type: the type that a full evaluation casts inputs to.
+        memory_of_init: memory metrics of building the Trainer, until they are reported.
+        model_preparation_time: seconds to wrap the model in the first evaluation, if it was not trained before.
+        evaluation_type: dtype that inputs are cast to in fp16/bf16 full evaluation; None otherwise.
     """
 
     parts: TrainerParts
@@ -176,22 +176,22 @@ class TrainerRun:
 
     @property
     def inspects(self) -> bool:
-        """Whether gradients are looked at: as asked for, and where a process has the whole of them."""
+        """Whether gradients are inspected: if asked for, and if each process has the whole gradients."""
         strategy = self.parts.strategy
         return bool(self.args.inspect_gradient) and not (strategy.shards or strategy.writes_own_state)
 
     def fire(self, event: str, *brought: Any) -> None:
-        """Tell an event to the callbacks, and take over the control that comes back.
+        """Call an event of the callbacks, and replace `control` by the one returned.
 
         Args:
             event: its name, e.g. "on_save".
-            brought: the metrics or logs, of an event that brings some.
+            brought: the metrics or logs, for events that have them.
         """
         tell = getattr(self.callback_handler, event)
         self.control = tell(self.args, self.state, self.control, *brought)
 
     def begin_logs(self, device: torch.device) -> None:
-        """Begin a training where the state stands: nothing of an earlier one is in its logs."""
+        """Reset the sums for logging, so that logs contain nothing of an earlier training."""
         self.accumulator = _accumulator()
         self.loss_sum = torch.zeros((), device=device)
         self.loss_total = self.true_total = 0.0
@@ -200,7 +200,7 @@ class TrainerRun:
         )  # fmt: skip
 
     def warn_of_nonfinite(self, what: str) -> None:
-        """Say once, as soon as it is known, that training goes on although something is NaN or infinite."""
+        """Warn, once, that training goes on although something is NaN or infinite."""
         if not self.told_of_nonfinite:
             self.told_of_nonfinite = True
             log.warning(
@@ -210,20 +210,20 @@ class TrainerRun:
             )
 
     def agree(self) -> None:
-        """Let all processes do what one of them asks for, where they may differ; after events, on all processes."""
+        """Raise each flag of `control` that any process has raised, if they may differ; on all processes."""
         if not self.asks_alike:
             self.control.agree()
 
     def forget_model(self) -> None:
-        """Let go of the model, which is then made anew, e.g. by each trial of a search in another process."""
+        """Drop the references to the model; e.g. each Ray trial makes its own in another process."""
         self.model = self.model_wrapped = self.callback_handler.model = None  # type: ignore[assignment]
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has its averaged weights, where an average is kept and has begun."""
+        """Return a context in which the model has its averaged weights, if an average is kept and has begun."""
         return nullcontext() if self.average is None else self.average.in_place(self.state.global_step)
 
     def exportable(self) -> list[Any]:
-        """Return the callbacks, and the control, whose state goes into checkpoints."""
+        """Return the callbacks whose state goes into checkpoints, and the control."""
         return [each for each in [*self.callback_handler.callbacks, self.control] if is_exportable(each)]
 
 
@@ -232,11 +232,11 @@ def _accumulator() -> MetricAccumulator:
 
 
 class Shared(Generic[Value]):
-    """An attribute of a Trainer that lives in its `_run`, for users to read and set.
+    """Descriptor of an attribute of a Trainer that is stored in its `_run`, for users to read and set.
 
     Args:
-        part: where it lives, from the Trainer on, e.g. "_run.parts".
-        name: what it is called there, where that is another name.
+        part: path from the Trainer to the object that stores it, e.g. "_run.parts".
+        name: its name there, if different.
     """
 
     def __init__(self, part: str = "_run", name: str = "") -> None:
@@ -247,7 +247,7 @@ class Shared(Generic[Value]):
 
     def __get__(self, owner: object, kind: type | None = None) -> Value:
         if owner is None:
-            return self  # type: ignore[return-value]  # asked of the class
+            return self  # type: ignore[return-value]  # accessed on the class
         return getattr(self._part(owner), self._name)  # type: ignore[no-any-return]
 
     def __set__(self, owner: object, value: Value) -> None:

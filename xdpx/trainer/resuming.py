@@ -1,4 +1,4 @@
-"""Go on where a run of the Trainer stood: which checkpoint, what is different now, and at which sample."""
+"""Resume a run of the Trainer: find the checkpoint, report changed arguments, restore state and data position."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from xdpx.utils import io
 
 FREE = ("output_dir", "resume_from_checkpoint", "do_train", "do_eval", "do_predict", "overwrite_output_dir", "run_name",
         "resume_hyperparameters", "resume_changed", "hang_seconds", "memory_copy_interval")  # fmt: skip
-"""Arguments that may change between two stretches of a run without a word."""
+"""Arguments that may change when a run is resumed, without a warning."""
 
 
 def find(wanted: str | bool | None, parent: str, ranks: folders.Ranks, *, changed: bool = False) -> str | None:
-    """Return the folder to continue from, after looking at its files; None to begin anew.
+    """Return the checkpoint to resume from, after checking its files; None to begin anew.
 
     Args:
-        wanted: a path, True for the newest that is whole, False or None.
+        wanted: a path, True for the newest valid one, False or None.
         parent: the folder of the run.
-        ranks: who resumes together.
-        changed: take also one whose weights were changed, or of which files were removed.
+        ranks: the processes that resume together.
+        changed: also accept one whose weights were changed, or from which files were removed.
 
     Raises:
-        ValueError: there is none, or the one that is named is damaged; the message says how.
+        ValueError: there is none, or the given one is damaged; the message says how.
     """
     if wanted is None or wanted is False:
         return None
@@ -54,7 +54,7 @@ def find(wanted: str | bool | None, parent: str, ranks: folders.Ranks, *, change
 
 
 def warn_of_nonfinite(model: nn.Module, checkpoint: str) -> None:
-    """Say so when the weights that were loaded are not finite: only a path of its own leads to such a checkpoint."""
+    """Warn if the loaded weights are NaN or infinite, as they can be only when the checkpoint was given by path."""
     if not nonfinite.all_finite(model.parameters()):
         log.warning(
             f"{checkpoint}: WEIGHTS IN IT ARE NAN OR INFINITE, and so will be all that is trained from it. Resume with "
@@ -63,7 +63,7 @@ def warn_of_nonfinite(model: nn.Module, checkpoint: str) -> None:
 
 
 def read_state(checkpoint: str) -> TrainerState:
-    """Read the state of the run; the best checkpoint is found again where the run was moved."""
+    """Read the state of the run; if the run was moved, update the path of the best checkpoint."""
     path = io.join(checkpoint, "trainer_state.json")
     if not io.isfile(path):
         raise ValueError(f"{checkpoint}: has no trainer_state.json: a model, but no run to continue.")
@@ -80,9 +80,9 @@ def read_state(checkpoint: str) -> TrainerState:
 
 
 def warn_of_changes(run: TrainerRun, checkpoint: str) -> None:
-    """List every argument that is another one now, and say what holds."""
+    """Warn of every argument that differs from the checkpoint, and say which of the values apply."""
     saved = TrainerCheckpoint(checkpoint).arguments()
-    usual = asdict(OwnFields())  # written down only where they are set
+    usual = asdict(OwnFields())  # a checkpoint lists only those that were set
     changes = trainer_files.changed_arguments({**usual, **(saved or {})}, usual | run.args.to_dict(), ignore=FREE)
     if saved is None:
         changes = _changes_of_the_original(run, read_state(checkpoint))
@@ -100,7 +100,7 @@ def warn_of_changes(run: TrainerRun, checkpoint: str) -> None:
 
 
 def _changes_of_the_original(run: TrainerRun, state: TrainerState) -> list[str]:
-    """Compare with what the original writes down of its arguments, which is little."""
+    """Return the changed arguments among the few that the original saves in its state."""
     now = {name: getattr(run.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
     now["train_batch_size"] = run.batch_size
     before = {name: getattr(state, name) for name in now}
@@ -108,20 +108,20 @@ def _changes_of_the_original(run: TrainerRun, state: TrainerState) -> list[str]:
 
 
 def place(run: TrainerRun, checkpoint: str, global_step: int) -> Position:
-    """Return where the data goes on."""
+    """Return the position in the data to resume at, and set `run.continued`."""
     found = TrainerCheckpoint(checkpoint)
     progress = found.progress() or {}
     own = found.loader(run.parts.world.rank, run.parts.world.size)
     run.continued = Continued(checkpoint, own)
     if "position" in progress:
         position = run.plan.carried_over(Position(**progress["position"]), progress["samples_per_batch"])
-    else:  # of a version that kept what the loader said, or of the original
+    else:  # written by an older version, which kept the loader state, or by the original
         position = run.plan.position(global_step, own or progress.get("data"))
     return Position(position.epoch) if run.args.ignore_data_skip else position
 
 
 def load_training_state(run: TrainerRun, checkpoint: str) -> None:
-    """Fill optimizer, schedule and scaler, each where it was saved; say what is missing."""
+    """Restore optimizer, schedule and scaler, each if it was saved; warn of what is missing."""
     saved, args, strategy = TrainerCheckpoint(checkpoint), run.args, run.parts.strategy
     given = Given(run.optimizer, run.lr_scheduler) if args.resume_hyperparameters == "given" else None
     optimizer, scheduler, scaler = saved.optimizer(), saved.scheduler(), saved.scaler()
@@ -145,7 +145,7 @@ def load_training_state(run: TrainerRun, checkpoint: str) -> None:
 
 
 def _refuse_another_rule(optimizer: Any, checkpoint: str) -> None:
-    """Raise ValueError where the state that was loaded is of a rule with other settings: its first step would fail."""
+    """Raise ValueError if the loaded state is that of another optimizer: its first step would fail."""
     needed = set(getattr(optimizer, "defaults", {})) - {"differentiable"}  # which torch adds when it loads a state
     lacking = sorted({name for group in optimizer.param_groups for name in needed - group.keys()})
     if lacking:
@@ -157,11 +157,11 @@ def _refuse_another_rule(optimizer: Any, checkpoint: str) -> None:
 
 
 def restore_callbacks(run: TrainerRun) -> None:
-    """Bring callbacks and control to the states in that of the run, where the arguments ask for it."""
+    """Restore the states of callbacks and control from the run's state, if the arguments ask for it."""
     if run.args.restore_callback_states_from_checkpoint:
         restore_states(run.exportable(), run.state.stateful_callbacks)
 
 
 def restore_randomness(world: World, checkpoint: str) -> None:
-    """Set the random generators of this process as they were."""
+    """Restore the random generators of this process from the checkpoint."""
     rng.restore(TrainerCheckpoint(checkpoint).rng(world.rank, world.size), where=checkpoint)

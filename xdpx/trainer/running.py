@@ -1,4 +1,4 @@
-"""One call of `train`, start to end: what to continue from, the stretch of the loop, and what is told at the end."""
+"""One call of `train`, start to end: find the checkpoint, prepare, run the loop, and report."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from xdpx.training.status import Status
 
 
 class TrainMethods(FlowMethods, StepMethods, keeping.SaveMethods, Searching, Protocol):
-    """What users give and override of a Trainer to say how training begins and ends."""
+    """Attributes and methods of a Trainer that users set or override to change how training begins and ends."""
 
     model_init: Any
     processing_class: Any
@@ -66,7 +66,7 @@ class TrainMethods(FlowMethods, StepMethods, keeping.SaveMethods, Searching, Pro
         ...
 
     def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
-        """Set optimizer and schedule, where they are not given."""
+        """Create the optimizer and the schedule that are not given."""
         ...
 
     def get_num_trainable_parameters(self) -> int:
@@ -100,7 +100,7 @@ class TrainMethods(FlowMethods, StepMethods, keeping.SaveMethods, Searching, Pro
 def train(
     run: TrainerRun, methods: TrainMethods, resume: str | bool | None, *, trial: object, ignore_keys: list[str] | None
 ) -> TrainOutput:
-    """Train, anew or from a checkpoint, with smaller batches when memory runs out and that is asked for."""
+    """Train, anew or from a checkpoint; with `auto_find_batch_size`, retry with smaller batches if memory runs out."""
     args = run.args
     run.memory = MemoryWatch(args.device, wanted=not args.skip_memory_metrics)
     with ExitStack() as afterwards:
@@ -145,7 +145,7 @@ def train(
 
 
 def _with_fitting_batches(run: TrainerRun, attempt: Callable[[int], TrainOutput]) -> TrainOutput:
-    """Attempt with smaller and smaller batches; each attempt begins with the same weights and a new optimizer."""
+    """Retry with ever smaller batches until memory suffices; each attempt starts from the same weights."""
     own_optimizer = run.optimizer is None
     weights = {name: value.detach().to("cpu", copy=True) for name, value in run.model.state_dict().items()}
 
@@ -163,12 +163,13 @@ def _with_fitting_batches(run: TrainerRun, attempt: Callable[[int], TrainOutput]
 def stretch(
     run: TrainerRun, methods: TrainMethods, checkpoint: str | None, *, trial: object, ignore_keys: list[str] | None
 ) -> TrainOutput:
-    """Train one stretch through the lifecycle of all doors; return what came of it.
+    """Train through `training.lifecycle`, as every door does, and return the result.
 
-    Where no checkpoints are wanted (`save_strategy="no"`), nothing is put into the folder: no lease, no status.
+    With `save_strategy="no"` nothing is put into the folder: no lease, no status.
 
     Raises:
         LeaseHeld: another training writes its checkpoints into the same folder.
+        SystemExit: training was interrupted, and saved.
     """
     folder, ranks = methods._get_output_dir(trial), run.parts.ranks()
     unwritten = nullcontext(Claim(None, ranks))
@@ -185,10 +186,10 @@ def stretch(
 
 @dataclass
 class _Stretch:
-    """One stretch of training, as `training.lifecycle` asks for it.
+    """Implements `training.lifecycle.Training` for one call of `train`.
 
     Attributes:
-        listening: what is open while steps are taken: the ears for signals, and for outputs of the model.
+        listening: contexts that are open during training: signal handlers, and recording of the model's losses.
         output: what `train` returns.
     """
 
@@ -206,7 +207,7 @@ class _Stretch:
     output: TrainOutput = field(init=False)
 
     def begin(self) -> Session:
-        """Prepare data, model, optimizer and schedule, new or as they were saved."""
+        """Prepare data, model, optimizer and schedule, new or restored from the checkpoint."""
         run, methods, args = self.run, self.methods, self.run.args
         loader = self.loader = adopt(methods.get_train_dataloader(), run.parts.world)
         numbers = methods.set_initial_training_values(args, loader)
@@ -225,7 +226,7 @@ class _Stretch:
         return Session(engine, run.model_wrapped, progress, plan.max_steps, plan.max_steps)
 
     def status(self, session: Session) -> Status:
-        """Return how the training stands, as a running one."""
+        """Return the status "running", with the progress of the training."""
         best = self.run.state.best_metric
         known = {name: value for name, value in self.run.args.to_dict().items() if name not in resuming.FREE}
         digest = hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
@@ -233,14 +234,14 @@ class _Stretch:
         return Status("running", session.number, session.total, digest, until=session.until, best_score=score)
 
     def settle(self, session: Session) -> None:
-        """Listen, from here on, for signals and for losses in the outputs of the model."""
+        """Start handling signals and recording losses in the outputs of the model."""
         if self.run.copies is not None:
             self.run.copies.begin(anew=self.checkpoint is None)
         self.listening.enter_context(self.preemption)
         self.listening.enter_context(self.methods.loss_calls.noting(self.run.model_wrapped))
 
     def callbacks(self, session: Session) -> list[Callback]:
-        """Return what speaks the events of callbacks; these do all the rest."""
+        """Return `Flow`, which fires the events of the user's callbacks, and the callbacks of the loop itself."""
         self.flow = Flow(
             self.methods, self.run, trial=self.trial, ignore_keys=self.ignore_keys, preemption=self.preemption
         )
@@ -249,7 +250,7 @@ class _Stretch:
         return [self.flow, *kept, *self._onlookers()]
 
     def _onlookers(self) -> list[Callback]:
-        """Return what looks inside updates, where that is asked for."""
+        """Return the callbacks that inspect gradients and profile, if asked for."""
         run, folder = self.run, self.methods._get_output_dir(self.trial)
         if not run.parts.world.is_main:
             return []
@@ -261,14 +262,14 @@ class _Stretch:
         return [*found, Profiling(folder)] if run.args.profile else found
 
     def groups(self, session: Session) -> Generator[tuple[Position, Group]]:
-        """Return the micro-batches of one update after another, with the events of each epoch."""
+        """Return the micro-batches of each update; iterating fires the events of each epoch."""
         return self.flow.groups(self.loader, self.place)
 
     def end(self, session: Session, stop: Stop) -> None:
-        """Wait for what is being written; log what a finished training cost and gave."""
-        wait_for_all()  # what is written in the background must be whole before anybody is told
+        """Wait for background writes; log the metrics of a finished training."""
+        wait_for_all()  # background writes must be complete before the end is reported
         if not stop.finished and self.run.args.world_size > 1:
-            collectives.barrier()  # whoever leaves first makes the launcher end the others
+            collectives.barrier()  # the first process to exit makes the launcher end the others
             self.preemption.leave_in_peace()
         self.listening.close()
         if stop.finished:
@@ -276,7 +277,7 @@ class _Stretch:
 
 
 def _begin_state(run: TrainerRun, methods: TrainMethods, checkpoint: str | None, trial: object) -> Position:
-    """Set the state of the run, new or as it was saved, and return where its data goes on."""
+    """Set the state of the run, new or from the checkpoint, and return the position in the data to start at."""
     args, plan = run.args, run.plan
     state, place = TrainerState(stateful_callbacks=states_of(run.exportable())), Position()
     run.continued = None
@@ -295,8 +296,8 @@ def _begin_state(run: TrainerRun, methods: TrainMethods, checkpoint: str | None,
 
 
 def _prepare(run: TrainerRun, methods: TrainMethods, loader: object, checkpoint: str | None) -> None:
-    """Wrap the model, build optimizer and schedule, and fill them from a checkpoint."""
-    if run.made_schedule:  # its length may be another one now
+    """Wrap the model, build optimizer and schedule, and restore them from the checkpoint if there is one."""
+    if run.made_schedule:  # its length may have changed
         run.lr_scheduler, run.made_schedule = None, False
     run.model_wrapped = methods._wrap_model(run.model)
     methods.create_optimizer_and_scheduler(num_training_steps=run.plan.max_steps)
@@ -311,14 +312,14 @@ def _prepare(run: TrainerRun, methods: TrainMethods, loader: object, checkpoint:
 
 
 def _signals(args: TrainingArguments) -> tuple[int, ...]:
-    """Return the signals that end a training: where checkpoints are wanted and nobody else listens to them."""
+    """Return the signals that end training: SIGTERM, if checkpoints are saved and the program does not handle it."""
     wanted = args.enable_jit_checkpoint or args.save_strategy != "no"
     taken = signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL and not args.enable_jit_checkpoint
     return (signal.SIGTERM,) if wanted and not taken else ()
 
 
 def _describe(run: TrainerRun, num_trainable: int, checkpoint: str | None) -> None:
-    """Tell what is about to be trained."""
+    """Log what is about to be trained."""
     plan, args, state = run.plan, run.args, run.state
     log.info(
         f"training: {plan.num_examples:,} examples, {plan.max_steps:,} steps of {plan.total_batch_size:,} samples "
@@ -330,7 +331,7 @@ def _describe(run: TrainerRun, num_trainable: int, checkpoint: str | None) -> No
 
 
 def _finish(run: TrainerRun, methods: TrainMethods, trial: object, first: int) -> TrainOutput:
-    """Log what the training cost and gave, load the best model if asked for, and tell the callbacks that it ended."""
+    """Log the final metrics, load the best model if asked for, and fire `on_train_end`."""
     args, state = run.args, run.state
     run.loss_total += float(run.loss_sum)
     rest = run.accumulator.take(LOG)
@@ -343,7 +344,7 @@ def _finish(run: TrainerRun, methods: TrainMethods, trial: object, first: int) -
     run.token_counter.settle(state, args.device)
     metrics |= {"total_flos": state.total_flos, "train_loss": train_loss}
     true_total = run.true_total + rest.sums.get(LOSS, 0.0)
-    if not isfinite(true_total):  # and yet filtered in train_loss
+    if not isfinite(true_total):  # train_loss has them filtered out
         metrics["train_loss_unfiltered"] = true_total / max(taken, 0.001)
     metrics |= run.memory_of_init | run.memory.metrics("train")
     run.memory_of_init = {}
@@ -354,7 +355,7 @@ def _finish(run: TrainerRun, methods: TrainMethods, trial: object, first: int) -
             log.warning("load_best_model_at_end: no checkpoint of a best model was written, so the last weights stay.")
         else:
             methods._load_best_model()
-    if args.save_total_limit and args.should_save:  # the best was held, or a kill came between saving and deleting
+    if args.save_total_limit and args.should_save:  # the best was kept, or a kill came between saving and deleting
         keeping.rotate(run, methods.hub, methods._get_output_dir(trial))
     run.fire("on_train_end")
     methods._finish_current_push()

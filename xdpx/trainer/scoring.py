@@ -1,4 +1,4 @@
-"""What an evaluation or a prediction has seen, joined on the host, each metric computed once over all; and its cost."""
+"""Collects the outputs of an evaluation or prediction on the host, computes metrics over all, and measures the cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARTS = ("predictions", "label_ids", "inputs", "losses")
 
 
 class Cost:
-    """Measures an evaluation or a prediction.
+    """Measures time and memory of an evaluation or a prediction.
 
     Args:
         run: of the Trainer.
@@ -39,7 +39,7 @@ class Cost:
         self._memory = MemoryWatch(run.args.device, wanted=not run.args.skip_memory_metrics)
 
     def begin(self, loader: Any) -> Any:
-        """Begin to count seconds, now that the loader is there, and return it."""
+        """Start the clock, now that the loader is built, and return the loader."""
         self._started = time.time()
         return loader
 
@@ -51,7 +51,7 @@ class Cost:
         return speed_metrics(self._prefix, started, num_samples=samples, num_steps=steps)
 
     def memory(self, stage: str) -> dict[str, int]:
-        """Return the memory that it took; the first that is told outside of training also tells that of `init`."""
+        """Return memory metrics; the first call outside of training adds those of `init`."""
         run = self._run
         if run.is_in_train:
             return self._memory.metrics(stage)
@@ -60,7 +60,7 @@ class Cost:
 
 
 class ScoreMethods(Protocol):
-    """What users set or override of a Trainer to say how batches become metrics."""
+    """Attributes and methods of a Trainer that users set or override to change how metrics are computed."""
 
     compute_metrics: Callable[..., dict[str, Any]] | None
     preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None
@@ -72,13 +72,13 @@ class ScoreMethods(Protocol):
 
 
 class Seen:
-    """What an evaluation has seen so far: loss, and the rows that metrics are computed from, on the host.
+    """Accumulates the loss of an evaluation, and on the host the rows that metrics are computed from.
 
     Args:
-        methods: how batches become metrics.
+        methods: of the Trainer, for computing metrics.
         run: of the Trainer.
-        loader: what is gone through.
-        streaming: hand each batch to compute_metrics at once, and keep none.
+        loader: yields the batches to evaluate.
+        streaming: keep no rows, because compute_metrics gets each batch at once.
     """
 
     def __init__(self, methods: ScoreMethods, run: TrainerRun, loader: Any, *, streaming: bool) -> None:
@@ -93,13 +93,13 @@ class Seen:
         self.idle = False
 
     def batches(self) -> Iterator[tuple[Inputs, bool]]:
-        """Yield each batch, and whether it is the last one, where somebody asks for that."""
+        """Yield (batch, whether it is the last one); always False without `batch_eval_metrics`."""
         asked = self._run.args.batch_eval_metrics
         for inputs, last in with_last(self._loader) if asked else ((batch, False) for batch in self._loader):
             yield self._observed(inputs), last
 
     def _observed(self, inputs: Inputs) -> Inputs:
-        """Count the rows of a batch, and return it without those that only fill up the last round of all ranks."""
+        """Count the rows of a batch; drop those that only pad the last round of all ranks, unless all are such."""
         rows = find_batch_size(inputs) or 0
         own = own_rows(self._loader, rows)
         self._rows += own
@@ -110,7 +110,7 @@ class Seen:
         return cut
 
     def add(self, inputs: Inputs, loss: Tensor | None, logits: Any, labels: Any, *, last: bool) -> None:
-        """Take what `prediction_step` gave for a batch; nothing of it counts where no row is this rank's own."""
+        """Add the results of `prediction_step` for a batch; if all its rows are padding, they do not count."""
         methods, rows = self._methods, find_batch_size(inputs) or 1
         if loss is not None:
             self._tally.add(loss, 0 if self.idle else methods.loss_calls.weight(inputs, rows))
@@ -132,7 +132,7 @@ class Seen:
             self._keep(piece, last=last and rank == len(pieces))
 
     def _keep(self, parts: dict[str, Any], *, last: bool) -> None:
-        """Hand rows to metrics that are computed batch by batch, and keep them for what comes at the end."""
+        """Pass rows to `compute_metrics` if it works batch by batch; keep them for the end unless streaming."""
         compute, there = self._methods.compute_metrics, {"predictions", "label_ids"} <= parts.keys()
         if self._run.args.batch_eval_metrics and compute is not None and there:
             self._metrics = compute(EvalPrediction(**parts), compute_result=last)
@@ -141,14 +141,14 @@ class Seen:
                 self._parts[name].add(part)
 
     def result(self, prefix: str) -> EvalLoopOutput:
-        """Return predictions, labels and metrics, each name of them with `prefix`. On all ranks."""
+        """Return predictions, labels and metrics, whose names get `prefix`. On all ranks."""
         args, compute = self._run.args, self._methods.compute_metrics
         parts = {name: part.result() for name, part in self._parts.items()}
         metrics = self._metrics
         there = parts["predictions"] is not None and parts["label_ids"] is not None
         if compute is not None and there and not args.batch_eval_metrics:
             metrics = compute(EvalPrediction(**parts))
-        metrics = collectives.broadcast_object(plain_numbers(dict(metrics)))  # all decide by the same numbers
+        metrics = collectives.broadcast_object(plain_numbers(dict(metrics)))  # so that all ranks decide alike
         loss = self._tally.mean()
         if loss is not None:
             metrics[f"{prefix}_loss"] = loss
@@ -158,6 +158,6 @@ class Seen:
         return EvalLoopOutput(parts["predictions"], parts["label_ids"], prefixed(metrics, prefix), self._num_samples())
 
     def _num_samples(self) -> int:
-        """Return the number of samples: of the data set where it is known, else of what was seen on all ranks."""
+        """Return the number of samples: the size of the data set if known, else the rows seen on all ranks."""
         known = known_samples(self._loader) or 0
         return known or int(collectives.sum_over_ranks(torch.tensor(self._rows, device=self._run.args.device)))

@@ -1,4 +1,4 @@
-"""Search hyperparameters: train with many settings of the arguments, driven by our own search, Optuna or Ray Tune."""
+"""Hyperparameter search: train with many settings of the arguments, chosen by our own search, Optuna or Ray Tune."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ Space = Callable[[Any], dict[str, Any]]
 
 
 class Trials:
-    """Trains with many settings of the arguments.
+    """Runs the trials of a search.
 
     Args:
-        run: of the Trainer, whose `search` says what is searched for.
-        methods: how one trial is trained.
+        run: of the Trainer; its `search` holds space and objective.
+        methods: of the Trainer, to train and score one trial.
     """
 
     def __init__(self, run: TrainerRun, methods: StageMethods) -> None:
@@ -79,8 +79,8 @@ class Trials:
         """Run a search and return its best run, or one for each best trial when there are several directions.
 
         Raises:
-            RuntimeError: neither backend is installed, or there is no `model_init`.
-            ValueError: the backend is not known, or cannot search for what was asked.
+            RuntimeError: the backend is not installed, or there is no `model_init`.
+            ValueError: the backend is unknown, or does not take this kind of space.
         """
         if self._methods.model_init is None:
             raise RuntimeError(f"{SOURCE}: each trial needs a new model. Give the Trainer `model_init`.")
@@ -98,7 +98,7 @@ class Trials:
             search.backend = None
 
     def attempt(self, trial: object, checkpoint: str | None = None) -> float:
-        """Train one trial, and return what it achieved."""
+        """Train one trial, and return its last objective."""
         search, methods = self._search, self._methods
         search.objective = None
         methods.train(resume_from_checkpoint=checkpoint, trial=trial)
@@ -123,14 +123,14 @@ class Trials:
         import optuna
 
         self._search.space, world = space, self._run.parts.world
-        if not world.is_main:  # the first process asks Optuna, and the others follow it
+        if not world.is_main:  # only the first process talks to Optuna; the others get the trials from it
             for _ in range(n_trials):
                 self.attempt(collectives.broadcast_object(None))
             return None
 
         def tried_together(trial: Any) -> float:
             if world.size > 1:
-                space(trial)  # asks for every value, so that the others can be told
+                space(trial)  # draws every value, to be sent to the others
                 collectives.broadcast_object(optuna.trial.FixedTrial(trial.params, trial.number))
             return self.attempt(trial)
 
@@ -148,7 +148,7 @@ class Trials:
         from ray import tune
 
         self._search.space = space
-        self._run.forget_model()  # it is made anew by each trial
+        self._run.forget_model()  # each trial makes its own
         gpu = {"gpu": 1} if self._run.args.n_gpu > 0 else {}
         resources = kwargs.pop("resources_per_trial", {"cpu": 1, **gpu})
         task = tune.with_resources(tune.with_parameters(_ray_trial, trials=self), resources)
@@ -203,7 +203,7 @@ def take_trial(run: TrainerRun, trial: Any) -> None:
     for name, value in values.items():
         if not hasattr(args, name):
             if search.backend == "xdpx":
-                continue  # it is for `model_init`
+                continue  # meant for `model_init`
             log.warning(
                 f"Trying to set {name} in the hyperparameter search but there is no corresponding field in "
                 "`TrainingArguments`: its value changes nothing.",
@@ -217,7 +217,7 @@ def take_trial(run: TrainerRun, trial: Any) -> None:
 
 
 def report(run: TrainerRun, trial: Any, step: int, metrics: dict[str, float], *, save: Callable[[str], str]) -> None:
-    """Tell the search how a trial does, which may end it; `save` writes a checkpoint for Ray, and returns its path."""
+    """Report the objective of a trial, which may prune it; `save` writes a checkpoint for Ray and returns its path."""
     search = run.search
     if search.backend in (None, "xdpx") or trial is None:
         return
@@ -249,10 +249,10 @@ def _report_to_ray(metrics: dict[str, float], save: Callable[[str], str] | None)
 
 
 def new_model(model_init: Callable[..., Model], trial: object) -> Model:
-    """Call `model_init`, with the trial where it takes one.
+    """Call `model_init`, with the trial if it takes an argument, and return the model.
 
     Raises:
-        RuntimeError: it gives nothing.
+        RuntimeError: it returns None, or takes more than one argument.
     """
     given = len(model_init.keywords) if isinstance(model_init, partial) else 0
     taken = len(inspect.signature(model_init).parameters) - given

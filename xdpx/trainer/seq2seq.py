@@ -28,7 +28,7 @@ class Seq2SeqTrainer(Trainer):
 
     @staticmethod
     def load_generation_config(gen_config_arg: Any) -> Any:
-        """Return how to generate, from an object, a file, a folder or the name of a model."""
+        """Return a generation config, given as an object, a file, a folder or the name of a model."""
         return load_generation_config(gen_config_arg)
 
     def evaluate(
@@ -48,7 +48,7 @@ class Seq2SeqTrainer(Trainer):
         return super().predict(test_dataset, ignore_keys, metric_key_prefix)
 
     def _generation(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Complete what was given by the arguments."""
+        """Return the generation options given, completed from the arguments."""
         chosen, args = dict(given), self.args
         if chosen.get("max_length") is None and chosen.get("max_new_tokens") is None:
             chosen["max_length"] = args.generation_max_length
@@ -60,7 +60,7 @@ class Seq2SeqTrainer(Trainer):
         self, model: nn.Module, inputs: Inputs, prediction_loss_only: bool, ignore_keys: list[str] | None = None,
         **gen_kwargs: Any,
     ) -> tuple[Any, Any, Any]:  # fmt: skip
-        """Return (loss, generated ids, labels) of one batch, both filled up to the longest that may be generated."""
+        """Return (loss, generated ids, labels) of one batch, both padded to the maximum generated length."""
         if not self.args.predict_with_generate or prediction_loss_only:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         inputs = in_type(self._prepare_inputs(inputs), self._run.evaluation_type)

@@ -1,7 +1,7 @@
-"""Search with `backend="xdpx"`: every trial is one run, trained in stages; a trial that goes on is resumed exactly.
+"""Search with `backend="xdpx"`: each trial is one run, trained in stages; a promoted trial is resumed exactly.
 
-Who is tried and who goes on, `xdpx.search` decides. Here an order is carried out: the very run of the trial, in
-its own folder, goes on from its checkpoint until it has seen as many samples as were ordered, saves, and is scored.
+`xdpx.search` decides which trials are started and promoted. Here its orders are carried out: the run of the trial, in
+its own folder, resumes from its checkpoint, trains until it has seen the samples ordered, saves, and is scored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SOURCE = "hyperparameter_search"
 LENGTH = frozenset({"num_train_epochs", "max_steps"})
-"""Arguments that no space may hold: how long a trial is trained, the search decides."""
+"""Arguments that no space may contain: the search decides how long a trial is trained."""
 
 FIXED = frozenset({"output_dir", "save_only_model", "auto_find_batch_size"})
 DEFAULT_SPACE: dict[str, Any] = {
@@ -66,7 +66,7 @@ class StagedTrial(UserDict[str, Value]):
 
 
 class StageMethods(Protocol):
-    """What users give and override of a Trainer to say how one trial is trained and scored."""
+    """Attributes and methods of a Trainer that users set or override to change how a trial is trained and scored."""
 
     model_init: Any
 
@@ -80,7 +80,7 @@ class StageMethods(Protocol):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Score the data for it."""
+        """Evaluate the model."""
         ...
 
     def get_train_dataloader(self) -> Any:
@@ -107,11 +107,11 @@ class StageMethods(Protocol):
 class StageEnd(TrainerCallback):
     """Stops a training at the end of its stage, saves it there as it is, and then scores it.
 
-    What is saved is the state that an undisturbed training has at this update: the evaluation comes afterwards.
+    The state saved is that of an uninterrupted training at this update, because the evaluation comes afterwards.
 
     Args:
-        share: of the whole training to have been done, in (0, 1].
-        score: evaluates the model as it stands, and returns what the search goes by.
+        share: of the whole training, at which the stage ends, in (0, 1].
+        score: evaluates the current model, and returns the objective of the search.
     """
 
     def __init__(self, share: float, score: Callable[[], float]) -> None:
@@ -120,26 +120,26 @@ class StageEnd(TrainerCallback):
         self.score: float | None = None
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Stop after the last update; what this update asks to be saved is saved with the stage."""
+        """Stop after the last update of the stage; a checkpoint due now is left to `on_epoch_end`."""
         if state.global_step >= updates_of(self._share, state.max_steps):
             control.should_training_stop = self._stopping = True
             control.should_save = False
 
     def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Save; an epoch that is merely interrupted asks for nothing else."""
+        """Save; if the stage ends in the middle of an epoch, neither log nor evaluate."""
         if self._stopping:
             control.should_save = True
             if state.epoch is None or not float(state.epoch).is_integer():
                 control.should_log = control.should_evaluate = False
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Score what was saved."""
+        """Score the model that was saved."""
         if self._stopping:
             self.score = self._score()
 
 
 def updates_of(share: float, max_steps: int) -> int:
-    """Return the updates that make up a share of a training, at least one."""
+    """Return the number of updates in a share of a training, at least one."""
     return min(max(1, math.ceil(share * max_steps - 1e-9)), max_steps)
 
 
@@ -147,9 +147,9 @@ class StagedTrials:
     """Searches with a Trainer, one order after another; on all of its processes.
 
     Args:
-        run: of the Trainer, whose `search` says what is searched for.
-        methods: how one trial is trained.
-        objective_of: makes the score of an evaluation.
+        run: of the Trainer.
+        methods: of the Trainer, to train and score one trial.
+        objective_of: computes the objective from the metrics of an evaluation.
     """
 
     def __init__(
@@ -161,21 +161,21 @@ class StagedTrials:
         self, written: Space | Mapping[str, object] | None, *, n_trials: int, direction: str | list[str],
         algorithm: str = "asha", tuner: str = "random", seed: int = 1, parallel_runs: int = 1, **options: Value,
     ) -> Search | None:  # fmt: skip
-        """Search to the end, from wherever the journal in `output_dir` stands; None on all processes but the first.
+        """Search to the end, continuing the journal in `output_dir` if there is one; None except on the first process.
 
         Args:
             written: the space, or what `Space.read` takes; None for learning rate, seed and batch size.
-            n_trials: most trials to begin.
+            n_trials: maximum number of trials to start.
             direction: minimize or maximize.
-            algorithm: who goes on: a schedule of `xdpx.search`.
-            tuner: who is tried: a tuner of `xdpx.search`.
-            seed: decides what the tuner proposes.
-            parallel_runs: size of a bracket (`algorithm="bracket"`); results count in groups of so many.
+            algorithm: schedule of `xdpx.search`, which decides what trials are promoted.
+            tuner: tuner of `xdpx.search`, which proposes the values of new trials.
+            seed: of the tuner.
+            parallel_runs: size of a bracket (`algorithm="bracket"`); results are taken in groups of this size.
             options: parameters of the schedule and the tuner, e.g. `eta`.
 
         Raises:
-            ConfigError: what was asked for cannot be, or `output_dir` has another search; every reason is named.
-            OSError: another search is at work in `output_dir`, or it cannot be written.
+            ConfigError: the request is invalid, with every reason, or `output_dir` holds another search.
+            OSError: another search is running in `output_dir`, or it cannot be written.
         """
         space = written if isinstance(written, Space) else Space.read(written or DEFAULT_SPACE, source="hp_space")
         self._refuse(space, direction)
@@ -188,7 +188,7 @@ class StagedTrials:
         def build(recorded: Mapping[int, Values]) -> Search:
             return make_search(space, recorded=recorded, **wanted)
 
-        build({})  # on all processes: what cannot be is refused on all
+        build({})  # so that an invalid request is refused on all processes
         base, callbacks = dict(vars(args)), states_of(self._run.exportable())
         stages = _Stages(self._run, self._methods, self._objective_of, budget, base, callbacks)
 
@@ -207,7 +207,7 @@ class StagedTrials:
             vars(args).update(base)
 
     def _refuse(self, space: Space, direction: str | list[str]) -> None:
-        """Raise ConfigError with everything that cannot be searched for like this."""
+        """Raise ConfigError with every fault of the space, the direction and the arguments."""
         args, faults = self._run.args, list[Fault]()
         if direction not in ("minimize", "maximize"):
             remedy = "Use 'minimize' or 'maximize'; for several directions, backend='optuna'."
@@ -236,7 +236,7 @@ class StagedTrials:
             raise ConfigError(SOURCE, faults)
 
     def _budget(self) -> Budget:
-        """Return how long a whole training is."""
+        """Return the length of a whole training, in samples."""
         methods, args = self._methods, self._run.args
         plan = TrainingPlan(*methods.set_initial_training_values(args, methods.get_train_dataloader()))
         total = plan.max_steps * plan.total_batch_size if args.max_steps > 0 else plan.num_train_samples
@@ -244,11 +244,11 @@ class StagedTrials:
 
 
 class _Stages:
-    """Carries out orders, on all processes.
+    """Carries out orders of the search, on all processes.
 
     Args:
-        base: what the arguments are outside of trials.
-        callbacks: the state that callbacks begin a trial with.
+        base: the arguments outside of trials.
+        callbacks: the state that callbacks have at the start of a trial.
     """
 
     def __init__(
@@ -259,7 +259,9 @@ class _Stages:
         self._budget, self._base, self._callbacks = budget, base, callbacks
 
     def carry_out(self, order: Order) -> Result:
-        """Train the trial of an order on, and return how it does. What makes its numbers useless fails the trial alone.
+        """Continue the trial of an order, and return its result.
+
+        NaN, infinity and, in a single process, lack of memory fail only this trial.
 
         Raises:
             ConfigError: its folder holds a run with other values.
@@ -277,12 +279,12 @@ class _Stages:
         return Result(order.number, max(reached, order.begin), score, ended=ended)
 
     def _seen(self) -> int:
-        """Return the samples that the training which was just done has seen."""
+        """Return the number of samples seen by the training that just ended."""
         state = self._run.state
         return int(self._budget.total * state.global_step / max(1, state.max_steps))
 
     def _stage(self, trial: StagedTrial, samples: int) -> tuple[float, bool]:
-        """Return the score at the end of a stage, and whether the training ended by itself before it."""
+        """Return the score at the end of a stage, and whether training ended by itself before that."""
         run, methods = self._run, self._methods
         self._begin(trial)
         share, folder = samples / self._budget.total, methods._get_output_dir(trial)
@@ -302,12 +304,12 @@ class _Stages:
         return (self._score(), True) if end.score is None else (end.score, False)
 
     def _begin(self, trial: StagedTrial) -> None:
-        """Set arguments and callbacks to what this trial is trained with, and to nothing of another trial."""
+        """Reset arguments and callbacks, then set the values of this trial."""
         run, args = self._run, self._run.args
         vars(args).clear()
         vars(args).update(self._base)
         self._methods._hp_search_setup(trial)
-        args.load_best_model_at_end = False  # what is scored are the weights that have seen so many samples
+        args.load_best_model_at_end = False  # the weights at the end of the stage are scored
         args.restore_callback_states_from_checkpoint = True
         if args.max_steps > 0:
             each = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
@@ -333,7 +335,7 @@ class _Stages:
         return found
 
     def _score(self) -> float:
-        """Evaluate as in the middle of a training, in whose type a full evaluation computes."""
+        """Return the objective of an evaluation as during training, i.e. without fp16/bf16 full evaluation."""
         before, self._run.is_in_train = self._run.is_in_train, True
         try:
             return float(self._objective_of(dict(self._methods.evaluate())))

@@ -1,4 +1,4 @@
-"""Let libraries that derive their trainers from the original (TRL, sentence-transformers) derive them from ours."""
+"""Make libraries that subclass the original Trainer (TRL, sentence-transformers) subclass ours."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ OURS = {
     "transformers.training_args": (TrainingArguments,),
     "transformers.training_args_seq2seq": (Seq2SeqTrainingArguments,),
 }
-"""By the module where the original of the same name stands."""
+"""Our classes, by the module of the original of the same name."""
 
 
 def stand_in_for_transformers() -> None:
-    """Put our Trainer and arguments, also those for seq2seq, where `transformers` has its own.
+    """Replace the Trainer and arguments of `transformers`, also those for seq2seq, by ours.
 
-    Call it before what derives from them is imported: from then on `transformers.Trainer` and
-    `transformers.trainer.Trainer` are ours. To assign them by hand is a trap: transformers replaces its own module
-    while it is imported, so that the assignment may reach one that is no longer used, without a word.
+    Call it before importing anything that subclasses them: from then on `transformers.Trainer` and
+    `transformers.trainer.Trainer` are ours. Do not assign them by hand: transformers replaces its own module while it
+    is imported, so the assignment may silently hit a module that is no longer used.
 
     Raises:
-        RuntimeError: a class derives from the original already, and would go on doing so.
+        RuntimeError: a class already subclasses the original, and would keep doing so.
     """
     for module_name, classes in OURS.items():
         module = import_module(module_name)
@@ -40,7 +40,7 @@ def stand_in_for_transformers() -> None:
 
 
 def _refuse_late(original: Any, ours: type) -> None:
-    """Raise for a class of another package that derives from the original."""
+    """Raise RuntimeError if a class of another package already subclasses the original."""
     late = [kind for kind in original.__subclasses__() if not kind.__module__.startswith("transformers.")]
     if original is not ours and late:
         module = late[0].__module__

@@ -1,4 +1,4 @@
-"""An engine whose update calls the override points of a Trainer, and the groups of micro-batches it is fed with."""
+"""An engine whose update calls the overridable methods of a Trainer, and its groups of micro-batches."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class Group(list[Any]):
 
 
 class StepMethods(Protocol):
-    """What an update calls of a Trainer. Looked up at each call, for users may have replaced it."""
+    """Methods of a Trainer that an update calls. Looked up at each call, because users may replace them."""
 
     loss_calls: LossCalls
 
     @property
     def accelerator(self) -> Accelerator:
-        """What scripts ask where an update stands."""
+        """Stand-in for accelerate's Accelerator, which tells scripts whether gradients are synchronized."""
         ...
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """Return the operations of a micro-batch."""
+        """Return the FLOPs of a micro-batch."""
         ...
 
     def _get_learning_rate(self) -> float: ...
@@ -57,17 +57,17 @@ class StepMethods(Protocol):
 class OverrideEngine:
     """Implements `engines.base.Updater` on a Trainer. Its state is the wrapped model, which torch changes in place.
 
-    One update is: on_step_begin, then `training_step` on each micro-batch, and all the rest as `UpdateTaker` says. An
-    update is whole: whoever asks to stop in on_substep_end is heard after it.
+    One update is on_step_begin, `training_step` on each micro-batch, and then what `UpdateTaker` does. A request to
+    stop in on_substep_end takes effect only after the whole update.
 
     Args:
         methods: the Trainer.
-        run: its state; optimizer, schedule and arguments are looked up at each update, for callbacks may replace them.
+        run: its state; optimizer, schedule and arguments are looked up at each update: callbacks may replace them.
     """
 
     def __init__(self, methods: StepMethods, run: TrainerRun) -> None:
         self._methods, self._run = methods, run
-        self._samples = 0  # of the present update, on this process
+        self._samples = 0  # of the current update, on this process
         precision, strategy = run.parts.precision, run.parts.strategy
         self._parameters = list(run.model_wrapped.parameters())  # walking through a model costs more than clipping
         self._losses = LossShares(run.optimizer, self._parameters, strategy, precision)
@@ -78,7 +78,7 @@ class OverrideEngine:
         self.hear_nonfinite: Callable[[int], object] = _nothing
         self._random = _random_states()
         self._sizes: dict[str, GradientSize] = {}
-        self._num_items: int | None = None  # of the group that was looked at
+        self._num_items: int | None = None  # of the group last examined by `origin`
 
     def update(self, state: nn.Module, group: Group) -> tuple[nn.Module, Facts]:
         """Take one optimizer update.
@@ -110,9 +110,9 @@ class OverrideEngine:
         }  # fmt: skip
 
     def origin(self, state: nn.Module, group: Group, number: int) -> Origin | None:
-        """Return where NaN or infinity comes from in the update that was taken last.
+        """Return where NaN or infinity first appeared in the last update, by running it again; None if nowhere.
 
-        The losses of the model's outputs are noted a second time; random numbers are those of that update.
+        Losses in the model's outputs are recorded a second time; the random state is that of the update.
         """
         if number != self._run.state.global_step + 1:
             return None
@@ -133,7 +133,7 @@ class OverrideEngine:
             _set_random_states(before)
 
     def again(self, state: nn.Module, saved: Mapping[str, Any], number: int) -> Origin | None:
-        """Return where NaN or infinity came from in an update that was kept. See `engines.base.Updater.again`."""
+        """Return where NaN or infinity first appeared in a saved update. See `engines.base.Updater.again`."""
         self._run.parts.strategy.unwrap(state).load_state_dict(saved["state"]["model"])
         self._run.state.global_step, self._random = (
             number - 1,
@@ -145,15 +145,15 @@ class OverrideEngine:
         return self.origin(state, Group(batches, count), number)
 
     def traced(self, state: nn.Module, folder: str) -> AbstractContextManager[Traced]:
-        """Return the context in which updates are traced by torch.profiler."""
+        """Return a context in which updates are traced by torch.profiler."""
         return traced(state, folder)
 
     def gradient_sizes(self, state: nn.Module) -> dict[str, GradientSize]:
-        """Return the size of the gradient of each weight, clipped, as of the last update that was logged."""
+        """Return the size of each weight's gradient, after clipping, in the last logged update."""
         return self._sizes
 
     def snapshot(self, state: nn.Module, *, wanted: bool | None = None) -> dict[str, Any]:
-        """Copy the weights, the states of torch's random generators before the last update, and its targets' number."""
+        """Return copies of the weights, of the random state before the last update, and of its number of targets."""
         weights = self._run.parts.strategy.weights(state, wanted=wanted, copied=True)
         return {"model": weights, "random": list(self._random), "num_items": self._num_items}
 
@@ -172,18 +172,18 @@ class OverrideEngine:
 
 
 def _tensors(tree: Any) -> Any:
-    """Return nested values with arrays as tensors, as a collator gives them."""
+    """Return a nested dict with NumPy arrays as tensors, as a collator returns them."""
     if isinstance(tree, Mapping):
         return {name: _tensors(value) for name, value in tree.items()}
     return torch.from_numpy(tree) if isinstance(tree, np.ndarray) else tree
 
 
 def _nothing(number: int) -> None:
-    """Hear of an update that is not finite, where nobody hunts for the reason."""
+    """Do nothing; used when no callback examines non-finite updates."""
 
 
 def _random_states() -> tuple[Tensor, ...]:
-    """Return the states of torch's random generators: of the CPU, and of the GPU that is computed on."""
+    """Return the states of torch's random generators: of the CPU, and of the current GPU if CUDA is in use."""
     cuda = (torch.cuda.get_rng_state(),) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
     return (torch.get_rng_state(), *cuda)
 
@@ -195,17 +195,17 @@ def _set_random_states(states: tuple[Tensor, ...]) -> None:
 
 
 class _Stepped:
-    """Implements `update.Rates` with a scheduler of torch's kind, which counts the steps that were taken."""
+    """Implements `update.Rates` with a torch scheduler, which counts the steps taken."""
 
     def __init__(self, methods: StepMethods, run: TrainerRun) -> None:
         self._methods, self._run = methods, run
         self._steps = not steps_on_metric(run.lr_scheduler)
 
     def before(self, number: int) -> None:
-        """Do nothing: the step before has set the rates."""
+        """Do nothing: `after` has set the rates at the previous update."""
 
     def after(self, *, skipped: object) -> float:
-        """Return the learning rate of the step, and set that of the next unless it was left out."""
+        """Return the learning rate of this update; advance the schedule unless the update was skipped."""
         rate = self._methods._get_learning_rate()
         if self._steps and not skipped:
             self._run.lr_scheduler.step()

@@ -1,7 +1,7 @@
-"""The `Trainer` that users of the Hugging Face Trainer know, on the loop of this house.
+"""The `Trainer`: the interface of the Hugging Face Trainer, on the training loop of XDPX.
 
-Every documented method is here to be overridden, and each is short; what is of less interest to override stands in
-`conveniences.py`. Reading order: `parts.py` (what the functions of this room share), `running.py` (one call of
+Every documented method may be overridden, and each is short; methods that are seldom overridden are in
+`conveniences.py`. Reading order: `parts.py` (the state that the functions share), `running.py` (one call of
 `train`), `flow.py` (the events around each step), `stepping.py` (one step), `scoring.py`, `keeping.py`, `resuming.py`.
 """
 
@@ -45,7 +45,7 @@ Inputs = dict[str, Any]
 NOTHING = nullcontext()
 
 LOSS_METHODS = ("compute_loss", "training_step")
-"""Where users say what the loss is."""
+"""Methods that users override to define the loss."""
 
 
 class Trainer(Conveniences):
@@ -58,17 +58,17 @@ class Trainer(Conveniences):
         train_dataset: samples to train on; map-style or iterable.
         eval_dataset: samples to score on, or a dict of such sets.
         processing_class: tokenizer or processor, saved with the model.
-        model_init: gives the model; may take a trial of a search.
-        compute_loss_func: called with (outputs, labels, num_items_in_batch=); gives the loss.
-        compute_metrics: called with an `EvalPrediction`; gives named numbers.
-        callbacks: in addition to those that write progress.
-        optimizers: optimizer and schedule, instead of those that `args` name.
+        model_init: returns a new model; may take a trial of a search.
+        compute_loss_func: called with (outputs, labels, num_items_in_batch=); returns the loss.
+        compute_metrics: called with an `EvalPrediction`; returns a dict of metrics.
+        callbacks: in addition to the built-in ones.
+        optimizers: (optimizer, schedule), instead of those that `args` name.
         optimizer_cls_and_kwargs: class and options of the optimizer, instead of `args.optim`.
         preprocess_logits_for_metrics: called with (logits, labels) before logits are kept.
         tokenizer: the former name of `processing_class`.
 
     Raises:
-        ValueError, RuntimeError, TypeError: arguments that do not go together, all of them named.
+        ValueError, RuntimeError, TypeError: inconsistent arguments.
     """
 
     def __init__(  # noqa: PLR0913 - the original's signature
@@ -124,12 +124,12 @@ class Trainer(Conveniences):
         self._run.memory_of_init = memory.metrics("init")
 
     def _take_model(self, model: nn.Module) -> None:
-        """Take over a model: on the device where it may be, and with what is asked once about it."""
+        """Set the model: check it, move it to the device if it belongs there, and find out how it computes its loss."""
         args, bare = self.args, preparing.bare(model)
         overridden = {name for name in LOSS_METHODS if getattr(type(self), name) is not getattr(Trainer, name)}
         preparing.refuse_quantized(model)
         if self.train_dataset is not None and self.compute_loss_func is None and not overridden:
-            preparing.refuse_headless(model)  # elsewhere hidden states may well be predicted
+            preparing.refuse_headless(model)  # to predict hidden states only is fine
         self.place_model_on_device = wiring.belongs_on_device(model, args, self.strategy)
         self.model = self.model_wrapped = model.to(args.device) if self.place_model_on_device else model
         self._run.loss_facts = LossFacts.of(bare, names=args.label_names, smoothing=args.label_smoothing_factor)
@@ -150,7 +150,7 @@ class Trainer(Conveniences):
         )  # fmt: skip
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        """Return the batches of this process to score on; a str names one of the dict `eval_dataset`."""
+        """Return the evaluation batches of this process; a str selects one set of a dict `eval_dataset`."""
         name, dataset = feeding.eval_set(eval_dataset, self.eval_dataset)
         kept = self.kept_loaders if self.args.dataloader_persistent_workers else {}
         if name not in kept:
@@ -162,7 +162,7 @@ class Trainer(Conveniences):
         return self._scoring_loader(test_dataset, "test")
 
     def _scoring_loader(self, dataset: object, description: str) -> Any:
-        """Return a loader of samples in their order."""
+        """Return a loader for evaluation or prediction, without shuffling."""
         dataset, collator = self._fitting(dataset, description)
         return loaders.eval_loader(
             dataset, collator=collator, sampler=self._get_eval_sampler(dataset),
@@ -177,7 +177,7 @@ class Trainer(Conveniences):
         return samplers.eval_sampler(self.args, eval_dataset, input_name=self.input_name)
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> tuple[list[Any], Any]:
-        """Return the batches of the next update, and the number of targets in them (None: nobody asks for it)."""
+        """Return the batches of the next update, and the number of targets in them (None if no loss needs it)."""
         batches = list(islice(epoch_iterator, num_batches))
         return batches, self._get_num_items_in_batch(batches, device)
 
@@ -185,7 +185,7 @@ class Trainer(Conveniences):
         return self.loss_calls.count_over_ranks(batch_samples, device)
 
     def set_initial_training_values(self, args: TrainingArguments, dataloader: object) -> tuple[Any, ...]:
-        """Return epochs, steps per epoch, examples, samples, samples per step, batches per epoch, and steps in all."""
+        """Return epochs, steps per epoch, examples, samples, samples per step, batches per epoch, and total steps."""
         size, processes = self._train_batch_size, args.world_size
         return plan_training(args, dataloader, batch_size=size, num_processes=processes).as_tuple()
 
@@ -204,12 +204,12 @@ class Trainer(Conveniences):
     # ---- optimizer and schedule
 
     def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
-        """Set `optimizer` and `lr_scheduler`, where they are not given."""
+        """Create `optimizer` and `lr_scheduler`, unless they are given."""
         self.create_optimizer()
         self.create_scheduler(num_training_steps)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """Set and return the optimizer: weights decay, but biases and norms do not."""
+        """Create and return the optimizer, with weight decay on all weights but biases and norms."""
         if self.optimizer is None:
             model = self.model if model is None else model
             decaying = groups.decay_groups(model, self.args.weight_decay, self.get_decay_parameter_names(model))
@@ -218,7 +218,7 @@ class Trainer(Conveniences):
         return self.optimizer  # type: ignore[no-any-return]
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """Set and return the schedule of the learning rate over so many steps."""
+        """Create and return the learning rate schedule over `num_training_steps`."""
         if self.lr_scheduler is None:
             args = self.args
             self.lr_scheduler = scheduler_for(
@@ -234,7 +234,7 @@ class Trainer(Conveniences):
         return building.class_and_kwargs(args, model)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """Name the weights that decay: all but biases and norms."""
+        """Return the names of the weights with weight decay: all but biases and norms."""
         return groups.decay_names(model)
 
     # ---- training
@@ -243,7 +243,7 @@ class Trainer(Conveniences):
         self, resume_from_checkpoint: str | bool | None = None, trial: object = None,
         ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:  # fmt: skip
-        """Train; with a path, or True for the newest checkpoint of `output_dir`, go on from there, exactly."""
+        """Train; with a path, or True for the newest checkpoint of `output_dir`, resume exactly from there."""
         return running.train(self._run, self, resume_from_checkpoint, trial=trial, ignore_keys=ignore_keys_for_eval)
 
     def _inner_training_loop(
@@ -255,7 +255,7 @@ class Trainer(Conveniences):
         return running.stretch(self._run, self, resume_from_checkpoint, trial=trial, ignore_keys=ignore_keys_for_eval)
 
     def training_step(self, model: nn.Module, inputs: Inputs, num_items_in_batch: Any = None) -> Tensor:
-        """Add the gradients of one micro-batch, and return its share of the loss, detached."""
+        """Run forward and backward pass of one micro-batch; return its share of the loss, detached."""
         run = self._run
         args = run.args
         wiring.training_mode(run, model)
@@ -305,7 +305,7 @@ class Trainer(Conveniences):
         flow.log_save_evaluate(self._run, self, facts, trial=trial, ignore_keys=ignore_keys_for_eval)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add epoch and tokens to some numbers, note them in the history, and hand them to the callbacks."""
+        """Add epoch and token counts to the metrics, append them to the log history, and fire `on_log`."""
         flow.log_numbers(self._run, logs, start_time)
 
     # ---- evaluate and predict
@@ -318,7 +318,7 @@ class Trainer(Conveniences):
         if isinstance(dataset, dict):
             metrics: dict[str, float] = {}
             for name, part in dataset.items():
-                part = name if eval_dataset is None else part  # a name finds the loader whose workers were kept
+                part = name if eval_dataset is None else part  # a name lets a kept loader be reused
                 metrics |= self.evaluate(part, ignore_keys=ignore_keys, metric_key_prefix=f"{metric_key_prefix}_{name}")
             return metrics
         cost = scoring.Cost(self._run, metric_key_prefix)
@@ -336,7 +336,7 @@ class Trainer(Conveniences):
     def predict(
         self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
     ) -> PredictionOutput:
-        """Predict a data set: numpy arrays, rows in its order, ragged ones filled up with -100."""
+        """Predict a data set; return numpy arrays, rows in its order, ragged ones padded with -100."""
         cost = scoring.Cost(self._run, metric_key_prefix)
         loader = cost.begin(self.get_test_dataloader(test_dataset))
         output = self.evaluation_loop(
@@ -369,10 +369,10 @@ class Trainer(Conveniences):
     def prediction_step(
         self, model: nn.Module, inputs: Inputs, prediction_loss_only: bool, ignore_keys: list[str] | None = None
     ) -> tuple[Any, Any, Any]:
-        """Return (loss, logits, labels) of one batch, without gradient; None for what there is not."""
+        """Return (loss, logits, labels) of one batch, without gradient; None for each that is missing."""
         names = predictions.targets_wanted(inputs, self._run.loss_facts)
         with_loss, inputs = names is not None, self._prepare_inputs(inputs)
-        # The labels are taken first: computing the loss may take them out of the inputs.
+        # The labels are read first: computing the loss may remove them from the inputs.
         labels, inputs = predictions.labels_of(inputs, names), in_type(inputs, self._run.evaluation_type)
         with torch.no_grad(), self.compute_loss_context_manager():
             if with_loss:
@@ -449,16 +449,16 @@ class Trainer(Conveniences):
     ) -> BestRun | list[BestRun] | None:
         """Train with many settings and return the best; needs `model_init`.
 
-        With `backend="xdpx"`, `hp_space` is a dict of dimensions or a `Space`, each trial is a run that goes on exactly
-        where it stood when it is promoted, and the same call continues a search that was interrupted. For its options
-        see `staging.StagedTrials.search`. Optuna and Ray take the arguments of the original.
+        With `backend="xdpx"`, `hp_space` is a dict of dimensions or a `Space`, a promoted trial is resumed exactly, and
+        the same call continues an interrupted search. For its options see `staging.StagedTrials.search`. Optuna and
+        Ray take the arguments of the original.
         """
         self.hp_space, self.hp_name = hp_space, hp_name
         self.compute_objective = compute_objective or search.default_objective
         return search.Trials(self._run, self).search(n_trials, direction, backend, **kwargs)
 
     def call_model_init(self, trial: object = None) -> nn.Module:
-        """Make a new model, for a trial where `model_init` takes one."""
+        """Return a new model from `model_init`, which gets the trial if it takes one."""
         return search.new_model(self.model_init, trial)  # type: ignore[no-any-return]
 
     def _hp_search_setup(self, trial: object) -> None:

@@ -1,4 +1,4 @@
-"""What a Trainer is made of: arguments that go together, model, strategy, callbacks; and the modes of its model."""
+"""Build a Trainer: check its arguments, choose strategy and precision, set up callbacks, wrap the model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from xdpx.trainer.parts import TrainerParts, TrainerRun
 
 @dataclass(frozen=True)
 class Given:
-    """What a Trainer is given beside its arguments, and must go together with them."""
+    """What a Trainer is given beside its `args`, and must be consistent with them."""
 
     model: nn.Module | None
     model_init: Callable[..., nn.Module] | None
@@ -43,13 +43,13 @@ class Given:
     optimizer_cls_and_kwargs: tuple[Any, dict[str, Any]] | None
 
     def refuse_model(self) -> None:
-        """Raise unless there is one model, or what makes it; RuntimeError or ValueError as the original does."""
+        """Raise unless exactly one of model and model_init is given; RuntimeError or ValueError as in the original."""
         if (self.model is None) == (self.model_init is None):
             kind, what = (RuntimeError, "neither") if self.model is None else (ValueError, "both")
             raise kind(f"Trainer: `model` or `model_init` must be given; there are {what}. Give exactly one of them.")
 
     def refuse(self, args: TrainingArguments, strategy: Strategy) -> None:
-        """Raise for what does not go together; ValueError, RuntimeError or TypeError as the original does."""
+        """Raise for inconsistent arguments; ValueError, RuntimeError or TypeError as in the original."""
         self._refuse_optimizers(args, strategy)
         compute = self.compute_metrics
         if args.batch_eval_metrics and compute is not None and not takes(compute, "compute_result"):
@@ -103,7 +103,7 @@ class Given:
 
 
 def _refuse_in_backward(args: TrainingArguments, strategy: Strategy) -> None:
-    """Raise ValueError for what would come too late where the backward pass moves the weights (LOMO)."""
+    """Raise ValueError for settings that cannot work when the backward pass updates the weights (LOMO)."""
     wrong = {
         f"gradient_accumulation_steps is {args.gradient_accumulation_steps}": args.gradient_accumulation_steps > 1,
         f"nonfinite_steps is '{args.nonfinite_steps}'": args.nonfinite_steps != "keep",
@@ -137,7 +137,7 @@ def refuse_foreign(args: object) -> None:
 
 
 def parts_for(args: TrainingArguments) -> TrainerParts:
-    """Return the parts that arguments ask for, and set up this process for them."""
+    """Return world, strategy and precision for the arguments, and configure this process for them."""
     mode = args.mixed_precision
     if args.device.type == "cpu":
         keep_freed_memory()
@@ -155,7 +155,7 @@ def parts_for(args: TrainingArguments) -> TrainerParts:
 
 
 def belongs_on_device(model: nn.Module, args: TrainingArguments, strategy: Strategy) -> bool:
-    """Tell whether a model is moved to the device at once, where the arguments do not say it."""
+    """Return whether a model is moved to the device at once: as the arguments say, else unless it is placed later."""
     if args.place_model_on_device is not None:
         return args.place_model_on_device
     spread = len(set(getattr(model, "hf_device_map", None) or ())) > 1
@@ -163,7 +163,7 @@ def belongs_on_device(model: nn.Module, args: TrainingArguments, strategy: Strat
 
 
 def add_callbacks(run: TrainerRun, callbacks: list[Any], processing_class: Any) -> None:
-    """Set up callbacks and state of a run whose model is there."""
+    """Set up callbacks and state of a run that already has its model."""
     args, world = run.args, run.parts.world
     every = [DefaultFlowCallback, *trackers_for(args.report_to), *callbacks]
     run.callback_handler = CallbackHandler(
@@ -178,7 +178,7 @@ def add_callbacks(run: TrainerRun, callbacks: list[Any], processing_class: Any) 
 
 
 def wrap(run: TrainerRun, model: nn.Module, *, training: bool) -> nn.Module:
-    """Return what is called in the place of a model: in its precision, spread over processes, compiled."""
+    """Return the model wrapped for precision, distributed by the strategy, and compiled if asked for."""
     args, parts = run.args, run.parts
     parts.precision.attach(model)
     spread = training or parts.strategy.shards or parts.world.mode == "data_parallel"
@@ -190,7 +190,7 @@ def wrap(run: TrainerRun, model: nn.Module, *, training: bool) -> nn.Module:
 
 
 def evaluation_model(run: TrainerRun, wrap_model: Callable[..., nn.Module]) -> nn.Module:
-    """Return the model to score with, in evaluation mode; outside of training in the type of a full evaluation."""
+    """Return the model in evaluation mode; outside of training cast to fp16/bf16 if full evaluation is set."""
     args, started = run.args, time.time()
     model = wrap_model(run.model, training=False)
     if run.model_preparation_time is None and not run.is_in_train and not run.state.global_step:
@@ -205,7 +205,7 @@ def evaluation_model(run: TrainerRun, wrap_model: Callable[..., nn.Module]) -> n
 
 
 def training_mode(run: TrainerRun, model: nn.Module) -> None:
-    """Bring all parts of a model, and its optimizer, into the mode for training; costs little where they are in it."""
+    """Put the model and its optimizer into training mode; cheap if they already are."""
     if run.modules[:1] != [model]:
         run.modules = list(model.modules())
     if not all(part.training for part in run.modules):
@@ -214,6 +214,6 @@ def training_mode(run: TrainerRun, model: nn.Module) -> None:
 
 
 def switch_optimizer(optimizer: torch.optim.Optimizer, mode: str) -> None:
-    """Tell an optimizer that averages weights by itself (schedule-free ones) which of them are wanted."""
+    """Switch an optimizer that averages weights itself (e.g. schedule-free) to "train" or "eval" weights."""
     if keeps_average(optimizer):
         getattr(optimizer, mode)()
