@@ -1,4 +1,4 @@
-"""Where data meets model: a batch goes in; a loss sum, a count and facts, or predictions, come out."""
+"""Tasks combine model and loss: from a batch they compute a loss sum, a count and facts, or predictions."""
 
 from importlib import import_module
 from typing import Any
@@ -26,7 +26,7 @@ tasks: Registry[Any] = Registry(
 register = tasks.register
 
 HOMES = {"FreeLBTask": "xdpx.tasks.adv", "Task": "xdpx.tasks.default"}
-"""What the guide tells users to inherit, by name; imported when it is asked for."""
+"""Classes that the guide tells users to inherit, by name; imported on first access."""
 
 
 def __getattr__(name: str) -> Any:

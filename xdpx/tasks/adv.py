@@ -1,4 +1,4 @@
-"""The names that the guide gives to adversarial training, for tasks of a user's own that inherit them."""
+"""Adversarial training under the names used in the guide, for users' tasks that inherit from them."""
 
 from xdpx.tasks.freelb import FreeLB as FreeLBTask
 from xdpx.tasks.freelb import FreeLBCNN as FreeLBCNNTask

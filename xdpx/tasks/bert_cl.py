@@ -1,4 +1,4 @@
-"""Contrastive learning with prototypes: every so often, what the vectors of the training data gather around."""
+"""Contrastive learning with prototypes: cluster centres of the training data's vectors, computed at intervals."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from xdpx.utils import io
 ROWS_AT_ONCE = 32
 
 ReadRows = Callable[[int], Iterator[Batch]]
-"""Gives batches of rows of the training data; which ones depends on the update."""
+"""Yields batches of rows of the training data, chosen by the number of the update."""
 
 
 class PrototypeContrast(Task):
-    """Finds prototypes before the updates that ask for it, by the vectors of that moment without dropout.
+    """Computes prototypes at intervals, from the vectors of the current model without dropout.
 
-    For loss `bert_cl` with a model that gives vectors of several views, such as `simcse`.
+    For loss `bert_cl` with a model that returns vectors of several views, such as `simcse`.
 
     Source: Li et al., "Prototypical Contrastive Learning of Unsupervised Representations", ICLR 2021, algorithm 1;
     without an encoder of its own for the first step.
 
     Args:
         parameters: its keys.
-        model: gives vectors (B, K, H).
+        model: returns vectors (B, K, H).
         loss: `bert_cl`.
-        read_rows: gives rows to find prototypes in.
+        read_rows: yields the rows that prototypes are computed from.
     """
 
-    may_share_weights = False  # prototypes are found before an update
+    may_share_weights = False  # prototypes are computed outside of train_step
 
     class Parameters(ClusterTaskParameters):
         """Keys of `bert_cl`."""
@@ -68,7 +68,7 @@ class PrototypeContrast(Task):
         return cls(run.parameters("task"), network_of(run), loss, read_rows=lambda number: _rows_of(run, number))
 
     def begin_update(self, number: int) -> None:
-        """Find prototypes, where update `number` (from 1) is one of those that ask for it."""
+        """Compute prototypes, if they are due before update `number` (from 1)."""
         known = self.parameters
         since = number - 1 - known.cluster_warmup
         if since < 0 or since % known.cluster_interval or not (known.num_cluster or known.supervised):
@@ -85,7 +85,7 @@ class PrototypeContrast(Task):
             self.loss.prototypes = [self._clustered(rows, count, number) for count in known.num_cluster]
 
     def _vectors(self, number: int) -> tuple[Tensor, Tensor]:
-        """Return vectors of length 1, (N, H), and the classes of their rows, (N,); -1 where there are none."""
+        """Return unit vectors (N, H) and the classes of their rows (N,), -1 for rows without a label."""
         device = next(self.model.parameters()).device
         vectors, classes = [], []
         for batch in self._read_rows(number):
@@ -95,7 +95,7 @@ class PrototypeContrast(Task):
         return torch.cat(vectors), torch.cat(classes)
 
     def _clustered(self, rows: Tensor, count: int, number: int) -> tuple[Tensor, Tensor]:
-        from sklearn.cluster import KMeans  # its parameters refuse a run where this is not installed
+        from sklearn.cluster import KMeans  # the parameters check that it is installed
 
         known = self.parameters
         rows = rows[: count * known.max_points_per_centroid]
@@ -108,7 +108,7 @@ class PrototypeContrast(Task):
 
 
 def _rows_of(run: Run, number: int) -> Iterator[Batch]:
-    """Read some of the rows that are trained on, drawn by the seed and the number of the update."""
+    """Yield batches of training rows, drawn at random by the seed and the number of the update."""
     known = run.parameters("task")
     words = run.parameters("processor")
     path = io.join(known.data_dir or "", "vocab.txt")

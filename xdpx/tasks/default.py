@@ -32,13 +32,13 @@ class Task(base.Task):
     """One model, one loss: a batch in; a loss sum, a count and facts, or predictions, out."""
 
     shuffles_held_out: ClassVar[bool] = False
-    """Whether evaluations of a part (`max_eval_steps`) look at rows from everywhere, not the first ones."""
+    """Whether partial evaluations (`max_eval_steps`) use rows drawn from the whole split, not the first ones."""
 
     hooks_model: ClassVar[bool] = False
-    """Whether hooks are put onto parts of the model for a pass, which a compiled one would not call."""
+    """Whether `train_step` puts hooks on parts of the model, which a compiled model would not call."""
     may_share_weights: ClassVar[bool] = True
-    """Whether processes may share out the weights (`strategy: fsdp`): all that is read of the model is read within
-    `train_step` or `valid_step`, and gradients flow back through what that returns alone."""
+    """Whether weights may be sharded over processes (`strategy: fsdp`): the model is used only within `train_step` or
+    `valid_step`, and gradients flow only through what these return."""
 
     class Parameters(DataParameters, NetworkParameters):
         """What meets what."""
@@ -50,25 +50,25 @@ class Task(base.Task):
 
     @classmethod
     def built(cls, run: Run, loss: Any) -> Task:
-        """Make the task of a run, with the network that it trains."""
+        """Return the task of a run, with the network that it trains."""
         return cls(run.parameters("task"), network_of(run), loss)
 
     def load_pretrained(self, read_weights: base.ReadWeights) -> None:
-        """Let the model load the weights that its config names."""
+        """Load the pretrained weights that the model's config names."""
         self.model.load_pretrained(read_weights)
 
     def train_step(self, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return (loss sum in nats, count, facts) of one micro-batch; the caller divides and goes backward."""
+        """Return (loss sum in nats, count, facts) of one micro-batch; the caller divides and runs the backward pass."""
         return self.loss(self.model, batch)
 
     @staticmethod
     def train_metrics(facts: Mapping[str, float]) -> dict[str, float]:
-        """Compute what the training log shows beside what the loss shows, from the summed facts of some updates."""
+        """Return metrics for the training log in addition to the loss's, from the summed facts of some updates."""
         del facts
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is to be kept beside the weights, to resume with."""
+        """Return the state to save beside the weights, for resuming."""
         return self.loss.state_dict()
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -76,12 +76,12 @@ class Task(base.Task):
         self.loss.load_state_dict(saved)
 
     def valid_step(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the predictions of one batch: tensors with a row per sample, and single numbers that add up.
+        """Return the predictions of one batch: tensors with a row per sample, and scalars to be summed over batches.
 
-        A loss that accumulates summaries in `__call__` is called for their sake, for its predictions do not.
+        A loss that accumulates summaries in `__call__` is also called, because `predictions` does not do so.
 
         Raises:
-            ConfigError: the processor makes something else than the model reads.
+            ConfigError: the output of the processor does not match the inputs of the model.
         """
         try:
             found = self.loss.predictions(self.model, batch)
@@ -104,18 +104,18 @@ class Task(base.Task):
         raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)]) from error
 
     def row_functions(self) -> Sequence[tuple[object, str]]:
-        """Name what turns logits into probabilities."""
+        """Return (object, method name) of the functions that turn logits into predictions, row by row."""
         return [(self.loss, name) for name in self.loss.row_functions]
 
     def header(self) -> list[str]:
-        """Name the columns that `rows` gives."""
+        """Return the names of the columns that `rows` yields."""
         return list(self.loss.columns())
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None = None) -> Iterator[list[str]]:
         """Yield the cells of each sample, as text.
 
         Args:
-            predictions: `prob` (N, C), `pred` (N) and perhaps `target` (N), as numpy arrays.
+            predictions: `prob` (N, C), `pred` (N) and optionally `target` (N), as numpy arrays.
             labels: names of the classes; without them classes are shown as numbers.
 
         Yields:

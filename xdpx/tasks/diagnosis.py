@@ -1,4 +1,4 @@
-"""Pre-training that can be read: what was masked, what stood there, and what the model thinks of it.
+"""Pre-training tasks whose predictions are readable: the masked text, the original tokens, and the model's guesses.
 
 Letters: B rows, T positions, L the longest text in tokens, K messages of a session, M masked positions.
 """
@@ -25,17 +25,17 @@ from xdpx.utils import io
 
 NOTHING = -1
 FRAME = ("[CLS]", "[SEP]", "[PAD]")
-"""Tokens that a reader need not see."""
+"""Special tokens that are left out of the text shown."""
 BETWEEN = " | "
 SEEMS = 0.5
-"""Probability from which on a message seems to be another session's."""
+"""Probability above which a message is predicted to be from another session."""
 
 
 class TextDiagnosis(Task):
-    """Pre-trains as `default` does; x-pred shows each text, its masks, and the guesses at them and at its class.
+    """Pre-trains as `default` does; x-pred shows each text, its masked tokens, and the predicted tokens and class.
 
-    An evaluation of a part of the held-out data (`max_eval_steps`) looks at texts from all documents. What is scored is
-    kept as text, so a large split takes L numbers of memory per row and column.
+    A partial evaluation (`max_eval_steps`) uses texts from all documents. Token ids of everything scored are kept, so a
+    large split takes memory for L numbers per row and column.
     """
 
     shuffles_held_out: ClassVar[bool] = True
@@ -50,12 +50,12 @@ class TextDiagnosis(Task):
     parameters: Any
 
     def valid_step(self, batch: Batch) -> dict[str, Tensor]:
-        """Return what the loss predicts, and what `shown` gives."""
+        """Return the predictions of the loss, together with those of `shown`."""
         reader = Reader(self.model)
         return self.loss.predictions(reader, batch) | self.shown(reader, batch)
 
     def shown(self, reader: Reader, batch: Batch) -> dict[str, Tensor]:
-        """Return token ids, -1 for nothing: origin_ids, input_ids, and guessed_ids where tokens are masked, (B, L)."""
+        """Return token ids (B, L), -1 for none: origin_ids, input_ids, and guessed_ids at masked positions."""
         net_input = batch["net_input"]
         ids, places = net_input["input_ids"], net_input["masked_positions"]
         seen = ids.masked_fill(~net_input["attention_mask"].bool(), NOTHING)
@@ -93,13 +93,13 @@ class TextDiagnosis(Task):
         return right, names[int(predictions["pred"][index])], str(prob[index].tolist())
 
     def text(self, ids: Any) -> str:
-        """Write ids as text, without the frame of special tokens."""
+        """Return ids as text, without special tokens."""
         kept = [index for index in np.asarray(ids).tolist() if index != NOTHING and index not in self._frame]
         return text_of(kept, self._tokens)
 
     @cached_property
     def _tokens(self) -> Sequence[str] | None:
-        """The vocabulary of the data; None when it is gone, and texts are shown as numbers of tokens."""
+        """The vocabulary of the data; None if the file is missing, and then texts are shown as token ids."""
         path = io.join(self.parameters.data_dir or "", "vocab.txt")
         return Vocabulary.read(path).tokens if io.isfile(path) else None
 
@@ -109,16 +109,16 @@ class TextDiagnosis(Task):
 
 
 class SessionDiagnosis(TextDiagnosis):
-    """Random-message replacement; x-pred shows each session, its masks, and which messages were and seem replaced.
+    """Random-message replacement; x-pred shows each session, its masks, and the messages replaced and predicted so.
 
-    A cell holds the messages of a session in their order, with a bar between.
+    A cell holds the messages of a session in order, separated by a bar.
     """
 
     class Parameters(TextDiagnosis.Parameters):
         """Keys of `rmr`."""
 
     def shown(self, reader: Reader, batch: Batch) -> dict[str, Tensor]:
-        """Return the ids of all messages, (B, K, L), also masked_ids; and replaced_prob and replaced, (B, K)."""
+        """Return the ids of all messages (B, K, L), including masked_ids; and replaced_prob and replaced (B, K)."""
         ids, places = batch["net_input"]["input_ids"], batch["net_input"]["masked_positions"]
         most, real = self.parameters.max_messages, batch["net_input"]["attention_mask"].bool().any(dim=-1)
         return super().shown(reader, batch) | {
@@ -128,16 +128,16 @@ class SessionDiagnosis(TextDiagnosis):
         }
 
     def padded(self, ids: Tensor) -> Tensor:
-        """Make ids (B, K', T) as wide as every batch can be, (B, K, L)."""
+        """Pad ids (B, K', T) to the largest size of any batch, (B, K, L)."""
         wide = super().padded(ids).transpose(1, 2)
         return _widened(wide, self.parameters.max_messages).transpose(1, 2)
 
     def header(self) -> list[str]:
-        """Name the columns that `rows` gives."""
+        """Return the names of the columns that `rows` yields."""
         return [f"session_{name}" for name in ("text", "mask_target", "mask_pred", "prob", "target", "pred")]
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None = None) -> Iterator[list[str]]:
-        """Yield the cells of each session: probabilities of being replaced, and the messages that were and seem so."""
+        """Yield the cells of each session: texts, replacement probabilities, and messages replaced and predicted so."""
         del labels
         prob, replaced = (np.asarray(predictions[name]) for name in ("replaced_prob", "replaced"))
         for index in range(len(prob)):
@@ -156,11 +156,11 @@ class SessionDiagnosis(TextDiagnosis):
 
 
 class Reader(nn.Module):
-    """Calls a model, and keeps what it said last.
+    """Wraps a model, and keeps the outputs of its last call.
 
     Attributes:
         tokens: logits of masked positions, (M, V).
-        told: what it gave beside them.
+        told: the output after these, e.g. logits of classes; set only if there is one.
     """
 
     tokens: Tensor
@@ -171,7 +171,7 @@ class Reader(nn.Module):
         self.model = model
 
     def forward(self, **net_input: Any) -> Any:
-        """Return what the model gives."""
+        """Return the output of the model."""
         output = self.model(**net_input)
         self.tokens, *others = (output,) if isinstance(output, Tensor) else output
         if others:
@@ -180,10 +180,10 @@ class Reader(nn.Module):
 
 
 def _put(ids: Tensor, places: Tensor, tokens: Tensor) -> Tensor:
-    """Return a copy of ids with tokens (M,) at places, flat indices into them."""
+    """Return a copy of `ids` with tokens (M,) put at `places`, flat indices into it."""
     return ids.flatten().index_copy(0, places, tokens).view_as(ids)
 
 
 def _widened(rows: Tensor, width: int) -> Tensor:
-    """Return rows (..., W) in so many columns, -1 in those that are new; of too many the last (padding) go."""
+    """Return rows (..., W) with `width` columns: new ones are filled with -1, surplus ones (padding) cut off."""
     return functional.pad(rows[..., :width], (0, max(width - rows.shape[-1], 0)), value=NOTHING)

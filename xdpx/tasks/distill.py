@@ -1,4 +1,4 @@
-"""On-line distillation: a teacher that is asked about every batch while its student learns."""
+"""On-line distillation: the teacher is run on every batch while the student trains."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from xdpx.tasks.default import Task
 from xdpx.tasks.parameters import GROUP, DataParameters
 
 OF_SOME = ("masked_positions", "token_type_ids")
-"""Input that only some models take, and others can do without."""
+"""Inputs that are dropped for models that do not take them."""
 
 
 class Distill(Task):
-    """A student learns what a teacher, without dropout, makes of each batch. Only the student is trained and kept.
+    """A student learns to imitate a teacher, run without dropout. Only the student is trained and saved.
 
-    The teacher has the weights of `teacher_pretrained_model`, and is read when training begins or goes on: predicting
-    never needs it, scoring only where there is nothing but the teacher to compare with (`minilm`, `tinybert`). A light
-    student may learn from a BERT: it reads the same tokens, under its own names.
+    The teacher has the weights of `teacher_pretrained_model`, loaded at its first use: predicting never needs it,
+    evaluating only for losses that compare with the teacher alone (`minilm`, `tinybert`). A light student may learn
+    from a BERT: it reads the same tokens, under its own input names.
 
     Source: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, section 2.
 
@@ -75,7 +75,7 @@ class Distill(Task):
 
     @classmethod
     def built(cls, run: Run, loss: Any) -> Distill:
-        """Make the task of a run, with its student."""
+        """Return the task of a run, with its student."""
         return cls(
             run.parameters("task"), run.build("model", "student_"), loss, make_teacher=lambda: _teacher_of(run, loss)
         )
@@ -85,7 +85,7 @@ class Distill(Task):
         return super().train_step({**self._for_student(batch), **self._asked(batch)})
 
     def valid_step(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the student's predictions of one batch, or how far it is from its teacher."""
+        """Return the student's predictions of one batch, or its distance from the teacher."""
         asked = self._asked(batch) if self._taught.scored_by_teacher else {}
         return super().valid_step({**self._for_student(batch), **asked})
 
@@ -97,9 +97,9 @@ class Distill(Task):
 
 
 class MemoryDistillation(Distill):
-    """Memories learn what the feed-forward parts of a teacher do, layer by layer: loss `pkm_local_distill`.
+    """Memory layers learn to imitate the feed-forward layers of a teacher, one by one: loss `pkm_local_distill`.
 
-    What comes out stands in a BERT by `pretrained_memories: out/memories/<best>` (`bert_classification_pkm`, ...).
+    To use the result in a BERT, set `pretrained_memories: out/memories/<best>` (`bert_classification_pkm`, ...).
 
     Source: Romero et al., "FitNets: Hints for Thin Deep Nets", ICLR 2015, section 2.2, with the memories of Lample et
     al., "Large Memory Layers with Product Keys", NeurIPS 2019, as students.
@@ -126,16 +126,16 @@ class MemoryDistillation(Distill):
 
 
 class Teacher:
-    """A network that is built when it is first asked, and is shared by copies of the task."""
+    """A network that is built at its first use, and shared by copies of the task."""
 
     def __init__(self, make: Callable[[], nn.Module]) -> None:
         self._make = make
         self._model: nn.Module | None = None
 
     def asked(self, loss: Taught, batch: Batch, device: torch.device) -> dict[str, Any]:
-        """Return what a loss wants to know of the teacher about a batch."""
+        """Return the outputs of the teacher for a batch that the loss needs."""
         if self._model is None:
-            # Random weights that are drawn before those of the file come must not move the student's dropout.
+            # Building draws random weights, which must not change the random state of the student's dropout.
             with torch.random.fork_rng(devices=[]):
                 self._model = self._make().eval().requires_grad_(requires_grad=False).to(device)
         with torch.no_grad():
@@ -146,18 +146,18 @@ class Teacher:
 
 
 def _teacher_of(run: Run, loss: Taught) -> nn.Module:
-    """Build the teacher with its own weights, all of those that the loss asks for: random ones have nothing to teach.
+    """Return the teacher with its saved weights; raise ConfigError if some that the loss needs are missing.
 
-    What its folder holds beside them, such as the heads of another use, is left where it is.
+    Other weights in its folder, such as the heads of another task, are ignored.
     """
     path = run.parameters("task").teacher_pretrained_model
     teacher: nn.Module = run.build("model", "teacher_")
     found, own = weights.read(path, load_weights), model_weights(teacher)
     if isinstance(teacher, Bert):
-        # Not what its class makes of foreign weights: that leaves a classifier out, which is what is to be taught.
+        # Not the adapt of its class: that drops the classifier, whose outputs are to be imitated.
         given = found if own.keys() <= found.keys() else Bert.adapt(teacher, found)
         loaded = {id(own[name]): given[name] for name in own if name in given}
-        # A tied weight is kept under one of its names.
+        # A tied weight is saved under one of its names only.
         found = {name: loaded[id(each)] for name, each in own.items() if id(each) in loaded}
         heads = {name: each for name, each in own.items() if not is_encoder(name)}
         if not loss.reads_output:
@@ -171,9 +171,9 @@ def _teacher_of(run: Run, loss: Taught) -> nn.Module:
 
 
 def net_input_for(model: nn.Module, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the input under the names that a model takes: a light one reads BERT's tokens as its own.
+    """Return the inputs under the names that the model takes: for a light one, BERT's tokens under its own names.
 
-    Masked positions and token types are left out where a model takes none.
+    Masked positions and token types are dropped if the model does not take them.
     """
     taken = inspect.signature(model.forward).parameters
     if "input_ids" in given and "tokens" in taken:

@@ -1,4 +1,4 @@
-"""Few-shot classification with any network: it gives vectors, and a class is known by those of a few rows."""
+"""Few-shot classification with any network: it returns vectors, and a class is the mean vector of a few rows."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ ROWS_AT_ONCE = 32
 
 
 class Fewshot(Task):
-    """A classifier of any kind, light or BERT, whose last layer gives vectors in the place of classes.
+    """A classifier of any kind, light or BERT, whose last layer returns vectors instead of logits.
 
-    It trains and is scored on the episodes of `sampler: episode`. x-pred knows every class of `support_subset` by the
-    mean of its rows there, be it new or not, and gives each row the nearest one.
+    It trains and is evaluated on the episodes of `sampler: episode`. x-pred represents every class of `support_subset`,
+    seen in training or not, by the mean of its rows there, and assigns each row to the nearest one.
 
     Source: Snell et al., "Prototypical Networks for Few-shot Learning", NeurIPS 2017, section 2.
 
     Args:
         parameters: its keys.
-        model: gives vectors.
+        model: returns vectors.
         loss: `fewshot`.
-        read_support: gives the batches of `support_subset`.
+        read_support: returns the batches of `support_subset`.
     """
 
     class Parameters(DataParameters, NetworkParameters):
@@ -69,7 +69,7 @@ class Fewshot(Task):
 
     @classmethod
     def built(cls, run: Run, loss: Any) -> Fewshot:
-        """Make the task of a run, with a network that is as wide at its end as the vectors are to be."""
+        """Return the task of a run, with a network whose output has `proj_hidden_size` features."""
         parameters = run.parameters("task")
         wide = replace(run, values={**run.values, "num_classes": parameters.proj_hidden_size})
         return cls(parameters, network_of(wide), loss, read_support=lambda: _support_of(run))
@@ -85,13 +85,13 @@ class Fewshot(Task):
         return {"prob": prob, "pred": classes[near.argmax(dim=-1)]}
 
     def header(self) -> list[str]:
-        """Name the columns that `rows` gives."""
+        """Return the names of the columns that `rows` yields."""
         return super().header() if self.parameters.support_subset is None else [*LABEL_COLUMNS]
 
     def _known_classes(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the mean vector of each class of `support_subset`, (N, H), and the numbers of these classes, (N,).
 
-        Asked for by x-pred alone, whose weights stay as they are: so it is worked out once.
+        Computed once, because only x-pred uses it, where the weights never change.
         """
         if self._prototypes is None:
             batches = [to_device(batch, device) for batch in self._read_support()]
@@ -104,11 +104,11 @@ class Fewshot(Task):
 
 
 def _support_of(run: Run) -> Iterator[Batch]:
-    """Read the rows that classes are known by.
+    """Return the batches of `support_subset`.
 
     Raises:
-        ConfigError: there is no such split, its rows have no labels, or its tokens and classes are numbered otherwise
-            than those of the run.
+        ConfigError: there is no such split, its rows have no labels, or its vocabulary or class numbers differ from
+            those of the run.
     """
     known = run.parameters("task")
     for name in ("vocab.txt", "target_map.txt"):
@@ -130,7 +130,7 @@ def _support_of(run: Run) -> Iterator[Batch]:
 
 
 def _same_numbers(name: str, known: Fewshot.Parameters) -> None:
-    """Refuse rows whose numbers mean something else than those that the run writes and reads."""
+    """Raise ConfigError if the data's file of this name (vocabulary or classes) differs from the run's."""
     ours, theirs = (io.join(folder or "", name) for folder in (known.save_dir, known.data_dir))
     if not io.isfile(ours) or not io.isfile(theirs) or io.md5(ours) == io.md5(theirs):
         return

@@ -1,4 +1,4 @@
-"""Tricks of fine-tuning that are callbacks: parts of a model that begin to train later, and noise on its embeddings."""
+"""Fine-tuning techniques as callbacks: freezing parts of a model for some time, and noise on its embeddings."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ if TYPE_CHECKING:
 
 
 class Steps(Protocol):
-    """What these callbacks ask of the state of a training: where it stands, and where it ends."""
+    """The fields of the training state that these callbacks read."""
 
     global_step: int
     max_steps: int
 
 
 class Freezing:
-    """Leaves parts of the model as they are, until an update or for ever.
+    """Freezes parts of the model, until an update or to the end.
 
     In a config: `callbacks: [{freeze: {until: {embeddings: null, "layer.0.": 200, "layer.1.": 0.1}}}]`. Listing the
     layers from the top with later and later updates is gradual unfreezing: Howard and Ruder, "Universal Language Model
     Fine-tuning for Text Classification", ACL 2018, section 3.3.
 
     Args:
-        until: text that the names of weights hold -> the update (int), or share of all (float), up to which they stay;
-            None: to the end. Where several hold, the last counts.
+        until: substring of the names of weights -> the update (int), or share of all updates (float), up to which they
+            are frozen; None: to the end. If several match, the last one counts.
     """
 
     changes_model = True
 
     def __init__(self, until: Mapping[str, int | float | None]) -> None:
         self.until = dict(until)
-        self._frozen: list[tuple[nn.Parameter, float]] = []  # weights, and the update up to which they stay
+        self._frozen: list[tuple[nn.Parameter, float]] = []  # weights, and the update up to which they are frozen
 
     def on_train_begin(
         self, args: object, state: Steps, control: object, *, model: nn.Module, **kwargs: object
     ) -> None:
-        """Find the weights. Raises ConfigError where a text is in no name, and where nothing would be left to train."""
+        """Find the weights. Raises ConfigError if a substring matches no name, or if nothing would be left to train."""
         weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         unknown = [part for part in self.until if not any(part in name for name in weights)]
         if unknown:
@@ -57,7 +57,7 @@ class Freezing:
         self._frozen = [(weights[name], end) for name, end in ends.items()]
 
     def on_step_begin(self, args: object, state: Steps, control: object, **kwargs: object) -> None:
-        """Freeze and set free as the coming update wants it; after a resume, too."""
+        """Freeze and unfreeze weights for the coming update; also correct after a resume."""
         for weight, end in self._frozen:
             weight.requires_grad_(state.global_step >= end)
 
@@ -86,8 +86,8 @@ class NoisyEmbeddings:
     def on_train_begin(
         self, args: object, state: Steps, control: object, *, model: nn.Module, **kwargs: object
     ) -> None:
-        """Put the noise on. Raises ConfigError where the model has no table of token vectors."""
-        from xdpx.models.pytorch.modules.neftune import attach  # torch, which --dry does without
+        """Attach the hook. Raises ConfigError if the model has no token embeddings."""
+        from xdpx.models.pytorch.modules.neftune import attach  # imports torch, which --dry avoids
 
         try:
             self._handle = attach(model, self.alpha)

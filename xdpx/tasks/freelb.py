@@ -1,4 +1,4 @@
-"""FreeLB: training on noise that climbs while the gradients of the weights are gathered on the way."""
+"""FreeLB: adversarial training that accumulates the weights' gradients at every step of ascent of the noise."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from xdpx.tasks.parameters import GROUP
 
 
 class FreeLB(NoisyTask):
-    """The mean loss over `adv_steps` passes, each with noise that the gradient of the one before has moved.
+    """Minimises the mean loss over `adv_steps` passes, each with noise moved along the gradient of the one before.
 
-    Every backward pass serves twice, for the weights and for the noise: K passes cost K times a plain step.
+    Each backward pass gives the gradients of both weights and noise: K passes cost K times a plain step.
 
     Source: Zhu et al., "FreeLB: Enhanced Adversarial Training for Natural Language Understanding", ICLR 2020,
     algorithm 1.
@@ -52,7 +52,7 @@ class FreeLB(NoisyTask):
     parameters: Parameters
 
     def train_passes(self, batch: Batch) -> Generator[Result]:
-        """Yield each pass; whoever takes it goes backward before asking for the next."""
+        """Yield the result of each pass; the caller must run its backward pass before asking for the next."""
         known = self.parameters
         if not self.noise_is_due:
             yield self.train_step(batch)
@@ -87,21 +87,21 @@ class FreeLB(NoisyTask):
 
 
 def _go_on_below(bottom: dict[str, Tensor], gradients: dict[str, Tensor]) -> None:
-    """Hand the gradients of all passes to what lies below the noise, once; they carry the loss scale already."""
+    """Propagate the summed gradients of all passes once to the layers below the noise; the loss scale is included."""
     trained = [name for name in gradients if bottom[name].requires_grad]
     if trained:
         torch.autograd.backward([bottom[name] for name in trained], [gradients[name] for name in trained])
 
 
 FEATURE = "input_ids"
-"""Padding of what BERT gives is where that of its pieces is."""
+"""Name of BERT's output among the features, so that it gets the padding mask of the word pieces."""
 
 
 class FreeLBCNN(FreeLB):
-    """As `freelb`, with noise on what BERT gives instead of its token vectors, in models such as `bert_mix`.
+    """As `freelb`, with noise on the output of BERT instead of the token vectors, in models such as `bert_mix`.
 
-    A model that takes what BERT gives as `pieces`, and gives it itself by `read`, is cut there; any other one above its
-    token vectors.
+    This applies to models whose `read` returns BERT's output and whose `forward` takes it as `pieces`; in others the
+    noise is added to the token vectors.
 
     Source: Zhu et al., "FreeLB: Enhanced Adversarial Training for Natural Language Understanding", ICLR 2020,
     algorithm 1.
@@ -115,14 +115,14 @@ class FreeLBCNN(FreeLB):
         self._cut_above_bert = "pieces" in inspect.signature(model.forward).parameters
 
     def bottom_predict(self, batch: Batch) -> dict[str, Tensor]:
-        """Return what BERT makes of the pieces."""
+        """Return the output of BERT; in other models, the token vectors."""
         if not self._cut_above_bert:
             return super().bottom_predict(batch)
         given, read = batch["net_input"], self.model.read
         return {FEATURE: read(given["input_ids"], given["attention_mask"], given.get("token_type_ids"))}
 
     def upper_predict(self, batch: Batch, features: Features) -> Result:
-        """Return loss sum, count and facts of a batch for which BERT gives these features."""
+        """Return loss sum, count and facts of a batch, with the output of BERT replaced by the given features."""
         if not self._cut_above_bert:
             return super().upper_predict(batch, features)
         return self.loss(self.model, {**batch, "net_input": {**batch["net_input"], "pieces": features[FEATURE]}})

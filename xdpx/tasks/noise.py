@@ -1,4 +1,4 @@
-"""What tasks that train on noisy features share: where the noise goes in, how it begins, moves, and is held in bounds.
+"""Common parts of adversarial tasks: where the noise is added, how it is initialised, moved and bounded.
 
 Letters: B texts, T positions, H width of a feature.
 """
@@ -21,19 +21,19 @@ from xdpx.tasks.parameters import GROUP
 
 Norm = Literal["l2", "linf"]
 Features = Mapping[str, Tensor]
-"""By name, (B, T, H) each: one tensor for a single text, two for a pair that is encoded apart."""
+"""By name, (B, T, H) each: one tensor for a single text, two for a pair whose texts are encoded separately."""
 
 Result = tuple[Tensor, Tensor | int, dict[str, Tensor]]
-"""What `train_step` gives: loss sum, count, facts."""
+"""The return value of `train_step`: loss sum, count, facts."""
 
 SMALLEST = 1e-12
 
 
 class NoisyTask(Task):
-    """Noise goes into the token vectors, or wherever `bottom_predict` and `upper_predict` cut the model."""
+    """Adds noise to the token vectors, or wherever `bottom_predict` and `upper_predict` split the model."""
 
     hooks_model = True
-    may_share_weights = False  # gradients of the noise flow back besides
+    may_share_weights = False  # gradients also flow to the noise
 
     class Parameters(Task.Parameters):
         """Keys that all such tasks understand."""
@@ -58,59 +58,59 @@ class NoisyTask(Task):
             raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
 
     def begin_update(self, number: int) -> None:
-        """Hear which update comes, from 1."""
+        """Record the number of the coming update, from 1."""
         self._update = number
 
     @property
     def noise_is_due(self) -> bool:
-        """Whether this update is one of those with noise."""
+        """Whether noise is added in this update."""
         begin: int = self.parameters.adv_begin_iter
         return self._update > begin
 
-    # ---- the points to override for a model that is to be cut elsewhere
+    # ---- override these to split the model elsewhere
 
     def bottom_predict(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the features that noise is added to: here the token vectors of each text of the batch."""
+        """Return the features that noise is added to: by default the token vectors of each text of the batch."""
         table = self.model.get_input_embeddings()
         return {name: table(ids) for name, ids in batch["net_input"].items() if is_text(name, ids)}
 
     def upper_predict(self, batch: Batch, features: Features) -> Result:
-        """Return loss sum, count and facts of a batch whose features are replaced by the given ones."""
+        """Return loss sum, count and facts of a batch, with its features replaced by the given ones."""
         with replaced(self.model.get_input_embeddings(), features):
             return self.loss(self.model, batch)
 
     def real_tokens(self, batch: Batch, name: str, feature: Tensor) -> Tensor:
-        """Tell which positions of a feature are no padding: true or false, (B, T, 1)."""
+        """Return a bool mask (B, T, 1) of the positions of a feature that are not padding."""
         mask = batch["net_input"].get(name.replace("input_ids", "attention_mask").replace("tokens", "mask"))
         if mask is None or mask.shape != feature.shape[:2]:
             mask = torch.ones(feature.shape[:2], dtype=torch.bool, device=feature.device)
         real: Tensor = mask.bool().unsqueeze(-1)
         return real
 
-    # ---- what the methods are made of
+    # ---- building blocks for subclasses
 
     def masks(self, batch: Batch, features: Features) -> dict[str, Tensor]:
         """Return `real_tokens` of every feature."""
         return {name: self.real_tokens(batch, name, feature) for name, feature in features.items()}
 
     def dropout(self, batch: Batch) -> SameDropout:
-        """Return what makes all passes over a batch drop the same features, unless the config wants it otherwise."""
+        """Return a `SameDropout` for the passes over a batch; it does nothing if `no_sync_dp` is set."""
         device = next(iter(batch["net_input"].values())).device
         return SameDropout(device, active=not self.parameters.no_sync_dp)
 
 
 def is_text(name: str, value: object) -> bool:
-    """Tell whether an array of a batch holds the token ids of a text."""
+    """Return whether an input of a batch holds the token ids of a text."""
     named = "input_ids" in name or name.startswith("tokens")
     return named and isinstance(value, Tensor) and value.dim() == 2 and not value.is_floating_point()
 
 
 @contextmanager
 def replaced(table: nn.Module, features: Features) -> Generator[None]:
-    """Let a module give these features instead of its own output, one after another, each time it is called.
+    """Make a module return the given features instead of its output, one after another, each time it is called.
 
     Raises:
-        ConfigError: the model asks for other shapes than it was expected to.
+        ConfigError: the shape of a feature differs from that of the output it replaces.
     """
     waiting = cycle(features.values())  # a loss may run the model twice
 
@@ -130,12 +130,12 @@ def replaced(table: nn.Module, features: Features) -> Generator[None]:
 
 
 def noisy(features: Features, noise: Features, *, attached: bool = True) -> dict[str, Tensor]:
-    """Add noise, and have the gradient of each sum kept: it is that of the feature and that of the noise alike.
+    """Return features + noise, with their gradients retained; these are also the gradients of the noise.
 
     Args:
-        features: what noise is added to.
+        features: that noise is added to.
         noise: of the same shapes; never part of a graph.
-        attached: whether gradients go on from here to what the features were computed from.
+        attached: whether gradients flow on to what the features were computed from.
     """
     sums = {name: (feature if attached else feature.detach()) + noise[name] for name, feature in features.items()}
     for each in sums.values():
@@ -144,7 +144,7 @@ def noisy(features: Features, noise: Features, *, attached: bool = True) -> dict
 
 
 def first_noise(features: Features, masks: Features, size: float, norm: Norm) -> dict[str, Tensor]:
-    """Draw uniform noise on real tokens; with l2 its norm is about 0.6 * size whatever the length of a text."""
+    """Return uniform noise on real tokens; with l2 its norm is about 0.6 * size, whatever the length of a text."""
     found = {}
     for name, feature in features.items():
         mask = masks[name]
@@ -161,18 +161,18 @@ def first_noise(features: Features, masks: Features, size: float, norm: Norm) ->
 def ascended(
     noise: Features, gradients: Features, *, step: float, limit: float, norm: Norm, square: bool = False
 ) -> dict[str, Tensor]:
-    """Move noise by `step` along its gradient, and back into the ball of radius `limit` (0: no limit), text by text.
+    """Move noise by `step` along its gradient, and project it into the ball of radius `limit` (0: no limit), per text.
 
-    Gradients may be multiplied by any positive number, such as a loss scale; where one is not finite, and where it is
-    zero, the noise stays. With linf the step is the gradient over its largest entry, not its sign; `square` takes
-    g |g| for each entry g.
+    Gradients may be multiplied by any positive number, such as a loss scale; where a text's gradient is zero or not
+    finite, its noise is not moved. With linf the step is the gradient over its largest entry, not its sign; `square`
+    takes g |g| for each entry g.
 
     Source: Zhu et al., "FreeLB", ICLR 2020, algorithm 1, lines 9 and 10.
     """
     moved = {}
     for name, before in noise.items():
         gradient = gradients[name].to(before.dtype)
-        gradient = gradient / _size(gradient, "linf").clamp(min=SMALLEST)  # so that no square of it vanishes
+        gradient = gradient / _size(gradient, "linf").clamp(min=SMALLEST)  # so that squaring it does not underflow
         direction = gradient * gradient.abs() if square else gradient
         after = before + step * direction / _size(direction, norm).clamp(min=SMALLEST)
         after = torch.where(torch.isfinite(_size(gradient, "linf")), after, before)
@@ -191,7 +191,7 @@ def _size(each_BTH: Tensor, norm: Norm) -> Tensor:
 
 
 class SameDropout:
-    """Brings torch's random state back to where it stood, so that each pass over a batch drops the same features."""
+    """Restores torch's random state before each pass over a batch, so that dropout is the same in all passes."""
 
     def __init__(self, device: torch.device, *, active: bool) -> None:
         self._cuda = device if device.type == "cuda" else None
@@ -199,7 +199,7 @@ class SameDropout:
         self._cuda_state = torch.cuda.get_rng_state(device) if active and self._cuda else None
 
     def rewind(self) -> None:
-        """To be called before each pass."""
+        """Restore the random state; call it before each pass."""
         if self._state is not None:
             torch.set_rng_state(self._state)
         if self._cuda is not None and self._cuda_state is not None:
@@ -207,6 +207,6 @@ class SameDropout:
 
 
 def scaled(result: Result, share: float, *, counts: bool) -> Result:
-    """Return a share of what a pass gave; its samples are counted in one pass only."""
+    """Return the result of a pass times `share`; its samples count only if `counts`."""
     loss_sum, count, facts = result
     return loss_sum * share, count if counts else 0, {name: value * share for name, value in facts.items()}

@@ -1,4 +1,4 @@
-"""FGM and PGD: the loss of each batch as it is, and once more with the noise that hurts it."""
+"""FGM and PGD: train on each batch without noise, and once more with adversarial noise."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from xdpx.tasks.parameters import GROUP
 
 
 class Attack(NoisyTask):
-    """The mean of the clean loss and the loss under noise. How the noise is found is left to a subclass."""
+    """Minimises the mean of the clean loss and the loss under noise. Subclasses compute the noise."""
 
     def train_passes(self, batch: Batch) -> Generator[Result]:
-        """Yield the clean pass, whose gradient the noise begins with, then the noisy one."""
+        """Yield the clean pass, whose gradient starts the noise, then the noisy one."""
         if not self.noise_is_due:
             yield self.train_step(batch)
             return
@@ -60,10 +60,10 @@ class FGM(Attack):
 
 
 class PGD(Attack):
-    """Several steps along the gradient, each back into a ball; weights get no gradient before the last.
+    """Several steps along the gradient, each projected into a ball; no weight gradients during the ascent.
 
-    A step is adv_lr * gradient / |gradient| in the norm of `norm_method`: with linf, the gradient over its largest
-    entry, where the paper takes the sign of every entry.
+    A step is adv_lr * gradient / |gradient| in the norm of `norm_method`: with linf, the gradient divided by its
+    largest entry, whereas the paper takes the sign of every entry.
 
     Source: Madry et al., "Towards Deep Learning Models Resistant to Adversarial Attacks", ICLR 2018, section 2.1.
     """
@@ -79,7 +79,7 @@ class PGD(Attack):
         max_norm: float = declare.param(1.0, ge=0, doc="Largest norm of the noise on a text; 0: no limit.", group=GROUP)
 
     def attack(self, batch: Batch, gradients: Features, dropout: SameDropout) -> Features:
-        """Climb; the first step follows the gradients of the clean loss unless the noise begins at random."""
+        """Return the noise after `adv_steps`; the first step uses the clean gradients unless it starts at random."""
         known: Any = self.parameters
         with torch.no_grad():
             bottom = self.bottom_predict(batch)

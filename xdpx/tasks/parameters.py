@@ -1,4 +1,4 @@
-"""What tasks let a user decide, where checking a config needs it: no torch here."""
+"""Parameters of tasks, in a module without torch so that configs can be checked without it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ClusterTaskParameters(DataParameters, NetworkParameters):
     seed: int | None = declare.param(1, doc="Random seed.", group=CLUSTERS)
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse what has another place now, and classes or a package that are not there."""
+        """Return faults: an option that has moved, missing classes, or a missing package."""
         found = super().conflicts()
         if self.path_to_stsb is not None:
             problem = "has another place now. Preprocess STS-B as the split dev (loader: pair, target_type: number)"

@@ -1,4 +1,4 @@
-"""Score a whole split, or predict it, batch by batch, without gradient."""
+"""Evaluate or predict a whole split, batch by batch, without gradients."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Place = TypeVar("Place")
 
 SHOWN_IN_A_LINE = 12
 SHOWN_IN_A_TABLE = 100
-"""Of more classes than these only half as many are shown, those with the lowest F1."""
+"""With more classes than this, only half this number are shown, those with the lowest F1."""
 
 HostPredictions = Mapping[str, NDArray[Any] | float]
-"""Predictions of one batch on the host: arrays with a row per sample, and single numbers that add up."""
+"""Predictions of one batch on the host: arrays with a row per sample, and scalars to be summed over batches."""
 
 
 class Scores(NamedTuple):
-    """What a split scores.
+    """Scores of a split.
 
     Attributes:
-        metrics: each computed once over all of it.
-        each_class: how well each class is told; empty where nothing is classified.
+        metrics: each computed once over the whole split.
+        each_class: precision, recall and F1 of each class; empty if the task is not classification.
     """
 
     metrics: dict[str, float]
@@ -37,27 +37,27 @@ class Scores(NamedTuple):
 
 
 class Metrics(Protocol):
-    """What scores gathered predictions: every loss of `xdpx.losses` is one."""
+    """Computes metrics from gathered predictions; every loss of `xdpx.losses` does."""
 
     @property
     def average(self) -> str | None:
-        """How classes are averaged in precision, recall and F1; None where they are not."""
+        """How classes are averaged in precision, recall and F1; None if they are not averaged."""
         ...
 
     def scores(self, gathered: dict[str, Any]) -> dict[str, float]:
-        """Compute every metric once, over a whole split, those that a config asks for by name, too."""
+        """Return every metric of a whole split, including those that the config asks for by name."""
         ...
 
     def each_class(self, gathered: dict[str, Any], labels: Sequence[str] | None) -> list[ClassScore]:
-        """Return how well each class is told; none where nothing is classified."""
+        """Return precision, recall and F1 of each class; an empty list if the task is not classification."""
         ...
 
 
 def evaluate(engine: Engine, state: State, batches: Iterable[Batch], loss: Metrics) -> dict[str, float]:
-    """Return the metrics of a split, each computed once over all of it, so that batches do not matter.
+    """Return the metrics of a split, each computed once over all of it, so that batch sizes do not matter.
 
     Raises:
-        ValueError: there is nothing to score.
+        ValueError: the split is empty.
     """
     return score(engine, state, batches, loss).metrics
 
@@ -65,7 +65,7 @@ def evaluate(engine: Engine, state: State, batches: Iterable[Batch], loss: Metri
 def score(
     engine: Engine, state: State, batches: Iterable[Batch], loss: Metrics, *, labels: Sequence[str] | None = None
 ) -> Scores:
-    """Return the metrics of a split, and how well each class is told; on all processes.
+    """Return the metrics of a split, overall and for each class; on all processes.
 
     Args:
         engine: predicts.
@@ -88,17 +88,17 @@ def score_placed(
     *,
     labels: Sequence[str] | None = None,
 ) -> tuple[Scores, dict[str, Any], list[Place]]:
-    """Return what `score` does, and on the first process also the predictions: gathered, and the place of each batch.
+    """Return (scores, gathered predictions, place of each batch), the latter two empty except on the first process.
 
     Args:
         engine: predicts.
         state: of the engine.
-        batches: of this process, each with its place: whatever tells the caller where its rows come from.
+        batches: of this process, each with its place: any value that tells the caller where its rows come from.
         loss: computes the metrics.
         labels: names of the classes.
 
     Raises:
-        ValueError: there is nothing to score.
+        ValueError: the split is empty.
     """
     with log.scoring():
         found = collected(_predict_placed(engine, state, batches))
@@ -115,7 +115,7 @@ def _scores(gathered: dict[str, Any], loss: Metrics, labels: Sequence[str] | Non
 
 
 def lowest(scores: Sequence[ClassScore], most: int) -> tuple[str, list[ClassScore]]:
-    """Return all classes, or of more than `most` half as many, those with the lowest F1; and what they are in words."""
+    """Return (description, classes): all classes, or if more than `most`, the `most` // 2 with the lowest F1."""
     if len(scores) <= most:
         return "each class", list(scores)
     few = most // 2
@@ -123,14 +123,14 @@ def lowest(scores: Sequence[ClassScore], most: int) -> tuple[str, list[ClassScor
 
 
 def in_one_line(scores: Sequence[ClassScore]) -> str:
-    """Return precision, recall and F1 of each class as a line for the log; of many classes the lowest ones."""
+    """Return precision, recall and F1 of each class as a line for the log; of many classes, only the lowest."""
     what, shown = lowest(scores, SHOWN_IN_A_LINE)
     parts = [f"{one.name} {one.precision:.3g}/{one.recall:.3g}/{one.f1:.3g} of {one.num_rows:,}" for one in shown]
     return f"{what} (precision/recall/f1): {', '.join(parts)}"
 
 
 def class_rows(scores: Sequence[ClassScore]) -> tuple[str, list[dict[str, Any]]]:
-    """Return what is shown, and a row of a table for each class; of very many classes the lowest ones."""
+    """Return (description, table rows), one row per class; of very many classes, only the lowest."""
     what, shown = lowest(scores, SHOWN_IN_A_TABLE)
     return what, [
         {"class": one.name, "rows": one.num_rows, "predicted": one.num_predicted, "precision": one.precision,
@@ -140,7 +140,7 @@ def class_rows(scores: Sequence[ClassScore]) -> tuple[str, list[dict[str, Any]]]
 
 
 def predict(engine: Engine, state: State, batches: Iterable[Batch]) -> Iterator[HostPredictions]:
-    """Return what the task predicts for each batch, on the host, in order. Holds one batch at a time."""
+    """Yield the predictions for each batch, on the host, in order. Holds one batch at a time."""
     return (predictions for _, predictions in _predict_placed(engine, state, ((None, batch) for batch in batches)))
 
 
@@ -157,7 +157,7 @@ def _predict_placed(
 
 
 def gather(predictions: Iterable[HostPredictions]) -> dict[str, Any]:
-    """Join the predictions of many batches: rows one after another, single numbers added up in double precision."""
+    """Join the predictions of many batches: rows are concatenated, scalars summed in double precision."""
     parts: dict[str, list[Any]] = {}
     for prediction in predictions:
         for name, value in prediction.items():

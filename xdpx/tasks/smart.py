@@ -1,4 +1,4 @@
-"""SMART: predictions that stay where they are when the features move a little."""
+"""SMART: regularization that keeps predictions stable under small changes of the features."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from xdpx.tasks.parameters import GROUP
 
 
 class Smart(NoisyTask):
-    """The loss, and the disagreement between the prediction and that under the noise which changes it most.
+    """Minimises the loss plus the disagreement between the predictions without noise and with adversarial noise.
 
-    For losses over logits of classes, (B, C); how far two of them are apart is what the loss calls `disagreement`.
+    For losses over logits of classes, (B, C), which define the distance of two predictions as `disagreement`.
 
     Source: Jiang et al., "SMART: Robust and Efficient Fine-Tuning for Pre-trained Natural Language Models through
     Principled Regularized Optimization", ACL 2020, equations 1 and 2, without the proximal point; the disagreement is
@@ -52,7 +52,7 @@ class Smart(NoisyTask):
 
     @staticmethod
     def train_metrics(facts: Mapping[str, float]) -> dict[str, float]:
-        """Return smoothness, the disagreement in bits per row, before it is weighed."""
+        """Return `smoothness`: the disagreement in bits per row, before it is weighted."""
         if "smoothness" not in facts:
             return {}
         return {"smoothness": ratio(facts["smoothness"] * UNITS["bits"], facts["count"], empty=float("nan"))}
@@ -71,7 +71,7 @@ class Smart(NoisyTask):
         return loss_sum + known.smoothness_weight * disagreement, count, facts
 
     def _worst(self, batch: Batch, clean: Tensor, dropout: SameDropout) -> Features:
-        """Climb on the disagreement with the clean prediction."""
+        """Return the noise after ascent on the disagreement with the clean prediction."""
         known = self.parameters
         with torch.no_grad():
             bottom = self.bottom_predict(batch)
@@ -94,7 +94,7 @@ class Smart(NoisyTask):
 
 
 class _Recorder(torch.nn.Module):
-    """Calls a model, and keeps what it gave first: a loss may run it once more, with other dropout."""
+    """Wraps a model, and records its outputs: a loss may call it a second time, with other dropout."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class _Recorder(torch.nn.Module):
 
     @property
     def logits(self) -> Tensor:
-        """Those of the first pass, in full precision."""
+        """The logits of the first pass, in float32."""
         return self._passes[0].float()
 
     def forward(self, **net_input: Any) -> Tensor:
