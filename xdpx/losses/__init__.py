@@ -1,4 +1,4 @@
-"""What training minimises, and the metrics that are computed once, from the predictions of a whole split."""
+"""Losses: what training minimises, and the metrics computed once from the predictions of a whole split."""
 
 from typing import Any
 

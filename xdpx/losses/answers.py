@@ -1,4 +1,4 @@
-"""Answers found in the windows of a question, put together. W windows of all questions, N answers of a window.
+"""Merge the answers found in the windows of each question. W windows of all questions, N answers of a window.
 
 Plain numpy: knows no model. Scores are sums of the logits of both ends.
 """
@@ -12,22 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 Texts = Callable[[Sequence[int]], str]
-"""Tokens as text."""
+"""Converts token ids to text."""
 
 
 class Answer(NamedTuple):
-    """A stretch of text, '' for none, and its score."""
+    """A span of text, '' for no answer, and its score."""
 
     text: str
     score: float
 
 
 class QuestionAnswers(NamedTuple):
-    """What was found for one question.
+    """The candidate answers to one question.
 
     Attributes:
-        answers: the best first, no text twice; empty where the context leaves no room for one.
-        nothing: score of there being no answer.
+        answers: the best first, without duplicate texts; empty if the context is too short for one.
+        nothing: score of "no answer".
     """
 
     answers: list[Answer]
@@ -35,16 +35,16 @@ class QuestionAnswers(NamedTuple):
 
     @property
     def doubt(self) -> float:
-        """How much more there being no answer scores than the best one."""
+        """The score of "no answer" minus that of the best answer; infinite if there are none."""
         return self.nothing - self.answers[0].score if self.answers else float("inf")
 
     def text(self, threshold: float | None) -> str:
-        """Return the best answer, or '' where the doubt is above the threshold; None never doubts."""
+        """Return the best answer, or '' if the doubt exceeds the threshold; with None always the best answer."""
         silent = not self.answers or (threshold is not None and self.doubt > threshold)
         return "" if silent else self.answers[0].text
 
     def shares(self, threshold: float | None) -> list[tuple[str, float]]:
-        """Return the answers, and '' unless the threshold is None, with their softmax, the likeliest first."""
+        """Return (text, softmax probability) of the answers, and of '' unless the threshold is None, best first."""
         every = self.answers if threshold is None else [*self.answers, Answer("", self.nothing)]
         every = sorted(every, key=lambda answer: -answer.score)
         weights = np.exp([answer.score - every[0].score for answer in every]) if every else np.zeros(0)
@@ -53,11 +53,11 @@ class QuestionAnswers(NamedTuple):
 
 
 def by_text(sample_W: NDArray[Any], window_W: NDArray[Any]) -> list[NDArray[np.int64]]:
-    """Return the windows of each text (or question), in the order of the data.
+    """Return the indices of the windows of each text (or question), in the order of the data.
 
     Args:
-        sample_W: places of the windows in the data, where those of a text are neighbours.
-        window_W: number of each among those of its text, from 0.
+        sample_W: positions of the windows in the data, where windows of a text are adjacent.
+        window_W: index of each window within its text, from 0.
     """
     order = np.argsort(sample_W, kind="stable")
     begins = np.flatnonzero(window_W[order] == 0)
@@ -65,16 +65,16 @@ def by_text(sample_W: NDArray[Any], window_W: NDArray[Any]) -> list[NDArray[np.i
 
 
 def merged(pred_WNA: NDArray[Any], score_WN: NDArray[Any], nothing_W: NDArray[Any], texts: Texts) -> QuestionAnswers:
-    """Put together what was found in the windows of one question.
+    """Merge the answers found in the windows of one question.
 
-    The best N answers of all windows are kept, each with its best score. That there is none is as likely as in the
-    window where it is least so: the one that may hold the answer.
+    The best N answers of all windows are kept, each with its best score. The score of "no answer" is the lowest of all
+    windows: that of the window most likely to contain the answer.
 
     Args:
-        pred_WNA: tokens, -1 behind them.
+        pred_WNA: token ids, padded with -1.
         score_WN: of the answers, -inf where there is none.
-        nothing_W: scores of there being no answer.
-        texts: how tokens are written.
+        nothing_W: scores of "no answer".
+        texts: converts token ids to text.
 
     Source: the published code of Devlin et al., "BERT", NAACL 2019 (SQuAD 1.1 and 2.0).
     """
@@ -91,9 +91,9 @@ def merged(pred_WNA: NDArray[Any], score_WN: NDArray[Any], nothing_W: NDArray[An
 
 
 def right_answers(row_A: NDArray[Any], texts: Texts) -> list[str]:
-    """Read the answers of one question, which -1 stands between and behind; one that may have been cut off is left out.
+    """Return the right answers of one question as text, from token ids separated and padded by -1.
 
-    The first stays in any case.
+    The last one is left out if it may be truncated, unless it is the only one.
     """
     used = row_A[: np.flatnonzero(row_A >= 0).max(initial=-1) + 1]
     pieces = np.split(used, np.flatnonzero(used < 0))
@@ -107,9 +107,9 @@ def best_threshold(doubts: Sequence[float], spoken: Sequence[float], silent: Seq
     """Find the threshold of doubt with the best mean score. Returns (that score, the threshold).
 
     Args:
-        doubts: of each question, inf where nothing can be said.
-        spoken: what each scores with its answer.
-        silent: what each scores with ''.
+        doubts: of each question, inf if it has no candidate answer.
+        spoken: score of each question if its answer is given.
+        silent: score of each question if no answer ('') is given.
 
     Source: Rajpurkar et al., "Know What You Don't Know", ACL 2018, and its published script.
     """

@@ -1,4 +1,4 @@
-"""What every loss can answer."""
+"""The base class of losses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xdpx.metrics.judging import LABEL_COLUMNS
 
 Batch = Mapping[str, Any]
 Gathered = Mapping[str, NDArray[Any] | float]
-"""Predictions of a whole split: per-row tensors joined along the rows, single numbers summed over the batches."""
+"""Predictions of a whole split: per-row tensors concatenated along the rows, scalars summed over the batches."""
 
 UNITS = {"nats": 1.0, "bits": 1.0 / float(np.log(2.0))}
 """How many of each are in one nat."""
@@ -38,107 +38,106 @@ def output_of(model: nn.Module, batch: Batch) -> Tensor:
 
 
 class Loss:
-    """Maps a model and a batch to a sum and the count it is to be divided by.
+    """Computes from a model and a batch a loss sum and the count to divide it by.
 
-    The sum is in nats, to be minimised; metrics show `loss` in the unit that `loss_unit` says. The count is the number
-    of samples (or tokens) that the sum runs over: the caller divides once, over everything it accumulated.
+    The sum is in nats, to be minimised; metrics show `loss` in the unit `loss_unit`. The count is the number of samples
+    (or tokens) in the sum: the caller divides once, over everything it accumulated.
     """
 
     Parameters: ClassVar[type[LossParameters]] = LossParameters
 
     metric_names: ClassVar[Mapping[str, tuple[str, str, object] | None] | None] = None
-    """What `metrics` gives: {name or pattern: None, or (key, operator, value) under which it is there}. A config that
-    names another metric is refused before training; with None nothing is checked. A class that overrides `metrics` and
-    says nothing here is not checked either."""
+    """What `metrics` returns: {name or pattern: None, or the condition (key, operator, value) for it}. A config
+    that names another metric is refused before training; None here means no check, as does a class that overrides
+    `metrics` but not this."""
 
     header: ClassVar[tuple[str, ...]] = LABEL_COLUMNS
-    """Names of the columns that `rows` gives."""
+    """Names of the columns that `rows` yields."""
 
     reads_class_logits: ClassVar[bool] = False
-    """Whether a model gives logits (B, C), a row for each text, which `disagreement(first, second)` compares, in nats
-    summed over rows."""
+    """Whether the model returns logits (B, C), one row per text, which `disagreement` can compare."""
 
     reads_softmax: ClassVar[bool] = False
-    """Whether those logits become probabilities by one softmax, so that a temperature may divide them."""
+    """Whether these logits become probabilities by a softmax, so that they can be divided by a temperature."""
 
     row_functions: ClassVar[Sequence[str]] = ()
-    """Names of its methods that make something of each row of logits by itself, such as probabilities."""
+    """Names of methods that transform each row of logits independently, e.g. into probabilities."""
 
     compares_rows: ClassVar[bool] = False
-    """Whether the rows of a batch act on each other's loss, so that a batch in two halves gives another sum."""
+    """Whether the rows of a batch affect each other's loss, so that splitting a batch changes the sum."""
 
     spans_processes: ClassVar[bool] = False
-    """Of a loss that compares rows: whether it is the same when processes share a batch, because it gathers the rows of
-    all of them, or compares only what a sampler keeps together."""
+    """For a loss that compares rows: whether splitting a batch over processes leaves it unchanged, because it gathers
+    the rows of all, or compares only rows that the sampler keeps together."""
 
     hooks_model: ClassVar[bool] = False
-    """Whether hooks are put onto parts of the model for a pass, which a compiled one would not call."""
+    """Whether it puts hooks on parts of the model, which a compiled model would not call."""
 
     learns_labels: ClassVar[bool] = False
-    """Whether every sample must have a label, so that data without any are refused before training."""
+    """Whether every sample needs a label, so that data without labels are refused before training."""
 
     asks_each_class: ClassVar[bool] = False
-    """Whether probabilities are those of a sigmoid for each class, not of one softmax over all."""
+    """Whether probabilities come from one sigmoid per class, not from a softmax over all classes."""
 
     def __init__(self, parameters: LossParameters) -> None:
         self.parameters: Any = parameters
 
     @property
     def average(self) -> str | None:
-        """How classes are averaged in precision, recall and F1; None where they are not, or it is fixed."""
+        """How classes are averaged in precision, recall and F1; None if they are not, or if it is fixed."""
         return None
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return (loss sum in nats, count, facts). Facts are sums too, left on the device."""
+        """Return (loss sum in nats, count, facts). Facts are sums as well, and stay on the device."""
         raise NotImplementedError
 
     @classmethod
     def accumulates(cls) -> bool:
-        """Tell whether `__call__`, of this class or of one that it extends, collects summaries over an evaluation."""
+        """Return whether `__call__`, of this class or a base class, calls `add_accumulative_summary`."""
         codes = (getattr(vars(kind).get("__call__"), "__code__", None) for kind in cls.__mro__)
         return any(code is not None and "add_accumulative_summary" in code.co_names for code in codes)
 
     def disagreement(self, first: Tensor, second: Tensor) -> Tensor:
-        """Return the distance of two passes' logits (B, C), in nats summed over rows: if `reads_class_logits`."""
+        """Return the distance of two passes' logits (B, C), in nats, summed over rows; if `reads_class_logits`."""
         raise NotImplementedError
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Return what evaluation gathers: tensors with one row per sample, and single numbers that add up."""
+        """Return what evaluation gathers: tensors with one row per sample, and scalars to be summed over batches."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the loss has learned from the batches it saw, to resume with. Most learn nothing."""
+        """Return the state that the loss has accumulated over batches, for resuming; most have none."""
         return {}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Compute every metric of a split, once, from its gathered predictions."""
+        """Return every metric of a split, computed once from its gathered predictions."""
         raise NotImplementedError
 
     def each_class(self, gathered: Gathered, labels: Sequence[str] | None) -> list[ClassScore]:
-        """Return how well each class (or type of entity) is told in a split; none where nothing is classified.
+        """Return precision, recall and F1 of each class (or type of entity); an empty list if nothing is classified.
 
         Args:
-            gathered: its predictions.
-            labels: names of the classes, where they are known.
+            gathered: predictions of the split.
+            labels: names of the classes, if known.
         """
         del gathered, labels
         return []
 
     def judged(self, gathered: Gathered, labels: Sequence[str] | None) -> Judged | None:
-        """Return how each row of a split was predicted, to find the worst; None where rows cannot be right or wrong.
+        """Return an assessment of each row, to find the worst predictions; None if rows cannot be right or wrong.
 
         Args:
-            gathered: its predictions.
-            labels: names of the classes, where they are known.
+            gathered: predictions of the split.
+            labels: names of the classes, if known.
         """
         del gathered, labels
         return None
 
     def metric(self, name: str, gathered: Gathered) -> float | None:
-        """Compute one more metric that a config asks for by name; None when there is none of that name.
+        """Return one more metric, which the config names; None if there is none of that name.
 
         Raises:
             Missing: the predictions lack what it needs.
@@ -146,10 +145,10 @@ class Loss:
         return named.compute(name, gathered)
 
     def scores(self, gathered: Gathered) -> dict[str, float]:
-        """Return `metrics`, and beside them those that a config asks for by name.
+        """Return `metrics`, and in addition those that the config names.
 
         Raises:
-            ConfigError: there is no metric of a name, or the data lack what it needs.
+            ConfigError: a metric is unknown, or the data lack what it needs.
         """
         found = self.metrics(gathered)
         known = self.parameters
@@ -172,28 +171,28 @@ class Loss:
         return value
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]] | None:
-        """Return what x-pred writes for each sample under `header`; None where it is the class and its probability."""
+        """Return the cells that x-pred writes for each sample under `header`; None for class and probability."""
         del predictions, labels
         return None
 
     def columns(self) -> Sequence[str]:
-        """Name the columns that `rows` gives; by default those of `header`."""
+        """Return the names of the columns that `rows` yields; by default `header`."""
         return self.header
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Compute what the training log shows from the summed facts of some updates (`loss_sum`, `count`, ...)."""
+        """Return the metrics of the training log, from the summed facts of some updates (`loss_sum`, `count`, ...)."""
         return {"loss": self.mean_loss(facts)}
 
     def mean_loss(self, sums: Mapping[str, Any]) -> float:
-        """Return loss_sum / count in `loss_unit`; nan when nothing was counted, and nan when the sum is."""
+        """Return loss_sum / count in `loss_unit`; NaN if the count is 0 or the sum is NaN."""
         return self.in_unit(float(sums["loss_sum"]), float(sums["count"]))
 
     def in_unit(self, nats: float, count: float) -> float:
-        """Return the mean of a sum of nats in `loss_unit`; nan when nothing was counted."""
+        """Return the mean, in `loss_unit`, of a sum in nats; NaN if the count is 0."""
         return nats / count * UNITS[getattr(self.parameters, "loss_unit", "nats")] if count else float("nan")
 
 
 def _major_metric(parameters: LossParameters) -> str | None:
-    """Return the metric that decides what is best; None where the parameters do not tell."""
+    """Return the name of the metric that decides what is best; None if the parameters have none."""
     name = getattr(parameters, "major_metric", None)
     return name if isinstance(name, str) else None

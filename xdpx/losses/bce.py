@@ -1,4 +1,4 @@
-"""One question per class: is the row of it, or not? Answers count alike, or by their difficulty."""
+"""Binary cross-entropy: one yes/no question per class, weighted equally or by difficulty (GHM)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from xdpx.metrics import ClassScore
 
 
 class BinaryCrossEntropy(CrossEntropy):
-    """Each class against the rest.
+    """One-versus-rest classification.
 
-    With one label per row, class 0 means none: it has no question of its own, and is predicted where no other class
-    reaches its threshold. With several labels per row (targets (B, C) of 0 and 1) every class has its question.
+    With one label per row, class 0 means "none": it has no question of its own, and is predicted if no other class
+    reaches its threshold. With several labels per row (targets (B, C) of 0 and 1) every class has a question.
     """
 
     class Parameters(BCEParameters):
@@ -35,7 +35,7 @@ class BinaryCrossEntropy(CrossEntropy):
     reads_softmax = False
 
     asks_each_class: ClassVar[bool] = True
-    """Probabilities are those of a sigmoid for each class."""
+    """True: one sigmoid per class."""
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
@@ -60,19 +60,19 @@ class BinaryCrossEntropy(CrossEntropy):
         return logits[:, 1:], functional.one_hot(target, logits.shape[1])[:, 1:].to(logits.dtype)
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Return the probability of each class, (B, C); that of class 0 is what the likeliest other leaves over."""
+        """Return the probability of each class, (B, C); with one label, that of class 0 is 1 - the largest other."""
         prob = logits.sigmoid()
         if self.parameters.several_labels:
             return prob
         return torch.cat([1 - prob[:, 1:].amax(dim=1, keepdim=True), prob[:, 1:]], dim=1)
 
     def disagreement(self, first: Tensor, second: Tensor) -> Tensor:
-        """Return how far the answers of two passes are apart: (KL(p|q) + KL(q|p)) / 2, summed over questions."""
+        """Return the distance of two passes in nats: (KL(p|q) + KL(q|p)) / 2, summed over rows and questions."""
         gap = (first.sigmoid() - second.sigmoid()) * (first - second)
         return (gap if self.parameters.several_labels else gap[:, 1:]).sum() / 2.0
 
     def predict(self, prob: Tensor) -> Tensor:
-        """Return the class of each row, (B,); with several labels whether the row has each, (B, C)."""
+        """Return the class of each row, (B,); with several labels, a bool for each label, (B, C)."""
         several = self.parameters.several_labels
         asked = prob if several else prob[:, 1:]
         margin = asked - (0.5 if self._thresholds is None else self._thresholds.like(asked))
@@ -82,7 +82,7 @@ class BinaryCrossEntropy(CrossEntropy):
         return torch.where(best >= 0, choice + 1, 0)
 
     def correct(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Count the rows with the right class, or with all their labels and no other."""
+        """Count the rows with the right class, or with exactly the right labels."""
         found = self.predict(self.probabilities(logits))
         right = found == target.to(found.dtype)
         return (right.all(dim=1) if right.dim() == 2 else right).sum()
@@ -100,7 +100,7 @@ class BinaryCrossEntropy(CrossEntropy):
         return found
 
     def each_class(self, gathered: Gathered, labels: Sequence[str] | None) -> list[ClassScore]:
-        """Return precision, recall and F1 of each class; of several labels each counts by itself."""
+        """Return precision, recall and F1 of each class; with several labels each label counts separately."""
         if not self.parameters.several_labels:
             return super().each_class(gathered, labels)
         pred, target = np.asarray(gathered["pred"]).astype(bool), np.asarray(gathered["target"]).astype(bool)
@@ -108,13 +108,13 @@ class BinaryCrossEntropy(CrossEntropy):
 
 
 class GHMClassification(BinaryCrossEntropy):
-    """Answers are counted by the size g = |p - y| of their gradient, and each weighs less the more are like it.
+    """Weights each answer inversely to the number of answers with a similar gradient size g = |p - y|.
 
     The weights of a batch add up to its number of answers. Held-out data are scored by plain binary cross-entropy.
-    Counts are of a micro-batch, so that its size matters.
+    Answers are counted per micro-batch, so its size matters.
 
     Source: Li, Liu and Wang, "Gradient Harmonized Single-stage Detector", AAAI 2019, equations 6 to 10; a range that
-    was never seen begins with the count of its first batch, not with a share of it.
+    was never seen starts with the full count of its first batch, not with a share of it.
     """
 
     class Parameters(BinaryCrossEntropy.Parameters):
@@ -132,16 +132,16 @@ class GHMClassification(BinaryCrossEntropy):
         self._counts = torch.zeros(parameters.bins)  # of answers in each range, averaged over batches
 
     def objective(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Return the sum over rows and questions, in nats; counts what it sees."""
+        """Return the weighted sum over rows and questions, in nats; updates the counts."""
         each = self.answers(logits, target)
         return (each * self._harmonised(*self.questions(logits.detach(), target))).sum()
 
     def held_out_objective(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Return plain binary cross-entropy."""
+        """Return the sum of plain binary cross-entropy, in nats."""
         return super().objective(logits, target)
 
     def _harmonised(self, asked: Tensor, wanted: Tensor) -> Tensor:
-        """Return the weight of each answer, (B, Q), after counting them."""
+        """Update the counts; return the weight of each answer, (B, Q)."""
         known = self.parameters
         size = (asked.sigmoid() - wanted).abs()
         index = (size * known.bins).long().clamp(0, known.bins - 1)

@@ -1,4 +1,4 @@
-"""Masked tokens beside another task: the class of a text, replaced tokens, or foreign messages of a session.
+"""Masked language modelling together with another task: class of a text, replaced tokens, or replaced messages.
 
 B texts or sessions, K messages, T positions, M masked tokens, V tokens of the vocabulary.
 """
@@ -26,10 +26,10 @@ OF_TOKENS = ("lm_loss", "acc", "top5_acc")
 
 
 class BertLoss(Loss):
-    """The class of each text, plus `lm_weight` times the mean over its masked tokens. The model gives logits of both.
+    """Cross-entropy of the class of each text, plus `lm_weight` times the mean cross-entropy of its masked tokens.
 
-    Each text weighs the same, so that neither the batch nor the number of processes changes the sum. Without labels
-    only the masked tokens are trained.
+    The model returns logits of both. Each text has the same weight, so that batches and processes do not matter.
+    Without labels only the masked tokens are trained.
 
     Source: Devlin et al., "BERT", NAACL 2019, appendix A.2.
     """
@@ -49,7 +49,7 @@ class BertLoss(Loss):
     }
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the sum over texts, their number, and what both tasks sum to and count."""
+        """Return the sum over texts, their number, and the sums and counts of both tasks."""
         found = self._found(model, batch, scored=False)
         facts = {name: value for name, value in found.items() if value.ndim == 0 and name not in {"loss_sum", "count"}}
         if "target" in found:
@@ -57,7 +57,7 @@ class BertLoss(Loss):
         return found["loss_sum"], len(found["pred"]), {name: value.detach() for name, value in facts.items()}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Return prob (B, C), pred (B), and target (B) of labelled data; of masked tokens sums only."""
+        """Return prob (B, C), pred (B), for labelled data target (B), and for masked tokens sums only."""
         return self._found(model, batch, scored=True)
 
     def _found(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
@@ -86,7 +86,7 @@ class BertLoss(Loss):
         return found
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (nats per text), lm_loss (nats per token) and acc; cls_loss and cls_acc of labelled data."""
+        """Return loss (nats per text), lm_loss (nats per token) and acc; for labelled data cls_loss and cls_acc."""
         found = super().train_metrics(facts) | token_metrics(facts, self.in_unit)
         if "cls_loss_sum" in facts:
             found["cls_loss"] = self.in_unit(facts["cls_loss_sum"], facts["count"])
@@ -95,14 +95,14 @@ class BertLoss(Loss):
 
 
 class BesideTokens(Loss):
-    """A task of whole texts beside masked tokens, which gives sums only."""
+    """Base of losses that combine masked tokens with a task on whole texts, and return sums only."""
 
     def sums(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
-        """Return `loss_sum` and `count` of texts, and what `masked_tokens` counts. To be overridden."""
+        """Return `loss_sum` and `count` of texts, and the sums of `masked_tokens`. To be overridden."""
         raise NotImplementedError
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the sum over texts, their number, and what both tasks sum to and count."""
+        """Return the sum over texts, their number, and the sums and counts of both tasks."""
         facts = self.sums(model, batch, scored=False)
         loss_sum = facts.pop("loss_sum")
         return loss_sum, int(facts.pop("count")), {name: value.detach() for name, value in facts.items()}
@@ -112,7 +112,7 @@ class BesideTokens(Loss):
         return self.sums(model, batch, scored=True)
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return what `train_metrics` gives, and top5_acc of the tokens."""
+        """Return the metrics of `train_metrics`, and top5_acc of the tokens."""
         sums = {name: float(value) for name, value in gathered.items() if np.ndim(value) == 0}
         found = self.train_metrics(sums)
         found["top5_acc"] = metrics.ratio(sums["top5_correct"], sums["lm_count"], empty=float("nan"))
@@ -120,12 +120,12 @@ class BesideTokens(Loss):
 
 
 def masked_tokens(logits_MV: Tensor, batch: Batch, *, scored: bool) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return what the guesses at the masked tokens of some texts cost, and how good they are.
+    """Return the loss and the accuracy counts of the predictions for masked tokens.
 
     Args:
         logits_MV: a row for each masked token.
-        batch: holds the right tokens, and where they stand.
-        scored: whether to look for the right token among the five likeliest, too.
+        batch: holds the right tokens and their positions.
+        scored: whether to count the right tokens among the five likeliest, too.
 
     Returns:
         (the sum over texts of the mean loss of their masked tokens, in nats; lm_loss_sum, lm_count, correct and,
@@ -139,7 +139,7 @@ def masked_tokens(logits_MV: Tensor, batch: Batch, *, scored: bool) -> tuple[Ten
 
 
 def right_tokens(logits_MV: Tensor, target_M: Tensor, *, scored: bool) -> dict[str, Tensor]:
-    """Count how many tokens are the likeliest, `correct`; where `scored`, and among the five likeliest."""
+    """Count the tokens that are the likeliest (`correct`) and, if `scored`, in the top five (`top5_correct`)."""
     if not scored:
         return {"correct": (logits_MV.argmax(dim=-1) == target_M).sum()}
     best = logits_MV.topk(min(5, logits_MV.shape[-1]), dim=-1).indices == target_M[:, None]
@@ -147,7 +147,7 @@ def right_tokens(logits_MV: Tensor, target_M: Tensor, *, scored: bool) -> dict[s
 
 
 def token_metrics(sums: Mapping[str, float], in_unit: InUnit) -> dict[str, float]:
-    """Return lm_loss (per token) and acc from what `masked_tokens` counts; `in_unit` is that of the loss."""
+    """Return lm_loss (per token) and acc from the sums of `masked_tokens`; `in_unit` is the method of the loss."""
     count = sums["lm_count"]
     return {
         "lm_loss": in_unit(sums["lm_loss_sum"], count),
@@ -156,12 +156,12 @@ def token_metrics(sums: Mapping[str, float], in_unit: InUnit) -> dict[str, float
 
 
 def detection_sums(told: Tensor, replaced: Tensor, real: Tensor) -> dict[str, Tensor]:
-    """Return what `detection_metrics` asks for, and `mean_sum`: the sum over rows of their mean loss.
+    """Return the sums for `detection_metrics`, and `mean_sum`: the sum over rows of their mean loss.
 
     Args:
-        told: logits (B, K) of each part having been replaced.
-        replaced: which were, bool (B, K).
-        real: which are no padding, bool (B, K).
+        told: logits (B, K) for each part being replaced.
+        replaced: parts that are replaced, bool (B, K).
+        real: parts that are not padding, bool (B, K).
     """
     losses = functional.binary_cross_entropy_with_logits(told, replaced.to(told.dtype), reduction="none") * real
     found = (told.detach() > 0) & real
@@ -177,7 +177,7 @@ def detection_sums(told: Tensor, replaced: Tensor, real: Tensor) -> dict[str, Te
 
 
 def detection_metrics(sums: Mapping[str, float], prefix: str, in_unit: InUnit) -> dict[str, float]:
-    """Return loss (per part), acc, precision, recall and f1 of what was detected, each behind `prefix`."""
+    """Return loss (per part), acc, precision, recall and f1 of detecting replaced parts, names with `prefix`."""
     count, hits, found, replaced = (sums[f"{prefix}{name}"] for name in ("count", "hits", "found", "replaced"))
     return {
         f"{prefix}loss": in_unit(sums[f"{prefix}loss_sum"], count),
@@ -189,7 +189,7 @@ def detection_metrics(sums: Mapping[str, float], prefix: str, in_unit: InUnit) -
 
 
 def texts_of_tokens(net_input: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Tell of each masked token in which text it stands, (M,), and how many masked tokens that text has, (M,)."""
+    """Return for each masked token the index of its text, (M,), and the number of masked tokens in that text, (M,)."""
     ids = net_input["input_ids"]
     text = net_input["masked_positions"] // ids[0].numel()
     return text, tally(text, len(ids))[text]
@@ -199,9 +199,9 @@ OF_REPLACED = ("rtd_loss", "rtd_acc", "rtd_precision", "rtd_recall", "rtd_f1")
 
 
 class ElectraLoss(BesideTokens):
-    """The generator guesses masked tokens; the encoder tells which tokens the generator got wrong.
+    """The generator predicts masked tokens; the discriminator detects the tokens that the generator got wrong.
 
-    Each text weighs the same: the mean over its masked tokens, plus `rtd_weight` times the mean over all its tokens.
+    Each text has equal weight: the mean over its masked tokens, plus `rtd_weight` times the mean over all its tokens.
 
     Source: Clark et al., "ELECTRA", ICLR 2020, section 2.
     """
@@ -234,7 +234,7 @@ class ElectraLoss(BesideTokens):
         }
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (nats per text), lm_loss and acc of the generator, and the detection's measures."""
+        """Return loss (nats per text), lm_loss and acc of the generator, and the detection metrics (rtd_*)."""
         return (
             super().train_metrics(facts)
             | token_metrics(facts, self.in_unit)
@@ -246,9 +246,9 @@ OF_MESSAGES = ("cls_loss", "cls_acc", "cls_precision", "cls_recall", "cls_f1")
 
 
 class RMRLoss(BesideTokens):
-    """Which messages of a session are another's, plus `lm_weight` times the mean over the session's masked tokens.
+    """Detects messages replaced from other sessions, plus `lm_weight` times the mean over the session's masked tokens.
 
-    Each session weighs the same: the mean over its messages.
+    Each session has the same weight: the mean over its messages.
     """
 
     class Parameters(BertLoss.Parameters):
@@ -272,7 +272,7 @@ class RMRLoss(BesideTokens):
         }
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (nats per session), lm_loss and acc of tokens, and the measures of messages."""
+        """Return loss (nats per session), lm_loss and acc of tokens, and the detection metrics of messages (cls_*)."""
         return (
             super().train_metrics(facts)
             | token_metrics(facts, self.in_unit)

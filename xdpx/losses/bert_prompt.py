@@ -1,4 +1,4 @@
-"""Cross-entropy over what may stand in the blanks of a template."""
+"""Prompt-based classification: cross-entropy over the label words that may fill the blanks of a template."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from xdpx.losses.parameters import CrossEntropyParameters
 
 
 class BertPromptLoss(CrossEntropy):
-    """The class whose tokens fit best, and `lm_weight` times the right tokens among the whole vocabulary.
+    """Cross-entropy over classes, plus `lm_weight` times that of the right tokens among the whole vocabulary.
 
     With R-Drop both are means over the two passes.
 
-    The score of a class is the mean log probability of its tokens in the blanks; probabilities are a softmax over it.
+    The score of a class is the mean log probability of its tokens in the blanks; probabilities are their softmax.
 
     Source: Schick and Schuetze, EACL 2021 (PET), section 3.1, with the loss of the language model on the same blanks.
     """
@@ -38,31 +38,31 @@ class BertPromptLoss(CrossEntropy):
     metric_names = {**CrossEntropy.metric_names, "mlm_acc": None}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the sum over rows, their number, and facts; the blanks of a row weigh one row together."""
+        """Return the sum over rows, their number, and facts; the blanks of a row are averaged."""
         reader = _BlankScores(model, batch["verbalizers"])
         loss_sum, count, facts = super().__call__(reader, batch)
         likelihood = reader.mean_score().gather(1, batch["target"][:, None]).sum()
         return loss_sum - self.parameters.lm_weight * likelihood, count, {**facts, **reader.guessed(batch["target"])}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Add how many tokens of the right classes are guessed right."""
+        """Return the predictions of cross-entropy, and the count of tokens predicted right in the blanks."""
         reader = _BlankScores(model, batch["verbalizers"])
         found = super().predictions(reader, batch)
         return {**found, **(reader.guessed(batch["target"]) if "target" in batch else {})}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Add mlm_acc: the share of the tokens in the blanks that are the likeliest of the whole vocabulary."""
+        """Return the metrics of cross-entropy, and mlm_acc: the share of blanks whose right token is likeliest."""
         return {**super().metrics(gathered), **_token_accuracy(gathered)}
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Add mlm_acc of the training batches."""
+        """Return the metrics of cross-entropy, and mlm_acc, of the training batches."""
         return {**super().train_metrics(facts), **_token_accuracy(facts)}
 
 
 class _BlankScores(nn.Module):
-    """Reads what a model gives for L blanks in each of B texts, (B * L, V), as scores of classes, (B, C).
+    """Wraps a model with logits (B * L, V) for L blanks in each of B texts; returns scores of classes, (B, C).
 
-    It keeps the scores of every pass, and the likeliest tokens (B, L) of the last.
+    It keeps the scores of every pass, and the likeliest tokens (B, L) of the last pass.
     """
 
     best: Tensor
@@ -85,11 +85,11 @@ class _BlankScores(nn.Module):
         return self._scores[-1]
 
     def mean_score(self) -> Tensor:
-        """Return what `forward` gave, averaged over its passes."""
+        """Return the scores averaged over all passes."""
         return torch.stack(self._scores).mean(dim=0)
 
     def guessed(self, target: Tensor) -> dict[str, Tensor]:
-        """Count the tokens of the right classes, and those of them that are the likeliest of all."""
+        """Count the tokens of the right classes, and how many of them are the likeliest of the vocabulary."""
         wanted = self.verbalizers[target]
         return {"mlm_correct": (self.best == wanted).sum(), "mlm_count": (wanted >= 0).sum()}
 

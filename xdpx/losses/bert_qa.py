@@ -1,4 +1,4 @@
-"""The first and the last token of an answer. B rows, T positions, L the longest text."""
+"""Extractive question answering: first and last token of an answer. B rows, T positions, L the longest text."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from xdpx.utils import io
 
 NOTHING = -1
 IMPOSSIBLE = -1e30
-"""Logits below are those of positions where no answer can be."""
+"""Positions with logits below this cannot be part of an answer."""
 
 
 class BertQALoss(Loss):
-    """Negative log likelihood of the right beginning and of the right end, averaged over both: half of the paper's sum.
+    """Negative log likelihood of the right start and the right end, averaged over both: half of the paper's sum.
 
     That is -(log p_begin + log p_end) / 2, each a softmax over all positions. The answer is the span with the largest
-    sum of its two logits, of `max_answer_length` tokens at most, in all windows of the question; no answer is the first
-    position twice, by more than `null_threshold`. Of several right answers the nearest counts.
+    sum of its two logits, of `max_answer_length` tokens at most, in all windows of the question; "no answer" has the
+    first position as both ends, and must score higher by `null_threshold`. Of several right answers the best counts.
 
     Source: Devlin et al., "BERT", NAACL 2019, sections 4.2 and 4.3; scores: Rajpurkar et al., EMNLP 2016, section 6.1.
     """
@@ -53,16 +53,16 @@ class BertQALoss(Loss):
     header: ClassVar[tuple[str, ...]] = ("answer",)
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the sum over windows, their number, and for how many both ends are right."""
+        """Return the sum over windows, their number, and the number with both ends right."""
         logits = model(**batch["net_input"])
         right = (best_span(logits.detach(), self.parameters.max_answer_length) == batch["target"]).all(dim=1)
         return _surprise(logits, batch["target"]), len(logits), {"correct": right.sum()}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Return for each window its best answers, `pred` (B, N, A) and `score` (B, N), and `nothing` (B,); and sums.
+        """Return the best answers of each window, `pred` (B, N, A) with `score` (B, N), and `nothing` (B,); and sums.
 
-        `target` (B, L) holds the tokens of the right answers, `sample` (B,) the place in the data, `window` (B,) the
-        number among the windows of the question.
+        `target` (B, L) holds the tokens of the right answers, `sample` (B,) the position in the data, `window` (B,) the
+        index of the window within its question.
         """
         logits, known = model(**batch["net_input"]), self.parameters
         spans, scores = best_spans(logits, known.max_answer_length, number=known.n_best)
@@ -87,7 +87,7 @@ class BertQALoss(Loss):
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Return loss (nats per window and end), acc (windows with both ends right), em and f1 of the answers as text.
 
-        Where some questions have no answer, also best_f1, the best that any null_threshold gives, and that threshold.
+        If some questions have no answer, also best_f1, the best with any null_threshold, and that threshold.
         """
         rows = by_text(np.asarray(gathered["sample"]), np.asarray(gathered["window"]))
         asked = [self._found(gathered, each) for each in rows]
@@ -111,11 +111,11 @@ class BertQALoss(Loss):
         return found | {"acc": ratio(facts["correct"], facts["count"], empty=float("nan"))}
 
     def columns(self) -> tuple[str, ...]:
-        """Name the answer, and where several are asked for, the column that lists them."""
+        """Return "answer", and if several answers are wanted, also the column that lists them."""
         return (*self.header, "n_best") if self.parameters.n_best > 1 else self.header
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]]:
-        """Return each window's answer, '' for none; with n_best also a list in JSON with shares."""
+        """Return the answer for each window, '' for none; with n_best also a JSON list with probabilities."""
         del labels
         threshold = self.parameters.null_threshold
         cells: dict[int, list[str]] = {}
@@ -131,7 +131,7 @@ class BertQALoss(Loss):
 
     @cached_property
     def _tokens(self) -> Sequence[str] | None:
-        """The vocabulary of the data; None when it is gone, and answers are shown as numbers of tokens."""
+        """The vocabulary of the data; None if the file is missing, and then answers are shown as token ids."""
         path = io.join(self.parameters.data_dir or "", "vocab.txt")
         return Vocabulary.read(path).tokens if io.isfile(path) else None
 
@@ -140,7 +140,7 @@ class BertQALoss(Loss):
 
 
 def text_of(ids: Sequence[int], tokens: Sequence[str] | None) -> str:
-    """Write tokens as text; pieces of words (##, or words that begin with a mark) are joined."""
+    """Return tokens as text, with subwords joined (WordPiece ##, or the word-start marks of BPE and SentencePiece)."""
     if tokens is None:
         return " ".join(map(str, ids))
     pieces = [tokens[index] for index in ids]
@@ -150,17 +150,17 @@ def text_of(ids: Sequence[int], tokens: Sequence[str] | None) -> str:
 
 
 def best_span(logits_BT2: Tensor, longest: int) -> Tensor:
-    """Return the likeliest (first, last) position of each row, (B, 2): at most `longest` tokens, or (0, 0) for none."""
+    """Return the likeliest (first, last) position of each row, (B, 2): at most `longest` tokens, or (0, 0)."""
     spans, scores = best_spans(logits_BT2, longest, number=1)
     nothing = logits_BT2[:, 0].sum(dim=-1) >= scores[:, 0]
     return spans[:, 0].masked_fill(nothing.unsqueeze(-1), 0)
 
 
 def best_spans(logits_BT2: Tensor, longest: int, *, number: int) -> tuple[Tensor, Tensor]:
-    """Return the likeliest stretches of at most `longest` tokens, the first position apart, of each row.
+    """Return the likeliest spans of each row, of at most `longest` tokens, excluding the first position.
 
     Returns:
-        (first and last position (B, number, 2), their scores (B, number), -inf where there are no more).
+        (first and last position (B, number, 2), their scores (B, number), -inf if there are fewer spans).
     """
     begin, end = logits_BT2.unbind(dim=-1)
     width = begin.shape[1]

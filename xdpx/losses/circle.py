@@ -1,4 +1,4 @@
-"""Circle loss: similar pairs are to lie above dissimilar ones, and each is pushed the harder the further it is off."""
+"""Circle loss: similar pairs should score above dissimilar ones; the further off a pair, the larger its weight."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ class Circle(CrossEntropy):
         return (self.predict(self.probabilities(logits)) == target).sum()
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return what cross-entropy gives, and `threshold`: that of the best F1."""
+        """Return the metrics of cross-entropy, and `threshold`, which gives the best F1."""
         found = super().metrics(gathered)
         return {**found, "threshold": found["best_threshold"]}
 
 
 class CircleSiamese(Circle):
-    """The same for a model that encodes two texts apart and gives the cosine of their vectors, (B,) or (B, 1).
+    """Circle loss for a model that encodes two texts apart and returns the cosine of their vectors, (B,) or (B, 1).
 
-    Of a model that gives the vectors themselves, (B, 2, H), such as `simcse`, it takes the cosine.
+    For a model that returns the vectors, (B, 2, H), such as `simcse`, it computes the cosine.
     """
 
     reads_class_logits = False
@@ -79,7 +79,7 @@ class CircleSiamese(Circle):
         """Return (1 + cosine) / 2.
 
         Raises:
-            ConfigError: the model gives neither cosines nor the vectors of two texts.
+            ConfigError: the model returns neither cosines nor the vectors of two texts.
         """
         if logits.dim() == 3 and logits.shape[1] == 2:
             logits = functional.cosine_similarity(logits[:, 0], logits[:, 1], dim=-1)
@@ -87,4 +87,4 @@ class CircleSiamese(Circle):
             problem = f"is 'circle_siamese', but the model gives {tuple(logits.shape)} for {len(logits)} pairs."
             remedy = "Set prediction: cosine (dssm, sbert_nli), use model: simcse, or loss: circle."
             raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
-        return (1 + logits.flatten()) / 2  # not by its length, which torch.export would write down as a number
+        return (1 + logits.flatten()) / 2  # not by its length, which torch.export would make a constant

@@ -1,4 +1,4 @@
-"""Vectors near those of the same row, those of others far away. B rows, K views, H width, C prototypes, N passages."""
+"""Contrastive losses: pull views of a row together. B rows, K views, H width, C prototypes, N passages."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from xdpx.metrics.named import OF_SCORES
 
 
 class SimCSELoss(Loss):
-    """Cross-entropy of finding the second view of a row among those of all rows of the batch, by cosine.
+    """Cross-entropy of identifying the second view of a row among those of all rows of the batch, by cosine.
 
-    A third view of each row, a hard negative, joins the candidates. The rows of a batch are each other's negatives, so
-    `batch_size` matters, and `update_freq` does not replace it. Several processes that train together compare with the
-    rows of all; scores are those of a batch of one process, so that the number of processes does not change them.
+    A third view of each row, a hard negative, is added to the candidates. The rows of a batch are each other's
+    negatives, so `batch_size` matters, and `update_freq` does not replace it. In training, candidates are the rows of
+    all processes; in evaluation, those of one process's batch, so that the number of processes does not matter.
 
     Source: Gao et al., "SimCSE", EMNLP 2021, equations 4 and 5.
     """
@@ -42,13 +42,13 @@ class SimCSELoss(Loss):
     metric_names = {**dict.fromkeys(("loss", "acc")), **OF_SCORES}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the sum over the rows of the batch, their number, and how many find their second view."""
+        """Return the sum over the rows of the batch, their number, and the number with the right second view."""
         logits, target = self._choices(model(**batch["net_input"]))
         correct = (logits.detach().argmax(dim=-1) == target).sum()
         return functional.cross_entropy(logits, target, reduction="sum"), len(target), {"correct": correct}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Return score (B,), the cosine of the first two views; target (B,) of labelled rows; and sums over rows."""
+        """Return score (B,), the cosine of the first two views; for labelled rows target (B,); and sums over rows."""
         vectors = model(**batch["net_input"])
         logits, target = self._choices(vectors)
         found = {
@@ -60,11 +60,11 @@ class SimCSELoss(Loss):
         return found | ({"target": batch["target"]} if "target" in batch else {})
 
     def counts(self, logits: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Return what of the choices (B, N) adds up over batches: how many rows find their second view."""
+        """Return the counts to sum over batches, from logits (B, N): rows that identify their second view."""
         return {"correct": (logits.argmax(dim=-1) == target).sum()}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss (nats per row) and acc, the share of rows that find their second view within their batch."""
+        """Return loss (nats per row) and acc, the share of rows that identify their second view within their batch."""
         return self.train_metrics({name: float(gathered[name]) for name in ("loss_sum", "count", "correct")})
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
@@ -79,21 +79,21 @@ class SimCSELoss(Loss):
 
 
 def gather_in_training(rows: Tensor) -> tuple[Tensor, int]:
-    """Return the rows of all processes and where those of this one begin; without gradients, those of this one alone.
+    """Return the rows of all processes and the index of the first of this one; without gradients, only its own rows.
 
-    All processes must train when one does.
+    With gradients, call it on all processes.
     """
     return gather_with_gradient(rows) if torch.is_grad_enabled() else (rows, 0)
 
 
 def contrast(queries: Tensor, candidates: Tensor, *, temperature: float, begin: int = 0) -> tuple[Tensor, Tensor]:
-    """Compare each query with each candidate; from `begin` on the candidates are the right ones, in order.
+    """Compare each query with each candidate; candidate `begin` + i is the right one for query i.
 
     Args:
         queries: (B, H).
         candidates: (N, H), N at least begin + B.
         temperature: what cosines are divided by.
-        begin: which candidate is the right one of the first query.
+        begin: index of the right candidate of the first query.
 
     Returns:
         (logits (B, N), index of the right candidate (B,)).
@@ -120,7 +120,7 @@ class BertDPRLoss(SimCSELoss):
     metric_names = {**dict.fromkeys(("loss", "acc", "in_batch_mrr")), **OF_SCORES}
 
     def counts(self, logits: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Return how many questions find their passage, and the sum of the reciprocal ranks of the right ones."""
+        """Return how many questions identify their passage, and the sum of the reciprocal ranks of the right ones."""
         before = (logits > logits.gather(1, target[:, None])).sum(dim=1)
         return super().counts(logits, target) | {"reciprocal": (1.0 / (before + 1)).sum()}
 
@@ -131,11 +131,11 @@ class BertDPRLoss(SimCSELoss):
 
 
 class BertPretrainContrastLoss(BesideTokens):
-    """Two passes with different dropout: each text must find its other pass in the batch, and guess its masks.
+    """Two passes with different dropout: each text must identify its other pass in the batch, and its masked tokens.
 
-    A text costs -log(exp(s_ii / t) / sum_j exp(s_ij / t)), s_ij the cosine of its vector of the first pass and text j's
-    of the second, and `lm_weight` times the mean loss of its masked tokens over both passes. The texts j are those of
-    all processes that train together.
+    The loss of a text is -log(exp(s_ii / t) / sum_j exp(s_ij / t)), s_ij the cosine of its vector of the first pass and
+    text j's of the second, and `lm_weight` times the mean loss of its masked tokens over both passes. The texts j
+    are those of all processes that train together.
 
     Source: Gao et al., "SimCSE", EMNLP 2021, equation 4 and section 6.3; there texts are contrasted without masks.
     """
@@ -176,15 +176,15 @@ class BertPretrainContrastLoss(BesideTokens):
 
 
 SMOOTHING = 10.0
-"""Alpha of the paper: small clusters do not become too dense."""
+"""Alpha of the paper: keeps the density estimate of small clusters from becoming extreme."""
 
 
 class PrototypeContrastLoss(SimCSELoss):
-    """The loss of `simcse`, and a contrast with prototypes: each row finds its own among others.
+    """The loss of `simcse`, plus a contrast with prototypes: each row must identify its own among others.
 
-    A row's prototype is the nearest of each set that task `bert_cl` found by k-means, or with `supervised` the mean of
-    its class. Distances are divided by the density of a cluster, so that dense and loose ones grow alike. Held-out data
-    are scored by the first part alone, for which nothing has to be found.
+    A row's prototype is the nearest of each set that task `bert_cl` computed by k-means, or with `supervised` the mean
+    of its class. Cosines are divided by the density of the cluster, which balances dense and loose clusters. Held-out
+    data are scored by the first part alone, which needs no prototypes.
 
     Source: Li et al., "Prototypical Contrastive Learning of Unsupervised Representations", ICLR 2021, equations 11
     and 12, with the contrast of rows of Gao et al., "SimCSE", EMNLP 2021.
@@ -208,7 +208,7 @@ class PrototypeContrastLoss(SimCSELoss):
         self.prototypes: list[tuple[Tensor, Tensor]] = []
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the prototypes, to resume with."""
+        """Return the prototypes, for resuming."""
         return {"prototypes": [list(each) for each in self.prototypes]}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -216,7 +216,7 @@ class PrototypeContrastLoss(SimCSELoss):
         self.prototypes = [(centres, density) for centres, density in saved["prototypes"]]
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the sum over the rows of the batch, their number, and what finds its second view and its prototype."""
+        """Return the sum over the rows of the batch, their number, and facts: correct, and perhaps proto_loss."""
         vectors = model(**batch["net_input"])
         logits, target = self._choices(vectors)
         loss_sum = functional.cross_entropy(logits, target, reduction="sum")
@@ -229,7 +229,7 @@ class PrototypeContrastLoss(SimCSELoss):
         return loss_sum, len(target), facts
 
     def contrast(self, vectors_BH: Tensor, classes: Tensor | None) -> Tensor:
-        """Return the sum over rows of finding their prototypes, the mean over the sets, in nats."""
+        """Return the cross-entropy of identifying prototypes, in nats, summed over rows and averaged over the sets."""
         rows_BH = functional.normalize(vectors_BH, dim=-1)
         sums = [
             self._contrast_with(rows_BH, centres.to(rows_BH), density.to(rows_BH), classes)
@@ -243,14 +243,14 @@ class PrototypeContrastLoss(SimCSELoss):
         logits_BC = cosine_BC / density_C
         others = len(centres_CH) - 1
         if 0 < self.parameters.negative_proto_size < others:
-            # As many drawn for each row: the others play no part.
+            # The same number of negatives is drawn for each row; the others are masked.
             draws = torch.rand_like(logits_BC).scatter_(1, own_B[:, None], 2.0)
             left_out = draws.topk(others - self.parameters.negative_proto_size, dim=-1, largest=False).indices
             logits_BC = logits_BC.scatter(1, left_out, -torch.inf)
         return functional.cross_entropy(logits_BC, own_B, reduction="sum")
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (nats per row), acc, and as soon as there are prototypes proto_loss, in nats per row."""
+        """Return loss (nats per row), acc, and once there are prototypes proto_loss, in nats per row."""
         found = super().train_metrics(facts)
         if "proto_loss" in facts:
             found["proto_loss"] = ratio(facts["proto_loss"], facts["count"], empty=float("nan"))
@@ -258,7 +258,7 @@ class PrototypeContrastLoss(SimCSELoss):
 
 
 def density_of(rows_NH: Tensor, centres_CH: Tensor, cluster_N: Tensor, *, temperature: float) -> Tensor:
-    """Return how far the rows of each cluster lie from its centre, (C,), scaled so that the mean is the temperature.
+    """Return the density parameter phi of each cluster (large for loose clusters), (C,), scaled to mean `temperature`.
 
     Source: Li et al., ICLR 2021, equation 12.
     """
@@ -266,14 +266,14 @@ def density_of(rows_NH: Tensor, centres_CH: Tensor, cluster_N: Tensor, *, temper
     count_C = cluster_N.bincount(minlength=len(centres_CH))
     total_C = away_N.new_zeros(len(centres_CH)).index_add(0, cluster_N, away_N)
     spread_C = total_C / (count_C.clamp(min=1) * (count_C + SMOOTHING).log())
-    spread_C = torch.where(count_C > 1, spread_C, spread_C.max())  # of a single row nothing is known
+    spread_C = torch.where(count_C > 1, spread_C, spread_C.max())  # a single row says nothing about spread
     mean = spread_C.mean()
     scaled: Tensor = spread_C / mean * temperature if mean > 0 else torch.full_like(spread_C, temperature)
     return scaled.clamp(min=temperature / SMOOTHING)
 
 
 def means_of_classes(rows_NH: Tensor, classes_N: Sequence[int] | Tensor, count: int) -> Tensor:
-    """Return the mean of the rows of each class, of length 1, (count, H)."""
+    """Return the mean of the rows of each class, normalized to length 1, (count, H)."""
     index = torch.as_tensor(classes_N)
     total = rows_NH.new_zeros(count, rows_NH.shape[1]).index_add(0, index, rows_NH)
     return functional.normalize(total, dim=-1)

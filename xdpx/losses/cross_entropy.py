@@ -1,4 +1,4 @@
-"""Classes, one for each row: cross-entropy, and what changes its probabilities, its labels or the weight of rows."""
+"""Classification losses: cross-entropy, and variants with other probabilities, smoothed labels or weighted rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class CrossEntropy(Loss):
         return str(self.parameters.average)
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the sum over the rows of the batch, its number of rows, and how many are predicted right."""
+        """Return the sum over the rows of the batch, their number, and how many are predicted right."""
         logits = output_of(model, batch)
         target = batch["target"]
         loss = self.objective(logits, target)
@@ -67,12 +67,12 @@ class CrossEntropy(Loss):
         return loss, len(target), facts
 
     def objective(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Return the sum over rows, in nats, of what is minimised for logits (B, C) and classes (B). Override it."""
+        """Return the objective in nats, summed over rows, for logits (B, C) and classes (B). May be overridden."""
         log_prob = self.log_probabilities(logits)
         return functional.nll_loss(log_prob, target, weight=self.weights(logits), reduction="sum")
 
     def held_out_objective(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Return the same for held-out data; an objective that learns from what it sees has another for them."""
+        """Return the same for held-out data; overridden by objectives that update a state from the batches."""
         return self.objective(logits, target)
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
@@ -84,11 +84,11 @@ class CrossEntropy(Loss):
         return self.log_probabilities(logits).exp()
 
     def disagreement(self, first: Tensor, second: Tensor) -> Tensor:
-        """Return how far two passes are apart, summed over rows: (KL(p|q) + KL(q|p)) / 2 in nats."""
+        """Return the distance of two passes: (KL(p|q) + KL(q|p)) / 2 in nats, summed over rows."""
         return symmetric_divergence(self.log_probabilities(first), self.log_probabilities(second))
 
     def weights(self, logits: Tensor) -> Tensor | None:
-        """Return `class_weights` where the logits are; None for equal ones."""
+        """Return `class_weights` on the device of the logits; None for equal weights."""
         return None if self._class_weights is None else self._class_weights.like(logits)
 
     def correct(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ class CrossEntropy(Loss):
         return metrics.each_class(np.diag(table), table.sum(axis=0), table.sum(axis=1), labels)
 
     def judged(self, gathered: Gathered, labels: Sequence[str] | None) -> Judged | None:
-        """Return how each row was predicted, of one label or of several; None where rows have no label."""
+        """Return an assessment of each row, with one label or several; None if rows have no label."""
         if not {"target", "pred", "prob"} <= set(gathered):
             return None
         target, pred, prob = (np.asarray(gathered[name]) for name in ("target", "pred", "prob"))
@@ -149,7 +149,7 @@ class CrossEntropy(Loss):
         return metrics.confusion(target, pred, prob.shape[1])
 
     def metric(self, name: str, gathered: Gathered) -> float | None:
-        """Compute one more metric by its name; negative classes are left out of averages."""
+        """Return one more metric by its name; negative classes are left out of averages."""
         return compute(name, gathered, negative_classes=self.parameters.negative_classes_in_f1)
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
@@ -193,7 +193,7 @@ class CrossEntropy(Loss):
 
 
 class LabelSmoothCrossEntropy(CrossEntropy):
-    """The right class is to get 1 - smoothing, and all C classes together the rest, smoothing / C each.
+    """The target is 1 - smoothing for the right class, plus smoothing / C for each of the C classes.
 
     Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", CVPR 2016, section 7.
     """
@@ -233,7 +233,7 @@ class Focal(CrossEntropy):
     def objective(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the sum over rows in nats."""
         log_prob = self.log_probabilities(logits).gather(1, target[:, None])[:, 0]
-        # From below, so that the slope of the power stays finite where a row is right to the last digit.
+        # Clamped so that the gradient of the power stays finite where a probability rounds to 1.
         wrong = (1 - log_prob.exp()).clamp(min=1e-7)
         each = -(wrong**self.parameters.focal_gamma) * log_prob
         weights = self.weights(logits)

@@ -1,4 +1,4 @@
-"""Rows are told by the nearest class. E episodes of a batch, N classes, K shots, Q queries of each class, H width."""
+"""Few-shot learning by prototypes. E episodes of a batch, N classes, K shots, Q queries of each class, H width."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from xdpx.metrics import ratio
 from xdpx.models.pytorch.mlman import MatchesEpisodes
 
 TWO_SIDED_95 = 1.96
-"""Standard errors on either side of a mean that hold 95 % of a normal distribution."""
+"""Standard errors on either side of the mean that contain 95 % of a normal distribution."""
 
 
 class FewshotLoss(Loss):
-    """Prototypical networks: a class is the mean vector of its K shots, and a query is told by how far it is from each.
+    """Prototypical networks: a class is the mean vector of its K shots, a query is classified by its distance to each.
 
-    The rows are those of `sampler: episode`; what the model gives for them are vectors, whatever else it was made for.
+    Batches come from `sampler: episode`; the outputs of the model are taken as vectors, whatever the model.
 
     Source: Snell et al., "Prototypical Networks for Few-shot Learning", NeurIPS 2017, equations 1 and 2, algorithm 1;
     the cosine is that of Vinyals et al., "Matching Networks for One Shot Learning", NeurIPS 2016, section 2.1.
@@ -55,7 +55,7 @@ class FewshotLoss(Loss):
     spans_processes = True
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the sum over the queries of the batch, their number, and how many are told right."""
+        """Return the sum over the queries of the batch, their number, and how many are classified right."""
         logits, target = self.episodes(model, batch)
         loss_sum = functional.cross_entropy(logits, target, reduction="sum")
         facts = {"correct": (logits.detach().argmax(dim=-1) == target).sum()}
@@ -68,7 +68,7 @@ class FewshotLoss(Loss):
         return loss_sum, len(target), facts
 
     def episodes(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return logits (E * Q * N, N) of all queries, and the class of each within its episode, from 0 to N - 1.
+        """Return logits (E * Q * N, N) of all queries, and their classes within the episode, from 0 to N - 1.
 
         Raises:
             ConfigError: the batch does not consist of whole episodes.
@@ -92,7 +92,7 @@ class FewshotLoss(Loss):
         return logits.flatten(0, 1), target
 
     def nearness(self, rows: Tensor, prototypes: Tensor) -> Tensor:
-        """Return logits (..., R, N) of rows (..., R, H): how near they are to prototypes (..., N, H)."""
+        """Return logits (..., R, N): the similarity of rows (..., R, H) to prototypes (..., N, H)."""
         if self.parameters.distance == "cosine":
             rows, prototypes = functional.normalize(rows, dim=-1), functional.normalize(prototypes, dim=-1)
             return product(rows, prototypes.mT) / self.parameters.temperature
@@ -100,7 +100,7 @@ class FewshotLoss(Loss):
         return 2.0 * product(rows, prototypes.mT) - squares
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Return whether each query is right, (E * Q * N,), and sums; the vector (B, H) of rows without episodes."""
+        """Return for episodes whether each query is right, (E * Q * N,), and sums; otherwise vectors (B, H)."""
         if "drawn" not in batch:
             return {"vector": output_of(model, batch)}
         logits, target = self.episodes(model, batch)
@@ -109,7 +109,7 @@ class FewshotLoss(Loss):
         return {"right": right, "loss_sum": loss_sum, "count": torch.tensor(len(target))}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss (nats per query), acc, and acc_interval: with 95 % the true acc is as near as this to it."""
+        """Return loss (nats per query), acc, and acc_interval: half the width of the 95 % confidence interval."""
         known = self.parameters
         each = np.asarray(gathered["right"], np.float64).reshape(-1, known.n_way * known.q_query).mean(axis=1)
         error = each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else float("nan")
@@ -128,7 +128,7 @@ class FewshotLoss(Loss):
         return found
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]] | None:
-        """Return the vector of each row, where no class was found for it."""
+        """Return the vector of each row as text; None if classes were predicted."""
         del labels
         if "vector" not in predictions:
             return None

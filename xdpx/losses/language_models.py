@@ -1,4 +1,4 @@
-"""The next token, or the masked ones."""
+"""Losses of language models: the next token, or masked tokens."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from xdpx.losses.bert import right_tokens
 from xdpx.metrics import ratio
 
 NO_TARGET = -100
-"""Stands where nothing is guessed."""
+"""Target of positions that are not predicted."""
 
 
 class CausalLM(Loss):
-    """Negative log likelihood of each token given those before it; the model gives logits for every position."""
+    """Negative log likelihood of each token given those before it; the model returns logits for every position."""
 
     metric_names = dict.fromkeys(("loss", "acc", "ppl"))
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the sum over tokens that are guessed, their number, and how many are predicted right."""
+        """Return the sum over target tokens, their number, and how many are predicted right."""
         sums = self.predictions(model, batch)
         return sums["loss_sum"], sums["count"], {"correct": sums["correct"]}
 
@@ -50,7 +50,7 @@ class CausalLM(Loss):
 
 
 class MaskedLM(Loss):
-    """Negative log likelihood of the tokens that were masked. The model gives one row of logits per masked token.
+    """Negative log likelihood of masked tokens. The model returns one row of logits per masked token.
 
     Source: Devlin et al., "BERT", NAACL 2019, section 3.1, task 1.
     """

@@ -1,3 +1,3 @@
-"""Where metrics were before they had a room of their own."""
+"""Former location of `xdpx.metrics`."""
 
 raise ImportError("xdpx.losses.metrics is xdpx.metrics now: import the same names from there.")

@@ -1,4 +1,4 @@
-"""MiniLM: a student whose last layer relates tokens to one another as a layer of its teacher does.
+"""MiniLM: the student's last layer imitates the relations between tokens in a layer of the teacher.
 
 B texts, T positions, A heads, D features of a head. Student and teacher may differ in width and in depth.
 """
@@ -21,9 +21,9 @@ from xdpx.models.pytorch.modules.activations import Heads, capture_activations
 
 
 class MiniLMLoss(Imitation):
-    """KL divergence of attention, and of how values are related; with `relation_heads` of queries, keys and values.
+    """KL divergence of attention and of value relations; with `relation_heads`, of query, key and value relations.
 
-    Each is a mean over heads and real tokens, so that no text weighs more than another.
+    Each is a mean over heads and real tokens, so that all texts have the same weight.
 
     Source: Wang et al., "MiniLM", NeurIPS 2020, equations 6 to 9; with `relation_heads` Wang et al., "MiniLMv2", ACL
     Findings 2021, equations 4 to 6, with the same weight for each relation.
@@ -50,11 +50,11 @@ class MiniLMLoss(Imitation):
 
     @property
     def reads_output(self) -> bool:
-        """False: a layer is imitated, and nothing above it."""
+        """False: one layer is imitated, not the output."""
         return False
 
     def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the attention of the teacher's layer that is imitated.
+        """Return queries, keys and values of the teacher's layer that is imitated.
 
         Raises:
             ConfigError: it has no such layer.
@@ -81,7 +81,7 @@ class MiniLMLoss(Imitation):
         }
 
     def _relations(self, heads: Heads) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return what is related with what, (B, A, T, D) each."""
+        """Return the two vectors of each relation by its name, (B, A, T, D) each."""
         count = self.parameters.relation_heads
         if count is None:
             return {"attention_loss": (heads.query, heads.key), "value_loss": (heads.value, heads.value)}
@@ -99,13 +99,13 @@ def relation(left: Tensor, right: Tensor, mask: Tensor) -> Tensor:
 
 
 def divergence(teacher: Tensor, student: Tensor, mask: Tensor) -> Tensor:
-    """Return KL(teacher | student) of logarithms (B, A, T, T), its mean over heads and real tokens, (B,)."""
+    """Return KL(teacher | student) of log probabilities (B, A, T, T), averaged over heads and real tokens, (B,)."""
     of_tokens = functional.kl_div(student, teacher, reduction="none", log_target=True).sum(dim=-1).mean(dim=1)
     return (of_tokens * mask).sum(dim=1) / mask.sum(dim=1)
 
 
 def regrouped(each: Tensor, count: int) -> Tensor:
-    """Cut all features of a token into another number of heads: (B, A, T, D) to (B, count, T, A * D / count).
+    """Split the features of each token into another number of heads: (B, A, T, D) to (B, count, T, A * D / count).
 
     Raises:
         ConfigError: they cannot be divided evenly.

@@ -1,4 +1,4 @@
-"""Numbers as near as can be to those that are wanted. B rows."""
+"""Regression by mean squared error. B rows."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from xdpx.metrics.named import OF_SCORES
 
 
 class MeanSquaredError(Loss):
-    """The square of how far the prediction is from the number that the label is.
+    """The squared difference between prediction and label.
 
-    Its unit is that of the labels, squared, whatever `loss_unit` says.
+    Its unit is that of the labels, squared; `loss_unit` has no effect.
     """
 
     learns_labels: ClassVar[bool] = True
@@ -39,7 +39,7 @@ class MeanSquaredError(Loss):
         self._label_values = DeviceConstant(parameters.label_values or [])
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the sum of squares over the rows of the batch, and their number."""
+        """Return the sum of squares over the rows of the batch, their number, and no facts."""
         score = output_of(model, batch)
         return (score - self._wanted(batch, score)).square().sum(), len(score), {}
 
@@ -53,7 +53,7 @@ class MeanSquaredError(Loss):
         return {"score": score, "target": wanted, "loss_sum": loss_sum, "count": torch.tensor(len(score))}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss (the mean square of the difference), and both correlations."""
+        """Return loss (mean squared error), and the Pearson and Spearman correlations."""
         target, score = np.asarray(gathered["target"]), np.asarray(gathered["score"])
         return {
             "loss": mean_squared_error(target, score),
@@ -62,21 +62,21 @@ class MeanSquaredError(Loss):
         }
 
     def judged(self, gathered: Gathered, labels: Sequence[str] | None) -> Judged:
-        """Return how far each row is from the number that is wanted."""
+        """Return an assessment of each row by its absolute error."""
         del labels
         return judge_numbers(np.asarray(gathered["target"]), np.asarray(gathered["score"]))
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss, the mean square of the difference, of the training batches."""
+        """Return loss, the mean squared error, of the training batches."""
         return {"loss": ratio(facts["loss_sum"], facts["count"], empty=float("nan"))}
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]]:
-        """Return the number for each row."""
+        """Return the predicted number of each row, as text."""
         del labels
         return ([f"{score:.6g}"] for score in np.asarray(predictions["score"]).tolist())
 
     def _wanted(self, batch: Batch, score: Tensor) -> Tensor:
-        if score.dim() != 1:  # rows would be compared with columns, silently where there are as many
+        if score.dim() != 1:  # else rows would silently be broadcast against columns
             problem = f"gives numbers of shape {tuple(score.shape)[1:]} for each row, and loss mse compares one."
             remedy = "Choose a network for a number: cnn_regression, re2_regression or bert_regression."
             raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])

@@ -1,4 +1,4 @@
-"""What losses let a user decide, where checking a config needs it: classes with rules, and their bases. No torch."""
+"""Parameters of losses with rules, and their bases, in a module without torch so that configs can be checked."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class FromTeacherParameters(declare.Parameters):
     gold_loss_lambda: float = declare.param(0.0, ge=0, doc="Weight of the loss with the labels; 0: none.")
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse what the loss cannot honour."""
+        """Return faults: settings that this loss does not support."""
         return [*super().conflicts(), *([NO_R_DROP] if getattr(self, "use_r_dropout", False) else [])]
 
 

@@ -1,4 +1,4 @@
-"""Memories that imitate the feed-forward parts of a teacher. N real tokens of a batch, H width."""
+"""Distil the feed-forward layers of a teacher into product-key memories. N real tokens of a batch, H width."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from xdpx.metrics import ratio
 
 
 class MemoryDistill(Taught):
-    """The squared error of what memories hold for a token, a mean over features, summed over tokens and layers.
+    """The squared error of the memories' outputs, averaged over features, summed over tokens and layers.
 
-    Each layer is compared by itself, on what goes into it in the teacher. Padding has no part in it.
+    Each layer is compared separately, on the teacher's input to it. Padding is left out.
 
     Source: Romero et al., "FitNets: Hints for Thin Deep Nets", ICLR 2015, equation 3, without a regressor.
     """
@@ -31,14 +31,14 @@ class MemoryDistill(Taught):
 
     @property
     def reads_output(self) -> bool:
-        """False: what goes on inside is imitated."""
+        """False: hidden layers are imitated, not the output."""
         return False
 
     def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what goes into the feed-forward parts of the teacher, and what comes out.
+        """Return inputs and outputs of the teacher's feed-forward layers.
 
         Raises:
-            ConfigError: the teacher does not tell.
+            ConfigError: the teacher has no method `feed_forward`.
         """
         feed_forward = getattr(teacher, "feed_forward", None)
         if feed_forward is None:
@@ -64,10 +64,10 @@ class MemoryDistill(Taught):
         return {"loss_sum": loss_sum, "count": torch.as_tensor(count), **facts}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss, and that of each layer, per token."""
+        """Return loss, and the loss of each layer, per token."""
         return self.train_metrics({name: float(value) for name, value in gathered.items()})
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss, and that of each layer, per token; whatever `loss_unit` says."""
+        """Return loss, and the loss of each layer, per token; `loss_unit` has no effect."""
         named = {"loss": facts["loss_sum"], **{name: facts[name] for name in facts if name.endswith("_loss")}}
         return {name: ratio(value, facts["count"], empty=float("nan")) for name, value in named.items()}

@@ -1,4 +1,4 @@
-"""Candidates of a query in their right order. B rows of a batch, each a candidate; some of them share a query."""
+"""Learning to rank: put the candidates of a query in order. B rows of a batch, each a candidate of some query."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from xdpx.metrics.judging import NUMBER_COLUMNS
 from xdpx.metrics.named import OF_QUERIES
 
 Summed = tuple[Tensor, Tensor]
-"""Loss sum, and what it is to be divided by."""
+"""Loss sum, and the count to divide it by."""
 
 
 class RankingLoss(Loss):
-    """What losses of order share: scores of candidates, whose order within each query alone counts.
+    """Base of ranking losses: only the order of the scores within each query matters.
 
-    A model that gives one number for a pair (bert_regression, dssm with prediction: cosine) scores by it; one that
-    gives classes scores by how much more it believes in the highest than in the lowest.
+    For a model with one number per pair (bert_regression, dssm with prediction: cosine) that is the score; for one with
+    logits of classes, the logit of the last class minus that of the first.
     """
 
     learns_labels: ClassVar[bool] = True
@@ -56,15 +56,15 @@ class RankingLoss(Loss):
         """Return the loss sum and its count. To be overridden.
 
         Args:
-            score: what the model says, (B,).
-            grade: how good each candidate is, (B,).
-            rival: whether two rows are candidates of one query, (B, B), every row its own rival; false in the rows
-                and columns of a candidate that stands in the batch a second time.
+            score: of the model, (B,).
+            grade: relevance of each candidate, (B,).
+            rival: whether two rows are candidates of the same query, (B, B), also true on the diagonal; false in the
+                rows and columns of duplicates of a candidate.
         """
         raise NotImplementedError
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the loss sum over the queries of the batch, what to divide it by, and no facts."""
+        """Return the loss sum over the queries of the batch, its count, and no facts."""
         score = score_of(output_of(model, batch))
         return *self.objective(score, self._grades(batch["target"], score), rivals(_queries_of(batch), batch["id"])), {}
 
@@ -86,7 +86,7 @@ class RankingLoss(Loss):
         }
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]]:
-        """Return the score of each row."""
+        """Return the score of each row, as text."""
         del labels
         return ([f"{score:.6g}"] for score in np.asarray(predictions["score"]).tolist())
 
@@ -144,12 +144,12 @@ class RankNet(RankingLoss):
 
 
 def score_of(output: Tensor) -> Tensor:
-    """Return one number per row: what the model gives, (B,), or of logits (B, C) the last less the first."""
+    """Return the score of each row, (B,): the model's output (B,), or of logits (B, C) the last minus the first."""
     return output if output.dim() == 1 else output[:, -1] - output[:, 0]
 
 
 def rivals(query: Tensor, ids: Tensor) -> Tensor:
-    """Tell which rows of a batch compete, (B, B); of a sample that stands there twice only the first does."""
+    """Return which rows of a batch are candidates of the same query, (B, B); only the first of duplicates is."""
     again = (ids[:, None] == ids).tril(-1).any(dim=1)
     return (query[:, None] == query) & ~again & ~again[:, None]
 

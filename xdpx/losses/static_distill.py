@@ -1,4 +1,4 @@
-"""Learning from the logits of a teacher that were written down before. B rows, C classes, Q questions."""
+"""Distillation from the logits of a teacher, precomputed or on-line. B rows, C classes, Q questions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xdpx.losses.taught import Taught
 
 
 class FromTeacher(Taught, CrossEntropy):
-    """T^2 KL(teacher | student) of logits divided by the temperature T, and `gold_loss_lambda` times the plain loss.
+    """T^2 KL(teacher | student) of logits divided by the temperature T, plus `gold_loss_lambda` times the plain loss.
 
     Held-out data are scored by the plain loss alone, with or without a teacher's logits.
 
@@ -28,7 +28,7 @@ class FromTeacher(Taught, CrossEntropy):
     parameters: Any
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the sum over the rows of the batch, its number of rows, and how many are predicted right.
+        """Return the sum over the rows of the batch, their number, and how many are predicted right.
 
         Raises:
             ConfigError: a row of the training data has no logits of a teacher.
@@ -42,11 +42,11 @@ class FromTeacher(Taught, CrossEntropy):
         return distilled + self.parameters.gold_loss_lambda * gold, len(target), facts
 
     def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the teacher says of the rows, as a batch of written logits holds it."""
+        """Return the teacher's logits, under the name that precomputed logits have in a batch."""
         return {"teacher_logits": teacher(**net_input)}
 
     def teacher_logits(self, batch: Batch) -> Tensor:
-        """Return what the teacher says of the rows, (B, C)."""
+        """Return the teacher's logits of the rows, (B, C)."""
         if "teacher_logits" not in batch:
             problem = "learns from a teacher, but a row of the training data has no logits."
             remedy = "Write the data by x-pred with distill: true, and preprocess them with single_with_logits or"
@@ -63,7 +63,7 @@ class FromTeacher(Taught, CrossEntropy):
 
 
 class StaticDistill(FromTeacher):
-    """T^2 KL(teacher | student) of logits divided by the temperature T, and `gold_loss_lambda` times cross-entropy.
+    """T^2 KL(teacher | student) of logits divided by the temperature T, plus `gold_loss_lambda` times cross-entropy.
 
     Source: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, section 2.
     """
@@ -77,7 +77,7 @@ class StaticDistill(FromTeacher):
 
 
 class OnlineDistill(FromTeacher):
-    """The loss of `static_distill`, for the task `distill`, whose teacher is asked while the student learns.
+    """The loss of `static_distill` for the task `distill`, which runs the teacher during training.
 
     Source: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, section 2.
     """
@@ -87,7 +87,7 @@ class OnlineDistill(FromTeacher):
 
 
 class BCEDistill(FromTeacher, BinaryCrossEntropy):
-    """T^2 KL(teacher | student) of each question of `bce`, and `gold_loss_lambda` times its loss.
+    """T^2 KL(teacher | student) of each question of `bce`, plus `gold_loss_lambda` times its loss.
 
     Source: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, section 2, with a sigmoid per class.
     """

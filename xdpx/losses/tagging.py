@@ -1,4 +1,4 @@
-"""A tag for each word. B rows, W words, C tags, L the longest text."""
+"""Sequence tagging: a tag for each word. B rows, W words, C tags, L the longest text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_WORD = -1
 
 
 class Tagging(Loss):
-    """Negative log likelihood of the tags: of each word alone, or, where the model has a CRF, of the whole chain.
+    """Negative log likelihood of the tags: of each word separately or, if the model has a CRF, of the whole sequence.
 
     Source: Lample et al., "Neural Architectures for Named Entity Recognition", NAACL 2016, section 2.2.
     """
@@ -50,16 +50,16 @@ class Tagging(Loss):
     header: ClassVar[tuple[str, ...]] = TAG_COLUMNS
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the sum over texts, the number of words, and how many words are tagged right (by themselves)."""
+        """Return the sum over texts, the number of words, and how many words have the right tag by argmax."""
         emissions, neighbours = self._scores(model, batch)
         mask = batch["net_input"]["word_mask"]
         right = (emissions.detach().argmax(dim=-1) == batch["target"]) & mask
         return _surprise(emissions, neighbours, batch["target"], mask), mask.sum(), {"correct": right.sum()}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Return pred (B, L), for labelled batches target (B, L), -1 where is no word; loss_sum and count of words.
+        """Return pred (B, L), for labelled batches target (B, L), -1 for no word; loss_sum and count of words.
 
-        `sample` (B,) is the place in the data, `window` (B,) the number among the windows of the text.
+        `sample` (B,) is the position in the data, `window` (B,) the index of the window within its text.
         """
         emissions, neighbours = self._scores(model, batch)
         mask = batch["net_input"]["word_mask"]
@@ -91,13 +91,13 @@ class Tagging(Loss):
         return each_class(hits, predicted, wanted, list(counts))
 
     def judged(self, gathered: Gathered, labels: Sequence[str] | None) -> Judged:
-        """Return how each text was tagged; its windows count as one."""
+        """Return an assessment of each text; its windows are joined."""
         del labels
         places = np.array([text[0] for text in _texts(gathered)], np.int64)
         return judge_tags(*self._tags_of(gathered), places)
 
     def _tags_of(self, gathered: Gathered) -> tuple[list[list[str]], list[list[str]]]:
-        """Return the right tags of the words of each text, and the predicted ones."""
+        """Return the target tags and the predicted tags of the words of each text."""
         target, pred = np.asarray(gathered["target"]), np.asarray(gathered["pred"])
         names = self.parameters.tags or [str(index) for index in range(int(max(target.max(), pred.max())) + 1)]
         texts = _texts(gathered)
@@ -123,16 +123,16 @@ class Tagging(Loss):
         return emissions.float(), None if neighbours is None else neighbours.float()
 
     def _row_wise(self, tags_BW: Tensor, mask_BW: Tensor) -> Tensor:
-        """Return tags (B, L): as wide for every batch, so that the rows of all can stand under each other."""
+        """Return tags padded to (B, L), the same width for every batch, so that batches can be concatenated."""
         room = self.parameters.max_len
         filled = tags_BW.masked_fill(~mask_BW, NO_WORD)[:, :room]
         return functional.pad(filled, (0, room - filled.shape[1]), value=NO_WORD).to(torch.int16)
 
 
 def _surprise(emissions_BWC: Tensor, neighbours: Tensor | None, target_BW: Tensor, mask_BW: Tensor) -> Tensor:
-    """Return the negative log likelihood of the right tags, summed over rows, in nats."""
+    """Return the negative log likelihood of the target tags, summed over rows, in nats."""
     if neighbours is None:
-        # Padding is ignored, not left out: how much there is only the device knows, and the host would wait for it.
+        # Padding is ignored, not removed: removing it would make the host wait for the device.
         wanted = target_BW.masked_fill(~mask_BW, NO_WORD).flatten()
         return functional.cross_entropy(emissions_BWC.flatten(0, 1), wanted, ignore_index=NO_WORD, reduction="sum")
     chain = chain_scores(emissions_BWC, neighbours, target_BW, mask_BW)
@@ -140,7 +140,7 @@ def _surprise(emissions_BWC: Tensor, neighbours: Tensor | None, target_BW: Tenso
 
 
 def _texts(predictions: Mapping[str, Any]) -> list[NDArray[np.int64]]:
-    """Return the rows of each text, which are its windows, in their order; one each where there are no windows."""
+    """Return the row indices of the windows of each text, in order; one row per text if there are no windows."""
     if "window" not in predictions:
         return list(np.arange(len(predictions["pred"]))[:, None])
     return by_text(np.asarray(predictions["sample"]), np.asarray(predictions["window"]))

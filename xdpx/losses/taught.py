@@ -1,4 +1,4 @@
-"""What every loss has that compares a student with a teacher who is asked about the same batch."""
+"""Base classes of losses that compare a student with a teacher run on the same batch."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from xdpx.models.pytorch.modules.activations import Heads
 
 
 class Taught(Loss):
-    """A loss for the task `distill`, which puts what `ask` gives into every batch that is trained on."""
+    """A loss for the task `distill`, which adds the result of `ask` to every training batch."""
 
     learns_labels: ClassVar[bool] = False
 
-    reads_class_logits = False  # it looks inside its model, too
+    reads_class_logits = False  # it also reads hidden layers of its model
 
     scored_by_teacher: ClassVar[bool] = False
-    """Whether held-out data too are compared with the teacher: there is nothing else to score."""
+    """Whether held-out data are also compared with the teacher, because there is nothing else to score."""
 
     @property
     def reads_output(self) -> bool:
-        """Whether `ask` wants to know what the teacher says in the end; else its encoder is enough."""
+        """Whether `ask` needs the final output of the teacher; else its encoder is enough."""
         return True
 
     def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the loss wants of a teacher, under names of a batch. Called without gradients."""
+        """Return the teacher's outputs that the loss needs, by their names in the batch. Called without gradients."""
         raise NotImplementedError
 
 
 def told_by_teacher(batch: Mapping[str, Any], name: str) -> Any:
-    """Return what `ask` put into a batch.
+    """Return a value that `ask` has put into a batch.
 
     Raises:
-        ConfigError: nobody asked.
+        ConfigError: it is missing, because the task has no teacher.
     """
     if name not in batch:
         problem = "imitates a teacher, but none is asked about the batches."
@@ -49,15 +49,15 @@ def told_by_teacher(batch: Mapping[str, Any], name: str) -> Any:
 
 
 def unequal_heads(ours: Heads, theirs: Heads) -> str:
-    """Return how many attention heads a student and its teacher have, in words; '' where they have as many."""
+    """Return in words how many attention heads student and teacher have; '' if the numbers are equal."""
     student, teacher = ours.query.shape[1], theirs.query.shape[1]
     return "" if student == teacher else f"the student has {student} attention heads, the teacher {teacher}"
 
 
 class Imitation(Taught):
-    """A loss that is a sum of parts, each a number per text by how far the student is from its teacher.
+    """A loss that is a sum of parts, each the distance between student and teacher for each text.
 
-    Each text weighs the same, however long it is. Units are those of the parts; `loss_unit` changes nothing here.
+    Each text has the same weight, whatever its length. Units are those of the parts; `loss_unit` has no effect.
     """
 
     scored_by_teacher: ClassVar[bool] = True
@@ -67,7 +67,7 @@ class Imitation(Taught):
         raise NotImplementedError
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the sum over texts, their number, and what each part sums to."""
+        """Return the sum over texts, their number, and the sum of each part."""
         sums = {name: part.sum() for name, part in self.parts(model, batch).items()}
         loss_sum = torch.stack(list(sums.values())).sum()
         return loss_sum, len(batch["id"]), {name: value.detach() for name, value in sums.items()}

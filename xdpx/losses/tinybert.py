@@ -1,4 +1,4 @@
-"""TinyBERT: a student that imitates its teacher from the embeddings to the prediction.
+"""TinyBERT: the student imitates the embeddings, layers and predictions of its teacher.
 
 B texts, T positions, A heads, D features of a head, H width of the teacher, M masked tokens.
 """
@@ -25,7 +25,7 @@ INTERMEDIATE = ("attention_loss", "embedding_loss", "hidden_loss")
 
 
 class TinyBertLoss(Imitation):
-    """General distillation: attention scores, embeddings and hidden states; if wanted also what the heads predict.
+    """General distillation: attention scores, embeddings and hidden states; optionally the predictions of the heads.
 
     Layer m of M in the student imitates layer m * N / M of N in the teacher. Means run over real tokens only.
 
@@ -43,7 +43,7 @@ class TinyBertLoss(Imitation):
 
     @property
     def reads_output(self) -> bool:
-        """Whether what the teacher says of tokens or texts is imitated, beside its layers."""
+        """Whether the teacher's predictions for tokens or texts are imitated, in addition to its layers."""
         return self.parameters.mlm_predict_distill or self.parameters.nsp_predict_distill
 
     def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class TinyBertLoss(Imitation):
         return {"teacher_activations": capture_activations(teacher, net_input)}
 
     def parts(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Return the parts that are wanted, (B,) each."""
+        """Return the parts that the parameters enable, (B,) each."""
         known, theirs = self.parameters, told_by_teacher(batch, "teacher_activations")
         ours = capture_activations(model, batch["net_input"])
         found = intermediate(model, ours, theirs, batch, attention=known.attention_distill, hidden=known.hidden_distill)
@@ -66,7 +66,7 @@ class TinyBertLoss(Imitation):
 class TinyBertTaskLoss(Taught, CrossEntropy):
     """Task-specific distillation: the parts of `tinybert`, and the cross-entropy with the teacher's prediction.
 
-    The paper imitates layers first (`cls_predict_distill: false`), predictions in a run after that. Held-out data are
+    The paper imitates layers first (`cls_predict_distill: false`), predictions in a second run. Held-out data are
     scored by cross-entropy with their labels.
 
     Source: Jiao et al., "TinyBERT", EMNLP Findings 2020, equations 6 to 11.
@@ -81,7 +81,7 @@ class TinyBertTaskLoss(Taught, CrossEntropy):
 
     @property
     def reads_output(self) -> bool:
-        """Whether the prediction is imitated, beside the layers."""
+        """Whether the prediction is imitated, in addition to the layers."""
         return self.parameters.cls_predict_distill
 
     def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class TinyBertTaskLoss(Taught, CrossEntropy):
         return {"teacher_activations": capture_activations(teacher, net_input)}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return the sum over texts, their number, and what each part sums to."""
+        """Return the sum over texts, their number, and the sum of each part."""
         known, theirs = self.parameters, told_by_teacher(batch, "teacher_activations")
         ours = capture_activations(model, batch["net_input"])
         parts = intermediate(model, ours, theirs, batch, attention=known.attention_distill, hidden=known.hidden_distill)
@@ -102,7 +102,7 @@ class TinyBertTaskLoss(Taught, CrossEntropy):
         return torch.stack(list(sums.values())).sum(), len(ours.output), facts
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss and its parts, per text, whatever `loss_unit` says; acc where there are labels."""
+        """Return loss and its parts, per text (`loss_unit` has no effect); acc if there are labels."""
         shown = {"loss": "loss_sum", **{name: name for name in (*INTERMEDIATE, "cls_loss")}, "acc": "correct"}
         return {name: ratio(facts[of], facts["count"], empty=float("nan")) for name, of in shown.items() if of in facts}
 
@@ -110,10 +110,10 @@ class TinyBertTaskLoss(Taught, CrossEntropy):
 def intermediate(
     model: nn.Module, ours: Activations, theirs: Activations, batch: Batch, *, attention: bool, hidden: bool
 ) -> dict[str, Tensor]:
-    """Return how far the student's layers are from those of its teacher: attention_loss, embedding_loss, hidden_loss.
+    """Return the distances of the student's layers to the teacher's: attention_loss, embedding_loss, hidden_loss.
 
     Raises:
-        ConfigError: the two differ in heads, or in width without a projection.
+        ConfigError: numbers of heads differ, or widths differ without a projection.
     """
     mask, found = batch["net_input"]["attention_mask"].bool(), {}
     layers = uniform_map(len(ours.heads), len(theirs.heads))
@@ -135,9 +135,9 @@ def intermediate(
 
 
 def uniform_map(of_student: int, of_teacher: int) -> list[int]:
-    """Return for each layer of the student, from the first, the number, from 1, of that of the teacher it imitates.
+    """Return for each layer of the student the number (from 1) of the teacher's layer that it imitates.
 
-    Source: Jiao et al., "TinyBERT", EMNLP Findings 2020, section 4.2: g(m) = m * N / M, here without the remainder.
+    Source: Jiao et al., "TinyBERT", EMNLP Findings 2020, section 4.2: g(m) = m * N / M, here rounded down.
     """
     return [number * of_teacher // of_student for number in range(1, of_student + 1)]
 
@@ -157,13 +157,13 @@ def state_gap(ours: Tensor, theirs: Tensor, mask: Tensor) -> Tensor:
 
 
 def soft_cross_entropy(ours: Tensor, theirs: Tensor, heat: float = 1.0) -> Tensor:
-    """Return the cross-entropy of logits (..., C) with the probabilities of other logits, both over `heat`, (...)."""
+    """Return the cross-entropy (...) of logits (..., C) against the softmax of `theirs`, at temperature `heat`."""
     found: Tensor = -((theirs.float() / heat).softmax(dim=-1) * (ours.float() / heat).log_softmax(dim=-1)).sum(dim=-1)
     return found
 
 
 def _mean_per_text(of_tokens: Tensor, net_input: Mapping[str, Tensor]) -> Tensor:
-    """Return the mean of numbers of masked tokens (M,) within each text, (B,); 0 for a text without any."""
+    """Return the mean over the masked tokens of each text, (B,), of values (M,); 0 for a text without any."""
     text, how_many = texts_of_tokens(net_input)
     return of_tokens.new_zeros(len(net_input["input_ids"])).index_add(0, text, of_tokens / how_many)
 
