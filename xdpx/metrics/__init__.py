@@ -1,4 +1,4 @@
-"""Metrics, each computed once from the predictions of a whole split. Plain numpy; knows no loss and no model."""
+"""Metrics, each computed once from the predictions of a whole split. Plain NumPy, independent of losses and models."""
 
 from xdpx.metrics.calibration import Reliability, fitted_temperature, reliability, sharpened
 from xdpx.metrics.classes import (

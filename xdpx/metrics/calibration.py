@@ -1,4 +1,4 @@
-"""Are probabilities what they say? Of the rows that a model is 80 % sure of, 80 % should be right.
+"""Calibration of probabilities: of the rows predicted with a confidence of 80 %, 80 % should be right.
 
 Letters: N rows, C classes.
 """
@@ -14,18 +14,19 @@ from xdpx.metrics.intervals import DRAWS, Z95, share_interval
 
 BINS = 15
 FEWEST = 25
-"""Bins that would hold fewer rows than this on average are joined."""
+"""Minimum average number of rows per bin; with fewer rows, fewer bins are used."""
 COLDEST, HOTTEST = 0.01, 100.0
 """Bounds of a temperature."""
 
 
 class Bin(NamedTuple):
-    """Rows with about the same confidence.
+    """A bin of rows with about the same confidence.
 
     Attributes:
-        rows: how many.
+        rows: number of rows.
         confidence: mean probability of the predicted class.
-        right: share of them that is right, and its 95 % interval.
+        right: share of rows predicted right.
+        interval: 95 % confidence interval of that share.
     """
 
     rows: int
@@ -35,15 +36,15 @@ class Bin(NamedTuple):
 
 
 class Reliability(NamedTuple):
-    """How far probabilities are from what they say.
+    """How well probabilities are calibrated.
 
     Attributes:
         error: expected calibration error: the mean distance between confidence and share of right rows.
-        by_chance: what it would be on average, on as many rows, of a model whose probabilities are exactly right.
-        most_by_chance: below which 95 % of such models are.
-        debiased: root of the mean square distance, less what chance adds to it; 0 where chance explains it all.
-        too_sure: mean confidence less the share of right rows: above 0 the model is too sure, below 0 not sure enough.
-        bins: of about as many rows each, by confidence.
+        by_chance: its mean for a perfectly calibrated model, on the same number of rows.
+        most_by_chance: its 95 % quantile for such a model.
+        debiased: root mean square distance, corrected for chance; 0 if chance explains all of it.
+        too_sure: mean confidence minus share of right rows: above 0 is overconfident, below 0 underconfident.
+        bins: of about equal numbers of rows, by confidence.
     """
 
     error: float
@@ -55,12 +56,12 @@ class Reliability(NamedTuple):
 
 
 def reliability(confidence_N: NDArray[Any], right_N: NDArray[np.bool_], *, bins: int = BINS) -> Reliability:
-    """Compare confidence and success in bins of about as many rows each.
+    """Compare confidence and accuracy in bins of about equal numbers of rows.
 
     Args:
-        confidence_N: probability of what was predicted, in [0, 1].
-        right_N: which rows are right; N is 1 or more.
-        bins: at most; fewer where there are few rows.
+        confidence_N: probability of the prediction, in [0, 1].
+        right_N: which rows are predicted right; N is 1 or more.
+        bins: maximum number; fewer if there are few rows.
 
     Source: Naeini, Cooper and Hauskrecht, "Obtaining well calibrated probabilities using Bayesian binning", AAAI 2015
     (ECE, here with bins of equal mass); Bröcker and Smith, "Increasing the reliability of reliability diagrams",
@@ -75,7 +76,7 @@ def reliability(confidence_N: NDArray[Any], right_N: NDArray[np.bool_], *, bins:
     means, shares = (np.add.reduceat(each, first) / sizes for each in (confidence, right))
     random = np.random.default_rng(0)
     drawn = random.random((DRAWS, len(order)), dtype=np.float32) < confidence if len(order) <= 10_000 else None
-    if drawn is None:  # a normal distribution for each bin, as near as one wants for so many rows
+    if drawn is None:  # for so many rows the normal approximation of each bin is accurate
         spread = np.sqrt(np.add.reduceat(confidence * (1 - confidence), first)) / sizes
         chance = means + spread * random.standard_normal((DRAWS, len(sizes)))
     else:
@@ -97,7 +98,7 @@ def reliability(confidence_N: NDArray[Any], right_N: NDArray[np.bool_], *, bins:
 
 
 class Temperature(NamedTuple):
-    """By what logits are to be divided, in [0.01, 100], and the ends of its 95 % interval."""
+    """The divisor of logits, in [0.01, 100], and the ends of its 95 % confidence interval."""
 
     value: float
     low: float
@@ -105,13 +106,13 @@ class Temperature(NamedTuple):
 
 
 def fitted_temperature(log_prob_NC: NDArray[Any], target_N: NDArray[Any]) -> Temperature:
-    """Return the temperature with the least surprise at the targets.
+    """Return the temperature that minimises the negative log likelihood of the targets.
 
-    The surprise is convex in 1 / temperature, so that bisection of its slope finds the one minimum. The interval is
+    The negative log likelihood is convex in 1 / temperature, so bisection finds the minimum. The interval is
     that of a maximum likelihood estimate of a model that may be wrong.
 
     Args:
-        log_prob_NC: logarithms of probabilities, or logits: what is added to a row does not matter.
+        log_prob_NC: log probabilities or logits: a constant added to a row does not matter.
         target_N: the class of each row.
 
     Source: Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML 2017, section 4.2; of the
@@ -139,7 +140,7 @@ def fitted_temperature(log_prob_NC: NDArray[Any], target_N: NDArray[Any]) -> Tem
 
 
 def sharpened(prob_NC: NDArray[Any], temperature: float) -> NDArray[np.float64]:
-    """Return probabilities as they are when logits are divided by a temperature: above 1 they are less sure."""
+    """Return the probabilities after dividing logits by a temperature; above 1 they are less confident."""
     logits = np.log(np.maximum(prob_NC.astype(np.float64), np.finfo(np.float32).tiny)) / temperature
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     found: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Metrics of classification: of rows with one label each, by one table of counts; of rows with several labels.
+"""Classification metrics, for rows with one label each (from a confusion matrix) and for rows with several labels.
 
 Letters: N rows, C classes.
 """
@@ -16,13 +16,13 @@ Counts = NDArray[np.int64]
 
 
 class ClassScore(NamedTuple):
-    """How well one class is told.
+    """Scores of one class.
 
     Attributes:
         name: of the class.
-        precision, recall, f1: of this class alone; 0 where a division by zero would stand.
-        num_rows: how many rows (or entities) are of it.
-        num_predicted: how many are predicted to be.
+        precision, recall, f1: of this class alone; 0 instead of a division by zero.
+        num_rows: number of rows (or entities) of this class.
+        num_predicted: number predicted to be of it.
     """
 
     name: str
@@ -47,7 +47,7 @@ def accuracy(table_CC: Counts) -> float:
 def precision_recall_f1(
     table_CC: Counts, *, average: Average, negative_classes: Sequence[int] = ()
 ) -> tuple[float, float, float]:
-    """Average precision, recall and F1 over the classes that are not negative, as scikit-learn does.
+    """Return precision, recall and F1 averaged over the classes that are not negative, as scikit-learn does.
 
     Args:
         table_CC: rows counted by (target, prediction).
@@ -68,13 +68,13 @@ def precision_recall_f1(
 
 
 def each_class(hits: Counts, predicted: Counts, wanted: Counts, names: Sequence[str] | None) -> list[ClassScore]:
-    """Score each class by itself.
+    """Return the scores of each class.
 
     Args:
-        hits: rows of each class that are predicted to be of it, (C,).
-        predicted: all that are predicted to be of it.
-        wanted: all that are of it.
-        names: of the classes; where they are not known, their numbers.
+        hits: rows of each class predicted to be of it (true positives), (C,).
+        predicted: all rows predicted to be of it.
+        wanted: all rows of it.
+        names: of the classes; if unknown, their numbers are used.
     """
     if names is None or len(names) != len(hits):
         names = [str(index) for index in range(len(hits))]
@@ -97,7 +97,7 @@ def _averaged(hits: Counts, predicted: Counts, wanted: Counts, average: Average)
 
 
 def ratio(part: float, whole: float, *, empty: float = 0.0) -> float:
-    """Divide, giving `empty` for a whole of 0."""
+    """Return part / whole, or `empty` if whole is 0."""
     return part / whole if whole else empty
 
 
@@ -116,7 +116,7 @@ def matthews(table_CC: Counts) -> float:
 
 
 def kappa(table_CC: Counts) -> float:
-    """Return the agreement beyond chance, at most 1; nan without rows, or where chance alone agrees.
+    """Return Cohen's kappa, at most 1; nan without rows, or if agreement by chance is 1.
 
     Source: Cohen, "A coefficient of agreement for nominal scales", 1960.
     """
@@ -135,7 +135,7 @@ def balanced_accuracy(table_CC: Counts) -> float:
 
 
 def top_accuracy(prob_NC: NDArray[Any], target_N: NDArray[Any], most: int) -> float:
-    """Return the share of rows whose target is among the `most` likely classes; classes as likely as it come before it.
+    """Return top-k accuracy with k = `most`; classes with the same probability as the target rank before it.
 
     nan without rows; a row with a nan counts as wrong.
     """
@@ -149,11 +149,11 @@ def top_accuracy(prob_NC: NDArray[Any], target_N: NDArray[Any], most: int) -> fl
 def several_labels(
     target_NC: NDArray[Any], pred_NC: NDArray[Any], *, average: Average, negative_classes: Sequence[int] = ()
 ) -> tuple[float, float, float]:
-    """Average precision, recall and F1 where a row may have several labels or none, as scikit-learn does.
+    """Return averaged precision, recall and F1 of rows with several labels or none, as scikit-learn does.
 
     Args:
-        target_NC: truth values, which labels a row has.
-        pred_NC: truth values, which labels are predicted.
+        target_NC: bool, the labels of each row.
+        pred_NC: bool, the predicted labels.
         average: as for `precision_recall_f1`; `samples` takes the mean over rows.
         negative_classes: left out.
 

@@ -1,4 +1,4 @@
-"""How far a score may be from what it would be on endless data."""
+"""Confidence intervals: how far a score may be from its value on unlimited data."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Z95 = 1.959964
-"""Of the standard normal distribution, 95 % lie within so many standard deviations."""
+"""95 % of a normal distribution lie within this number of standard deviations."""
 DRAWS = 1000
-"""How often the bootstrap draws the rows of a split anew."""
+"""Number of bootstrap resamples."""
 MOST_INVALID = 0.05
-"""Share of draws that may have no value, as a correlation has none where all rows are equal."""
+"""Maximum share of draws without a value, e.g. a correlation of constant rows."""
 T975 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
     2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
@@ -20,21 +20,21 @@ T975 = (
 
 
 def student_t(degrees: int) -> float:
-    """Return within how many standard errors 95 % of Student's t distribution lie, for 1 degree of freedom or more."""
+    """Return the number of standard errors that contain 95 % of Student's t distribution, for 1 or more degrees."""
     if degrees <= len(T975):
         return T975[degrees - 1]
     return Z95 + (Z95**3 + Z95) / (4 * degrees)  # Fisher, 1926: within 0.0006 from 31 degrees on
 
 
 def share_interval(share: float, total: int) -> tuple[float, float]:
-    """Return the ends of the 95 % interval of a share that was counted, such as accuracy; never outside [0, 1].
+    """Return the 95 % confidence interval of a proportion, such as accuracy; never outside [0, 1].
 
     Args:
         share: in [0, 1].
         total: of the rows it was counted on, 1 or more.
 
-    Source: Wilson, Journal of the American Statistical Association 22 (1927), the score interval. It holds where few
-    rows or shares near 0 and 1 make the usual one far too narrow.
+    Source: Wilson, Journal of the American Statistical Association 22 (1927), the score interval. It is valid for
+    few rows or shares near 0 and 1, where the normal approximation is far too narrow.
     """
     spread = Z95**2 / total
     middle = share + spread / 2
@@ -43,7 +43,7 @@ def share_interval(share: float, total: int) -> tuple[float, float]:
 
 
 def mean_interval(values_N: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the ends of the 95 % interval of a mean; nan for fewer than two values.
+    """Return the 95 % confidence interval of a mean; nan for fewer than two values.
 
     Source: Student, "The probable error of a mean", Biometrika 6 (1908).
     """

@@ -1,4 +1,4 @@
-"""Each row of a split by itself: is it right, how wrong is it, and how do scores change with the length of texts.
+"""Assess each row of a split: is it right, how wrong is it; and scores by length of the texts.
 
 Letters: N rows, C classes.
 """
@@ -18,10 +18,10 @@ Kind = Literal["class", "several", "tags", "number"]
 """What is predicted for a row: a class, several labels, a tag for each word, a number."""
 
 LABEL_COLUMNS, TAG_COLUMNS, NUMBER_COLUMNS = ("pred", "prob", "target_prob"), ("tags",), ("score",)
-"""Columns that x-pred writes, which tell whether a model predicts labels, a tag for each word, or numbers."""
+"""Columns that x-pred writes; they show whether a model predicts labels, a tag for each word, or numbers."""
 
 BINS = 5
-"""Into so many groups of about as many rows texts are cut by their length."""
+"""Number of groups by length, of about equal numbers of rows."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
@@ -30,7 +30,7 @@ class Judged(NamedTuple):
 
     Attributes:
         kind: what is predicted.
-        places: where each stands among the gathered predictions, (N,).
+        places: index of each row in the gathered predictions, (N,).
         right: which rows are predicted right in every respect, (N,); of numbers none is.
         badness: by which the worst ones come first, (N,): the probability that the wrong answer got, in [0, 1]; of tags
             how many entities are wrong; of numbers the size of the error.
@@ -44,7 +44,7 @@ class Judged(NamedTuple):
     describe: Callable[[int], dict[str, Any]]
 
     def worst(self, most: int) -> NDArray[np.int64]:
-        """Return the wrong rows with the largest badness, the worst first; what is not finite comes before all."""
+        """Return the wrong rows with the largest badness, the worst first; NaN and infinity come before all."""
         wrong = np.flatnonzero(~self.right)
         badness = np.where(np.isfinite(self.badness[wrong]), self.badness[wrong], np.inf)
         return wrong[np.argsort(-badness, kind="stable")[:most]]
@@ -73,7 +73,7 @@ def judge_classes(
 def judge_several(
     target_NC: NDArray[Any], pred_NC: NDArray[Any], prob_NC: NDArray[Any], labels: Sequence[str] | None
 ) -> Judged:
-    """Judge rows that may have several labels; one is right where all of its labels and no others are predicted."""
+    """Judge rows that may have several labels; a row is right if exactly its labels are predicted."""
     names = _names(labels, prob_NC.shape[1])
     target, pred = target_NC.astype(bool), pred_NC.astype(bool)
     wrong = target != pred
@@ -93,12 +93,12 @@ def judge_several(
 
 
 def judge_tags(targets: Sequence[Sequence[str]], preds: Sequence[Sequence[str]], places_N: NDArray[np.int64]) -> Judged:
-    """Judge texts by the entities that their tags mark; one is right where every tag is.
+    """Judge texts by the entities that their tags mark; a text is right if every tag is.
 
     Args:
         targets: tags of each text.
-        preds: those that are predicted.
-        places_N: where each text stands (its first window) among the gathered predictions.
+        preds: the predicted tags.
+        places_N: index of each text (of its first window) in the gathered predictions.
     """
     pairs = list(zip(targets, preds, strict=True))
     right = np.fromiter((list(target) == list(pred) for target, pred in pairs), np.bool_, len(pairs))
@@ -122,7 +122,7 @@ def judge_tags(targets: Sequence[Sequence[str]], preds: Sequence[Sequence[str]],
 
 
 def judge_numbers(target_N: NDArray[Any], score_N: NDArray[Any]) -> Judged:
-    """Judge numbers by how far they are from the one that is wanted."""
+    """Judge numbers by their absolute error."""
     target, score = target_N.astype(np.float64), score_N.astype(np.float64)
     error = score - target
 
@@ -133,12 +133,12 @@ def judge_numbers(target_N: NDArray[Any], score_N: NDArray[Any]) -> Judged:
 
 
 def by_length(judged: Judged, length_N: NDArray[Any], *, bins: int = BINS) -> list[dict[str, Any]]:
-    """Return scores by length: groups of about as many rows, from the shortest texts to the longest.
+    """Return scores by length, in groups of about equal numbers of rows, from the shortest texts to the longest.
 
     Args:
         judged: of N rows.
         length_N: tokens of each.
-        bins: so many groups at most; texts of one length are in one group.
+        bins: maximum number of groups; texts of the same length are in the same group.
 
     Returns:
         For each group: `from` and `to` (tokens), `rows`, `score` (the share that is right; of numbers the mean size of
@@ -165,7 +165,7 @@ def by_length(judged: Judged, length_N: NDArray[Any], *, bins: int = BINS) -> li
 
 
 def error_quantiles(error_N: NDArray[np.float64]) -> list[dict[str, float]]:
-    """Return below which size the errors of 5 %, 25 %, 50 %, 75 %, 95 % and all of the rows lie."""
+    """Return the 5 %, 25 %, 50 %, 75 %, 95 % and 100 % quantiles of the finite errors."""
     finite = error_N[np.isfinite(error_N)]
     if not len(finite):
         return []
@@ -174,5 +174,5 @@ def error_quantiles(error_N: NDArray[np.float64]) -> list[dict[str, float]]:
 
 
 def _names(labels: Sequence[str] | None, count: int) -> Sequence[str]:
-    """Return the names of the classes; where they are not known, their numbers."""
+    """Return the names of the classes; if unknown, their numbers."""
     return labels if labels is not None and len(labels) == count else [str(index) for index in range(count)]

@@ -16,7 +16,7 @@ from xdpx.metrics import classes, ranking, regression, thresholds
 from xdpx.metrics.classes import Average
 
 Predictions = Mapping[str, Any]
-"""What a split holds: `target` and `pred` (N,) or truth values (N, C), `prob` (N, C), `score` (N,), `query_id` (N,)."""
+"""Predictions of a split: `target` and `pred` (N,) or bool (N, C), `prob` (N, C), `score` (N,), `query_id` (N,)."""
 
 Condition = tuple[str, str, object] | None
 
@@ -26,7 +26,7 @@ PARTS = ("precision", "recall", "f1")
 OF_CLASSES: Mapping[str, Condition] = dict.fromkeys(
     (*(f"{average}_{part}" for average in AVERAGES for part in PARTS), "f1_*", "macro_auc", "macro_average_precision")
 )
-"""Of rows with one label each, and of rows with several alike."""
+"""For rows with one label as well as for rows with several."""
 OF_QUERIES: Mapping[str, Condition] = dict.fromkeys(("mrr", "ndcg", "ndcg@*", "hit@*"))
 OF_CUTS: Mapping[str, Condition] = dict.fromkeys(("best_f1", "best_threshold"))
 OF_TWO_CLASSES: Mapping[str, Condition] = {"average_precision": ("num_classes", "is", 2)}
@@ -39,11 +39,11 @@ CLASSIFICATION: Mapping[str, Condition] = {
 
 
 class Missing(ValueError):
-    """The predictions lack what a metric needs. The text names it."""
+    """The predictions lack what a metric needs; the message names it."""
 
 
 def compute(name: str, predictions: Predictions, *, negative_classes: Sequence[int] = ()) -> float | None:
-    """Return the metric of that name, None when there is none.
+    """Return the metric of this name, None if there is none.
 
     Raises:
         Missing: the predictions lack what it needs.
@@ -57,7 +57,7 @@ def compute(name: str, predictions: Predictions, *, negative_classes: Sequence[i
 
 
 class _Found:
-    """The predictions of a split, and the question."""
+    """The predictions of a split, together with the name and parameters of the metric."""
 
     def __init__(self, name: str, predictions: Predictions, negative: tuple[int, ...], number: int) -> None:
         self.name = name
@@ -77,14 +77,14 @@ class _Found:
 
     @property
     def one_label(self) -> Any:
-        """The target of each row, where a row has one only."""
+        """The target of each row. Raises Missing if rows may have several."""
         target = self["target"]
         if target.ndim == 2:
             raise Missing(f"'{self.name}' needs one label per row, but the rows may have several")
         return target
 
     def averaged(self, average: Average, *, negative: Sequence[int] | None = None) -> tuple[float, float, float]:
-        """Precision, recall and F1 in one of their averages, of one label per row or several."""
+        """Return averaged precision, recall and F1, for one label per row or several."""
         left_out = self.negative if negative is None else negative
         if self["target"].ndim == 2:
             target, pred = self["target"], self["pred"]
@@ -101,32 +101,32 @@ class _Found:
         return float(np.mean(each)) if each else float("nan")
 
     def f1_of_class(self) -> float:
-        """F1 of one class, found among all."""
+        """Return the F1 of class `number`."""
         others = [index for index in range(self["prob"].shape[1]) if index != self.number]
         return self.averaged("macro", negative=others)[2]
 
     def ranks(self) -> tuple[Any, Any, Any]:
-        """Query, gain and score of each row."""
+        """Return query, gain and score of each row."""
         score = self["score"] if "score" in self._predictions else self["prob"][:, -1]
         return self["query_id"], self["target"], score
 
     def gain_of_first(self) -> float:
-        """NDCG of so many first rows."""
+        """Return NDCG@k with k = `number`."""
         query, gain, score = self.ranks()
         return ranking.discounted_gain(query, gain, score, self.number)
 
     def hit_among_first(self) -> float:
-        """Share of queries with a relevant row among so many first ones."""
+        """Return the share of queries with a relevant row among the first `number`."""
         query, gain, score = self.ranks()
         return ranking.hit_rate(query, gain, score, self.number)
 
     def cut(self) -> thresholds.Cut:
-        """Return the best threshold for everything that is not negative."""
+        """Return the best threshold for predicting any class that is not negative."""
         return best_threshold(self["prob"], self.one_label, self.negative)
 
 
 def best_threshold(prob: NDArray[Any], target: NDArray[Any], negative_classes: Sequence[int] = ()) -> thresholds.Cut:
-    """Find the probability that the likeliest class must reach, else the row is negative, for the best (micro) F1.
+    """Find the threshold with the best (micro) F1, below which a row is predicted negative.
 
     Args:
         prob: shape (N, C).
@@ -150,7 +150,7 @@ def _perplexity(found: _Found) -> float:
 
 
 def _in_averages() -> dict[str, Callable[[_Found], float]]:
-    """Return precision, recall and F1 in each of their averages."""
+    """Return the functions that compute precision, recall and F1 in each average, by name."""
 
     def finder(average: Average, place: int) -> Callable[[_Found], float]:
         return lambda found: found.averaged(average)[place]

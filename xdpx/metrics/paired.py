@@ -1,4 +1,4 @@
-"""Is one model better than another, or was it chance? Both are looked at on the same rows.
+"""Significance tests: is one model better than another on the same rows, or is the difference due to chance?
 
 Letters: N rows.
 """
@@ -19,13 +19,13 @@ Test = Literal["McNemar, mid-p", "paired bootstrap"]
 
 
 class Difference(NamedTuple):
-    """How far one score is above another, of the same rows.
+    """The difference between two scores on the same rows.
 
     Attributes:
         first, second: the scores.
         low, high: ends of the 95 % interval of second - first.
-        p: how probable so large a difference were by chance, were both models equally good.
-        test: what p and the interval come of.
+        p: p value under the null hypothesis that both models are equally good.
+        test: that gave p and the interval.
     """
 
     first: float
@@ -37,7 +37,7 @@ class Difference(NamedTuple):
 
 
 def compare_shares(first_N: NDArray[np.bool_], second_N: NDArray[np.bool_]) -> Difference:
-    """Compare two shares of right rows.
+    """Compare the accuracy of two models.
 
     Args:
         first_N: which rows the first has right; N is 1 or more.
@@ -72,7 +72,7 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
 
 def paired_share_interval(both: int, only_first: int, only_second: int, total: int) -> tuple[float, float]:
-    """Return the ends of the 95 % interval of how far the second share is above the first.
+    """Return the ends of the 95 % interval of the second share minus the first.
 
     Args:
         both: rows that both have right.
@@ -103,7 +103,7 @@ def _reach(own: float, other: float, phi: float) -> float:
 def compare_scores(
     first: Score, second: Score, num_rows: int, *, groups_N: NDArray[np.int64] | None = None, draws: int = DRAWS
 ) -> dict[str, Difference]:
-    """Compare every score that both have, by drawing the same rows for both.
+    """Compare every score that both have by the paired bootstrap, drawing the same rows for both.
 
     The p value is twice the share of draws in which the difference has the other sign, or none; one draw is added, so
     that it is never 0. Of few rows (or groups) no draw shows the other sign: it is never below that of the exact test
@@ -142,7 +142,7 @@ def _chance(values_D: NDArray[np.float64], counted: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p values of several comparisons made at once, enlarged so that they may all be held against one limit.
+    """Return p values of several comparisons, adjusted so that all can be compared with one significance level.
 
     Source: Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6
     (1979).

@@ -1,7 +1,7 @@
-"""Metrics of order: how well scores put the right rows first, over all rows or within each query.
+"""Ranking metrics: how well scores put the relevant rows first, over all rows or within each query.
 
-Letters: N rows, Q queries. Scores that are equal are no order: a relevant row comes last among its equals, so that a
-model which scores everything alike gets nothing for it.
+Letters: N rows, Q queries. Among equal scores within a query, relevant rows rank last, so that a model which
+scores everything alike gains nothing from it.
 """
 
 from __future__ import annotations

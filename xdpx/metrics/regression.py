@@ -1,4 +1,4 @@
-"""Metrics of numbers: how near, and how alike in their course. All are nan where they have no value."""
+"""Regression metrics: errors and correlations. All are nan if undefined."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xdpx.metrics.ranking import middle_ranks
 
 
 def pearson(target_N: NDArray[Any], score_N: NDArray[Any]) -> float:
-    """Return the linear correlation, in [-1, 1]; nan for fewer than two rows, or where one of them never varies."""
+    """Return the linear correlation, in [-1, 1]; nan for fewer than two rows, or if one is constant."""
     target, score = target_N.astype(np.float64), score_N.astype(np.float64)
     if len(target) < 2:
         return float("nan")
@@ -21,7 +21,7 @@ def pearson(target_N: NDArray[Any], score_N: NDArray[Any]) -> float:
 
 
 def spearman(target_N: NDArray[Any], score_N: NDArray[Any]) -> float:
-    """Return the linear correlation of the ranks, equal values sharing theirs; nan as for `pearson` or with a nan."""
+    """Return the correlation of the ranks, averaged for ties; nan as for `pearson`, or if any value is nan."""
     if np.isnan(target_N).any() or np.isnan(score_N).any():
         return float("nan")
     return pearson(middle_ranks(target_N), middle_ranks(score_N))
@@ -34,6 +34,6 @@ def mean_squared_error(target_N: NDArray[Any], score_N: NDArray[Any]) -> float:
 
 
 def mean_absolute_error(target_N: NDArray[Any], score_N: NDArray[Any]) -> float:
-    """Return the mean size of the difference; nan without rows."""
+    """Return the mean absolute difference; nan without rows."""
     difference = target_N.astype(np.float64) - score_N
     return float(np.mean(np.abs(difference))) if len(difference) else float("nan")

@@ -1,4 +1,4 @@
-"""The bootstrap: how far any score may be from that of endless data, by drawing the rows of a split anew many times.
+"""The bootstrap: confidence intervals of any score, by resampling the rows of a split many times.
 
 Letters: N rows, D draws.
 """
@@ -152,7 +152,7 @@ def macro_f1_interval(
 
 
 def of_all(score: Score, num_rows: int, groups_N: NDArray[np.int64] | None = None) -> Mapping[str, float]:
-    """Return the scores of all rows, each once."""
+    """Return the scores of all rows, without resampling."""
     rows = np.arange(num_rows)
     return score(rows, rows if groups_N is None else groups_N)
 
@@ -163,7 +163,7 @@ def _harmonic(rows_C: NDArray[Any]) -> float:
 
 
 class _Members:
-    """The rows of each group; of every row by itself where there are no groups."""
+    """The rows of each group; without groups, each row is its own."""
 
     def __init__(self, groups_N: NDArray[np.int64] | None, num_rows: int) -> None:
         self.total = num_rows
@@ -174,7 +174,7 @@ class _Members:
             self.total = len(self._sizes)
 
     def of(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows of some groups, one after another, and with each the place of its group among those."""
+        """Return the rows of the chosen groups, concatenated, and for each row the index of its group in `chosen`."""
         if self._order is None:
             return chosen, np.arange(len(chosen))
         sizes = self._sizes[chosen]

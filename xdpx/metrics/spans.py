@@ -1,4 +1,4 @@
-"""Metrics of stretches of text: entities that tags mark, and answers to questions."""
+"""Metrics of spans of text: entities marked by tags, and answers to questions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MARKS = str.maketrans("", "", string.punctuation + "，。、；：？！“”�
 
 
 class Entity(NamedTuple):
-    """A marked stretch: its type, its first token, and the one behind its last."""
+    """An entity: its type, its first token, and the one after its last."""
 
     kind: str
     start: int
@@ -26,7 +26,7 @@ class Entity(NamedTuple):
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """Read the entities out of the tags of one text, as `seqeval` (and `conlleval`) does.
+    """Return the entities marked by the tags of one text, as `seqeval` (and `conlleval`) does.
 
     Tags are `O`, or a letter of B, I, E, S (case does not count) with the type behind a dash. An entity begins at B or
     S, behind O, E or S, and where the type changes; so `I-X` behind `O` begins one too.
@@ -49,7 +49,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 
 
 class EntityCounts(NamedTuple):
-    """How many entities are found rightly, are predicted, and are there. Adds up over texts."""
+    """Numbers of entities that are predicted right, predicted, and in the targets; summable over texts."""
 
     hits: int
     predicted: int
@@ -57,7 +57,7 @@ class EntityCounts(NamedTuple):
 
 
 def entity_counts(targets: Iterable[Sequence[str]], preds: Iterable[Sequence[str]]) -> dict[str, EntityCounts]:
-    """Count entities by type over the tags of many texts; right is only who agrees in type and both ends."""
+    """Count entities by type over the tags of many texts; an entity is right if type and both ends agree."""
     hits, predicted, wanted = Counter[str](), Counter[str](), Counter[str]()
     for target, pred in zip(targets, preds, strict=True):
         there, found = set(entities(target)), set(entities(pred))
@@ -82,12 +82,12 @@ def entity_precision_recall_f1(
 
 
 def plain_answer(text: str) -> str:
-    """Write an answer without case, punctuation, English articles and surplus white space."""
+    """Return an answer in lower case, without punctuation, English articles and surplus white space."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(MARKS)).split())
 
 
 def exact_match(pred: str, answers: Sequence[str]) -> float:
-    """Return 1 when the prediction is one of the answers, plainly written, else 0. No answers: right is to say nothing.
+    """Return 1 if the normalised prediction is one of the answers, else 0; without answers, 1 if it is empty.
 
     Source: Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", EMNLP 2016, section 6.1.
     """
@@ -97,7 +97,7 @@ def exact_match(pred: str, answers: Sequence[str]) -> float:
 def answer_f1(pred: str, answers: Sequence[str]) -> float:
     """Return the best F1 between the words of the prediction and of one of the answers; Chinese counts by character.
 
-    Where one of both is empty they must both be.
+    If prediction or answer is empty, 1 if both are, else 0.
 
     Source: Rajpurkar et al., EMNLP 2016, section 6.1; characters as in Cui et al., "CMRC 2018", EMNLP 2019, section 4.
     """
@@ -105,7 +105,7 @@ def answer_f1(pred: str, answers: Sequence[str]) -> float:
 
 
 def _possible(answers: Sequence[str]) -> Sequence[str]:
-    """Return the answers of which something is left when they are plainly written; '' stands for none at all."""
+    """Return the answers that are not empty after normalisation; [''] if there are none."""
     return [answer for answer in answers if plain_answer(answer)] or [""]
 
 

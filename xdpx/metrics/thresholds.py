@@ -1,4 +1,4 @@
-"""Where to cut: the probability from which on a class is predicted, chosen on labelled data."""
+"""Decision thresholds: the probability from which a class is predicted, chosen on labelled data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Goal = Literal["f1", "precision"]
 
 
 class Cut(NamedTuple):
-    """A threshold, and what it scores: the F measure and its parts. Rows at or above the threshold are positive."""
+    """A threshold, with its F measure, precision and recall. Rows at or above the threshold are positive."""
 
     threshold: float
     f1: float
@@ -32,19 +32,19 @@ def best_cut(
     num_wanted: int | None = None,
     gap: float = 0.5,
 ) -> Cut:
-    """Find the threshold with the best F measure (or precision), looking at every score that occurs.
+    """Find the threshold with the best F measure (or precision), trying every score that occurs.
 
     The threshold lies between the last score taken and the next below it, so that rounding the probabilities changes
     nothing; among equally good ones the highest is taken.
 
     Args:
-        positive_N: which rows are right to be taken.
+        positive_N: which rows are positive.
         score_N: probabilities or other scores.
         beta: recall counts `beta` times as much as precision in the F measure.
         goal: what is to be largest; precision looks at the F measure among equals.
         lowest: least value of the threshold.
         highest: greatest value of the threshold.
-        num_wanted: how many rows there are to be found, by default those that are right to be taken.
+        num_wanted: how many rows there are to be found, by default the positive ones.
         gap: where between the two scores the threshold lies: in (0, 1], 1 at the last score taken.
 
     Returns:
