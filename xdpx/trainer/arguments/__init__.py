@@ -1,4 +1,4 @@
-"""What a Trainer is told: the arguments, their words, and the parser of command lines for them."""
+"""The arguments of a Trainer, the values they may take, and their command line parser."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from xdpx.trainer.arguments.values import truth
 
 
 def has_bf16() -> bool:
-    """Tell whether there is an accelerator that computes in bfloat16."""
+    """Return whether there is an accelerator that computes in bfloat16."""
     import torch
 
     if torch.cuda.is_available():
@@ -24,7 +24,7 @@ def has_bf16() -> bool:
 
 
 def has_tf32() -> bool:
-    """Tell whether there is an NVIDIA GPU with TF32: Ampere or newer."""
+    """Return whether there is an NVIDIA GPU with TF32: Ampere or newer."""
     import torch
 
     return torch.cuda.is_available() and torch.version.cuda is not None and torch.cuda.get_device_capability()[0] >= 8

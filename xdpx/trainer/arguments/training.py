@@ -61,7 +61,7 @@ class TrainingArguments(Setters, Places, metaclass=AcceptsOldNames):
         return own or os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower()
 
     def tf32_wanted(self) -> bool | None:
-        """Tell whether float32 products are to be computed in TF32; None leaves PyTorch as it is set."""
+        """Return whether float32 products use TF32; None leaves the setting of PyTorch."""
         if self.tf32 is None and self.torch_compile and not self.fp16:
             return True if hardware.has_tf32() else None
         return self.tf32

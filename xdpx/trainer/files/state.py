@@ -163,5 +163,5 @@ def restore_states(callbacks: Iterable[Any], saved: Mapping[str, Any]) -> None:
 
 
 def is_exportable(callback: object) -> bool:
-    """Tell whether a checkpoint can keep this callback's state (the original's own callbacks as well as ours)."""
+    """Return whether a checkpoint can keep this callback's state (the original's own callbacks as well as ours)."""
     return callable(getattr(callback, "state", None)) and callable(getattr(callback, "from_state", None))

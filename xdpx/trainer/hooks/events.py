@@ -1,4 +1,4 @@
-"""The events of a training, and who hears them."""
+"""The events of a training, and the callbacks that handle them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SILENT = frozenset({LOGGER, __name__})
 
 
 class TrainerCallback:
-    """Hears of events, and may ask for something by setting `control`. Override what you need.
+    """Handles events, and may ask for actions by setting `control`. Override the methods you need.
 
     By keyword each event has `model, processing_class, tokenizer` (the same), `optimizer, lr_scheduler,
     train_dataloader, eval_dataloader`. A `control` that is returned takes the place of the present one.
@@ -34,56 +34,56 @@ class TrainerCallback:
     changes_model = False
 
     def on_init_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Hear that the Trainer was built."""
+        """Called when the Trainer was built."""
 
     def on_train_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Hear that training begins."""
+        """Called when training begins."""
 
     def on_train_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Hear that training ended well."""
+        """Called when training ended without an error."""
 
     def on_epoch_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Hear that an epoch begins."""
+        """Called when an epoch begins."""
 
     def on_epoch_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Hear that an epoch ended."""
+        """Called when an epoch ended."""
 
     def on_step_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Hear that a step begins: the first of its batches comes next."""
+        """Called when a step begins, before its first batch."""
 
     def on_pre_optimizer_step(
         self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> Answer:
-        """Hear that the gradients are there, and clipped."""
+        """Called when the gradients are computed and clipped."""
 
     def on_optimizer_step(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Hear that the optimizer moved the weights; the gradients are still there."""
+        """Called after the optimizer step, while the gradients are still there."""
 
     def on_substep_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Hear that a batch that is not the last of its step is done."""
+        """Called after each batch that is not the last of its step."""
 
     def on_step_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Hear that a step is done. Logging, evaluating and saving come after it."""
+        """Called after a step, before logging, evaluating and saving."""
 
     def on_evaluate(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Hear that an evaluation is done; `metrics` holds its numbers."""
+        """Called after an evaluation, with its `metrics`."""
 
     def on_predict(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Hear that a prediction is done; `metrics` holds its numbers."""
+        """Called after a prediction, with its `metrics`."""
 
     def on_save(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Hear that a checkpoint is whole."""
+        """Called when a checkpoint is complete."""
 
     def on_log(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Hear that something is logged: `logs`, which may still be added to."""
+        """Called when `logs` are logged; it may still add to them."""
 
     def on_prediction_step(
         self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> Answer:
-        """Hear that a batch of an evaluation or prediction is done."""
+        """Called after each batch of an evaluation or prediction."""
 
     def on_push_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Hear that files are about to go to the Hub."""
+        """Called before files are pushed to the Hub."""
 
 
 def _fires(event: str, *, resets: str = "", serves: str = "", brings: str = "") -> Callable[..., TrainerControl]:
@@ -114,7 +114,7 @@ def _fires(event: str, *, resets: str = "", serves: str = "", brings: str = "") 
 
 
 class CallbackHandler:
-    """The callbacks of a Trainer, called in the order of the list `callbacks`, which anybody may change.
+    """The callbacks of a Trainer, called in the order of the list `callbacks`, which users may change.
 
     Only those that override an event are called for it, so that the others cost nothing.
 
@@ -182,7 +182,7 @@ class CallbackHandler:
 
     @property
     def callback_list(self) -> str:
-        """Name the classes of the callbacks, one per line."""
+        """The class names of the callbacks, one per line."""
         return "\n".join(type(callback).__name__ for callback in self.callbacks)
 
     # ---- the events
@@ -246,7 +246,7 @@ def _says_something(method: Any) -> bool:
 
 
 def _is_a(callback: object, kind: type) -> bool:
-    """Tell whether a callback is of a class; for a class of the original, also whether it is ours of that name."""
+    """Return whether a callback is of a class; for a class of the original, also whether it is ours of that name."""
     if not kind.__module__.startswith("transformers."):
         return isinstance(callback, kind)
     return any(base.__name__ == kind.__name__ for base in type(callback).__mro__)
