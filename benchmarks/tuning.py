@@ -291,13 +291,13 @@ def _ray_asha(problem: Problem, seed: int, *, factor: int) -> Iterator[Spending]
             while len(workers) < WORKERS and begun < TRIALS:
                 values = draws.propose(begun, ()) or {}
                 workers.append((Attempt(str(begun)), problem.curve(values, problem.epochs), 0, clock))
-                scheduler.on_trial_add(None, workers[-1][0])  # type: ignore[arg-type]
+                scheduler.on_trial_add(None, workers[-1][0])
                 begun += 1
             clock += size
             going = []
             for attempt, curve, epoch, start in workers:
                 told = {"training_iteration": epoch + 1, "score": curve[epoch]}
-                if scheduler.on_trial_result(None, attempt, told) == TrialScheduler.STOP:  # type: ignore[arg-type]
+                if scheduler.on_trial_result(None, attempt, told) == TrialScheduler.STOP:
                     spending.add(start, (epoch + 1) * size, [(at * size, curve[at - 1]) for at in range(1, epoch + 2)])
                 else:
                     going.append((attempt, curve, epoch + 1, start))

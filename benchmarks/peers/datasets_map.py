@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 from datasets import Dataset
-from transformers import BertTokenizerFast  # type: ignore[attr-defined]  # found at run time
+from transformers import BertTokenizerFast
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from transformers import (  # type: ignore[attr-defined]  # the tokenizer is found at run time
+from transformers import (
     AutoModelForSequenceClassification,
     BertTokenizerFast,
     Trainer,

@@ -31,7 +31,7 @@ def classifier(spec: Spec) -> BertForSequenceClassification:
     """Return a classifier of two classes, on the host, the same each time."""
     torch.manual_seed(1)
     return BertForSequenceClassification(
-        BertConfig(  # type: ignore[call-arg]  # num_labels is a keyword of its base
+        BertConfig(
             vocab_size=VOCABULARY, hidden_size=spec["dims"], num_hidden_layers=spec["layers"],
             num_attention_heads=spec["heads"], intermediate_size=4 * spec["dims"], num_labels=2,
         )

@@ -89,7 +89,7 @@ def content_of(exportable: Exportable) -> bytes:
             # Not with torch.export, which takes a hundred times as long.
             with short_attention(OPSET):
                 torch.onnx.export(
-                    traced(exportable), tuple(inputs.values()), buffer,  # type: ignore[arg-type]  # a buffer is taken, but not declared
+                    traced(exportable), tuple(inputs.values()), buffer,
                     dynamo=False, opset_version=OPSET, input_names=list(inputs), output_names=list(exportable.outputs),
                     dynamic_axes=free,
                 )  # fmt: skip

@@ -39,7 +39,7 @@ class AlbertLanguageModel(Bert):
             problem = f"is '{self.config.model_type}', but this model guesses tokens as ALBERT does."
             raise ConfigError(THIS_RUN, [Fault("model_type", problem, "Use bert_lm or bert_pretrain for others.")])
         self.config.architectures = [self.architecture_name]
-        self.predictions = AlbertMLMHead(self.config)  # type: ignore[arg-type]
+        self.predictions = AlbertMLMHead(self.config)
         nn.init.normal_(self.predictions.dense.weight, std=self.config.initializer_range)
         nn.init.zeros_(self.predictions.dense.bias)
         self.predictions.decoder.weight = self.bert.get_input_embeddings().weight

@@ -246,7 +246,7 @@ def encoder_of(config: PretrainedConfig, *, pooler: bool) -> Any:
 
 
 def _network(config: PretrainedConfig, **options: bool) -> Any:
-    return AutoModel.from_config(config, trust_remote_code=False, **options)  # type: ignore[no-untyped-call]
+    return AutoModel.from_config(config, trust_remote_code=False, **options)
 
 
 def positions_of(config: PretrainedConfig) -> int:

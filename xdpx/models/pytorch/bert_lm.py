@@ -32,7 +32,7 @@ class BertLanguageModel(Bert):
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters, pooler=False)
         self.config.architectures = ["BertForMaskedLM"]
-        self.cls = BertOnlyMLMHead(self.config)  # type: ignore[no-untyped-call]
+        self.cls = BertOnlyMLMHead(self.config)
         _begin_guessing(self)
 
     def forward(
@@ -82,7 +82,7 @@ class BertPretrain(Bert):
         super().__init__(parameters, pooler=True)
         self.num_classes = given(parameters.num_classes, "num_classes")
         self.config.architectures = ["BertForPreTraining"]
-        self.cls = BertPreTrainingHeads(self.config)  # type: ignore[no-untyped-call]
+        self.cls = BertPreTrainingHeads(self.config)
         _begin_guessing(self)
         self.cls.seq_relationship = new_linear(self.config.hidden_size, self.num_classes, self.config)
 

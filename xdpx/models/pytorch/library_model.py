@@ -54,7 +54,8 @@ def config_beside(source: str | None, kind: type[C]) -> C | None:
         problem = f"is '{source}', whose config.json describes a {found}."
         remedy = f"Use a model of the type {kind.model_type}."
         raise ConfigError(THIS_RUN, [Fault("pretrained_model", problem, remedy)])
-    return kind(**values)
+    config: C = kind(**values)
+    return config
 
 
 def refuse_vocabulary(ours: int, theirs: int, *, strict_size: bool) -> None:

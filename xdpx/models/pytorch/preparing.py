@@ -51,7 +51,7 @@ def before_training(model: nn.Module, args: PreparingArguments, processing_class
     if "underflow_overflow" in args.debug:
         from transformers.debug_utils import DebugUnderflowOverflow
 
-        DebugUnderflowOverflow(model)  # type: ignore[no-untyped-call]
+        DebugUnderflowOverflow(model)
 
 
 def refuse_headless(model: nn.Module) -> None:

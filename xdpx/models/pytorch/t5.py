@@ -56,7 +56,7 @@ class T5(LibraryModel):
         self.config = architecture(parameters)
         self.t5: Any = T5ForConditionalGeneration(self.config)
         if parameters.gradient_checkpointing:
-            self.t5.gradient_checkpointing_enable()  # type: ignore[no-untyped-call]
+            self.t5.gradient_checkpointing_enable()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:
         """Return logits (B, U, V) of what follows each of decoder_input_ids (B, U); the mask is that of ids (B, T)."""

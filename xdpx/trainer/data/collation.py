@@ -45,7 +45,7 @@ def default_data_collator(features: Sequence[Any], return_tensors: str = "pt") -
 def default_collator(processing_class: object) -> Any:
     """Return the collator for a tokenizer or feature extractor, which pads; without one, plain stacking."""
     if isinstance(processing_class, PreTrainedTokenizerBase | SequenceFeatureExtractor):
-        return DataCollatorWithPadding(processing_class)  # type: ignore[arg-type]
+        return DataCollatorWithPadding(processing_class)
     return default_data_collator
 
 

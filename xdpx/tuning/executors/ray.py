@@ -95,7 +95,7 @@ def _nodes() -> list[dict[str, Any]]:
     """Return Ray's description of each machine that is alive."""
     import ray
 
-    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 def _resources() -> dict[str, float]:
