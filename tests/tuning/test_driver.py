@@ -19,6 +19,12 @@ from xdpx.run import main
 Words = Callable[..., list[str]]
 
 
+@pytest.fixture(autouse=True)
+def _as_users_start_them(search: Words, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork trials off a server, as users do: forked off this process, they inherit what its other threads locked."""
+    monkeypatch.setattr("xdpx.tuning.executors.local.START", "forkserver")
+
+
 def rows_of(path: Path) -> list[dict[str, str]]:
     header, *lines = path.read_text().splitlines()
     return [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]
