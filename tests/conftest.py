@@ -11,7 +11,7 @@ import random
 import sys
 import threading
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -71,6 +71,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         seconds[item.path] += SECONDS_OF_A_SLOW_TEST if item.get_closest_marker("slow") else SECONDS_OF_ANOTHER
     items.sort(key=lambda item: -seconds[item.path])
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of cycles pass over modules and tests: they are never garbage, and take seconds to look at."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -139,20 +145,28 @@ def figures(_no_figures: dict[tuple[str, str], Callable[..., Any]], monkeypatch:
         monkeypatch.setattr(f"{module}.{name}", draw)
 
 
-MOST_KEPT_COMPILED = 3 * 2**30
-"""Bytes of a process from which on compiled programs are forgotten; all of them together take more than ten GiB."""
+MOST_GROWTH = 2 * 2**30
+"""Bytes by which a process may grow before the programs that JAX compiled are dropped: all together take over ten GiB.
+What is dropped leaves most of the process as large as it was, so that growth counts, and not size."""
+
+
+@pytest.fixture(scope="session")
+def _resident() -> Counter[str]:
+    """Bytes of this process after compiled programs were last dropped."""
+    return Counter()
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _compiled_let_go() -> Iterator[None]:
-    """Forget, after a file, what JAX compiled so far, once the process has grown large."""
+def _compiled_let_go(_resident: Counter[str]) -> Iterator[None]:
+    """Drop, after a file, the programs that JAX compiled, once the process has grown by much."""
     yield
     if "jax" in sys.modules:
         from xdpx.engines.pytorch.memory import resident_bytes
 
-        if resident_bytes() > MOST_KEPT_COMPILED:
+        if resident_bytes() > _resident["after"] + MOST_GROWTH:
             sys.modules["jax"].clear_caches()
             gc.collect()
+            _resident["after"] = resident_bytes()
 
 
 @pytest.fixture(scope="session")
