@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -106,15 +107,17 @@ def _likeness(name: str, other: str) -> float:
     """Score from 0 (nothing in common) to 1 (equal); at least 0.6 is worth offering."""
     if not name or not other:
         return 0.0
-    longest = max(len(name), len(other))
-    if abs(len(name) - len(other)) <= 2:
+    shortest, longest = sorted((len(name), len(other)))
+    shared = (Counter(name) & Counter(other)).total()  # letters, wherever they are: an edit brings in one at most
+    allowed = max(1, longest // 4)
+    if longest - shortest <= 2 and longest - shared <= allowed:
         distance = edit_distance(name, other)
-        if distance <= max(1, longest // 4):
+        if distance <= allowed:
             return 1.0 - distance / (longest + 4)
-    if min(len(name), len(other)) >= 4 and (f"_{other}_".find(f"_{name}_") >= 0 or f"_{name}_".find(f"_{other}_") >= 0):
+    if shortest >= 4 and (f"_{other}_".find(f"_{name}_") >= 0 or f"_{name}_".find(f"_{other}_") >= 0):
         return 0.7
-    matcher = SequenceMatcher(None, name, other)
-    return 0.75 * matcher.ratio() if matcher.quick_ratio() >= 0.8 else 0.0
+    may_be_alike = 2 * shared / (shortest + longest) >= 0.8
+    return 0.75 * SequenceMatcher(None, name, other).ratio() if may_be_alike else 0.0
 
 
 def edit_distance(name: str, other: str) -> int:
