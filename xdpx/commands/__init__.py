@@ -1,4 +1,4 @@
-"""What a user can ask for: one thin file per command, which parses, builds and calls."""
+"""The commands: one thin file each, which parses its words, builds the parts and calls them."""
 
 from typing import Any
 

@@ -1,12 +1,12 @@
-"""Put what is told of preprocessed data below some folders into one table: sizes, classes, tokens, longest sample.
+"""Print one table of the metadata of all preprocessed data below some folders: sizes, classes, tokens, longest sample.
 
 Usage: x-script aggregate_meta ROOT... [-WORD...] [--full]
 
-  ROOT     a folder with data_dirs in it, at any depth; several may be given
+  ROOT     a folder with data_dirs in it, at any depth; may be repeated
   -WORD    only those whose path contains WORD
-  --full   also the parameters of preprocessing in which they differ
+  --full   also the preprocessing parameters in which they differ
 
-A terminal gets aligned columns, a file gets tab separated ones.
+On a terminal the columns are aligned; otherwise they are separated by tabs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLACES = frozenset({"data_dir", "data_source", "log_file"})
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the table. Exit code 1 when there is nothing to show."""
+    """Print the table. Exit code 1 if no data is found."""
     from xdpx.reports.tables import as_text, as_tsv, union_of_keys
 
     arguments = read_arguments(NAME, argv, flags=["--full"], keywords=True)
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def find(roots: Sequence[str], keywords: Sequence[str]) -> list[str]:
-    """Return the folders that hold meta.hjson and every keyword in their path, sorted."""
+    """Return the folders that hold meta.hjson and have every keyword in their path, sorted."""
     found = set()
     for root in roots:
         if not io.isdir(root):
@@ -53,7 +53,7 @@ def find(roots: Sequence[str], keywords: Sequence[str]) -> list[str]:
 
 
 def row_of(folder: str) -> dict[str, Any]:
-    """Return what the meta data of a folder tell: the size of each split, and how the data are made."""
+    """Return the row of a data_dir: the size of each split, and the values of `TOLD`, from its metadata."""
     from xdpx.datasets.meta import read_meta
 
     meta = read_meta(folder)

@@ -1,12 +1,12 @@
-"""Put the best evaluation of every run below some folders into one table.
+"""Print one table with the best evaluation of every run below some folders.
 
 Usage: x-script aggregate_results ROOT... [-WORD...] [--full]
 
-  ROOT     a folder with runs in it, at any depth; several may be given
+  ROOT     a folder with runs in it, at any depth; may be repeated
   -WORD    only runs whose path contains WORD
   --full   also speed, and the parameters in which the runs differ; best run first
 
-A run marked * was written to less than 60 seconds ago. A terminal gets aligned columns, a file gets tab separated ones:
+A run marked * was written to less than 60 seconds ago. On a terminal the columns are aligned; otherwise tab separated:
   x-script aggregate_results runs -lr --full > stats.tsv
 """
 
@@ -22,7 +22,7 @@ USAGE = "x-script aggregate_results ROOT... [-WORD...] [--full]"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the table. Exit code 1 when no run is found."""
+    """Print the table. Exit code 1 if no run is found."""
     from xdpx.reports.aggregation import aggregate, find_runs
     from xdpx.reports.tables import as_text, as_tsv, union_of_keys
 

@@ -1,9 +1,9 @@
-"""`--json`: one JSON object on standard output, whatever became of the line; all else goes to standard error.
+"""`--json`: print one JSON object on standard output, also after an error; everything else goes to standard error.
 
-It holds `xdpx` (version), `exit_code`, `faults` (those of a refusal: key, problem, remedy, file, line), `error` (its
-text; null when all went well), `jobs` (what each command of the line did), `output` (lines that commands printed) and
-`results` (JSON that they printed). Where a line is one command that tells one object, such as x-run and x-eval, the
-keys of that object stand beside these instead.
+It holds `xdpx` (version), `exit_code`, `faults` (of a ConfigError: key, problem, remedy, file, line), `error` (its
+text; null without an error), `jobs` (what each command of the line did), `output` (lines that commands printed) and
+`results` (JSON that they printed). If the line is one command that prints one object, such as x-run and x-eval, the
+keys of that object are at the top level instead.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from xdpx.utils.redaction import redact
 
 @dataclass
 class Done:
-    """What one command of a line did."""
+    """The result of one command of a line."""
 
     command: str
     config: str = ""
     runs: Sequence[Run] = ()
     exit_code: int | None = None
     folder: str = ""
-    """Of a job that has no runs of a config."""
+    """Output folder of a job without a config, such as x-exp."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for JSON; of each run where it is, how it stands and which values are not at their default."""
+        """Return it for JSON, with the folder, the status and the non-default values of each run."""
         told: dict[str, Any] = {"command": self.command, "config": self.config, "exit_code": self.exit_code}
         if self.folder:
             told |= {"folder": self.folder, "status": _json_of(io.join(self.folder, STATUS_FILE))}
@@ -48,7 +48,7 @@ class Done:
 
 @dataclass
 class Answer:
-    """What is known of a line so far."""
+    """The results of a line so far."""
 
     jobs: list[Done] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _json_of(path: str) -> Any:
-    """Return what a file holds in JSON; None where there is none, or it is damaged."""
+    """Return the JSON content of a file; None if the file is missing or damaged."""
     if not io.isfile(path):
         return None
     with io.open(path, encoding="utf-8", errors="replace") as file:
@@ -78,7 +78,7 @@ def _json_of(path: str) -> Any:
 
 
 def in_json(work: Callable[[Answer], int]) -> int:
-    """Do the work, print the one object, and return the exit code."""
+    """Do the work, print the JSON object, and return the exit code."""
     answer = Answer()
     with _taken() as output:
         with outcomes.recorded() as errors:
@@ -112,7 +112,7 @@ def _fault(fault: Fault) -> dict[str, Any]:
 
 
 def _parts(text: str) -> tuple[list[Any], list[str]]:
-    """Return the JSON in what was printed, a whole or a line each, and the other lines."""
+    """Return (JSON values, other lines) of a text that is either one JSON value or lines, some of which are JSON."""
     whole = _object(text)
     if whole is not None:
         return [whole], []
@@ -122,7 +122,7 @@ def _parts(text: str) -> tuple[list[Any], list[str]]:
 
 
 def _object(text: str) -> Any:
-    """Return the object or list that a text is in JSON, else None."""
+    """Return the JSON object or array that the whole text is, else None."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -133,7 +133,7 @@ def _object(text: str) -> Any:
 
 @contextmanager
 def _taken() -> Generator[IO[bytes]]:
-    """Take what this process and those that it starts write to standard output."""
+    """Redirect standard output of this process and its children into a temporary file, and yield that file."""
     with TemporaryFile() as taken:
         sys.stdout.flush()
         before = os.dup(1)

@@ -1,4 +1,4 @@
-"""The runs of one config: one here, several each in a process of its own, some at a time, with a table at the end."""
+"""Perform the runs of one config: a single run in this process, several in subprocesses, with a table at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from xdpx.utils import io
 
 @dataclass
 class Outcome:
-    """What became of one run. `code` is its exit code; None when it was not started."""
+    """The result of one run. `code` is its exit code; None if it was not started."""
 
     run: Run
     status: str = "not started"
@@ -33,7 +33,7 @@ class Outcome:
 
 
 def inspect(run: Run) -> Iterable[Fault]:
-    """Return what the command itself finds wrong with a run; nothing for one of a loop that has finished before."""
+    """Return the faults found by the command's own `check`; none for one of several runs that has already finished."""
     if run.total > 1 and has_finished(run):
         return []
     check = getattr(run.picked("command")(run), "check", None)
@@ -41,9 +41,9 @@ def inspect(run: Run) -> Iterable[Fault]:
 
 
 def has_finished(run: Run) -> bool:
-    """Tell whether the output folder of a run says that this very run has finished. `overwrite` asks for it anew.
+    """Return whether status.json in the output folder says that this very run has finished; False with `overwrite`.
 
-    A stage of training (`train_steps`) that is not the last has not finished the run that asks for another one.
+    With `train_steps`, a stage that is not the last does not count as finished for a run that requests another stage.
     """
     if run.values.get("overwrite"):
         return False
@@ -56,7 +56,7 @@ def has_finished(run: Run) -> bool:
 
 
 def stored_status(run: Run) -> dict[str, Any]:
-    """Return what status.json in the output folder of a run says; empty when there is none."""
+    """Return the content of status.json in the output folder of a run; empty if there is none."""
     folder = output_folder(run)
     path = io.join(folder, "status.json") if folder else ""
     if not path or not io.isfile(path):
@@ -64,22 +64,22 @@ def stored_status(run: Run) -> dict[str, Any]:
     with io.open(path, encoding="utf-8") as file:
         try:
             status = json.loads(file.read())
-        except ValueError:  # damaged: the run is simply not known to have finished
+        except ValueError:  # damaged: the run is not known to have finished
             return {}
     return status if isinstance(status, dict) else {}
 
 
 def output_folder(run: Run) -> str:
-    """Return the folder a command writes to: its first parameter that is a new directory; '' when it has none."""
+    """Return the folder a command writes to: its first parameter that is a new directory; '' if it has none."""
     declared = catalogue.entry("command", run.command).parameters
     keys = [item.key for item in declared if item.path == "new_directory"]
     return str(run.values.get(keys[0], "")) if keys else ""
 
 
 def run_all(runs: Sequence[Run], *, jobs: int = 1, keep_going: bool = False, verbose: bool = False) -> int:
-    """Do the runs of one config. Returns the exit code: that of the first run that failed, or 0."""
+    """Perform the runs of one config. Return the exit code: that of the first run that failed, or 0."""
     if len(runs) == 1:
-        if runs[0].total > 1 and has_finished(runs[0]):  # one of a loop, which --only chose
+        if runs[0].total > 1 and has_finished(runs[0]):  # --only selected one of several runs
             sys.stderr.write(f"run {runs[0].index + 1} of {runs[0].total}: finished before\n")
             return 0
         return child.perform(runs[0])
@@ -94,7 +94,7 @@ def run_all(runs: Sequence[Run], *, jobs: int = 1, keep_going: bool = False, ver
 
 
 class _Pool:
-    """Keeps up to `jobs` processes busy with the pending runs, in order."""
+    """Performs the pending runs in order, in up to `jobs` processes at a time."""
 
     def __init__(self, pending: list[Outcome], jobs: int, *, keep_going: bool, verbose: bool) -> None:
         self.pending = pending
@@ -106,7 +106,7 @@ class _Pool:
         self.signal: int | None = None
 
     def work(self) -> None:
-        """Do everything. A signal to this process is passed on, and no further run is started."""
+        """Perform all runs. A signal to this process is forwarded to them, and no further run is started."""
         before = {number: signal.signal(number, self.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             while self.active or (self.pending and not self.stopping):
@@ -118,7 +118,7 @@ class _Pool:
                 signal.signal(number, handler)
 
     def pass_on(self, number: int, frame: object) -> None:
-        """Send a signal to every active run; each saves what it can and ends by itself."""
+        """Forward a signal to every active run; each saves what it can and ends by itself."""
         self.stopping, self.signal = True, number
         for process in self.active:
             _send(process, number)
@@ -133,11 +133,11 @@ class _Pool:
         process.start()
         outcome.status = "running"
         self.active[process] = (outcome, time.monotonic())
-        if self.signal is not None:  # it came while the process was being started
+        if self.signal is not None:  # the signal arrived while the process was being started
             _send(process, self.signal)
 
     def collect(self) -> None:
-        """Wait until at least one run has ended, and note what became of it."""
+        """Wait until at least one run has ended, and record its result."""
         wait([process.sentinel for process in self.active])
         for process in [process for process in self.active if not process.is_alive()]:
             outcome, began = self.active.pop(process)
@@ -154,7 +154,7 @@ def _send(process: SpawnProcess, number: int) -> None:
 
 
 def _verdict(code: int) -> tuple[int, str]:
-    """Return (exit code, status in words) of a process; a negative code is the signal that killed it."""
+    """Return (exit code, status in words) of a process; a negative code is minus the signal that killed it."""
     if code < 0:
         return 128 - code, f"killed by {signal.Signals(-code).name}"
     words = {0: "finished", outcomes.PREEMPTED: "preempted", outcomes.INTERRUPTED: "interrupted"}
@@ -177,11 +177,11 @@ def _best_score(outcome: Outcome) -> str:
 
 
 def table(results: Sequence[Outcome]) -> str:
-    """Write one row for each run, columns aligned."""
+    """Return a table with aligned columns, one row for each run."""
     runs = [outcome.run for outcome in results]
     rows = [[title for title, _ in COLUMNS]]
     rows += [[write(outcome, runs) for _, write in COLUMNS] for outcome in results]
-    if {row[-1] for row in rows[1:]} == {"-"}:  # nothing here is scored, as in x-prepro
+    if {row[-1] for row in rows[1:]} == {"-"}:  # no scores, as with x-prepro
         rows = [row[:-1] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -189,7 +189,7 @@ def table(results: Sequence[Outcome]) -> str:
 
 
 def over_seeds(results: Sequence[Outcome]) -> str:
-    """Write a row for each group of finished trainings that differ in their seed alone; '' where there are none."""
+    """Return a table with a row for each group of finished trainings that differ only in their seed; '' if none do."""
     done = [each.run for each in results if each.code == outcomes.FINISHED and each.run.command == "x-train"]
     if len({run.values.get("seed") for run in done}) < 2:
         return ""

@@ -1,11 +1,11 @@
-"""Choose for each class the probability from which on the loss `bce` predicts it.
+"""Choose for each class the probability threshold at which the loss `bce` predicts it.
 
 Usage: x-script bce_threshold FILE target_map_file=data/target_map.txt [key=value ...] [--dry]
        x-script bce_threshold CONFIG [key=value ...] [--dry]
 
-FILE is predict_file, which x-pred wrote for labelled rows; a config may name it. Thresholds are chosen on it and judged
-on eval_file. out_file gets `{predict_threshold: [...]}`, ready to be a __parent__ of a training or an extra_config of
-x-eval and x-pred.
+FILE is predict_file, which x-pred wrote for labelled rows; a config may name it. Thresholds are chosen on it and
+evaluated on eval_file. out_file gets `{predict_threshold: [...]}`, usable as a __parent__ of a training config or as
+extra_config of x-eval and x-pred.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 NAME = "bce_threshold"
 MOST_DIGITS = 16
-"""What a number of double precision has."""
+"""Significant digits of double precision."""
 SHARE = 0.5
-"""What `bce` predicts from without thresholds."""
+"""The threshold of `bce` by default."""
 
 
 class BceThreshold:
-    """Choose for each class the probability from which on the loss `bce` predicts it."""
+    """Choose for each class the probability threshold at which the loss `bce` predicts it."""
 
     class Parameters(BaseParameters):
         """The keys of `x-script bce_threshold`."""
@@ -40,20 +40,20 @@ class BceThreshold:
         target_map_file: str = param(doc="Labels, one per line: target_map.txt of the data.", path="file")
         eval_file: str | None = param(None, doc="Predictions to judge the choice on; null: predict_file.", path="file")
         out_file: str | None = param(None, doc="Where to write {predict_threshold: [...]}; null prints it.")
-        mode: Literal["f1", "precision"] = param("f1", doc="What is to be largest for each class.")
+        mode: Literal["f1", "precision"] = param("f1", doc="Score to maximise for each class.")
         min_threshold: float = param(0.4, ge=0, le=1, doc="Least threshold.")
         max_threshold: float = param(1.0, ge=0, le=1, doc="Greatest threshold.")
         beta: float = param(1.0, gt=0, doc="Recall counts so many times as much as precision in the F measure.")
-        resolution: int = param(4, ge=1, doc="Digits of a threshold; more where that takes in other rows.")
+        resolution: int = param(4, ge=1, doc="Decimals of a threshold; more if rounding would select other rows.")
         gap: float = param(
-            0.5, gt=0, le=1, doc="Where a threshold lies between the score of the next row left out, 0, and the last "
-            "row taken, 1."
+            0.5, gt=0, le=1, doc="Position of a threshold between the score of the first row rejected (0) and of "
+            "the last row accepted (1)."
         )  # fmt: skip
-        target_col_name: str = param("target", doc="Column of the right labels.")
-        label_separator: str | None = param(None, doc="What stands between labels where a row may have several.")
+        target_col_name: str = param("target", doc="Column of the correct labels.")
+        label_separator: str | None = param(None, doc="Separator of labels, if a row may have several.")
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse bounds between which nothing lies."""
+            """Refuse bounds that leave no threshold."""
             if self.min_threshold <= self.max_threshold:
                 return []
             return [("min_threshold", f"is {self.min_threshold}, above max_threshold {self.max_threshold}. Lower it.")]
@@ -62,7 +62,7 @@ class BceThreshold:
         self.parameters: BceThreshold.Parameters = run.parameters("command")
 
     def run(self) -> None:
-        """Choose, tell what it brings, and write."""
+        """Choose the thresholds, print their scores, and write them."""
         from xdpx.tokenizers.target_map import TargetMap
         from xdpx.utils.commit import write_text
 
@@ -81,11 +81,11 @@ class BceThreshold:
 
     @property
     def _classes(self) -> range:
-        """The classes with a threshold: all where rows have several labels, else all but class 0, which is none."""
+        """The classes with a threshold: all if rows may have several labels, else all but class 0, which means none."""
         return range(0 if self.parameters.label_separator is not None else 1, len(self._labels))
 
     def _read(self, path: str) -> tuple[Any, Any]:
-        """Return the probabilities and which classes are right, both (N, C)."""
+        """Return the probabilities (N, C) and a boolean array (N, C) of the correct classes."""
         import numpy as np
 
         from xdpx.commands.predicted_file import read_classes, read_columns, read_probabilities
@@ -115,7 +115,7 @@ class BceThreshold:
         return rounded_down(cut.threshold, score, digits=known.resolution, lowest=known.min_threshold)
 
     def _report(self, prob: NDArray[Any], wanted: NDArray[Any], chosen: Sequence[float]) -> None:
-        """Print precision, recall and F1 of each class and of all, with 0.5 and with what was chosen."""
+        """Print precision, recall and F1 of each class and of all, with the threshold 0.5 and with those chosen."""
         from xdpx.metrics import several_labels
         from xdpx.reports.tables import as_text
 
@@ -135,7 +135,7 @@ class BceThreshold:
         sys.stdout.write(as_text(rows, list(rows[0])))
 
     def _predict(self, prob: NDArray[Any], thresholds: Sequence[float]) -> Any:
-        """Return what `bce` predicts, as truth values (N, C): every class that reaches its threshold, or the first."""
+        """Return the predictions of `bce` as booleans (N, C): classes that reach their threshold, or only the best."""
         import numpy as np
 
         found = np.zeros(prob.shape, bool)
@@ -149,13 +149,13 @@ class BceThreshold:
 
 
 def rounded_down(threshold: float, score_N: NDArray[Any], *, digits: int, lowest: float) -> float:
-    """Return a threshold with few digits that takes the same rows: up, it could lose rows that its score counts.
+    """Round a threshold down to few digits, so that it selects the same rows; rounding up could lose rows.
 
     Args:
-        threshold: rows at or above it are taken.
+        threshold: rows at or above it are selected.
         score_N: the scores of the rows.
-        digits: to begin with; there are more where so few would take other rows, or lie below `lowest`.
-        lowest: least value of the threshold.
+        digits: decimals to start with; more are used if the rounded value selects other rows or is below `lowest`.
+        lowest: smallest value allowed.
     """
     taken = (score_N >= threshold).sum()
     for count in range(digits, MOST_DIGITS):
@@ -166,7 +166,7 @@ def rounded_down(threshold: float, score_N: NDArray[Any], *, digits: int, lowest
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it for every run of a config."""
+    """Run the script for every run of a config."""
     from xdpx.commands.script_arguments import run_config
 
     return run_config(NAME, argv, file_key="predict_file")

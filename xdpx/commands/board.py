@@ -1,10 +1,10 @@
-"""`x-board FOLDER`: look at all runs below a folder in a browser, of every door, while they train.
+"""`x-board FOLDER`: show all runs below a folder in a browser while they train, however they were started.
 
 Usage: x-board FOLDER [--port 6480] [--open] [--host HOST --token TOKEN]
 
-Nothing is changed, and nobody else is let in: it answers this machine alone, until --host names another address. Then a
-token is needed, which is given to those who may look; `--token new` makes one. $XDPX_BOARD_TOKEN keeps it out of the
-list of processes. From a machine that you reach by ssh: ssh -L 6480:127.0.0.1:6480 HOST, and open the address here.
+Nothing is changed. Only this machine can connect, unless --host names another address. Then a token is required, which
+every viewer must have; `--token new` makes one. $XDPX_BOARD_TOKEN keeps it out of the list of processes. To view it
+from your own machine by ssh: ssh -L 6480:127.0.0.1:6480 HOST, and open the address here.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 FLAGS = ("--port", "--open", "--host", "--token", "--help")
 PORT = 6480
 TRIED_PORTS = 20
-"""Where a port is taken and none was asked for, so many after it are tried."""
+"""If the default port is taken, this many ports from it on are tried."""
 TOKEN_VARIABLE = "XDPX_BOARD_TOKEN"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Answer until Ctrl-C. Returns the exit code."""
+    """Serve the page until Ctrl-C. Return the exit code."""
     asked = asked_of(argv, _parser(), __doc__)
     if isinstance(asked, int):
         return asked
@@ -59,7 +59,7 @@ async def _serve(folder: str, host: str, port: int | None, token: str, *, opened
     from xdpx.board.index import Index
     from xdpx.board.server import Board
 
-    sys.setswitchinterval(0.001)  # seconds; while threads look at folders, answers wait so long for their turn
+    sys.setswitchinterval(0.001)  # seconds; requests wait at most this long for threads that read folders
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -77,10 +77,10 @@ async def _serve(folder: str, host: str, port: int | None, token: str, *, opened
 
 
 async def _listening(runner: web.AppRunner, host: str, port: int | None) -> int:
-    """Listen, and return at which port.
+    """Listen, and return the port.
 
     Raises:
-        ConfigError: the port or the address is not to be had.
+        ConfigError: the port or the address cannot be used.
     """
     from aiohttp import web
 

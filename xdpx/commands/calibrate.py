@@ -1,10 +1,10 @@
-"""Fit the temperature by which a run's logits are divided, so that its probabilities are what they say.
+"""Fit the temperature by which a run's logits are divided, so that its probabilities are calibrated.
 
 Usage: x-script calibrate RUN [on=SPLIT_OR_FILE] [checkpoint=NAME] [--json]
 
-RUN is a folder that x-train wrote, of a model of classes with one softmax. It is fitted on the split that training
-evaluated, or `on`, by the least surprise, and written to RUN/temperature.json. x-eval and x-pred use it where they are
-told temperature=fitted, and nowhere else. Classes and accuracy stay as they are; predict_threshold may choose others.
+RUN is a folder that x-train wrote, of a classifier with one softmax. The temperature minimises the mean surprise (nats
+per row) on the split that training evaluated, or on `on`, and is written to RUN/temperature.json. x-eval and x-pred use
+it with temperature=fitted only. Predicted classes and accuracy do not change, except with predict_threshold.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from xdpx.inference.plan import InferenceParameters, find_input, make_plan
 
 NAME = "calibrate"
 FEWEST_ROWS = 50
-"""On fewer rows a temperature is mostly chance."""
+"""With fewer rows the fitted temperature is mostly noise."""
 
 
 class Calibrate:
-    """Fit the temperature by which a run's logits are divided, so that its probabilities are what they say."""
+    """Fit the temperature by which a run's logits are divided, so that its probabilities are calibrated."""
 
     class Parameters(InferenceParameters):
         """The keys of `x-script calibrate`."""
@@ -33,7 +33,7 @@ class Calibrate:
         print_json: bool = param(False, doc="Print one JSON object on one line instead of sentences.")
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse what is no finished run."""
+            """Refuse a model without a finished run."""
             found = super().conflicts()
             if self.save_dir is None and self.config is not None:
                 found.append(("config", "has initial weights only, whose probabilities mean nothing. Give save_dir."))
@@ -44,7 +44,7 @@ class Calibrate:
         self.parameters: Calibrate.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Return what can be seen to be wrong before the model is built."""
+        """Return the faults that can be found before the model is built."""
         try:
             plan = make_plan(self.parameters, self.source)
             find_input(self.parameters.on or str(plan.train.values["valid_subset"]), plan, "on", self.source)
@@ -53,7 +53,7 @@ class Calibrate:
         return []
 
     def run(self) -> None:
-        """Fit, tell what it brings, and write it."""
+        """Fit the temperature, print its effect, and write it."""
         from xdpx.commands.evaluate import as_json
         from xdpx.inference.temperature import write_temperature
 
@@ -108,7 +108,7 @@ class Calibrate:
 
 
 def _quality(prob: Any, target: Any) -> dict[str, float]:
-    """Return nats per row, and the expected calibration error."""
+    """Return the mean surprise in nats per row, and the expected calibration error."""
     import numpy as np
 
     from xdpx.metrics import reliability
@@ -120,7 +120,7 @@ def _quality(prob: Any, target: Any) -> dict[str, float]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it for the run that the words name."""
+    """Run the script for the run named on the command line."""
     from xdpx.commands.flags import with_settings
     from xdpx.commands.script_arguments import need_paths, read_arguments, run_config
 

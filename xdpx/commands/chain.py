@@ -1,4 +1,4 @@
-"""Several commands on one line: all are checked before the first starts, except for what an earlier one will make."""
+"""Check all commands of a line before the first starts, except for faults that an earlier command will cure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from xdpx.config.reading import read_runs
 
 @dataclass
 class _Promised:
-    """What the commands checked so far will leave on disk."""
+    """What the commands checked so far will write to disk."""
 
     folders: set[str] = field(default_factory=set)
     unknown: bool = False
-    """Whether one of them may leave anything anywhere."""
+    """Whether one of them may write anywhere."""
 
     def note(self, runs: Iterable[Run]) -> None:
         named = {folder.rstrip("/") for run in runs if (folder := batch.output_folder(run))}
         self.folders |= {folder.removeprefix("./") for folder in named}
 
     def explains(self, fault: Fault) -> bool:
-        """Tell whether a fault is that something is missing which an earlier command makes."""
+        """Return whether a fault is about a missing file that an earlier command will write."""
         if self.unknown and fault.code == "missing_path":
             return True
         text = str(fault)
@@ -33,19 +33,19 @@ class _Promised:
 
 
 _FOLLOWS = frozenset({"missing_path", "missing_key", "foreign_key", "conflict"})
-"""Kinds of faults that may be mere consequences of a file that is not there yet, such as the meta of the data."""
+"""Kinds of faults that may only be consequences of a missing file, such as the metadata of the data."""
 
 
 BEGINNINGS = ("resume", "overwrite", "auto_suffix")
-"""Keys that say what becomes of a run that is in save_dir already."""
+"""Keys that say what happens to a run that already exists in save_dir."""
 
 
 def runs_of(job: Job, *, hindrances: list[Fault] | None = None) -> list[Run]:
     """Read and check the runs of one job.
 
     Args:
-        job: what is asked for.
-        hindrances: takes the faults that stand against starting a run, not against looking at it; None: they count.
+        job: the command with its config.
+        hindrances: receives the faults that only prevent starting a run, not looking at it; None: they are raised, too.
 
     Raises:
         ConfigError: with every fault.
@@ -70,7 +70,7 @@ def runs_of(job: Job, *, hindrances: list[Fault] | None = None) -> list[Run]:
 
 
 def _resuming(job: Job) -> list[str]:
-    """Return what lets a training go on when its line is started again, where its config has no word on that."""
+    """Return the override that makes a restarted training resume, unless its config decides that itself."""
     if not job.resumable or job.command != "x-train":
         return []
     raws = [raw.values for raw in read_runs(job.config, job.overrides)]
@@ -81,12 +81,12 @@ def _resuming(job: Job) -> list[str]:
 def check_line(
     jobs: list[Job], *, hindrances: list[Fault] | None = None, elsewhere: Iterable[str] = ()
 ) -> list[list[Run] | None]:
-    """Check every job of a line. Returns the runs of each; None for one that has none or that must wait for the others.
+    """Check every job of a line. Return the runs of each; None if it has no config, or must wait for earlier jobs.
 
     Args:
         jobs: the commands.
         hindrances: as for `runs_of`.
-        elsewhere: paths that exist where the jobs will run, and need not exist here.
+        elsewhere: paths that exist on the machine where the jobs will run, and may be missing here.
 
     Raises:
         ConfigError: with the faults of all jobs that no earlier job can cure.
@@ -102,7 +102,7 @@ def check_line(
             except ConfigError as error:
                 errors.extend(_certain(error, promised))
         promised.note(runs or [])
-        promised.unknown |= runs is None and job.command != "x-check"  # which leaves nothing
+        promised.unknown |= runs is None and job.command != "x-check"  # which writes nothing
         checked.append(runs)
     if errors:
         raise joined(errors)
@@ -119,7 +119,7 @@ def _certain(error: ConfigError, promised: _Promised) -> list[ConfigError]:
 
 
 def joined(errors: list[ConfigError]) -> ConfigError:
-    """Make one error of several, each fault with the config it is in."""
+    """Join several errors into one, each fault prefixed with its config."""
     if len(errors) == 1:
         return errors[0]
     faults = [

@@ -1,13 +1,13 @@
-"""`x-check CONFIG`: what is wrong with the data and the plan of a run, before it starts. Nothing is written.
+"""`x-check CONFIG`: find problems of the data and the settings of a run before it starts. Nothing is written.
 
 Usage: x-check CONFIG [key=value ...] [page=FILE] [rows=200000] [noise_rows=20000] [measure=true] [--json]
 
-CONFIG is one of x-prepro or of x-train; of the latter the raw files are looked at that its data_dir was made from. What
-is found is told the worst first, with the rows that show it. `page` names an HTML file for all of it; `rows` is how
-many rows are looked at closely, `noise_rows` in how many wrong labels are looked for (0: in none); `measure: false`
-takes no updates to find out how long a training will be. Of a config of several runs each is looked at; what a run has
-in common with one before it is told once, and updates are taken of the first. The exit code is 2 where something would
-stop a run.
+CONFIG is one of x-prepro or of x-train; for the latter the raw files that its data_dir was made from are examined.
+Findings are printed worst first, with the rows that show them. `page` names an HTML file for all of it; `rows` is the
+number of rows examined closely, `noise_rows` the number searched for wrong labels (0: none); `measure: false` skips
+the updates that estimate how long a training will take. If a config has several runs, each is examined; a finding
+that an earlier run shares is printed once, and updates are taken for the first run only. The exit code is 2 if
+something would stop a run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FLAGS = ("--json", "--help", "-h", "--verbose", "--quiet")
 
 @dataclass
 class Request:
-    """The words of the command line."""
+    """The options given on the command line."""
 
     config: str
     settings: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Request:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Look at everything, tell it, and return the exit code."""
+    """Examine the runs, print the findings, and return the exit code."""
     if not argv or {"--help", "-h"} & set(argv):
         print((__doc__ or "").strip())
         return FINISHED
@@ -72,10 +72,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read_words(words: Sequence[str]) -> Request:
-    """Read the words of a command line.
+    """Parse the words of a command line.
 
     Raises:
-        ConfigError: with what is wrong with them.
+        ConfigError: with every fault found.
     """
     words = with_settings(words, flags=FLAGS)
     plain = [word for word in words if not word.startswith("-") and "=" not in word]
@@ -106,10 +106,10 @@ def read_words(words: Sequence[str]) -> Request:
 
 
 def look(request: Request) -> dict[str, Any]:
-    """Return all that was found, as `--json` tells it.
+    """Return the findings in the form that `--json` prints.
 
     Raises:
-        ConfigError: the config itself is wrong.
+        ConfigError: the config itself is invalid.
     """
     start = monotonic()
     command = _command_of(request)
@@ -137,14 +137,14 @@ def look(request: Request) -> dict[str, Any]:
 def _look_at(
     run: Run, command: str, request: Request, known: dict[str, Examination], *, measure: bool
 ) -> tuple[Examination | None, Any, list[Finding]]:
-    """Look at one run of the config; data that a run before it reads, too, are not looked at again.
+    """Examine one run of the config; data that an earlier run also reads are not examined again.
 
     Args:
         run: of the command.
         command: x-prepro or x-train.
-        request: how much is looked at.
-        known: what was seen of data, by the settings that decide it; it grows.
-        measure: whether some updates of a training are taken.
+        request: how many rows to examine.
+        known: examinations of data, by the settings that determine them; new ones are added.
+        measure: whether to take some updates of a training.
     """
     plan = Findings(run.source, patient=True)
     prepro = run if command == "x-prepro" else _preprocessing(run, plan)
@@ -164,13 +164,13 @@ def _look_at(
 
 
 def _command_of(request: Request) -> str:
-    """Tell by its keys whose config it is."""
+    """Return the command that a config is for, by its keys."""
     values = read_runs(request.config, request.settings)[0].values
     return "x-prepro" if "data_source" in values else "x-train"
 
 
 def _preprocessing(run: Run, plan: Findings) -> Run | None:
-    """Return the run of x-prepro that made the data of a training; None where its raw files cannot be read any more."""
+    """Return the run of x-prepro that made the data of a training; None if its raw files cannot be read any more."""
     folder = str(run.values["data_dir"])
     path = io.join(folder, ARGS_FILE)
     if not io.isfile(path):

@@ -1,4 +1,4 @@
-"""What x-check finds out about a run itself: room to write, memory, and how long it will take."""
+"""Findings of x-check about the run itself: write permission, disk space, memory, duration."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from xdpx.runs.outlook import Outlook
 
 BYTES_PER_TOKEN = 10
-"""Of a store, with what is written beside it before it is whole."""
+"""Bytes of disk per token, for a store and the temporary files written before it is complete."""
 STATES_KEPT = 2
-"""Full states that lie beside one another when one is replaced."""
+"""Full training states on disk at the moment one is replaced."""
 LITTLE_MEMORY = 0.8
-"""Share of the memory that is there, from which a training is near its end."""
+"""Share of the available memory above which a warning is given."""
 LONG = 24 * 3600.0
 
 
 def about_place(run: Run, seen: Examination | None) -> Iterator[Finding]:
-    """Find out whether a run may write to its folder, and whether there is room.
+    """Yield findings on whether the run may write to its folder, and whether the disk has enough space.
 
     Args:
         run: of x-prepro or x-train.
-        seen: its data.
+        seen: the examination of its data.
     """
     folder = batch.output_folder(run)
     if not folder:
@@ -58,7 +58,7 @@ def _about_room(folder: str, needed: float) -> Iterator[Finding]:
 
 
 def free_bytes(folder: str) -> float | None:
-    """Return what is free on the disk of a folder that is or will be there; None for remote storage."""
+    """Return the free bytes on the disk of a folder, which may not exist yet; None for remote storage."""
     if not io.islocal(folder):
         return None
     place = io.abspath(folder)
@@ -68,11 +68,11 @@ def free_bytes(folder: str) -> float | None:
 
 
 def about_training(run: Run, *, measure: bool) -> tuple[Outlook | None, list[Finding]]:
-    """Take a few updates in a process of its own, and tell what the whole training needs.
+    """Take a few updates in a subprocess, and return an estimate for the whole training, with findings.
 
     Args:
         run: of x-train.
-        measure: whether to take them.
+        measure: whether to take them; without, (None, []) is returned.
     """
     if not measure:
         return None, []

@@ -1,4 +1,4 @@
-"""One run, in this process or as the whole work of a fresh one."""
+"""One run, performed in this process or as the only work of a subprocess."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from xdpx.utils import io
 from xdpx.utils.local_files import NAMELESS
 
 GO_ON = {"resume": "auto", "overwrite": False}
-"""Values of a run that is started again: it goes on from its newest whole state."""
+"""Values for a run that is restarted: it resumes from its newest complete state."""
 
 PRELOADED = ("xdpx.runs.training", "xdpx.engines.pytorch.engine", "torch._dynamo", "xdpx.models.pytorch.bert")
-"""What takes seconds to import, mostly within torch and transformers, and does nothing with a device."""
+"""Modules that take seconds to import, mostly in torch and transformers, and touch no device."""
 
 OUTPUTS = {"x-prepro": "data_dir", "x-train": "save_dir"}
-"""The key that says where a command writes."""
+"""For each command, the key that names its output folder."""
 
 
 def perform(run: Run) -> int:
-    """Build the command of a run and do it. Returns its exit code; most commands give none, which is 0."""
+    """Build the command of a run and perform it. Return its exit code; most commands return None, which means 0."""
     try:
         return run.picked("command")(run).run() or 0
     except ConfigError as error:
@@ -43,7 +43,7 @@ def perform(run: Run) -> int:
 
 
 def run_in_processes(run: Run, count: int) -> int:
-    """Do one run in so many processes of this machine, and return its exit code."""
+    """Perform one run in `count` processes of this machine, and return its exit code."""
     threads = threads_of_each(count)
     most = int(run.values.get("max_restarts") or 0) if not run.values.get("auto_suffix") else 0
     again = replace(run, values={**run.values, **GO_ON})
@@ -52,13 +52,13 @@ def run_in_processes(run: Run, count: int) -> int:
 
 
 def main(run: Run, prefix: str, threads: int | None, verbose: bool) -> None:
-    """Do one run as a process of its own, and leave with its exit code.
+    """Perform one run as the main function of a subprocess, and exit with its exit code.
 
     Args:
-        run: what to do.
-        prefix: put before every line of output, when several runs write at the same time.
-        threads: how many threads numerical libraries may use; None leaves them alone.
-        verbose: whether to show tracebacks of every error.
+        run: the run.
+        prefix: put before every line of output, for when several runs write at the same time.
+        threads: how many threads numerical libraries may use; None leaves the environment unchanged.
+        verbose: whether to show the traceback of every error.
     """
     begin(threads)
     if prefix:
@@ -71,32 +71,32 @@ def main(run: Run, prefix: str, threads: int | None, verbose: bool) -> None:
 
 
 def begin(threads: int | None) -> None:
-    """Set up this process, which another one has started to do a part of its work.
+    """Set up this subprocess: own process group, end with its parent, number of threads.
 
     Args:
-        threads: how many threads numerical libraries may use; None leaves them alone.
+        threads: how many threads numerical libraries may use; None leaves the environment unchanged.
     """
-    os.setpgrp()  # the terminal's Ctrl-C reaches the parent alone, which passes it on once
+    os.setpgrp()  # Ctrl-C in the terminal then reaches the parent only, which forwards it once
     _end_with_parent()
-    if threads is not None:  # before torch is imported, which reads these
+    if threads is not None:  # before the import of torch, which reads these variables
         for variable in THREADS:
             os.environ.setdefault(variable, str(threads))
 
 
 def threads_of_each(count: int) -> int:
-    """Return how many threads of numerical libraries each of so many processes of this machine may use."""
+    """Return how many threads of numerical libraries each of `count` processes of this machine may use."""
     return max(1, (os.cpu_count() or 1) // count)
 
 
 def _load_and_perform(run: Run) -> int:
-    io.when_remote(load_user_modules)  # they may hold credentials
+    io.when_remote(load_user_modules)  # users' modules may set credentials
     if run.command not in LOOKING_ON:
         load_user_modules()
     return perform(run)
 
 
 def _end_with_parent() -> None:
-    """When the parent is gone (kill -9), ask this process to stop as a preempted one does: save, then end."""
+    """If the parent dies (kill -9), send this process SIGTERM, so that it saves and ends as a preempted one does."""
     parent = parent_process()
 
     def watch() -> None:
@@ -108,7 +108,7 @@ def _end_with_parent() -> None:
 
 
 class _Prefixed(TextIOBase):
-    """A text stream that begins every line with a prefix and is no terminal, so that nobody draws bars on it."""
+    """A text stream that prefixes every line and reports that it is no terminal, so that no progress bars are drawn."""
 
     def __init__(self, stream: TextIO, prefix: str) -> None:
         self._stream = stream
@@ -122,7 +122,7 @@ class _Prefixed(TextIOBase):
 
     @property
     def buffer(self) -> BinaryIO:
-        """The bytes below, without prefixes: what is written there is meant for a program."""
+        """The underlying binary stream, without prefixes: output written there is for programs."""
         return self._stream.buffer
 
     def write(self, text: str) -> int:
@@ -139,7 +139,7 @@ class _Prefixed(TextIOBase):
         return False
 
     def finish(self) -> None:
-        """Write what stands in an unfinished line."""
+        """Write an unfinished last line."""
         if self._rest:
             self.write("\n")
         self.flush()

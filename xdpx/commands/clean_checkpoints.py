@@ -1,14 +1,14 @@
-"""Free the disk of checkpoints that nobody needs any more: all but best, last, and what a resume continues from.
+"""Delete checkpoints that are no longer needed: all but the best, the last, and those that a resume may need.
 
 Usage: x-script clean_checkpoints ROOT... [-WORD...] [--dry]
 
   ROOT     a run, or a folder with runs in it at any depth
   -WORD    only runs whose path contains WORD
-  --dry    say what would be deleted, and delete nothing
+  --dry    print what would be deleted, and delete nothing
 
-Only files called checkpoint-<step>.pt and checkpoint-<step>.pts are ever deleted (with their manifests). Which one is
-best follows from the evaluation log and from `ascending_metric` in args.py. A run that is being trained, or whose
-best checkpoint cannot be told or is damaged, is left alone.
+Only files called checkpoint-<step>.pt and checkpoint-<step>.pts are ever deleted (with their manifests). The best one
+is found from the evaluation log and `ascending_metric` in args.py. A run in training is skipped, and so is one whose
+best checkpoint is unknown or damaged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ USAGE = "x-script clean_checkpoints ROOT... [-WORD...] [--dry]"
 
 
 class Surplus(NamedTuple):
-    """What can go from one run: commit names and the files that they stand for."""
+    """The files that can be deleted from one run, by names of commits and of files, and the files that are kept."""
 
     names: list[str]
     files: list[str]
@@ -34,11 +34,11 @@ class Surplus(NamedTuple):
 
 
 class LeftAlone(Exception):
-    """Why nothing is deleted from a run."""
+    """Raised with the reason why nothing is deleted from a run."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Clean every run found, and print what was freed. Exit code 1 when there was no run."""
+    """Clean every run found, and print the bytes freed. Exit code 1 if there is no run."""
     arguments = read_arguments(NAME, argv, flags=["--dry"], keywords=True)
     need_paths(NAME, arguments, USAGE)
     runs = [run for run in find_runs(arguments.paths) if all(word in run for word in arguments.keywords)]
@@ -83,7 +83,7 @@ def _clean(run: str, *, dry: bool) -> int:
 
 
 def find_surplus(run: str) -> Surplus:
-    """Tell what can go from a run. Raises LeftAlone when that cannot be told for certain."""
+    """Return the files of a run that can be deleted. Raises LeftAlone if that is not certain."""
     from xdpx.checkpoints.checkpointer import KEPT_STATES, Checkpointer
 
     checkpointer = Checkpointer(run)
@@ -105,7 +105,7 @@ def find_surplus(run: str) -> Surplus:
 
 
 def _best_steps(run: str, saved: Sequence[int]) -> set[int]:
-    """Return the saved steps that can claim to be best: by `<best>`, and by the scores of what was saved."""
+    """Return the saved steps that may be the best: the one marked `<best>`, and the one with the best logged score."""
     from xdpx.checkpoints.aliases import best_step
     from xdpx.reports.run_logs import read_run
 
@@ -136,5 +136,5 @@ def _delete(run: str, surplus: Surplus) -> None:
 
     for name, file_name in zip(surplus.names, surplus.files, strict=True):
         discard(run, name)
-        if io.exists(io.join(run, file_name)):  # it never had a manifest: written by hand, or by an older program
+        if io.exists(io.join(run, file_name)):  # without a manifest: written by hand, or by an older version
             io.remove(io.join(run, file_name))

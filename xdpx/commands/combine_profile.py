@@ -1,8 +1,8 @@
-"""Put the traces of a folder into one, below one another, to compare them in chrome://tracing.
+"""Combine all traces of a folder into one, stacked for comparison in chrome://tracing.
 
 Usage: x-script combine_profile DIR
 
-Writes DIR.json beside the folder. Each trace stands there under its file's name, and all begin at 0.
+Writes DIR.json beside the folder. Each trace appears in it under its file's name, and all begin at time 0.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _events(path: str) -> list[dict[str, Any]]:
-    """Return the events of a trace, written as a list or as an object. Raises ConfigError where it is none."""
+    """Return the events of a trace file, a list or an object with traceEvents. Raises ConfigError if it is neither."""
     try:
         with io.open(path, encoding="utf-8") as file:
             found = json.load(file)
@@ -53,7 +53,7 @@ def _events(path: str) -> list[dict[str, Any]]:
 
 
 def _placed(events: list[dict[str, Any]], name: str, number: int) -> list[dict[str, Any]]:
-    """Return the events of a trace with processes of its own, named after it, from the time 0 on."""
+    """Return the events of a trace with unique process ids, named after its file, with times from 0 on."""
     first = min((event["ts"] for event in events if "ts" in event and event.get("ph") != "M"), default=0)
     processes = {process: 1000 * number + place for place, process in enumerate(sorted(_processes(events), key=str))}
     moved = []
@@ -63,7 +63,7 @@ def _placed(events: list[dict[str, Any]], name: str, number: int) -> list[dict[s
             if "ts" in event:
                 beside["ts"] = event["ts"] - first
             if "id" in event:
-                beside["id"] = f"{number}.{event['id']}"  # arrows go from one event of a trace to another of it
+                beside["id"] = f"{number}.{event['id']}"  # flow arrows connect events by id, and only within one trace
             moved.append({**event, **beside})
     told = _told(events)
     titles = [
@@ -81,5 +81,5 @@ def _processes(events: list[dict[str, Any]]) -> set[Any]:
 
 
 def _told(events: list[dict[str, Any]]) -> dict[Any, str]:
-    """Return what a trace calls its processes."""
+    """Return {process id: name} of a trace."""
     return {event["pid"]: str(event["args"]["name"]) for event in events if event.get("name") == "process_name"}

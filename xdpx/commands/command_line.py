@@ -1,4 +1,4 @@
-"""The words after the program's name -> jobs and options. Nothing is dropped: an unknown word is a fault."""
+"""Parse the words of a command line into jobs and options. Every unknown word is a fault."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from xdpx.config.config_files import SUFFIXES
 from xdpx.config.faults import ConfigError, Fault, nearest
 
 WORD_COMMANDS = ("x-run", "x-init", "x-check", "x-io", "x-script", "x-submit", "x-board", "x-serve")
-"""Commands that read their own words."""
+"""Commands that parse their own words."""
 TAKES_FOLDERS = "x-viz"
-"""The command whose config may be the folders that it is about."""
+"""The command that also accepts folders instead of a config."""
 
 LOOKING_ON = frozenset({*WORD_COMMANDS, "x-viz"})
-"""Commands that need no code of the user; scripts that build a user's model import it themselves."""
+"""Commands that do not import users' modules; scripts that build a user's model import them themselves."""
 
 FLAGS = {
     "--dry": "check everything and print each run with all its values, then stop",
@@ -37,10 +37,10 @@ FLAGS = {
 
 @dataclass
 class Job:
-    """One command on the line: its config and overrides, or for x-io and x-script the words it reads itself.
+    """One command of a line: its config and overrides, or for commands such as x-io and x-script its own words.
 
-    Without a config, its overrides are all that is asked for. `only` is the one run that is wanted, from 1; `resumable`
-    says that the same line may be started again, to go on.
+    Without a config the overrides are the whole config. `only` is the number of the one run to do, from 1; `resumable`
+    means that the line may be started again to resume.
     """
 
     command: str
@@ -52,7 +52,7 @@ class Job:
 
     @property
     def reads_own_words(self) -> bool:
-        """Whether it takes words instead of a config."""
+        """Whether the command parses its own words instead of taking a config."""
         return self.command in {*WORD_COMMANDS, "x-exp"}  # of which x-submit alone makes jobs
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Job:
 
 @dataclass
 class Options:
-    """The flags of the whole line."""
+    """The flags that apply to the whole line."""
 
     dry: bool = False
     json: bool = False
@@ -78,7 +78,7 @@ class Options:
 
 
 def parse(words: Sequence[str]) -> tuple[list[Job], Options]:
-    """Read the words of a command line, given without the program's name.
+    """Parse the words of a command line, without the program's name.
 
     Raises:
         ConfigError: with every fault of the line.
@@ -113,7 +113,7 @@ class _Reader:
         self.check_whole()
 
     def own_words(self, command: str) -> list[str]:
-        """Read the words up to the next command. For x-script every word that begins with `x-` is the next command."""
+        """Take the words up to the next command. For x-script every word that begins with `x-` is the next command."""
         known = {*self.commands, *WORD_COMMANDS}
         ends = (i for i, word in enumerate(self.words) if word in known or (command == "x-script" and word[:2] == "x-"))
         end = next(ends, len(self.words))
@@ -137,7 +137,7 @@ class _Reader:
             setattr(self.options, name.removeprefix("--").replace("-", "_"), True)
 
     def key_or_misspelt(self, word: str, name: str) -> None:
-        """Read `--key value` for the last command, or note what is wrong with the word."""
+        """Take `--key value` as an override of the last command, or record the fault of the word."""
         job = self.jobs[-1] if self.jobs else Job("")
         command = job.command if job.command in self.commands else ""
         if name in {"--config", "-c"} and command and not job.config and not types_of("config", command):
@@ -158,7 +158,7 @@ class _Reader:
             self.words.pop(0)
 
     def topic(self) -> str:
-        """Read the word after --help, when it can be one."""
+        """Take the word after --help, if it can be a topic."""
         follows = self.words and not self.words[0].startswith("-") and self.words[0] not in self.commands
         return self.words.pop(0) if follows else ""
 
@@ -180,10 +180,10 @@ class _Reader:
         else:
             self.faults.append(self.stray(word, job))
             if job is None or word.startswith("x"):
-                self.jobs.append(Job(word))  # so that the words after it are taken as its own
+                self.jobs.append(Job(word))  # so that the words that follow are read as its own
 
     def folders_with(self, job: Job, word: str) -> Iterator[str]:
-        """Yield the overrides of a job with one more folder in `save_dir`, from the words that were folders."""
+        """Yield the overrides of a job with one more folder in `save_dir`, a list of all folders given so far."""
         self.folders.setdefault(id(job), []).append(word)
         yield from (each for each in job.overrides if not each.startswith("save_dir=["))
         yield f"save_dir={json.dumps(self.folders[id(job)], ensure_ascii=False)}"
@@ -217,7 +217,7 @@ class _Reader:
 
 
 def _is_folder(word: str) -> bool:
-    """Tell whether a word names a folder, or those inside one, and no config."""
+    """Return whether a word names a folder, or the folders inside one, and not a config."""
     from xdpx.utils import io
 
     folder = word.removesuffix("**/*").removesuffix("/*")
@@ -225,7 +225,7 @@ def _is_folder(word: str) -> bool:
 
 
 def usage() -> str:
-    """Return which commands and flags there are."""
+    """Return the help text: all commands and flags."""
     from xdpx import __version__
 
     docs = {entry.name: entry.doc for entry in catalogue.entries("command") if " " not in entry.name}

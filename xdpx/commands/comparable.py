@@ -1,4 +1,4 @@
-"""How rows were predicted, by a run or in a file that x-pred wrote, so that two of them can be compared row by row."""
+"""Predictions of a run, or from a file that x-pred wrote, in a form that can be compared row by row."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from xdpx.inference.predictor import Predictor
 
 OWN_COLUMNS = frozenset({*LABEL_COLUMNS, *TAG_COLUMNS, *NUMBER_COLUMNS})
-"""What x-pred puts behind the columns of a file."""
+"""Columns that x-pred appends to those of a file."""
 SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True)
 class Comparable:
-    """Rows that were predicted.
+    """Predicted rows with their scores.
 
     Attributes:
         name: of the run or file.
-        on: the file that was predicted.
-        split: the same by the name that other runs may know it by.
-        scores: of all rows.
-        rows: how some of them score.
-        keys: what each row holds, label included.
-        right: which of them are right, (N,); None where rows are not right or wrong.
-        deciding: the metric that the run was trained for, or the usual one for such rows.
-        share: the metric that is the share of right rows, '' for none.
+        on: path of the file that was predicted.
+        split: its name for other runs: a split, or a path.
+        scores: over all rows.
+        rows: computes the scores of any selection of rows.
+        keys: the content of each row, label included.
+        right: which rows are predicted correctly, (N,); None if rows have no right or wrong (numbers).
+        deciding: the metric that the run was trained for; for a file, the usual one for its kind of predictions.
+        share: the metric that equals the share of correct rows, '' if there is none.
     """
 
     name: str
@@ -55,10 +55,10 @@ class Comparable:
     share: str
 
     def in_order_of(self, other: Comparable) -> Comparable:
-        """Return the same rows in the order of another one.
+        """Return the same rows in the order of `other`.
 
         Raises:
-            ConfigError: they are not the same rows.
+            ConfigError: the two do not hold the same rows.
         """
         if list(self.keys) == list(other.keys):
             return self
@@ -78,7 +78,7 @@ class Comparable:
 
     @cached_property
     def copies(self) -> NDArray[np.int64] | None:
-        """Which rows are drawn together: those of a query, or copies of one row; None where there is neither."""
+        """Group number of each row, for rows drawn together: of one query, or copies of a row; None if all differ."""
         if self.rows.groups is not None:
             return self.rows.groups
         numbers: dict[str, int] = {}
@@ -103,16 +103,16 @@ def _refuse_others(first: Comparable, second: Comparable) -> None:
 
 
 def of_run(folder: str, on: str, metric: str, *, source: str) -> Comparable:
-    """Score a split or a file with a finished run.
+    """Score a split or a file with a finished run, and return its predictions.
 
     Args:
         folder: of the run.
-        on: a split of its data, or a file; '' for what training scored.
-        metric: one more to compute, '' for none.
-        source: of the request, for messages.
+        on: a split of its data, or a file; '' for the split that training evaluated.
+        metric: a further metric to compute, '' for none.
+        source: named in error messages.
 
     Raises:
-        ConfigError: there is no such run or input, or its rows have no scores of their own.
+        ConfigError: there is no such run or input, or its loss has no scores of single rows.
     """
     from xdpx.inference.plan import InferenceParameters, find_input, make_plan
     from xdpx.inference.predictor import Predictor
@@ -151,7 +151,7 @@ def of_run(folder: str, on: str, metric: str, *, source: str) -> Comparable:
 
 
 def _texts(predictor: Predictor, source: Input, ids: Sequence[int]) -> list[str]:
-    """Return the text of each row as it stands in the raw file; where that is gone, its tokens."""
+    """Return the text of each row from the raw file, or 'row NUMBER' if it cannot be found there."""
     from xdpx.inference.origins import origins
 
     found = origins(predictor, source, ids)
@@ -166,11 +166,11 @@ def of_file(path: str, metric: str, target: str) -> Comparable:
 
     Args:
         path: the file.
-        metric: one more to compute, '' for none.
-        target: the column of the right labels.
+        metric: a further metric to compute, '' for none.
+        target: the column of the correct labels.
 
     Raises:
-        ConfigError: a column is missing, or holds something else.
+        ConfigError: a column is missing, or holds invalid values.
     """
     header = read_header(path)
     column = next((name for name in ("pred", "score", "tags") if name in header), "")
@@ -182,7 +182,7 @@ def of_file(path: str, metric: str, target: str) -> Comparable:
     columns = dict(zip(names, read_columns(path, names, [*["target"] * (len(names) - 1), "pred"]), strict=True))
     wanted, found = columns[target], columns[column]
     keys = ["\t".join(cells) for cells in zip(*(columns[name] for name in kept), strict=True)]
-    if set(kept) <= {target}:  # nothing tells rows of one label apart but their place
+    if set(kept) <= {target}:  # only the position distinguishes rows with the same label
         keys = [f"row {number}\t{label}" for number, label in enumerate(wanted, 1)]
     if not keys:
         raise ConfigError(path, [Fault("predictions", "holds no rows.", "Predict anew.")])
@@ -197,7 +197,7 @@ Read = tuple[RowScores, NDArray[np.bool_] | None, str, str]
 def _classes(path: str, wanted: Sequence[str], found: Sequence[str], metric: str) -> Read:
     labels = TargetMap(sorted({folded(cell): cell.strip() for cell in (*wanted, *found)}.values()))
     target, pred = labels.classes(wanted), labels.classes(found)
-    prob = np.empty((len(target), len(labels)))  # only its width is asked for
+    prob = np.empty((len(target), len(labels)))  # only its width is used
     count = len(labels)
 
     def score(rows: NDArray[np.int64], groups: NDArray[np.int64]) -> Mapping[str, float]:
@@ -238,7 +238,7 @@ def _computed(name: str, some: Mapping[str, Any]) -> float:
 
 
 def _asked(path: str, metric: str, some: Mapping[str, Any], scores: Mapping[str, float]) -> dict[str, float]:
-    """Return the metric that was asked for by name, where it is none of those that are there."""
+    """Return {metric: value} for a metric requested by name, empty if `scores` has it already."""
     if not metric or metric in scores:
         return {}
     try:

@@ -1,12 +1,12 @@
-"""Say whether one run scores better than another on the same rows, or whether that may be chance.
+"""Test whether one run scores significantly better than another on the same rows.
 
 Usage: x-script compare_runs RUN RUN [RUN ...] [on=SPLIT_OR_FILE] [major_metric=NAME] [out_file=PICTURE] [--json]
        x-script compare_runs PREDICTIONS PREDICTIONS [...] [major_metric=NAME] [out_file=PICTURE] [--json]
 
 A RUN is a folder that x-train wrote; each scores the split that the first was evaluated on, or `on`. PREDICTIONS are
-files that x-pred wrote for labelled rows (any door's, with the columns target and pred). Rows are matched by what they
-hold. Accuracy is compared by McNemar's test, every other metric by the paired bootstrap; with three or more, each is
-compared with each, and Holm's correction holds the chance of any false alarm at 5 %.
+files that x-pred wrote for labelled rows, or any others with columns target and pred. Rows are matched by their
+content. Accuracy is compared by McNemar's test, every other metric by the paired bootstrap; with three or more, each
+is compared with each, and Holm's correction keeps the probability of any false alarm at 5 %.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 NAME = "compare_runs"
 USAGE = "x-script compare_runs A B [C ...] [on=SPLIT_OR_FILE] [major_metric=NAME] [out_file=PICTURE] [--json]"
 LEVEL = 0.05
-"""A difference that chance makes more seldom than this is called more than chance."""
+"""Significance level: a difference with a smaller p value is called more than chance."""
 LOWER_IS_BETTER = frozenset({"loss", "mse", "mae", "ppl"})
 
 
 class CompareRuns:
-    """Say whether one run scores better than another on the same rows, or whether that may be chance."""
+    """Test whether one run scores significantly better than another on the same rows."""
 
     class Parameters(BaseParameters):
         """The keys of `x-script compare_runs`."""
@@ -46,13 +46,13 @@ class CompareRuns:
         major_metric: str = param(
             "", doc="Metric that decides; '': that of the first run, the usual one for predictions."
         )
-        draws: int = param(10_000, ge=100, doc="How often the bootstrap draws the rows anew.")
-        target_col_name: str = param("target", doc="Column of the right labels in files of predictions.")
+        draws: int = param(10_000, ge=100, doc="Number of bootstrap resamples of the rows.")
+        target_col_name: str = param("target", doc="Column of the correct labels in files of predictions.")
         out_file: str | None = param(None, doc="Picture to draw (png, svg, pdf); null: none.")
         print_json: bool = param(False, doc="Print one JSON object on one line instead of tables.")
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse fewer than two."""
+            """Refuse fewer than two different runs."""
             if len(set(self.runs)) == len(self.runs) > 1:
                 return []
             return [("runs", "must name two or more different ones.")]
@@ -61,7 +61,7 @@ class CompareRuns:
         self.parameters: CompareRuns.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Return what is wrong with what is named, before a model is built."""
+        """Return the faults of the runs and files named, before a model is built."""
         from xdpx.reports.references import FORMATS
 
         known, faults = self.parameters, []
@@ -86,7 +86,7 @@ class CompareRuns:
         return faults
 
     def run(self) -> None:
-        """Compare each with each; print and draw what came of it."""
+        """Compare each pair; print and draw the result."""
         known = self.parameters
         every = list(self._read())
         first = every[0]
@@ -134,7 +134,7 @@ def _has(names: Sequence[str]) -> str:
 
 
 def _compared(one: Comparable, other: Comparable, draws: int) -> dict[str, Difference]:
-    """Return how each score differs."""
+    """Return the difference of each score between two."""
     import numpy as np
 
     from xdpx.metrics import compare_scores, compare_shares
@@ -148,7 +148,7 @@ def _compared(one: Comparable, other: Comparable, draws: int) -> dict[str, Diffe
 
 
 def _told(every: Sequence[Comparable], pairs: Sequence[Mapping[str, Difference]], deciding: str) -> dict[str, Any]:
-    """Return everything as `print_json` prints it."""
+    """Return the result in the form that `print_json` prints."""
     from xdpx.metrics import holm
 
     first = every[0]
@@ -177,7 +177,7 @@ def _told(every: Sequence[Comparable], pairs: Sequence[Mapping[str, Difference]]
 
 
 def _lines(told: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is printed: a table of all scores or pairs, and a sentence for each pair."""
+    """Yield the text to print: a table of all scores or pairs, and a sentence for each pair."""
     from xdpx.reports.tables import as_text
 
     deciding, comparisons = told["metric"], told["comparisons"]
@@ -206,7 +206,7 @@ def _cells(each: Mapping[str, Any], p: float) -> dict[str, Any]:
 
 
 def in_words(pair: Mapping[str, Any], told: Mapping[str, Any]) -> str:
-    """Say in one sentence which of two is better, and whether that is more than chance."""
+    """Return a sentence on which of two is better, and whether the difference is more than chance."""
     metric = told["metric"]
     each = pair["metrics"][metric]
     if each["difference"] == 0:
@@ -230,7 +230,7 @@ def _p(value: float) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it for the runs or files that the words name."""
+    """Run the script for the runs or files named on the command line."""
     from xdpx.commands.flags import with_settings
     from xdpx.commands.script_arguments import need_paths, read_arguments, run_config
 

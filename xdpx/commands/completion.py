@@ -1,6 +1,6 @@
-"""`x-train --completion bash`: what makes a shell complete commands, keys, registered names and config files.
+"""`x-train --completion bash`: print a shell script that completes commands, keys, registered names and config files.
 
-The script is written from the frozen catalogue, and asks no Python when it completes.
+The script is written from the frozen catalogue, so completing starts no Python.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def main(shell: str) -> int:
-    """Print the script for a shell.
+    """Print the completion script for a shell.
 
     Raises:
-        ConfigError: there is none for it.
+        ConfigError: the shell is not supported.
     """
     if shell not in SHELLS:
         near = nearest(shell, SHELLS)
@@ -32,7 +32,7 @@ def main(shell: str) -> int:
 
 
 def commands() -> dict[str, dict[str, tuple[list[str], str]]]:
-    """Return {command: {key: (values to offer, its meaning)}} for the commands that take a config."""
+    """Return {command: {key: (values to offer, description)}} for the commands that take a config."""
     return {name: _keys(name) for name in catalogue.names("command") if " " not in name}
 
 
@@ -53,7 +53,7 @@ def _choices(type_text: str) -> list[str]:
 
 
 def _own_words() -> dict[str, list[str]]:
-    """Return what may follow the commands that read their own words, beside files."""
+    """Return the words offered after the commands that parse their own words, in addition to files."""
     from xdpx.commands.board import FLAGS as BOARD_FLAGS
     from xdpx.commands.first_run import WISHES
     from xdpx.commands.io import VERBS

@@ -1,11 +1,11 @@
-"""Count predictions by target and predicted class: which classes are taken for which.
+"""Count predictions by target and predicted class, to show which classes are confused.
 
 Usage: x-script confusion_matrix FILE [key=value ...] [--dry]
        x-script confusion_matrix CONFIG [key=value ...] [--dry]
 
 FILE is predict_file, written by x-pred; a config may name it. target_map_file (target_map.txt of the data) gives the
-classes and their order; without it they are the labels in FILE. With out_file the table is written there, as comma
-separated values. Rows are targets, columns predictions.
+classes and their order; without it they are the labels in FILE. With out_file the table is written there: as a picture
+if it ends in png, svg or pdf, else as comma separated values. Rows are targets, columns predictions.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class ConfusionMatrix:
             None,
             doc="Where to write the table: a picture by its ending (png, svg, pdf), else comma separated; null: print.",
         )
-        target_col_name: str = param("target", doc="Column of the right labels.")
+        target_col_name: str = param("target", doc="Column of the correct labels.")
         pred_col_name: str = param("pred", doc="Column of the predicted labels.")
 
     def __init__(self, run: Run) -> None:
         self.parameters: ConfusionMatrix.Parameters = run.parameters("command")
 
     def run(self) -> None:
-        """Print the table, or write it."""
+        """Print the table, or write it to out_file."""
         from xdpx.commands.predicted_file import read_classes, read_columns
         from xdpx.metrics import confusion
         from xdpx.reports.references import FORMATS
@@ -87,7 +87,7 @@ def _comma_separated(labels: Sequence[str], table: Sequence[Sequence[int]]) -> s
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it for every run of a config."""
+    """Run the script for every run of a config."""
     from xdpx.commands.script_arguments import run_config
 
     return run_config(NAME, argv, file_key="predict_file")

@@ -1,4 +1,4 @@
-"""Cut a text file into parts of whole lines, in its order, so that they can be preprocessed as shards.
+"""Cut a text file into parts of whole lines, in order, so that they can be preprocessed as shards.
 
 Usage: x-script cut_file FILE N FOLDER [FIRST]
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def cut(path: str, count: int, folder: str, *, first: int, lines: int) -> list[tuple[str, int]]:
-    """Write the parts of a file, each whole or not at all. Returns their paths and numbers of lines."""
+    """Write the parts of a file, each atomically. Return their paths and numbers of lines."""
     from xdpx.utils.replacing import replacing
 
     stem, extension = os.path.splitext(io.name(path))

@@ -1,9 +1,9 @@
-"""Show which lines two files do not share, whatever their order; repeated lines count.
+"""Print the lines in which two files differ, whatever their order; repeated lines count.
 
 Usage: x-script diff_data LEFT RIGHT
 
-Lines: `-- line` stands more often in LEFT, `++ line` more often in RIGHT; `(3x)` says by how much if not by one. The
-exit code is 1 when something differs.
+Lines: `-- line` is more frequent in LEFT, `++ line` in RIGHT; `(3x)` is the difference in counts if it is not one. The
+exit code is 1 if something differs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ USAGE = "x-script diff_data LEFT RIGHT"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the differences, and say so when there are none."""
+    """Print the differences, or that there are none."""
     arguments = read_arguments(NAME, argv)
     need_paths(NAME, arguments, USAGE, exactly=2)
     left, right = arguments.paths
@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _shown(mark: str, path: str, surplus: Counter[bytes]) -> Iterator[str]:
-    """Yield the lines of a file that are too many, each once, in its order."""
+    """Yield the surplus lines of a file, each once, in the file's order."""
     for line in lines_of(NAME, path) if surplus else ():
         times = surplus.pop(digest(line), 0)
         if times:

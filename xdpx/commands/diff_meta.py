@@ -1,9 +1,9 @@
-"""Compare two data_dirs: what is told of them, and how often each label stands in each split.
+"""Compare two data_dirs: their metadata, and the count of each label in each split.
 
 Usage: x-script diff_meta LEFT RIGHT
 
-First the meta data that differ, as `-- key: value` only left, `++` only right, `+-` both; then a table of the splits
-and labels. Counts are taken from the data themselves. The exit code is 1 when something differs.
+First the metadata that differ, as `-- key: value` only left, `++` only right, `+-` both; then a table of the splits
+and labels. Counts are taken from the data themselves. The exit code is 1 if something differs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ USAGE = "x-script diff_meta LEFT RIGHT"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what differs, and say so when nothing does."""
+    """Print the differences, or that there are none."""
     from xdpx.config.args_file import differences
     from xdpx.reports.tables import as_text
 

@@ -1,4 +1,4 @@
-"""Show in which parameters two runs, or a run and a config, differ.
+"""Print the parameters in which two runs, or a run and a config, differ.
 
 Usage: x-script diff_params LEFT RIGHT
 
@@ -21,7 +21,7 @@ USAGE = "x-script diff_params LEFT RIGHT"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the differences, and say so when there are none."""
+    """Print the differences, or that there are none."""
     from xdpx.config.args_file import differences
 
     arguments = read_arguments(NAME, argv)
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read_settings(path: str) -> dict[str, Any]:
-    """Return the flat parameters of a run folder, an args.py or a config. Raises ConfigError when there are none."""
+    """Return the flat parameters of a run folder, an args.py or a config. Raises ConfigError if there are none."""
     from xdpx.config.args_file import ARGS_FILE
     from xdpx.config.stored_args import read_args
 
@@ -47,7 +47,7 @@ def read_settings(path: str) -> dict[str, Any]:
 
 
 def _config_values(path: str) -> dict[str, Any]:
-    """Resolve a config with its defaults. Its paths are not looked at: that its save_dir exists is no fault here."""
+    """Return the values of a config with its defaults. Paths are not checked: an existing save_dir is no fault here."""
     from xdpx.config.loading import load
     from xdpx.config.reading import read_runs
 

@@ -1,11 +1,11 @@
-"""Show what XDPX finds on this machine, and what is wrong with it: versions, devices, memory, disks, storage.
+"""Print what XDPX finds on this machine, and what is wrong with it: versions, devices, memory, disks, storage.
 
 Usage: x-script doctor [PATH...] [--fast]
 
   PATH     a folder, local or remote (s3://bucket/runs), in which a small file is written, read and deleted
   --fast   do not start torch and jax, which takes some seconds
 
-Lines that need attention begin with !! and say what to do. Exit code 1 when there are any.
+Lines that need attention begin with !! and say what to do. Exit code 1 if there are any.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ LEAST_OPEN_FILES = 1024
 LEFT_BY_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 TELLING = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "JAX_PLATFORMS",
            "XLA_FLAGS", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "TMPDIR", "HTTPS_PROXY")  # fmt: skip
-"""Variables that change how a run behaves; printed where they are set."""
+"""Environment variables that change how a run behaves; printed if set."""
 
 
 class Fact(NamedTuple):
-    """One line: what is there, and, where that is wrong, what to do."""
+    """One line of the output: what was found, and if that is a problem, what to do."""
 
     text: str
     remedy: str = ""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what is found, section by section, and how many lines need attention."""
+    """Print what was found, section by section, and the number of lines that need attention."""
     arguments = read_arguments(NAME, argv, flags=["--fast"])
     probes = not arguments.flags
     sections = {
@@ -88,7 +88,7 @@ def _python() -> Iterator[Fact]:
 
 
 def _packages() -> Iterator[Fact]:
-    """Compare what is installed with what this version of XDPX asks for; of extras, those that are there in part."""
+    """Compare installed versions with the requirements of this version of XDPX; of extras, only what is installed."""
     base, extras = list[Requirement](), dict[str, list[Requirement]]()
     for line in metadata.requires("xdpx") or ():
         need = Requirement(line)
@@ -151,7 +151,7 @@ def _devices() -> Iterator[Fact]:
 
 
 def _nvidia() -> list[str]:
-    """Return one line for each GPU that the NVIDIA driver tells of."""
+    """Return one line for each GPU that the NVIDIA driver reports."""
     program = shutil.which("nvidia-smi")
     if not program:
         return []
@@ -164,7 +164,7 @@ def _nvidia() -> list[str]:
 
 
 def _probe(library: str) -> tuple[Probe | None, str]:
-    """Return what the library finds in a process of its own, or why there is no answer."""
+    """Return (what the library finds in a subprocess, ''), or (None, the reason for the failure)."""
     line = [sys.executable, "-m", "xdpx.commands.doctor_probe", library]
     root = str(Path(__file__).resolve().parents[2])
     around = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))}
@@ -223,7 +223,7 @@ def _environment() -> Iterator[Fact]:
 
 
 def _storage(path: str) -> Iterator[Fact]:
-    """Write, read and delete a small file, and tell how long each took."""
+    """Write, read and delete a small file, and yield the times."""
     if io.islocal(path) and not io.isdir(path):
         yield Fact(f"{path}: there is no such folder", "Make it, or name one that is there.")
         return
@@ -238,7 +238,7 @@ def _storage(path: str) -> Iterator[Fact]:
         started = time.monotonic()
         try:
             work()
-        except Exception as error:  # whatever a storage raises is the finding
+        except Exception as error:  # any exception of a storage library is the finding
             yield Fact(f"{path}: nothing can be {verb}: {error}", "Check the address, the permission and the keys.")
             return
         told.append(f"{verb} {time.monotonic() - started:.2f} s")

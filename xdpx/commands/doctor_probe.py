@@ -1,6 +1,6 @@
-"""What a numeric library finds on this machine, told by a process of its own, since importing one may hang or crash.
+"""Print what torch or jax finds on this machine; run as a subprocess, since importing one may hang or crash.
 
-Run as `python -m xdpx.commands.doctor_probe torch`; prints one JSON object: the version, the devices, and what failed.
+Run as `python -m xdpx.commands.doctor_probe torch`; prints one JSON object: the version, the devices, and failures.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypedDict
 
 
 class Device(TypedDict):
-    """One device: its name, the bytes of its memory (0 where nobody tells), and what a small product on it came to."""
+    """One device: its name, the bytes of its memory (0 if unknown), and what went wrong with a small product on it."""
 
     name: str
     memory_bytes: int
@@ -20,7 +20,7 @@ class Device(TypedDict):
 
 
 class Probe(TypedDict):
-    """What a library found: its version, what it was built for, its devices."""
+    """The findings of one library: its version, what it was built for, its devices."""
 
     version: str
     built_for: str
@@ -28,7 +28,7 @@ class Probe(TypedDict):
 
 
 def probe_torch() -> Probe:
-    """Multiply two small matrices on the processor and on each device that PyTorch sees."""
+    """Multiply two small matrices on the CPU and on each device that PyTorch sees."""
     import torch
 
     names = ["cpu"]
@@ -76,14 +76,14 @@ def probe_jax() -> Probe:
 def _tried(
     names: list[str], describe: Callable[[str], tuple[str, int]], multiply: Callable[[str], float]
 ) -> list[Device]:
-    """Describe each device, with what is wrong with a product of matrices of ones on it."""
+    """Return a description of each device, with the error of a product of matrices of ones on it, if any."""
     found = []
     for name in names:
         try:
             text, memory_bytes = describe(name)
             total = multiply(name)
             trouble = "" if total == 64**3 else f"a product of ones came to {total:g}, not {64**3}"
-        except Exception as error:  # whatever a driver raises is the finding
+        except Exception as error:  # any exception of a driver is the finding
             text, memory_bytes, trouble = name, 0, f"{type(error).__name__}: {str(error).splitlines()[0]}"
         found.append(Device(name=text, memory_bytes=memory_bytes, trouble=trouble))
     return found

@@ -1,4 +1,4 @@
-"""`x-eval`: score a model on splits or files, print its metrics, and write a page that shows what it gets wrong."""
+"""`x-eval`: score a model on splits or files, print its metrics, and write a page that shows its errors."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from xdpx.inference.predictor import Predictor
 
 SAME_SCORE = 1e-6
-"""Two scores that differ by no more than this count as the same."""
+"""Two scores that differ by at most this much count as equal."""
 ENDS = ("low", "high")
 
 Row = dict[str, Any]
-"""Of the table of scores."""
+"""A row of the table of scores."""
 
 
 class Evaluate:
-    """Compute the metrics of a model, each computed once over a whole input."""
+    """Compute the metrics of a model, each once over a whole input."""
 
     class Parameters(PredictingParameters):
         """The keys of `x-eval`."""
@@ -67,7 +67,7 @@ class Evaluate:
         ignore_novel_target: bool = param(False, doc="Score labels that training never saw as class 0.")
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse a comparison with a training that is not named."""
+            """Refuse compare_origin without save_dir, or with a temperature."""
             found = super().conflicts()
             if self.compare_origin and self.save_dir is None:
                 found.append(("compare_origin", "compares with a finished run. Give its save_dir."))
@@ -81,7 +81,7 @@ class Evaluate:
         self.parameters: Evaluate.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Return what can be seen to be wrong before the model is built."""
+        """Return the faults that can be found before the model is built."""
         try:
             plan = self._plan()
             self._inputs(plan)
@@ -98,7 +98,7 @@ class Evaluate:
         return [*faults, *self._about_target()]
 
     def _about_target(self) -> Iterator[Fault]:
-        """Refuse to write over anything but scores, and over anything but a page."""
+        """Refuse to overwrite files that hold no scores or no page."""
         page = self.parameters.page
         if page and (io.isdir(page) or not io.is_writable(page)):
             yield Fault("page", f"'{page}' cannot be written as a file.", "Name another file, such as eval.html.")
@@ -116,7 +116,7 @@ class Evaluate:
             yield Fault("save_to_file", problem, "It is not written over: choose another file.")
 
     def run(self) -> int:
-        """Score every input, print the table, keep it where asked for."""
+        """Score every input, print the table, and write it if asked for."""
         count = self.parameters.nproc or 1
         if adopt_launch(LaunchKeys(self.parameters.nproc)) == 0 and count > 1:
             return child.run_in_processes(self._run, count)
@@ -154,10 +154,10 @@ class Evaluate:
     def _compare(
         self, predictor: Predictor, inputs: Sequence[Input], rows: Sequence[Row], comparable: Sequence[bool]
     ) -> None:
-        """Compare each input that training scored with what it logged.
+        """Compare the scores of each input that training also evaluated with those in its log.
 
         Raises:
-            SystemExit: some metrics differ; the text names them, and what may be the cause.
+            SystemExit: some metrics differ; the text lists them with possible causes.
         """
         from xdpx.commands.origin_differences import in_words, suspects
 
@@ -174,7 +174,7 @@ class Evaluate:
                 lines += differing
             else:
                 log.info(f"compare_origin: {row['split']}: every metric is the one that training logged")
-        if different:  # the causes are looked for once: they are of the run
+        if different:  # the causes are searched once, since they concern the run
             found = [*suspects(predictor, different[0], folder, max_eval_steps=self.parameters.max_eval_steps)]
             header = f"compare_origin: {len(lines)} metrics differ by more than {SAME_SCORE:g} from {folder}"
             raise SystemExit("\n".join([header, *lines, *in_words(found)]))
@@ -190,7 +190,7 @@ class Evaluate:
     def _scored(
         self, predictor: Predictor, source: Input, *, like_training: bool
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the row of the table of one input, and all that is to be told of it; on the first process."""
+        """Return the row of one input for the table, and on the first process its report for page and JSON."""
         from xdpx.inference.scored import split_report
         from xdpx.reports.evaluation_page import in_words
         from xdpx.tasks.scoring import class_rows, score_placed
@@ -229,7 +229,7 @@ class Evaluate:
         return row, report
 
     def _told(self, plan: InferencePlan, reports: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return everything as `print_json` prints it."""
+        """Return the result in the form that `print_json` prints."""
         options, page = self.parameters, self.parameters.page
         if page is None:
             page = _place_of_page(plan, str(options.save_dir), reports) if options.save_dir else ""
@@ -247,7 +247,7 @@ class Evaluate:
         }
 
     def _draw(self, told: Mapping[str, Any]) -> None:
-        """Write the page, and beside it pictures of the confusions and the reliability of each input."""
+        """Write the page, and beside it pictures of the confusion matrix and the calibration of each input."""
         from xdpx import __version__
         from xdpx.reports.evaluation_page import sections
         from xdpx.reports.page import render
@@ -276,7 +276,7 @@ class Evaluate:
         log.info(f"page with all of it: {page}")
 
     def _save(self, rows: list[dict[str, Any]], columns: list[str]) -> None:
-        """Write or add the table, whole or not at all. Where the columns changed, a header begins a new part."""
+        """Write or append the table, atomically. If the columns changed, a new header is written first."""
         path = str(self.parameters.save_to_file)
         before = ""
         if self.parameters.save_mode == "a" and io.exists(path):
@@ -290,22 +290,22 @@ class Evaluate:
 
 
 def _holds_scores(path: str) -> bool:
-    """Tell whether a file is empty or begins as x-eval writes it."""
+    """Return whether a file is empty or begins with a header of x-eval."""
     with io.open(path, "rb") as table:
         first = table.readline(100_000).strip()
     return not first or b"split" in first.split(b"\t")
 
 
 def _holds_page(path: str) -> bool:
-    """Tell whether a file is empty or begins as a page does."""
+    """Return whether a file is empty or begins as a page does."""
     with io.open(path, "rb") as page:
         return bool(page.read(20).lower().strip() in {b"", b"<!doctype html>\n<html"[:20]})
 
 
 def _place_of_page(plan: InferencePlan, save_dir: str, reports: list[dict[str, Any]]) -> str:
-    """Return where the page goes by itself: in the run's folder, named after the checkpoint and what was scored.
+    """Return the default path of the page: in the run's folder, named after the checkpoint and the inputs.
 
-    An export is replaced as a whole by the next one, so its pages lie beside it.
+    An export is replaced as a whole by the next one, so its pages are written beside it.
     """
     weights = io.name(plan.checkpoint or "initial").rpartition(".")[0] or "initial"
     folder = f"{io.abspath(save_dir)}.eval" if plan.exported else io.join(save_dir, "eval")
@@ -313,7 +313,7 @@ def _place_of_page(plan: InferencePlan, save_dir: str, reports: list[dict[str, A
 
 
 def _as_name(text: str) -> str:
-    """Return the name of an input as part of the name of a file."""
+    """Return the name of an input in a form that can be part of a file name."""
     return "".join(letter if letter.isalnum() or letter in "._" else "_" for letter in io.name(text))
 
 
@@ -331,9 +331,9 @@ def _finite(value: object) -> Any:
 
 
 def _is_origin(plan: InferencePlan) -> Callable[[Input], bool]:
-    """Return what tells whether an input is the split that training scored: by its store, or the raw file it came from.
+    """Return a function that decides whether an input is the split that training evaluated, by its store or raw file.
 
-    Other data have other scores, which no log holds.
+    Only for that split does the log hold scores.
     """
     from xdpx.datasets.data_files import splits
     from xdpx.datasets.store import SUFFIXES

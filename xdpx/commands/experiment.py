@@ -1,4 +1,4 @@
-"""`x-exp` and `python -m xdpx.main`: look at an experiment, plan it, run it."""
+"""`x-exp` and `python -m xdpx.main`: describe, plan or run an experiment."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ PRELOADED = (
     "jax", "orbax.checkpoint", "xdpx.experiments.running.training", "xdpx.experiments.running.user_callbacks",
     "jax.experimental.serialize_executable",
 )  # fmt: skip
-"""What takes seconds to import and asks JAX for no device."""
+"""Modules that take seconds to import and use no device of JAX."""
 
 
 def answered(words: Sequence[str]) -> int:
-    """Do what the words ask for, `--quiet` and `--json` among them; errors are told. Returns the exit code."""
+    """Do what the words request, including `--quiet` and `--json`; print errors. Return the exit code."""
     asked = [word for word in words if word != "--quiet"]
     verbose = "--verbose" in asked
     with quietly(wanted=len(asked) < len(words)):
@@ -51,7 +51,7 @@ def answered(words: Sequence[str]) -> int:
 
 
 def main(words: Sequence[str]) -> int:
-    """Do what the words ask for. Returns the exit code."""
+    """Do what the words request. Return the exit code."""
     line = parse(words)
     if line.asks("help") or not words:
         print(usage())
@@ -61,7 +61,7 @@ def main(words: Sequence[str]) -> int:
     load_user_modules()
     if line.asks("list"):
         return _list(line.words or ([line.exp] if line.exp else []))
-    if "pgle" in line.values:  # XLA reads its flags when JAX starts, which the experiment's module may let it do
+    if "pgle" in line.values:  # XLA reads its flags when JAX starts, perhaps on import of the experiment
         with_extra(lambda: _set_pgle(line))
     experiment = with_extra(lambda: _experiment(line))
     looks = [name for name in LOOKS if line.asks(name)]
@@ -77,10 +77,10 @@ def main(words: Sequence[str]) -> int:
 
 
 def check(words: Sequence[str]) -> str:
-    """Check the words of an experiment that is to run elsewhere, and return its job_log_dir.
+    """Check the words of an experiment that will run on another machine, and return its job_log_dir.
 
     Raises:
-        ConfigError: they name no experiment, its fields do not fit, or nothing says where its results go.
+        ConfigError: the experiment does not exist, its fields are invalid, or job_log_dir is missing.
     """
     line = parse(words)
     with_extra(lambda: _experiment(line))
@@ -88,10 +88,10 @@ def check(words: Sequence[str]) -> str:
 
 
 def with_extra(work: Callable[[], T]) -> T:
-    """Do some work; say in one sentence when JAX and its companions are not installed.
+    """Do some work; if JAX or one of its companions is not installed, raise a ConfigError that says how to install it.
 
     Raises:
-        ConfigError: they are not.
+        ConfigError: a package is missing.
     """
     try:
         return work()
@@ -114,7 +114,7 @@ def _list(words: list[str]) -> int:
 
 
 def _experiment(line: Line) -> BaseExperiment:
-    """Return the experiment with what `--set` says. Raises ConfigError when it cannot be, or its fields do not fit."""
+    """Return the experiment with the fields of `--set`. Raises ConfigError if it or one of its fields is invalid."""
     from xdpx.experiments.fields import with_values
     from xdpx.experiments.registry import resolve
 
@@ -135,7 +135,7 @@ def _set_pgle(line: Line) -> None:
 
 
 def _peek(line: Line, experiment: BaseExperiment) -> int:
-    """Print what one process would read, input by input, and what looks wrong with them together."""
+    """Print what one process would read from each input, and anything suspicious about the inputs together."""
     from xdpx.datasets.inputs import peek_inputs
 
     host, _, count = line.values["peek"].partition("/")
@@ -163,7 +163,7 @@ def _look(line: Line, experiment: BaseExperiment, looks: list[str]) -> int:
 
 
 def _plan(line: Line, experiment: BaseExperiment, *, compiling: bool) -> None:
-    """Plan an experiment. JAX must not have started: the number of devices it imitates is fixed then."""
+    """Plan an experiment. JAX must not be initialised yet, because the number of simulated devices is fixed then."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from xdpx.engines.spmd.peaks import device_named
     from xdpx.engines.spmd.verdict import judge
@@ -183,7 +183,7 @@ def _plan(line: Line, experiment: BaseExperiment, *, compiling: bool) -> None:
 
 
 def _configuration(experiment: BaseExperiment) -> str:
-    """Write the resolved Fiddle config of the task."""
+    """Return the resolved Fiddle config of the task as text."""
     import fiddle.printing
 
     from xdpx.config.hparams import to_fiddle
@@ -193,7 +193,7 @@ def _configuration(experiment: BaseExperiment) -> str:
 
 
 def _run(line: Line, experiment: BaseExperiment) -> int:
-    """Run the experiment. Raises ConfigError when the line does not say where to."""
+    """Run the experiment. Raises ConfigError if the line has no job_log_dir."""
     _job_log_dir(line)
     from xdpx.experiments.running import run, study
 
@@ -208,9 +208,9 @@ def _run(line: Line, experiment: BaseExperiment) -> int:
 
 
 def _run_together(words: Sequence[str], kind: type[BaseExperiment], count: int, restarts: int) -> int:
-    """Run an experiment on so many processes of this machine, and return their exit code.
+    """Run an experiment in `count` processes of this machine, and return their exit code.
 
-    Programs that one life has compiled, the next ones find.
+    A compilation cache lets restarted processes reuse the programs that earlier ones compiled.
     """
     modules = dict.fromkeys(base.__module__ for base in kind.__mro__ if base.__module__.startswith("xdpx."))
     threads = child.threads_of_each(count)
@@ -223,7 +223,7 @@ def _run_together(words: Sequence[str], kind: type[BaseExperiment], count: int, 
 
 
 def _be_one(words: Sequence[str], threads: int) -> None:
-    """Be one process of an experiment, and leave with its exit code."""
+    """Run as one process of an experiment, and exit with its exit code."""
     child.begin(threads)
     sys.exit(exit_code(lambda: main(words), verbose="--verbose" in words))
 

@@ -1,4 +1,4 @@
-"""The words of `x-exp` and `python -m xdpx.main`: Pax's flags in their spelling, and ours. Nothing is dropped."""
+"""Parse the words of `x-exp` and `python -m xdpx.main`: Pax's flags in their spelling, and ours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from xdpx.config.faults import ConfigError, Fault, nearest
 
 MODES = ("train", "eval", "decode", "decode_once", "infer")
-"""Those of `experiments.running.options`, for the help, which does not wait for imports; a test compares."""
+"""The modes of `experiments.running.options`, repeated so that --help need not import it; a test compares them."""
 
 OWN_FLAGS = {
     "list": "list every experiment; with a word after it, those whose name has the word",
@@ -82,7 +82,7 @@ NUMBERS = frozenset(
 )  # fmt: skip
 LISTS = frozenset({"callbacks", "report_to"})
 ALONE = {"peek": "0/1"}
-"""Flags that may stand without a value, and what they then mean."""
+"""Flags that may be given without a value, with the value they then have."""
 
 ALWAYS_SO = {
     "pmap_use_tensorstore": (True, "Every checkpoint is written by TensorStore."),
@@ -92,7 +92,7 @@ ALWAYS_SO = {
     "enforce_restore_shape_check": (True, "A checkpoint of other shapes is refused."),
     "enable_auto_sharding": (False, "JAX has no automatic sharding any more: set ICI_MESH_SHAPE."),
 }
-"""Flags of Pax that can only say how it is here; the other value is refused with the sentence."""
+"""Flags of Pax with only one possible value here; the other value is refused with the sentence given."""
 
 REFUSED = {
     "fdl": "Name an experiment by --exp and change it by --set NAME=value.",
@@ -107,7 +107,7 @@ REFUSED = {
     "tuner_group": "One job trains the trials of a study one after another. x-tune spreads those of x-train.",
     "pythia_port": "A study needs no service: --study, and --tuner says who proposes.",
 }
-"""Flags of Pax that cannot be had, and what to do instead."""
+"""Flags of Pax that are not supported, and what to do instead."""
 
 NO_MODES = dict.fromkeys(
     ("tf_data_service_dispatcher", "tf_data_service_worker"), "Inputs need no service: each process reads its own part."
@@ -117,11 +117,11 @@ _TRUE, _FALSE = frozenset({"true", "t", "1", "yes"}), frozenset({"false", "f", "
 
 @dataclass
 class Line:
-    """What a command line asks for.
+    """The parsed command line.
 
     Attributes:
-        exp: name of the experiment, '' when none is given.
-        values: flags that were given, by name; switches as bool, numbers as int.
+        exp: name of the experiment, '' if none is given.
+        values: the flags given, by name; switches as bool, numbers as int.
         fields: `--set`, name -> text.
         words: after `--list` or `--help`.
     """
@@ -132,12 +132,12 @@ class Line:
     words: list[str] = field(default_factory=list)
 
     def asks(self, name: str) -> bool:
-        """Tell whether a switch is on."""
+        """Return whether a switch is on."""
         return bool(self.values.get(name, False))
 
 
 def parse(words: Sequence[str]) -> Line:
-    """Read the words after the program's name. Raises ConfigError with every fault."""
+    """Parse the words after the program's name. Raises ConfigError with every fault."""
     reader = _Reader(list(words))
     reader.read()
     if reader.faults:
@@ -210,7 +210,7 @@ class _Reader:
             self.line.values[name] = text
 
     def take(self, value: str | None) -> str | None:
-        """Return the value of a flag: behind its `=`, or the next word."""
+        """Return the value of a flag: the text after `=`, or else the next word."""
         if value is not None:
             return value
         return self.words.pop(0) if self.words and not self.words[0].startswith("--") else None
@@ -263,12 +263,12 @@ class _Reader:
             self.fault("--study", f"goes with mode train, not {self.line.values['mode']}.", "Leave --mode out.")
 
     def check_mode(self) -> None:
-        """Tell what is wrong with the mode: what Pax has beside ours here, all else where the options are at home."""
+        """Add the faults of the mode: modes that only Pax has here, all others by `mode_faults`."""
         values = self.line.values
         if values.get("mode") in NO_MODES:
             self.fault("--mode", f"is '{values['mode']}'.", NO_MODES[values["mode"]])
         elif {"mode", "restore_checkpoint_dir", "restore_checkpoint_step"} & values.keys():
-            from xdpx.experiments.running.options import mode_faults  # imports numpy, which --help does not wait for
+            from xdpx.experiments.running.options import mode_faults  # imports numpy, which --help avoids
 
             for fault in mode_faults(values):
                 self.fault(f"--{fault.key}", fault.problem, fault.remedy)
@@ -278,7 +278,7 @@ class _Reader:
 
 
 def usage() -> str:
-    """Write the help of the door."""
+    """Return the help text of x-exp."""
     from xdpx import __version__
 
     def table(flags: dict[str, str]) -> list[str]:

@@ -1,10 +1,10 @@
-"""Write a trained encoder as transformers has it: a folder for `from_pretrained`, `pipeline` and the Hub.
+"""Export a trained encoder in the format of transformers: a folder for `from_pretrained`, `pipeline` and the Hub.
 
 Usage: x-script export_hf save_dir=... out_dir=... [key=value ...] [--dry]
 
 The keys name a run as for x-eval. out_dir gets model.safetensors, config.json with the labels, and the tokenizer. The
-script stops when the library's network would give other logits than ours. A head that transformers does not have is
-left out, which is said: the folder then opens as AutoModel.
+script fails if the network of transformers returns other logits than ours. A head that transformers does not have is
+left out with a message; the folder then opens as AutoModel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME = "export_hf"
 
 
 class ExportHF(ExportCommand):
-    """Write a trained encoder as transformers has it."""
+    """Export a trained encoder in the format of transformers."""
 
     format_name: ClassVar[str] = "hf"
 
@@ -37,7 +37,7 @@ class ExportHF(ExportCommand):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it for every run of a config."""
+    """Run the script for every run of a config."""
     from xdpx.commands.script_arguments import run_config
 
     return run_config(NAME, argv)

@@ -1,11 +1,11 @@
-"""Round a trained network to 8 bits for the CPU by each way there is, measure them, and keep the fastest.
+"""Quantise a trained network to 8 bits for the CPU by each method available, measure them, and keep the fastest.
 
 Usage: x-script export_int8 save_dir=... out_dir=... [most_lost=0.5] [key=value ...] [--dry]
 
-The ways are those of `export_onnx quantise=int8` (dynamic) and `export_openvino quantise=int8` (static), as far as
-their packages are installed: `pip install 'xdpx[export]'`, `'xdpx[openvino]'`. Each is scored on labelled rows and
-timed row by row on one thread; one that loses more than most_lost points is out. out_dir becomes the export of the
-fastest one left, as its own script writes it.
+The methods are those of `export_onnx quantise=int8` (dynamic) and `export_openvino quantise=int8` (static), if their
+packages are installed: `pip install 'xdpx[export]'`, `'xdpx[openvino]'`. Each is scored on labelled rows and timed row
+by row on one thread; one that loses more than most_lost points is discarded. out_dir gets the export of the fastest
+remaining one, as its own script writes it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from xdpx.utils import io
 
 NAME = "export_int8"
 WAYS = {"onnx": "ONNX, dynamic", "openvino": "OpenVINO, static"}
-"""Format -> how it rounds."""
+"""Format -> its method of quantisation."""
 
 
 class Tried(NamedTuple):
-    """One way, measured.
+    """One method with its measurements.
 
     Attributes:
         name: of the format.
         folder: the export.
-        facts: its table of contents.
+        facts: the content of its export.json.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Tried(NamedTuple):
 
 
 class ExportInt8(ExportCommand):
-    """Round a trained network to 8 bits by each way there is, and keep the fastest."""
+    """Quantise a trained network to 8 bits by each method available, and keep the fastest."""
 
     format_name: ClassVar[str] = "onnx"
     other_formats: ClassVar[tuple[str, ...]] = ("openvino",)
@@ -51,11 +51,11 @@ class ExportInt8(ExportCommand):
         """The keys of `x-script export_int8`."""
 
     def rounds(self) -> bool:
-        """Tell whether weights are rounded to 8 bits."""
+        """Return whether weights are rounded to 8 bits: always here."""
         return True
 
     def run(self) -> None:
-        """Try each way, print what all of them cost and gain, and give the best one its name."""
+        """Try each method, print the scores and times of all, and move the best export to out_dir."""
         from xdpx.inference.exporting import staged
 
         with TemporaryDirectory(prefix="xdpx-int8-") as place:
@@ -70,10 +70,10 @@ class ExportInt8(ExportCommand):
         print("\n".join([_table(tried, seconds), *told, kept]))
 
     def _tried(self, place: str) -> tuple[list[Tried], list[str]]:
-        """Return the ways that lose little enough, and what is to be said of the others.
+        """Return the methods that lose few enough points, and messages about the others.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: no method is left.
         """
         from xdpx.commands.rounding import judge_rounding
         from xdpx.inference.exporting import export
@@ -100,7 +100,7 @@ class ExportInt8(ExportCommand):
         return tried, [f"not kept: {fault.key} {fault.problem} {fault.remedy}" for fault in faults]
 
     def _in_turn(self, tried: Sequence[Tried]) -> list[float]:
-        """Return the median seconds of CPU that each takes for a row, all of them in turn on the same rows."""
+        """Return the median CPU seconds per row of each export, measured alternately on the same rows."""
         from xdpx.commands.rounding import medians, single_rows
         from xdpx.inference.exported import open_network
         from xdpx.inference.predictor import Predictor
@@ -115,7 +115,7 @@ class ExportInt8(ExportCommand):
 
 
 def _table(tried: Sequence[Tried], seconds: Sequence[float]) -> str:
-    """Return a line for each way: its score and time in full precision and rounded, and the time of all in turn."""
+    """Return a table with a line for each method: score and time before and after, and time measured alternately."""
     rows = []
     for each, second in zip(tried, seconds, strict=True):
         found = each.facts["rounding"]
@@ -129,5 +129,5 @@ def _table(tried: Sequence[Tried], seconds: Sequence[float]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it for every run of a config."""
+    """Run the script for every run of a config."""
     return run_config(NAME, argv)

@@ -1,9 +1,9 @@
-"""Write a trained network for OpenVINO, full precision or 8 bits; say how large and how fast it is.
+"""Export a trained network for OpenVINO, in full precision or 8 bits; print its size and speed.
 
 Usage: x-script export_openvino save_dir=... out_dir=... [quantise=int8] [key=value ...] [--dry]
 
-As `x-script export_onnx`, with model.xml and model.bin. With quantise=int8 ranges are learned from rows of training;
-the scores and the time before and after are printed. It needs `pip install 'xdpx[openvino]'`.
+As `x-script export_onnx`, with model.xml and model.bin. With quantise=int8 the ranges are calibrated on training rows,
+and scores and time before and after are printed. It needs `pip install 'xdpx[openvino]'`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = "export_openvino"
 
 
 class ExportOpenVino(QuantisingCommand):
-    """Write a trained network for OpenVINO."""
+    """Export a trained network for OpenVINO."""
 
     format_name: ClassVar[str] = "openvino"
 
@@ -28,14 +28,14 @@ class ExportOpenVino(QuantisingCommand):
         """The keys of `x-script export_openvino`."""
 
     def format(self) -> Format:
-        """Return the format."""
+        """Return the format with the quantisation chosen."""
         from xdpx.inference.openvino_file import OpenVinoFormat
 
         return OpenVinoFormat(quantise=self.parameters.quantise)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it for every run of a config."""
+    """Run the script for every run of a config."""
     from xdpx.commands.script_arguments import run_config
 
     return run_config(NAME, argv)

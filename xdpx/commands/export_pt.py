@@ -1,10 +1,10 @@
-"""Write weights of TensorFlow as a model of PyTorch: a .pt file and config.json, to be used as pretrained_model.
+"""Convert TensorFlow weights to a PyTorch model: a .pt file and config.json, to be used as pretrained_model.
 
 Usage: x-script export_pt CONFIG [key=value ...] [--dry]
 
-tf_ckpt_path names the prefix of a checkpoint, or the folder of a SavedModel, of BERT or ALBERT under Google's names; a
-model of your own takes a table, tf_names. tf_config is its bert_config.json. out_dir gets the weights, config.json and
-vocab.txt, if one lies there. What the file lacks is printed and left out. It needs `pip install 'xdpx[tf]'`.
+tf_ckpt_path is the prefix of a checkpoint, or the folder of a SavedModel, of BERT or ALBERT with Google's names; for
+your own model give a table of names, tf_names. tf_config is its bert_config.json. out_dir gets the weights, config.json
+and vocab.txt, if there is one beside the weights. Missing weights are printed. It needs `pip install 'xdpx[tf]'`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from xdpx.utils import io
 NAME = "export_pt"
 VOCABULARY = "vocab.txt"
 FOREIGN = (".safetensors", tf_files.INDEX, ".json", ".txt")
-"""Endings by which a file is read otherwise than torch writes it, or would be one of those beside the weights."""
+"""Endings that are not read as torch files, or would clash with the files written beside the weights."""
 
 
 class ExportPT:
-    """Write weights of TensorFlow as a model of PyTorch."""
+    """Convert TensorFlow weights to a PyTorch model."""
 
     class Parameters(parameters.Parameters):
         """The keys of `x-script export_pt`."""
@@ -43,19 +43,19 @@ class ExportPT:
             doc="Folder for the weights, config.json and vocab.txt; theirs are replaced.", path="new_directory"
         )
         out_name: str = param("bert_model.pt", doc="Name of the file with the weights.")
-        model_class: str = param("bert_pretrain", doc="Which of our models takes the weights.")
+        model_class: str = param("bert_pretrain", doc="Name of our model that gets the weights.")
         extra_configs: dict[str, Any] = param({}, doc="Further keys of that model.")
         num_classes: int | None = param(None, gt=0, doc="Classes of its classifier; 3 of StructBERT; null: 2.")
-        strict_size: bool = param(True, doc="Stop when a weight has another size in the file.")
+        strict_size: bool = param(True, doc="Fail if a weight has another size in the file.")
         from_tf: bool = param(True, doc="The weights are TensorFlow's; false: those of another program of torch.")
-        tf_format: str | None = param(None, doc="Accepted without effect, for old configs: the path tells.")
+        tf_format: str | None = param(None, doc="Accepted without effect, for old configs: it follows from the path.")
         signature_def_key: str | None = param(None, doc="Accepted without effect: all signatures share the variables.")
         tf_names: list[list[Any]] = param(
-            [], doc="Weights of a model of your own: [[its name, ours, true where a matrix is to be turned], ...]."
+            [], doc="Names for a model of your own: [[in the file, ours, true to transpose a matrix], ...]."
         )
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse a place that is named twice, or not at all, and a name that means another kind of file."""
+            """Refuse a path given twice or not at all, and a file name with the ending of another format."""
             found = unfit_name("out_name", self.out_name)
             if self.out_name.endswith(FOREIGN):
                 found.append(("out_name", f"is '{self.out_name}', but the file is one of torch. Let it end with .pt."))
@@ -75,7 +75,7 @@ class ExportPT:
         return str(self.parameters.tf_ckpt_path or self.parameters.tf_path)
 
     def check(self) -> list[Fault]:
-        """Return what can be seen to be wrong before the model is built."""
+        """Return the faults that can be found before the model is built."""
         from xdpx.models import models
 
         known = self.parameters
@@ -95,7 +95,7 @@ class ExportPT:
         return found
 
     def run(self) -> None:
-        """Read, rename, and write what fits."""
+        """Read the weights, rename them, and write those that fit."""
         from xdpx.checkpoints.trusted import load_weights, save_tensors
         from xdpx.models.pytorch import google_names, weights
         from xdpx.utils.commit import replacing, write_text
@@ -129,7 +129,7 @@ class ExportPT:
         """Return the network with random weights.
 
         Raises:
-            ConfigError: no file tells its architecture, or a key is missing or none of its own.
+            ConfigError: the sizes are unknown, or a key of the model is missing or unknown.
         """
         from xdpx.models import models
         from xdpx.models.pytorch import weights
@@ -153,7 +153,7 @@ class ExportPT:
         return kind(self._typed(kind, {key: keys[key] for key in keys if key in taken} | known.extra_configs))
 
     def _typed(self, kind: Any, keys: dict[str, Any]) -> Any:
-        """Return the parameters of a model. Raises ConfigError where one is missing or does not fit."""
+        """Return the parameters of a model. Raises ConfigError if one is missing or invalid."""
         try:
             found = kind.Parameters(**keys)
         except ValidationError as error:
@@ -167,5 +167,5 @@ class ExportPT:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it for every run of a config."""
+    """Run the script for every run of a config."""
     return run_config(NAME, argv)

@@ -1,9 +1,9 @@
-"""Write a trained network as a program of torch.export; with compile, as machine code of AOTInductor, too.
+"""Export a trained network as a torch.export program; with compile, also as machine code by AOTInductor.
 
 Usage: x-script export_pt2 save_dir=... out_dir=... [compile=true] [key=value ...] [--dry]
 
 As `x-script export_torchscript`, with model.pt2 in place of model.pth: `torch.export.load` opens it. compile adds
-model.aoti.pt2, which C++ runs without Python, on this kind of processor; it needs a compiler of C++, and a minute.
+model.aoti.pt2, which C++ runs without Python, on this kind of CPU; it needs a C++ compiler, and takes a minute.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME = "export_pt2"
 
 
 class ExportPt2(ExportCommand):
-    """Write a trained network as a program of torch.export."""
+    """Export a trained network as a torch.export program."""
 
     format_name: ClassVar[str] = "pt2"
 
@@ -32,20 +32,20 @@ class ExportPt2(ExportCommand):
         compile: bool = param(False, doc="Add model.aoti.pt2: machine code, by AOTInductor and a compiler of C++.")
 
     def format(self) -> Format:
-        """Return the format."""
+        """Return the format, with AOTInductor if chosen."""
         from xdpx.inference.saved_program import ProgramFormat
 
         return ProgramFormat(compiled=self.parameters.compile)
 
     def check(self) -> list[Fault]:
-        """Return what can be seen to be wrong before the model is built."""
+        """Return the faults that can be found before the model is built, including a missing C++ compiler."""
         from xdpx.inference.saved_program import without_compiler
 
         return [*super().check(), *(without_compiler() if self.parameters.compile else [])]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it for every run of a config."""
+    """Run the script for every run of a config."""
     from xdpx.commands.script_arguments import run_config
 
     return run_config(NAME, argv)

@@ -1,12 +1,12 @@
-"""Write a trained network for TensorFlow 2: as a SavedModel, or as a checkpoint under Google's names.
+"""Export a trained network for TensorFlow 2: as a SavedModel, or as a checkpoint with Google's names.
 
 Usage: x-script export_tf save_dir=... out_dir=... [key=value ...] [--dry]
 
-The keys name a run as for x-eval. As a savedmodel out_dir is what TensorFlow Serving loads: a signature for token ids,
-rows and lengths free, whose outputs are logits, prob, pred_index and, with init_tables, the label as pred; and one that
-takes strings (`text`), where words are cut at white space. As a checkpoint it gets out_name.index, .data and .meta with
-the names of BERT and ALBERT, bert_config.json and vocab.txt. Both are read back and compared with the run. It needs
-`pip install 'xdpx[tf]'`.
+The keys name a run as for x-eval. As a savedmodel out_dir is loaded by TensorFlow Serving: a signature for token ids
+with dynamic rows and lengths, whose outputs are logits, prob, pred_index and, with init_tables, the label as pred; and
+one that takes strings (`text`), split into words at white space. As a checkpoint it gets out_name.index, .data and
+.meta with the names of BERT and ALBERT, bert_config.json and vocab.txt. Both are read back and compared with the run.
+It needs `pip install 'xdpx[tf]'`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAVED: tuple[str, Literal["is"], str] = ("export_format", "is", "savedmodel")
 
 
 class ExportTF(ExportCommand):
-    """Write a trained network for TensorFlow 2."""
+    """Export a trained network for TensorFlow 2."""
 
     format_name: ClassVar[str] = "tf"
 
@@ -39,10 +39,10 @@ class ExportTF(ExportCommand):
         )
         signature_def_key: str = param("serving_default", doc="Name of the signature of token ids.", when=SAVED)
         init_tables: bool = param(
-            True, doc="Keep tables of labels and words in the graph: pred is a text, and so is what `text` takes.",
+            True, doc="Store tables of labels and words in the graph, so that pred is text and `text` takes text.",
             when=SAVED,
         )  # fmt: skip
-        fix_len: bool = param(False, doc="Every text has max_len tokens, padded by the caller.", when=SAVED)
+        fix_len: bool = param(False, doc="Fix the length: the caller pads every text to max_len tokens.", when=SAVED)
         check_outputs: bool = param(
             False, doc="Stop at a difference from the run of 1e-5 (1 + |x|), not of 1e-4; it is always compared.",
             when=SAVED,
@@ -63,7 +63,7 @@ class ExportTF(ExportCommand):
             return found + unfit_name("out_name", self.out_name)
 
     def format(self) -> Format:
-        """Return the SavedModel that the user wants."""
+        """Return the SavedModel format with the options chosen."""
         from xdpx.inference.tf.saved_model import SavedModelFormat
 
         known = self.parameters
@@ -73,7 +73,7 @@ class ExportTF(ExportCommand):
         )  # fmt: skip
 
     def run(self) -> None:
-        """Write, compare, and say what was measured."""
+        """Write the export, compare it with the run, and print the measurements."""
         if self.parameters.export_format == "savedmodel":
             super().run()
             return
@@ -104,5 +104,5 @@ class ExportTF(ExportCommand):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it for every run of a config."""
+    """Run the script for every run of a config."""
     return run_config(NAME, argv)

@@ -1,10 +1,10 @@
-"""Write a trained network as TorchScript, which runs without Python; say how large and how fast it is.
+"""Export a trained network as TorchScript, which runs without Python; print its size and speed.
 
 Usage: x-script export_torchscript save_dir=... out_dir=... [key=value ...] [--dry]
 
 The keys name a run as for x-eval. out_dir gets model.pth (TorchScript: the inputs in the order that is printed ->
-logits) and all that reads raw text: vocab.txt, labels.txt, export.json and more. The script stops when the file would
-give something else than the run on real rows, and on empty, very long and odd ones. `load_run` opens the folder.
+logits) and everything needed to read raw text: vocab.txt, labels.txt, export.json and more. The script fails if the
+outputs differ from the run's on real rows, or on empty, very long and odd ones. `load_run` opens the folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAME = "export_torchscript"
 
 
 class ExportTorchscript(ExportCommand):
-    """Write a trained network as TorchScript."""
+    """Export a trained network as TorchScript."""
 
     format_name: ClassVar[str] = "torchscript"
 
@@ -27,7 +27,7 @@ class ExportTorchscript(ExportCommand):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it for every run of a config."""
+    """Run the script for every run of a config."""
     from xdpx.commands.script_arguments import run_config
 
     return run_config(NAME, argv)

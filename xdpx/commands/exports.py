@@ -1,4 +1,4 @@
-"""What all scripts that export a run share: their keys, and what they check before the model is built."""
+"""Common base of the scripts that export a run: their keys, and the checks before the model is built."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ExportParameters(InferenceParameters):
-    """Which run, where to, and on which rows both are compared."""
+    """The run to export, the folder to write, and the rows on which both are compared."""
 
     out_dir: str = param(
         doc="Folder to write: a new one, an empty one, or an earlier export to the same format.", path="new_directory"
@@ -26,15 +26,15 @@ class ExportParameters(InferenceParameters):
         None,
         doc="Rows to compare on: a split of the run's data_dir, or a raw file; null: the valid_subset of training.",
     )
-    num_rows: int = param(200, ge=1, doc="So many of them at most; a few odd rows come on top.")
+    num_rows: int = param(200, ge=1, doc="Number of these rows, at most; a few unusual rows are added.")
 
 
 class ExportCommand:
-    """Write a trained network in one format.
+    """Exports a trained network in one format.
 
     Attributes:
         format_name: its name in the table of formats.
-        other_formats: names of those that the folder may get instead.
+        other_formats: names of formats that may be written instead.
     """
 
     format_name: ClassVar[str]
@@ -47,13 +47,13 @@ class ExportCommand:
         self.parameters: Any = run.parameters("command")
 
     def format(self) -> Format:
-        """Return the format, with what the user chose."""
+        """Return the format, with the options chosen."""
         from xdpx.inference.formats import format_named
 
         return format_named(self.format_name)()
 
     def check(self) -> list[Fault]:
-        """Return what can be seen to be wrong, and which packages are missing, before the model is built."""
+        """Return the faults that can be found before the model is built, including missing packages."""
         from xdpx.inference.exporting import occupied
 
         known, names = self.parameters, (self.format_name, *self.other_formats)
@@ -72,7 +72,7 @@ class ExportCommand:
         return found
 
     def _unused(self) -> Iterator[tuple[str, Any, str]]:
-        """Yield keys of a run that decide nothing here, each with its value and the reason."""
+        """Yield (key, value, reason) of the keys of a run that have no effect on an export."""
         known = self.parameters
         yield "exact", known.exact, "other libraries than PyTorch compute an export"
         yield "cuda", known.cuda, "an export is one network, written and compared on the CPU"
@@ -86,11 +86,11 @@ class ExportCommand:
         return format_named(name).missing(rounds=self.rounds())
 
     def rounds(self) -> bool:
-        """Tell whether weights are rounded to 8 bits."""
+        """Return whether weights are rounded to 8 bits."""
         return False
 
     def run(self) -> None:
-        """Write, compare, and say what was measured."""
+        """Write the export, compare it with the run, and print the measurements."""
         from xdpx.inference.exporting import export
 
         known = self.parameters
@@ -101,12 +101,12 @@ class ExportCommand:
         print("\n".join(lines))
 
     def judge(self) -> Judge | None:
-        """Return what has the last word on an export; None for only the comparison."""
+        """Return a function that accepts or rejects an export after the comparison; None for no further test."""
         return None
 
 
 class RoundingParameters(ExportParameters):
-    """The same, and what 8 bits may cost."""
+    """The same keys, and how much accuracy 8 bits may cost."""
 
     most_lost: float = param(
         0.5, ge=0, doc="Refuse 8 bits when they lose more points (hundredths) of major_metric on the rows."
@@ -114,22 +114,22 @@ class RoundingParameters(ExportParameters):
 
 
 class QuantisingParameters(RoundingParameters):
-    """The same, and how many bits weights have."""
+    """The same keys, and the number of bits of the weights."""
 
     quantise: Literal["int8"] | None = param(None, doc="int8: round to 8 bits, and measure what that costs and gains.")
 
 
 class QuantisingCommand(ExportCommand):
-    """A format that can round to 8 bits."""
+    """An export in a format that supports quantisation to 8 bits."""
 
     Parameters: type[ExportParameters] = QuantisingParameters
 
     def rounds(self) -> bool:
-        """Tell whether weights are rounded to 8 bits."""
+        """Return whether weights are rounded to 8 bits."""
         return self.parameters.quantise is not None
 
     def judge(self) -> Judge | None:
-        """Return what measures accuracy and time before and after rounding."""
+        """Return the measurement of accuracy and time before and after rounding, if weights are rounded; else None."""
         if not self.rounds():
             return None
         from xdpx.commands.rounding import judge_rounding

@@ -1,11 +1,11 @@
-"""Find where two runs part: the first logged step, and the first checkpoint and its tensors, that are not the same.
+"""Find where two runs diverge: the first logged step and the first checkpoint, with its tensors, that differ.
 
 Usage: x-script first_difference LEFT RIGHT
 
-  LEFT, RIGHT   two runs of one door: folders of x-train, of a Trainer, or of x-exp
+  LEFT, RIGHT   two runs of the same kind: folders of x-train, of a Trainer, or of x-exp
 
-First come the parameters in which they differ. Bits are compared, except times and memory in the logs. Exit code 1
-when something differs.
+The parameters in which they differ come first. Values are compared bit for bit, except times and memory in the logs.
+Exit code 1 if something differs.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ NAME = "first_difference"
 USAGE = "x-script first_difference LEFT RIGHT"
 MOST_SHOWN = 10
 NOT_COMPARED = re.compile(r"step|epoch|wps|ups|mfu|.*(second|time|memory|per_|wall|speed).*")
-"""Columns that tell where a row stands or how fast a machine was, not what was computed."""
+"""Columns of the position in training or the speed of the machine, which are not results of the computation."""
 
 Values = dict[str, Any]
-"""What a checkpoint holds, by path: arrays, and plain values."""
+"""The content of a checkpoint by path: arrays, and plain values."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the parameters that differ and where the runs part, and say so when they do not."""
+    """Print the parameters that differ and where the runs diverge, or that they do not."""
     arguments = read_arguments(NAME, argv)
     need_paths(NAME, arguments, USAGE, exactly=2)
     left, right = arguments.paths
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _nothing_in_common(left: str, right: str) -> Fault:
-    """Return the fault of two folders of which no logged step and no checkpoint can be compared."""
+    """Return the fault for two folders without a common logged step or checkpoint."""
     held = {folder: ", ".join(map(str, sorted(checkpoints_of(folder)))) or "none" for folder in (left, right)}
     has = " and ".join(f"{folder} has checkpoints of steps {steps}" for folder, steps in held.items())
     problem = f"no logged step and no checkpoint is in both: {has}."
@@ -76,14 +76,14 @@ def _parameters(left: str, right: str) -> Iterator[str]:
 
 
 def _logs(left: str, right: str) -> Iterator[tuple[str, bool]]:
-    """Yield lines about the first row in which a log differs, each with whether it tells of a difference."""
+    """Yield (line, whether it reports a difference) about the first row in which each log differs."""
     ours, theirs = _tables(left), _tables(right)
     for name, columns in ours.items():
         yield from _rows(name, columns, theirs[name])
 
 
 def _tables(folder: str) -> dict[str, Columns]:
-    """Return the columns of both logs of a run, by whichever door it was trained."""
+    """Return the columns of the training and the evaluation log of a run of any kind."""
     from xdpx.board.finding import RunFolder, listing
     from xdpx.board.logs import has_tables, history, history_file
     from xdpx.reports.run_logs import read_run
@@ -119,7 +119,7 @@ def _rows(name: str, left: Columns, right: Columns) -> Iterator[tuple[str, bool]
 
 
 def _same(left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """Tell of each element whether its bits are the same; NaN is the same as NaN."""
+    """Return for each element whether its bits are equal; any NaN equals any NaN."""
     import numpy as np
 
     same: NDArray[np.bool_] = left == right
@@ -129,7 +129,7 @@ def _same(left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.b
 
 
 def _checkpoints(left: str, right: str) -> Iterator[tuple[str, bool]]:
-    """Yield lines about the first checkpoint of both runs that differs, each with whether it tells of a difference."""
+    """Yield (line, whether it reports a difference) about the first checkpoint of both runs that differs."""
     ours, theirs = (checkpoints_of(folder) for folder in (left, right))
     steps = sorted(set(ours) & set(theirs))
     for index, step in enumerate(steps):
@@ -147,7 +147,7 @@ def _checkpoints(left: str, right: str) -> Iterator[tuple[str, bool]]:
 
 
 def checkpoints_of(folder: str) -> dict[int, list[str]]:
-    """Return the files or folders with values of each step of a run, by whichever door it was trained."""
+    """Return {step: files or folders with its values} of a run of any kind."""
     from xdpx.checkpoints import folders, layout, spmd_folders
 
     found: dict[int, list[str]] = {}
@@ -168,7 +168,7 @@ def checkpoints_of(folder: str) -> dict[int, list[str]]:
 
 
 def _values(left: Sequence[str], right: Sequence[str]) -> Iterator[str]:
-    """Yield one line for each value that differs between two checkpoints, in the order in which they stand."""
+    """Yield one line for each value that differs between two checkpoints, in the order in which they are stored."""
     ours, theirs = read_values(left), read_values(right)
     for name, value in ours.items():
         if name not in theirs:
@@ -204,7 +204,7 @@ def _short(value: object) -> str:
 
 
 def read_values(places: Sequence[str]) -> Values:
-    """Read all arrays and plain values of a checkpoint, each under the file and the keys that lead to it."""
+    """Return all arrays and plain values of a checkpoint, by file name and path of keys."""
     from xdpx.checkpoints import trusted
 
     found: Values = {}
@@ -234,7 +234,7 @@ def _spmd_values(folder: str) -> Values:
 
 
 def _flat(value: object, path: str) -> Values:
-    """Return the leaves of nested dicts and lists by the keys that lead to them; bfloat16 as float32."""
+    """Return the leaves of nested dicts and lists by path of keys; bfloat16 as float32."""
     import torch
 
     if isinstance(value, torch.Tensor):

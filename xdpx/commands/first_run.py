@@ -1,14 +1,14 @@
-"""`x-run FILE`: from a file that somebody sent to a scored model. `x-init FILE` writes the configs of it alone.
+"""`x-run FILE`: from a labelled file to a trained and scored model. `x-init FILE` only writes its configs.
 
 Usage: x-run FILE [save_dir=FOLDER] [model=DIR] [key=value ...] [--json]
        x-init FILE [...]      write the rows of each split and four configs, and train nothing
        x-run --demo           the same on text that every Python has: docstrings of its library, by topic
        x-init --list          the families of configs that come with XDPX, a line each
 
-FILE is a .csv, .tsv, .txt, .jsonl, .json, .xlsx or .parquet, perhaps with .gz, .bz2 or .xz; words and tags (CoNLL);
-or a folder with train, dev and test in one of these formats. What is found out is told, and each line says the key that
-decides otherwise: encoding, delimiter, header, sheet, text, label, label_separator, task; dev=0.1 and test=0.1 are
-shares of the texts. Every other key goes into the config of the command that takes it: max_epoch=3, max_len=64.
+FILE is a .csv, .tsv, .txt, .jsonl, .json, .xlsx or .parquet, optionally with .gz, .bz2 or .xz; words and tags (CoNLL);
+or a folder with train, dev and test in one of these formats. What is detected is printed, each line with the key that
+overrides it: encoding, delimiter, header, sheet, text, label, label_separator, task; dev=0.1 and test=0.1 are shares of
+the texts. Every other key goes into the config of the command that takes it: max_epoch=3, max_len=64.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 @dataclass
 class Request:
-    """The words of the command line."""
+    """The options given on the command line."""
 
     path: str
     wishes: Wishes
@@ -61,7 +61,7 @@ class Request:
 
 
 def main(words: Sequence[str]) -> int:
-    """Do all of it: look, split, write configs, prepare, train, score, predict. Returns the exit code."""
+    """Do all steps: detect the format, split, write configs, preprocess, train, score, predict. Return an exit code."""
     if not words or {"--help", "-h"} & set(words):
         print((__doc__ or "").strip())
         return 0
@@ -76,7 +76,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def init(words: Sequence[str]) -> int:
-    """Write the configs of a file, or list the families. Returns the exit code."""
+    """Write the configs of a file, or list the families. Return the exit code."""
     if "--list" in words:
         width = max(map(len, families()), default=0)
         for name, purpose in families().items():
@@ -95,10 +95,10 @@ def init(words: Sequence[str]) -> int:
 
 
 def read_words(command: str, words: Sequence[str]) -> Request:
-    """Read the words of a command line.
+    """Parse the words of a command line.
 
     Raises:
-        ConfigError: with what is wrong with them.
+        ConfigError: with every fault found.
     """
     words = _with_demo(with_settings(words, flags=FLAGS))
     plain = [word for word in words if not word.startswith("-") and "=" not in word]
@@ -120,7 +120,7 @@ def read_words(command: str, words: Sequence[str]) -> Request:
 
 
 def _with_demo(words: Sequence[str]) -> list[str]:
-    """Put the file of the demo in place of its flag; it lies in the folder of the results."""
+    """Replace the flag --demo by the path of the demo file, which is written into the folder of the results."""
     if DEMO not in words:
         return list(words)
     from xdpx.commands.stdlib_docstrings import write_csv
@@ -135,10 +135,10 @@ def _with_demo(words: Sequence[str]) -> list[str]:
 
 
 def _model(path: str | None) -> str | None:
-    """Return the folder of an encoder: a path, or what the cache of the Hugging Face hub holds under a name.
+    """Return the folder of an encoder: the path itself, or that of a model in the cache of the Hugging Face hub.
 
     Raises:
-        ConfigError: it is neither; with how to fetch it.
+        ConfigError: it is neither; the remedy says how to download it.
     """
     if path is None or io.exists(path):
         return path
@@ -150,7 +150,7 @@ def _model(path: str | None) -> str | None:
 
 
 def _folder(path: str) -> str:
-    """Return a path that means the same in any config: `./` and `../` begin at the folder of the file they stand in."""
+    """Return a path that every config can use: in configs `./` and `../` are relative to the config's folder."""
     return io.abspath(path) if path.startswith(("./", "../")) else path.rstrip("/")
 
 
@@ -172,12 +172,12 @@ def _share(key: str, text: str) -> float:
 
 
 def look(request: Request) -> Found:
-    """Find out what the file holds, and split its rows. Raises ConfigError with a question."""
+    """Detect the content of the file, and split its rows. Raises ConfigError if it is ambiguous."""
     return look_at(request.path, request.wishes, request.shares)
 
 
 def _tell(path: str, decisions: Sequence[Decision]) -> None:
-    """Print each decision in a line: what, the value, how sure, and the key that overrides it."""
+    """Print each decision on a line: what, the value, how certain it is, and the key that overrides it."""
     print(path)
     for each in decisions:
         override = f"   [{each.override}]" if each.override and each.sure != "given" else ""
@@ -188,14 +188,14 @@ def _tell(path: str, decisions: Sequence[Decision]) -> None:
 
 
 def write(request: Request, found: Found) -> list[str]:
-    """Write the rows of each split and the configs. Returns the names of the configs, in the order of their commands.
+    """Write the rows of each split and the configs. Return the names of the configs, in the order of their commands.
 
     Raises:
-        ConfigError: the folder holds something else, or configs that were edited since; nothing is written over.
+        ConfigError: the folder holds other files of these names, or edited configs; nothing is overwritten.
     """
     sizes = {split: len(rows) for split, rows in found.rows.items()}
     sample = [text for row in found.rows["train"][:5000] for text in row[:-1]]
-    pieces = 2 if request.model and not found.columns.characters else 1  # of a rare word, in the tokens of an encoder
+    pieces = 2 if request.model and not found.columns.characters else 1  # tokens of a rare word
     lengths = [len(text) if found.columns.characters else pieces * len(_TOKEN.findall(text)) for text in sample]
     configs = compose(
         request.place, found.columns, sizes, source=request.path, lengths=lengths, model=request.model,
@@ -229,7 +229,7 @@ def _differs(path: str, text: str) -> bool:
 
 
 def _raw(rows: Sequence[Sequence[str]], columns: Columns) -> str:
-    """Return the text of a raw file: a JSON object for each row, or a word and its tag on each line."""
+    """Return the text of a raw file: a JSON object per row, or for tags a word and its tag per line."""
     if columns.task != "tags":
         names = fields_of(columns)
         return "".join(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
@@ -241,7 +241,7 @@ def _raw(rows: Sequence[Sequence[str]], columns: Columns) -> str:
 
 
 def _run(request: Request) -> dict[str, Any]:
-    """Do it all, and return what was decided and scored."""
+    """Do all steps, and return decisions and scores."""
     from xdpx.config.user_modules import load_user_modules
 
     load_user_modules()
@@ -249,7 +249,7 @@ def _run(request: Request) -> dict[str, Any]:
     _tell(request.path, found.decisions)
     place = request.place
     write(request, found)
-    if not io.exists(place.path("run/status.json")):  # once training has begun the data are whole
+    if not io.exists(place.path("run/status.json")):  # once training has begun, preprocessing is complete
         _perform("x-prepro", place.path("prepro.hjson"))
     _perform("x-train", place.path("train.hjson"))
     with redirect_stdout(StringIO()):
@@ -261,10 +261,10 @@ def _run(request: Request) -> dict[str, Any]:
 
 
 def _perform(command: str, config: str) -> None:
-    """Do a command, unless the run has finished before.
+    """Perform a command, unless the run has already finished.
 
     Raises:
-        SystemExit: with its exit code, when it fails or was interrupted.
+        SystemExit: with its exit code, if it fails or is interrupted.
     """
     runs = runs_of(Job(command, config))
     if command == "x-train" and batch.has_finished(runs[0]):
@@ -275,7 +275,7 @@ def _perform(command: str, config: str) -> None:
 
 
 def _result(request: Request, found: Found) -> dict[str, Any]:
-    """Return decisions, scores and files as values for JSON."""
+    """Return decisions, scores and files in a form for JSON."""
     place, test = request.place, [folded(row[-1]) for row in found.rows["test"]]
     with io.open(place.path("scores.tsv"), encoding="utf-8", newline="") as file:
         rows = [dict(row) for row in csv.DictReader(file, delimiter="\t")]
@@ -296,15 +296,15 @@ def _result(request: Request, found: Found) -> dict[str, Any]:
 
 
 def _newest_page(folder: str) -> str | None:
-    """Return the page that x-eval wrote last, None where it could not write one."""
+    """Return the newest page of x-eval, None if there is none."""
     pages = [path for path in io.listdir(folder, full_path=True) if path.endswith(".html")] if io.isdir(folder) else []
-    with suppress(OSError):  # not every server tells when a file was written
+    with suppress(OSError):  # not every server knows when a file was written
         pages.sort(key=io.last_modified)
     return pages[-1] if pages else None
 
 
 def _error_of_the_mean(found: Found) -> float:
-    """Return the mean squared error of test when the mean of train is predicted for every row."""
+    """Return the mean squared error on test of predicting the mean of train for every row."""
     train, test = ([float(number_of(row[-1]) or 0) for row in found.rows[split]] for split in ("train", "test"))
     mean = sum(train) / len(train)
     return sum((number - mean) ** 2 for number in test) / len(test)
@@ -318,7 +318,7 @@ def _number(text: str | None) -> Any:
 
 
 def _in_words(told: Mapping[str, Any], request: Request) -> str:
-    """Return the result for people: the score on rows that nothing was decided by, and what to do next."""
+    """Return the result as text: the score on the held-out rows, and what to do next."""
     scores, rows, place = told["scores"]["test"], told["rows"]["test"], request.place
     wanted = MAIN_SCORES[told["task"]]
     main_score = next((key for key in wanted if isinstance(scores.get(key), float)), "loss")

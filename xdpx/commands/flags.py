@@ -1,4 +1,4 @@
-"""`--batch_size 32`, `--batch-size=32` and `batch-size=32` on a command line: each is `batch_size=32` here."""
+"""Normalise `--batch_size 32`, `--batch-size=32` and `batch-size=32` on a command line to `batch_size=32`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TRUTH = frozenset({"true", "false"})
 
 
 def as_override(word: str) -> str:
-    """Return `key=value` with the key as configs spell it, `_` for `-`; '' for a word that is no such thing."""
+    """Return `key=value` with `-` in the key replaced by `_`; '' for a word that is not of this form."""
     match = _OVERRIDE.fullmatch(word)
     return _key(match[1]) + match[2] if match else ""
 
@@ -30,13 +30,13 @@ def take_setting(word: str, rest: list[str], *, flags: Collection[str], command:
     """Read `--key value`, `--key=value` or, for a key that is true or false, `--key`.
 
     Args:
-        word: begins with `--`, and is none of `flags`.
-        rest: the words after it; a value is taken from its front.
-        flags: what the command line takes beside keys; a word near to one of them is not taken for a key.
-        command: whose keys are meant; '' for the keys of all commands.
+        word: begins with `--`, and is not in `flags`.
+        rest: the words after it; a value is removed from its front.
+        flags: flags of the command line besides keys; a word similar to one of them is a misspelt flag, not a key.
+        command: the command whose keys are looked up; '' for the keys of all commands.
 
     Returns:
-        `key=value`; '' for a word that is no key and has no value, or is a misspelt flag.
+        `key=value`; '' for a word that is an unknown key without a value, or a misspelt flag.
 
     Raises:
         ConfigError: a key without its value.
@@ -60,7 +60,7 @@ def take_setting(word: str, rest: list[str], *, flags: Collection[str], command:
 
 
 def with_settings(words: Sequence[str], *, flags: Collection[str], command: str = "") -> list[str]:
-    """Return the words of a command that reads its own, with every key and its value written as `key=value`."""
+    """Return the words of a command that parses its own, with every key and its value written as `key=value`."""
     rest, found = list(words), []
     while rest:
         word = rest.pop(0)
@@ -71,7 +71,7 @@ def with_settings(words: Sequence[str], *, flags: Collection[str], command: str 
 
 
 def types_of(key: str, command: str) -> set[str]:
-    """Return the types that a key has wherever it is declared; none when no module has it."""
+    """Return the types that a key has in all its declarations; empty if no module declares it."""
     commands = [command] if command else [name for name in catalogue.names("command") if " " not in name]
     entries = (entry for name in commands for entry in reachable_entries(name))
     return {item.type for _, item in declarations_by_key(entries).get(key, ())}

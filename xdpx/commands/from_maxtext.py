@@ -1,14 +1,14 @@
-"""Turn settings of MaxText into an experiment class, or an experiment into settings of MaxText.
+"""Convert settings of MaxText to an experiment class, or an experiment to settings of MaxText.
 
 Usage: x-script from_maxtext FILE|key=value...  [class=NAME] [base=EXPERIMENT] [slices=N] [devices=N]
        x-script from_maxtext EXPERIMENT --back [scale=N]
 
-  FILE         a YAML file of MaxText, or a shell script that hands it key=value words
-  key=value    settings themselves; above those of a file
+  FILE         a YAML file of MaxText, or a shell script that passes key=value words to it
+  key=value    single settings; they override those of a file
   class=NAME   name of the class that is written (FromMaxText)
   base=NAME    what it derives from (lm.c4.C4SpmdAdamReplicas)
-  slices=N     fills a -1 of dcn_*_parallelism (1)
-  devices=N    of one slice, fills a -1 of ici_*_parallelism; left out, the -1 stays and takes what is there
+  slices=N     replaces a -1 of dcn_*_parallelism (1)
+  devices=N    devices of one slice, replaces a -1 of ici_*_parallelism; by default the -1 stays: all devices found
   --back       print the settings of MaxText for an experiment; the four base_* are divided by scale (1)
 """
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     words = dict(word.partition("=")[::2] for word in arguments.paths if "=" in word)
     files = [word for word in arguments.paths if "=" not in word]
     is_back = "--back" in arguments.flags
-    taken = [name for name in _OPTIONS if is_back or name != "scale"]  # else it is a setting of MaxText's
+    taken = [name for name in _OPTIONS if is_back or name != "scale"]  # otherwise it is a setting of MaxText
     options = {name: words.pop(name) for name in taken if name in words}
     print(_settings_of(files, options) if is_back else _class_of(files, words, options))
     return 0
@@ -53,7 +53,7 @@ def _settings_of(names: list[str], options: Mapping[str, str]) -> str:
     need_paths(NAME, read_arguments(NAME, names), USAGE, exactly=1)
     experiment: Any = resolve(names[0])()
     fields = values_of(experiment)
-    for name in ("hidden_dims", "num_heads"):  # what is None in a field is worked out
+    for name in ("hidden_dims", "num_heads"):  # fields that are None have computed values
         fields[name.upper()] = getattr(experiment, name, None)
     if fields.get("NUM_STAGES"):
         fields["NUM_MICROBATCHES"] = experiment.num_microbatches()
@@ -82,7 +82,7 @@ def _class_of(files: list[str], words: Mapping[str, str], options: Mapping[str, 
 
 
 def _read(path: str) -> dict[str, Any]:
-    """Read a YAML file, or the key=value words of a script. Raises ConfigError when there are none."""
+    """Read a YAML file, or the key=value words of a script. Raises ConfigError if there are none."""
     with io.open(path) as file:
         text = file.read()
     if path.endswith((".yml", ".yaml")):

@@ -1,15 +1,15 @@
-"""Put together what many processes left: the data of a sharded x-prepro, or a sharded checkpoint of the Trainer.
+"""Merge the output of many processes: the data of a sharded x-prepro, or a sharded checkpoint of the Trainer.
 
 Usage: x-script gather_shards CONFIG|DATA_DIR [key=value ...]
        x-script gather_shards CHECKPOINT FOLDER
 
-  CONFIG, DATA_DIR   a config of x-prepro that was run with num_shards, or the data_dir it names
+  CONFIG, DATA_DIR   a config of x-prepro that was run with num_shards, or its data_dir
   CHECKPOINT         a `checkpoint-<step>` that was saved with SHARDED_STATE_DICT, by any number of processes
-  FOLDER             where `model.safetensors` goes, and the configuration and tokenizer that lie in the checkpoint
+  FOLDER             gets `model.safetensors`, and the configuration and tokenizer files of the checkpoint
 
-The last task of a sharded x-prepro does this by itself; it is needed when that one was stopped on the way, and can be
-repeated. Weights are put together in memory: there must be room for all of them. To go on with a training, resume from
-the checkpoint itself: that needs no gathering.
+The last task of a sharded x-prepro does this by itself; run it if that task was interrupted. It can be repeated.
+Weights are merged in memory, which must hold all of them. Resuming a training needs no merging: resume from the
+checkpoint itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OWN = ("training_args.bin", "checkpoint.manifest.json", "progress.json", "traine
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write what was put together, and print where."""
+    """Merge the data or the weights, and print where they are."""
     overrides = [word for word in argv if "=" in word and not word.startswith("-")]
     arguments = read_arguments(NAME, [word for word in argv if word not in overrides])
     if len(arguments.paths) == 1:
@@ -62,7 +62,7 @@ def _gather_data(path: str, overrides: Sequence[str]) -> int:
     from xdpx.datasets.sharded.gathering import gather
     from xdpx.datasets.sharded.parameters import without_shards
 
-    load_user_modules()  # loaders and tokenizers may be the user's own
+    load_user_modules()  # loaders and tokenizers may be users' own
     for run in map(without_shards, _runs(path, overrides)):
         known = run.parameters("command")
         folder = ShardFolder(run, planned_count(known.data_dir))
@@ -73,7 +73,7 @@ def _gather_data(path: str, overrides: Sequence[str]) -> int:
 
 
 def _runs(path: str, overrides: Sequence[str]) -> list[Run]:
-    """Return the runs of a config, or the one that the tasks of a data_dir were begun with."""
+    """Return the runs of a config, or the run stored by the tasks of a sharded data_dir."""
     from xdpx.config.loading import load, resolve
     from xdpx.datasets.sharded.folder import SUFFIX, place_of, stored_config
 

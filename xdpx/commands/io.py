@@ -1,4 +1,4 @@
-"""`x-io <verb> <arguments>`: what `io` can do with files, on the command line, for local and remote paths alike."""
+"""`x-io <verb> <arguments>`: the file operations of `io` on the command line, for local and remote paths alike."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "remove": ("path",),
     "rmtree": ("path",),
 }
-"""What may be asked, and the paths each takes, in the order of the help."""
+"""The operations and the paths each takes, in the order of the help."""
 
 _SHELL = {
     "ls": "listdir",
@@ -46,7 +46,7 @@ _SHELL = {
     "mkdir": "makedirs",
     "wc": "lines",
 }
-"""What shells call them."""
+"""Names of these operations in shells, suggested as corrections."""
 
 _LISTDIR_OPTIONS: dict[str, dict[str, Any]] = {
     "--recursive": {"action": "store_true", "help": "list the files below it, by their path within it"},
@@ -56,7 +56,7 @@ _LISTDIR_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the arguments say, and return the exit code: 0, 1 when the world fails, 2 for a wrong question."""
+    """Perform the operation. Return the exit code: 0, 1 for a failure of disk or network, 2 for wrong usage."""
     if not argv or argv[0] in {"-h", "--help", "help"}:
         _show(_overview())
         return 0 if argv else 2
@@ -108,12 +108,12 @@ def _run(verb: str, arguments: dict[str, Any]) -> int:
             from xdpx.config.user_modules import load_user_modules
 
             load_user_modules()  # where remote credentials are set
-        import xdpx.logger  # noqa: F401 - from here on what takes long is told
+        import xdpx.logger  # noqa: F401 - shows progress of slow operations from here on
 
         if verb == "remove" and _holds_something(arguments["path"]):
             raise ValueError(f"{arguments['path']}: is a folder that is not empty; `x-io rmtree` removes those.")
         _show(getattr(io, verb)(**arguments))
-    except BrokenPipeError:  # the reader of our output, e.g. `head`, has seen enough
+    except BrokenPipeError:  # the reader of our output, e.g. `head`, closed the pipe
         with io.open(os.devnull, "wb") as sink:
             os.dup2(sink.fileno(), sys.stdout.fileno())
     except KeyboardInterrupt:
@@ -127,7 +127,7 @@ def _run(verb: str, arguments: dict[str, Any]) -> int:
 
 
 def _holds_something(path: str) -> bool:
-    """Tell whether a path is a folder, and no link to one, with anything in it."""
+    """Return whether a path is a folder, not a link to one, that is not empty."""
     return io.isdir(path) and not os.path.islink(io.plain(path)) and bool(io.listdir(path))
 
 
@@ -146,7 +146,7 @@ def _reason(error: OSError) -> str:
 
 
 def _complain(text: str, code: int) -> int:
-    from xdpx.commands.outcomes import record  # here: what goes well needs none of it, and starts at once
+    from xdpx.commands.outcomes import record  # here: only needed after an error, and slow to import
 
     record(OSError(text))
     print(text, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Lines of large files compared in bounded memory: 16 bytes for each different line."""
+"""Count the lines of large files in bounded memory: 16 bytes for each different line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xdpx.utils import io
 
 
 def lines_of(name: str, path: str) -> Iterator[bytes]:
-    """Yield the lines of a file without their ends. Raises ConfigError of script `name` when there is none."""
+    """Yield the lines of a file without line ends. Raises ConfigError, naming script `name`, if there is no file."""
     if not io.isfile(path):
         raise ConfigError(f"x-script {name}", [Fault(path, "is no file.", "Correct the path.")])
     with io.open(path, "rb") as file:
@@ -20,7 +20,7 @@ def lines_of(name: str, path: str) -> Iterator[bytes]:
 
 
 def digest(line: bytes) -> bytes:
-    """Return 16 bytes that stand for a line."""
+    """Return a digest of a line, 16 bytes."""
     return hashlib.blake2b(line, digest_size=16).digest()
 
 

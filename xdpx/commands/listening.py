@@ -1,4 +1,4 @@
-"""Where a web server of ours answers, and who may ask: the flags that x-board and x-serve share."""
+"""Address and access token of our web servers: the flags that x-board and x-serve share."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def add_flags(parser: argparse.ArgumentParser, port: int) -> None:
 
 
 def asked_of(argv: Sequence[str], parser: argparse.ArgumentParser, doc: str | None) -> argparse.Namespace | int:
-    """Return what words ask for; the exit code where they only ask what there is, or are refused.
+    """Parse the words; return the exit code instead if they ask for help or are invalid.
 
     Args:
-        argv: the words behind the command.
-        parser: reads them.
-        doc: what is printed for --help, and where there are no words.
+        argv: the words after the command.
+        parser: parses them.
+        doc: the text printed for --help, and without any words.
     """
     if not argv or {"-h", "--help"} & set(argv):
         print((doc or "").strip())
@@ -40,18 +40,18 @@ def asked_of(argv: Sequence[str], parser: argparse.ArgumentParser, doc: str | No
 
 
 def token_of(given: str | None, variable: str) -> str:
-    """Return the token that was given, or that an environment variable holds; a new one where that is asked for."""
+    """Return the given token, or that of an environment variable; a random new one if it is 'new'."""
     token = os.environ.get(variable, "") if given is None else given
     return secrets.token_urlsafe(24) if token == NEW else token
 
 
 def faults_of(host: str, token: str, *, others: str) -> Iterator[Fault]:
-    """Yield what is unsafe.
+    """Yield faults of an unsafe address or token.
 
     Args:
-        host: the address to answer at.
+        host: the address to listen at.
         token: '' for none.
-        others: what others could do without a token.
+        others: what others could do without a token, for the message.
     """
     if not is_this_machine(host) and not token:
         problem = f"is '{host}', so others could {others}."

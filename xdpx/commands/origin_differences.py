@@ -1,4 +1,4 @@
-"""Why x-eval gives other scores than training logged: each thing that can make them differ is looked at."""
+"""Search the cause if x-eval computes other scores than training logged: every known one is checked."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from xdpx.inference.predictor import Chunk, Predictor
 
 FEW = 5
-"""Of a longer list only so many names are told."""
+"""Longer lists show only this many names."""
 MOST_ROWS = 32
-"""Rows that are predicted together, and then one by one."""
+"""Number of rows predicted in one batch, and then one by one."""
 SAME_VALUE = 1e-4
-"""Two predictions that differ by no more, relative to the largest, come of the order in which numbers are added."""
+"""Probabilities that differ by at most this much differ only by rounding."""
 PRECISIONS = ("fp16", "bf16")
 _VERSION = re.compile(r"\b(xdpx|python|torch|numpy|transformers) (\d[\w.+-]*)")
 
 
 class Suspect(NamedTuple):
-    """One thing that can make scores differ.
+    """One possible cause of different scores.
 
     Attributes:
-        what: it is.
-        found: what is wrong with it; '' where nothing is.
+        what: its name.
+        found: the problem found; '' if there is none.
     """
 
     what: str
@@ -41,13 +41,13 @@ class Suspect(NamedTuple):
 
 
 def suspects(predictor: Predictor, source: Input, save_dir: str, *, max_eval_steps: int | None) -> Iterator[Suspect]:
-    """Yield what was looked at, one thing after the other.
+    """Yield each possible cause, with what was found.
 
     Args:
-        predictor: that scored.
-        source: what was scored.
+        predictor: the one that scored.
+        source: the input that was scored.
         save_dir: of the run.
-        max_eval_steps: that the command was given.
+        max_eval_steps: as given to the command.
     """
     yield Suspect("settings", _settings(predictor, save_dir, max_eval_steps))
     yield Suspect("code", _code(save_dir))
@@ -62,7 +62,7 @@ def suspects(predictor: Predictor, source: Input, save_dir: str, *, max_eval_ste
 
 
 def in_words(found: list[Suspect]) -> list[str]:
-    """Return lines: first what is wrong, then what was looked at in vain."""
+    """Return lines: first the problems, then what was checked without a finding."""
     lines = [f"  {each.what}: {each.found}" for each in found if each.found]
     well = ", ".join(each.what for each in found if not each.found)
     lines += [f"  looked at, and nothing found: {well}"] if well else []
@@ -76,7 +76,7 @@ def _few(names: list[str]) -> str:
 
 
 def _settings(predictor: Predictor, save_dir: str, max_eval_steps: int | None) -> str:
-    """Compare the values of the run with those that it was scored with."""
+    """Compare the parameters of the run with those used for scoring."""
     path = newest_args(save_dir)
     stored = {} if path is None else read_args(path)
     used = predictor.plan.train.values
@@ -90,7 +90,7 @@ def _settings(predictor: Predictor, save_dir: str, max_eval_steps: int | None) -
 
 
 def _code(save_dir: str) -> str:
-    """Compare the files of the package and the user's modules with those that trained."""
+    """Compare the files of the package and the user's modules with those in the snapshot of the training."""
     from xdpx.runs.snapshot import changed_files
 
     changed = changed_files(save_dir)
@@ -101,7 +101,7 @@ def _code(save_dir: str) -> str:
 
 
 def _versions(save_dir: str) -> str:
-    """Compare versions with those that the log names, the last time the run was started."""
+    """Compare versions with those logged at the last start of the run."""
     from xdpx.training.environment import versions
 
     path = io.join(save_dir, "log.txt")
@@ -119,7 +119,7 @@ def _versions(save_dir: str) -> str:
 
 
 def _data(source: Input, save_dir: str) -> str:
-    """Tell whether the split is damaged, or was prepared again after the run had begun."""
+    """Return whether the split is damaged, or was preprocessed again after the run began."""
     if not source.is_store:
         return ""
     folder, name = io.parent(source.path), io.name(source.path).rpartition(".")[0]
@@ -137,7 +137,7 @@ def _data(source: Input, save_dir: str) -> str:
 
 
 def _weights(predictor: Predictor, save_dir: str) -> str:
-    """Tell whether the checkpoint is what was saved. A weight that it lacks is an error before anything is scored."""
+    """Return the damages of the checkpoint. Missing weights are an error before anything is scored."""
     from xdpx.checkpoints.checkpointer import Checkpointer
 
     path = predictor.plan.checkpoint or ""
@@ -158,7 +158,7 @@ def _precision(save_dir: str) -> str:
 
 
 def _mixed_lengths(predictor: Predictor, source: Input) -> Chunk | None:
-    """Return short rows and a few long ones, so that there is much padding; None where rows cannot be taken."""
+    """Return some of the shortest and longest rows, for much padding; None if rows cannot be picked."""
     if predictor.plan.joins_lines or "prob" not in predictor.task.header():
         return None
     chunk = next(iter(predictor.chunks(source)), None)
@@ -176,7 +176,7 @@ def _taken(chunk: Chunk, rows: Any) -> Chunk:
 
 
 def _chance(predictor: Predictor, chunk: Chunk) -> str:
-    """Predict the same batch twice: dropout, or whatever else draws random numbers, would show."""
+    """Predict the same batch twice, to detect dropout or other randomness."""
     gap = _gap(predictor.predict(chunk, alone=True), predictor.predict(chunk, alone=True))
     return (
         f"the same batch twice gives probabilities that differ by up to {gap:.2g}: something is random" if gap else ""
@@ -184,7 +184,7 @@ def _chance(predictor: Predictor, chunk: Chunk) -> str:
 
 
 def _padding(predictor: Predictor, chunk: Chunk) -> str:
-    """Predict rows together and one by one: what stands beside a row must not change it."""
+    """Predict rows together and one by one: the result of a row must not depend on the rest of the batch."""
     together = predictor.predict(chunk, alone=True, batch_size=MOST_ROWS)
     each = [predictor.predict(_taken(chunk, np.array([row])), alone=True) for row in range(len(chunk.samples))]
     alone = {"prob": np.concatenate([one["prob"] for one in each])}

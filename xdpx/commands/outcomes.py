@@ -1,4 +1,4 @@
-"""What becomes of an error: the user's fault exits 2, the world's 1, ours 1 with a traceback; no other way out."""
+"""Turn errors into messages and exit codes: 2 for the user's, 1 for the environment's, 1 with traceback for ours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xdpx.utils.redaction import redact
 from xdpx.utils.retries import causes
 
 FINISHED, WORLD, USER, PREEMPTED, INTERRUPTED = 0, 1, 2, 85, 130
-"""Exit codes; 85 means stopped by a signal after saving a full checkpoint, so that the same command can go on."""
+"""Exit codes; 85 means stopped by a signal after saving a complete checkpoint, so that the same command can resume."""
 
 
 _RECORDS: list[list[BaseException]] = []
@@ -26,7 +26,7 @@ _RECORDS: list[list[BaseException]] = []
 
 @contextmanager
 def recorded() -> Generator[list[BaseException]]:
-    """Collect the errors that are told meanwhile, for an answer that a program reads."""
+    """Collect the errors reported within the block, for `--json`."""
     _RECORDS.append([])
     try:
         yield _RECORDS[-1]
@@ -35,7 +35,7 @@ def recorded() -> Generator[list[BaseException]]:
 
 
 def exit_code(work: Callable[[], int | None], *, verbose: bool = False) -> int:
-    """Do the work and return its exit code; every error is told on stderr, in the words that its kind deserves."""
+    """Do the work and return its exit code; print every error to stderr, in the form that fits its kind."""
     try:
         return work() or FINISHED
     except SystemExit as stop:
@@ -45,7 +45,7 @@ def exit_code(work: Callable[[], int | None], *, verbose: bool = False) -> int:
         _tell("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone, e.g. `| head`; nobody is left to tell
+        sys.stderr.close()  # the reader of our output, e.g. `| head`, closed the pipe
         return WORLD
     except ConfigError as error:
         record(error)
@@ -58,7 +58,7 @@ def exit_code(work: Callable[[], int | None], *, verbose: bool = False) -> int:
 
 
 def record(error: BaseException) -> None:
-    """Note an error that was told, for who collects them."""
+    """Add a reported error to the innermost `recorded`, if there is one."""
     if _RECORDS:
         _RECORDS[-1].append(error)
 
@@ -94,7 +94,7 @@ _LESS = "Lower batch_size (update_freq keeps the product), max_len or workers, o
 
 
 def _tell_whose(error: Exception, *, verbose: bool) -> None:
-    """Tell an error that nobody expected: in a line or two where it is in the user's own code, else in full."""
+    """Print an unexpected error: in a line or two if it comes from the user's own code, else with traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     absent = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if absent and absent != "xdpx" and not any(_is_users(frame.filename) for frame in frames) and _is_absent(absent):
@@ -127,14 +127,14 @@ _INSTALL = {
     **dict.fromkeys(("jax", "jaxlib", "flax", "optax", "orbax", "fiddle"), "pip install 'xdpx[jax]'"),
     **dict.fromkeys(("openpyxl", "pyarrow"), "pip install 'xdpx[data]'"),
 }
-"""{package: how to get it}, where it is not `pip install` and its name"""
+"""{package: how to install it}, if that is not `pip install` and its name"""
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _LIBRARIES = tuple({os.path.join(path, "") for path in sysconfig.get_paths().values() if path})
 
 
 def _is_absent(package: str) -> bool:
-    """Tell whether a package is not installed, unlike one that has no module of some name."""
+    """Return whether a package is not installed, as opposed to installed without the module imported."""
     try:
         return find_spec(package) is None
     except (ImportError, ValueError):
@@ -142,16 +142,16 @@ def _is_absent(package: str) -> bool:
 
 
 def _is_users(file: str) -> bool:
-    """Tell whether a file is neither xdpx, nor Python, nor an installed package, nor made up by one of them."""
+    """Return whether a file belongs to the user: not to xdpx, Python or an installed package, and not generated."""
     installed = "site-packages" in file or "dist-packages" in file
     return not (installed or file.startswith((_PACKAGE, *_LIBRARIES, "<")))
 
 
 def _one_line(error: Exception) -> str:
-    """Write an error and its causes on one line."""
+    """Return an error and its causes on one line."""
     parts: list[str] = []
     for link in causes(error):
-        if type(link).__name__ == "_RemoteTraceback":  # of a worker process, whole
+        if type(link).__name__ == "_RemoteTraceback":  # of a worker process: holds the whole traceback
             continue
         text = " ".join(str(link).split()) or type(link).__name__
         if not any(text in part for part in parts):

@@ -1,4 +1,4 @@
-"""`bash pai.sh <command> <config> ... [-v 131 -w 1 -g 2 -c 4 -m 10]`: the documented door to PAI, on x-submit."""
+"""`bash pai.sh <command> <config> ... [-v 131 -w 1 -g 2 -c 4 -m 10]`: submit jobs to PAI by x-submit."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ FLAGS = {
     "tables": ("t", "tables", "odps://<project>/tables/<table>, commas between"),
     "test_root": ("r", "", "of the first XDPX's tests; they are no longer sent to PAI"),
 }
-"""{long flag: (short flag, field of Resources, what it says)}"""
+"""{long flag: (short flag, field of Resources, help)}"""
 
 ONLY_HERE = {"test": "make test", "benchmark": "make bench", "coverage": "pip install pytest-cov; pytest --cov xdpx"}
-"""What the first XDPX also sent to PAI, and what does it now: jobs bring the package, without its tests."""
+"""Targets that the first XDPX also sent to PAI, and what replaces them: jobs have the package, without its tests."""
 
 SWITCHES = {"tensorflow": "install TensorFlow first, to read its checkpoints", "dry": "print what would be sent"}
 ASKED = ("pytorch", "nodes", "gpus", "cpus", "memory", "v100")
 
 
 def main(words: Sequence[str]) -> int:
-    """Check the commands, ask for what is missing, send them, and tell what PAI says. Returns the exit code."""
+    """Check the commands, ask for missing values, submit, and print the output of PAI. Return the exit code."""
     if not words or {"-h", "--help"} & set(words):
         print(usage())
         return 0
@@ -55,10 +55,10 @@ def main(words: Sequence[str]) -> int:
 
 
 def parse(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return (what is left to x-submit, {field or switch: text}).
+    """Return (the words for x-submit, {field or switch: text}).
 
     Raises:
-        ConfigError: a flag has no value, or cannot be had any more.
+        ConfigError: a flag has no value, or is no longer supported.
     """
     rest, given, faults, left = list[str](), dict[str, str](), list[Fault](), list(words)
     short = {flag: name for name, (flag, _, _) in FLAGS.items()}
@@ -87,7 +87,7 @@ def parse(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def _of_configs(words: Sequence[str]) -> dict[str, Any]:
-    """Return what the configs on a line ask of PAI, such as `__gpu__`. Their faults are x-submit's to tell."""
+    """Return the resources that the configs on a line request, such as `__gpu__`. x-submit reports their faults."""
     known, found = commands(), dict[str, Any]()
     for command, config in zip(words, words[1:], strict=False):
         if command in known and config not in known:
@@ -96,10 +96,10 @@ def _of_configs(words: Sequence[str]) -> dict[str, Any]:
 
 
 def wanted(given: Mapping[str, str], from_configs: Mapping[str, Any]) -> dict[str, str]:
-    """Return {field: text} of everything that PAI has to be told: by flags, configs, answers and defaults.
+    """Return {field: text} of all values that PAI needs: from flags, configs, answers and defaults.
 
     Raises:
-        ConfigError: how many workers and GPUs is not said, and nobody is there to ask.
+        ConfigError: the number of workers or GPUs is missing, and there is no terminal to ask on.
     """
     values = {name: str(value) for name, value in from_configs.items()}
     values |= {name: value for name, value in given.items() if name != "dry"}
@@ -117,7 +117,7 @@ def wanted(given: Mapping[str, str], from_configs: Mapping[str, Any]) -> dict[st
 
 
 def ask(name: str) -> str:
-    """Ask on the terminal for a value until one is given that PAI takes; nothing means the default."""
+    """Ask on the terminal until the value is valid for PAI; an empty answer means the default."""
     default = pai.DEFAULTS.get(name, "1")
     while True:
         answer = input(f"{_text(name)} [{default}]: ").strip() or default
@@ -128,7 +128,7 @@ def ask(name: str) -> str:
 
 
 def trouble_of(name: str, text: str) -> str:
-    """Return what is wrong with a value, '' when PAI takes it."""
+    """Return why PAI rejects a value, '' if it does not."""
     try:
         resources = Resources.model_validate({"gpus": 1, name: text})
     except ValidationError:
@@ -141,7 +141,7 @@ def _text(name: str) -> str:
 
 
 def _follow(record: Record) -> int:
-    """Print what PAI tells until the job has ended; Ctrl-C stops the printing alone."""
+    """Print the output of PAI until the job has ended; Ctrl-C stops only the printing."""
     try:
         for line in pai.follow(record):
             print(line, flush=True)
@@ -152,7 +152,7 @@ def _follow(record: Record) -> int:
 
 
 def usage() -> str:
-    """Write the help of pai.sh."""
+    """Return the help text of pai.sh."""
     flags = [f"  -{flag}, --{name.ljust(11)} {text}" for name, (flag, _, text) in FLAGS.items()]
     switches = [f"      --{name.ljust(11)} {text}" for name, text in SWITCHES.items()]
     lines = [

@@ -1,4 +1,4 @@
-"""Make the profile for profile-guided scheduling (PGLE) from a trace, or tell from a log whether one was used.
+"""Make the profile for profile-guided scheduling (PGLE) from a trace, or check in a log whether one was used.
 
 Usage: x-script pgle_profile DIR             make profile.pb from the newest trace below a job's folder
        x-script pgle_profile --used LOG...   tell from the stderr of a run whether XLA used its profile
@@ -6,7 +6,7 @@ Usage: x-script pgle_profile DIR             make profile.pb from the newest tra
   1. x-exp NAME --job_log_dir=DIR --pgle=profile                traces some updates, on an NVIDIA GPU
   2. x-script pgle_profile DIR                                  prints where profile.pb is
   3. x-exp NAME --job_log_dir=DIR2 --pgle=PROFILE 2> run.log    schedules by it
-  4. x-script pgle_profile --used run.log                       exits with 1 when it was not used
+  4. x-script pgle_profile --used run.log                       exits with 1 if it was not used
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ USAGE = "x-script pgle_profile DIR | --used LOG..."
 
 
 def main(argv: Sequence[str]) -> int:
-    """Make a profile, or look for one in logs."""
+    """Make a profile, or check logs for its use."""
     arguments = read_arguments(NAME, argv, flags=["--used"])
     if "--used" in arguments.flags:
         need_paths(NAME, arguments, USAGE)

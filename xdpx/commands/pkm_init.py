@@ -1,11 +1,11 @@
-"""Make product-key memories that begin with what the feed-forward parts of a BERT do.
+"""Initialise product-key memories so that they approximate the feed-forward layers of a BERT.
 
 Usage: x-script pkm_init CONFIG [key=value ...] [--dry]
 
 The config names a run (or a config of one) as for x-eval, the layers (mem_positions), and the sizes of the memories.
-Queries are the main axes of what goes into each feed-forward part, keys are centres of it by k-means, and values are
-learned from what comes out. save_path gets the memories; beside it lies a config that names them and says how they are
-to be read: use it as a __parent__ of a run with bert_*_pkm, or with bert_*_lopkm where ncells is given.
+Queries are the principal components of the inputs of each feed-forward layer, keys are k-means centres of them, and
+values are trained on the outputs. save_path gets the memories, and beside it a config with the keys to use them: make
+it a __parent__ of a run with bert_*_pkm, or with bert_*_lopkm if ncells is given.
 
 Source: Lample et al., "Large Memory Layers with Product Keys", NeurIPS 2019; Kalantidis and Avrithis, CVPR 2014.
 """
@@ -37,48 +37,48 @@ VALUES = "values"
 
 
 class ClusterParameters(Parameters):
-    """How cells and keys are found, and values learned."""
+    """How cells and keys are found, and values trained."""
 
     pca_iter: int = param(200, doc="Batches to look at, at most.", gt=0, group=CLUSTERS)
     coarse_kmeans_iter: int = param(500, doc="Passes of k-means for cells.", gt=0, group=CLUSTERS)
     coarse_kmeans_tolerance: float = param(0.0, doc="Movement of centres at which it ends.", ge=0, group=CLUSTERS)
     coarse_kmeans_seed: int = param(1, doc="Its random seed.", ge=0, group=CLUSTERS)
-    coarse_kmeans_n_init: int = param(50, doc="Its beginnings, of which the best stays.", gt=0, group=CLUSTERS)
+    coarse_kmeans_n_init: int = param(50, doc="Its random restarts, of which the best is kept.", gt=0, group=CLUSTERS)
     coarse_kmeans_reassignment_ratio: float = param(
         0.01, doc="Share of the largest cluster below which a centre is drawn anew.", ge=0, lt=1, group=CLUSTERS
     )
     fine_kmeans_iter: int = param(2000, doc="Passes of k-means for keys.", gt=0, group=CLUSTERS)
     fine_kmeans_tolerance: float = param(0.0, doc="Movement of centres at which it ends.", ge=0, group=CLUSTERS)
     fine_kmeans_seed: int = param(1, doc="Its random seed, and that of the queries.", ge=0, group=CLUSTERS)
-    fine_kmeans_n_init: int = param(4, doc="Its beginnings, of which the best stays.", gt=0, group=CLUSTERS)
+    fine_kmeans_n_init: int = param(4, doc="Its random restarts, of which the best is kept.", gt=0, group=CLUSTERS)
     fine_kmeans_reassignment_ratio: float = param(
         0.01, doc="Share of the largest cluster below which a centre is drawn anew.", ge=0, lt=1, group=CLUSTERS
     )
-    value_init_iter: int = param(1000, doc="Updates of the values, at first.", ge=0, group=VALUES)
-    value_finetune_iter: int = param(8000, doc="Updates of the values behind these.", ge=0, group=VALUES)
+    value_init_iter: int = param(1000, doc="Updates of the values, first part.", ge=0, group=VALUES)
+    value_finetune_iter: int = param(8000, doc="Updates of the values, second part.", ge=0, group=VALUES)
     value_finetune_lr: float = param(0.001, doc="Learning rate of the values.", gt=0, group=VALUES)
 
 
 class PKMInit:
-    """Make product-key memories that begin with what the feed-forward parts of a BERT do."""
+    """Initialise product-key memories so that they approximate the feed-forward layers of a BERT."""
 
     class Parameters(InferenceParameters, ClusterParameters):
         """The keys of `x-script pkm_init`."""
 
         save_path: str = param(doc="File for the memories (.pt); a config for x-train lies beside it (.hjson).")
-        mem_positions: list[int] = param(doc="Layers whose feed-forward parts are imitated; negative from the last.")
+        mem_positions: list[int] = param(doc="Layers whose feed-forward parts to approximate; negative from the last.")
         train_subset: str = param("train", doc="Texts to learn from: a split of data_dir, or a labelled file.")
-        max_tokens: int = param(100_000, gt=0, doc="Most tokens to learn from: all are held in memory.")
+        max_tokens: int = param(100_000, gt=0, doc="Largest number of tokens to learn from; all are held in memory.")
         k_dim: int = param(doc="Width of a query: mem_k_dim.", ge=2)
         nkeys: int = param(doc="Keys of each half: mem_keys.", gt=0)
         nheads: int = param(doc="Queries of a token: mem_heads.", gt=0)
         knn: int = param(doc="Slots that each query reads: mem_knn.", gt=0)
         ncells: int | None = param(None, doc="Cells of each head, for bert_*_lopkm; null: for bert_*_pkm.", gt=0)
-        input_size: int | None = param(None, doc="Width of the layers; it is known, so this is only compared.", gt=0)
-        output_size: int | None = param(None, doc="The same.", gt=0)
+        input_size: int | None = param(None, doc="Width of the layers; only compared with the model's.", gt=0)
+        output_size: int | None = param(None, doc="As input_size.", gt=0)
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse a query that has no halves."""
+            """Refuse an odd width, as a query is split into halves."""
             odd = [("k_dim", f"is {self.k_dim}. Use an even number.")] if self.k_dim % 2 else []
             return [*super().conflicts(), *odd]
 
@@ -87,7 +87,7 @@ class PKMInit:
         self.parameters: PKMInit.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Return what can be seen to be wrong, and which package is missing, before the model is built."""
+        """Return the faults that can be found before the model is built, including a missing package."""
         problem, remedy = "needs the package scikit-learn.", "Run: pip install 'xdpx[sklearn]'."
         missing = [Fault(NAME, problem, remedy)] if find_spec("sklearn") is None else []
         return missing + faults_of_paths(
@@ -95,7 +95,7 @@ class PKMInit:
         )
 
     def run(self) -> None:
-        """Look at the layers, make a memory for each, and save them."""
+        """Collect inputs and outputs of the layers, make a memory for each, and save them."""
         from xdpx.checkpoints.trusted import save_tensors
         from xdpx.inference.predictor import Predictor
         from xdpx.models.pytorch.memory_start import common_sharpness, learn_values, weights_of
@@ -122,7 +122,7 @@ class PKMInit:
         )
 
     def _seen(self, predictor: Predictor, plan: InferencePlan) -> dict[int, tuple[Tensor, Tensor]]:
-        """Return what goes into the feed-forward parts, and what comes out, (N, H) each."""
+        """Return the inputs and outputs of each feed-forward layer, (N, H) each."""
         import torch
 
         from xdpx.engines.pytorch.transfer import to_device
@@ -170,7 +170,7 @@ class PKMInit:
             raise ConfigError(self.source, faults)
 
     def _placed(self, states: Tensor) -> Memory:
-        """Return a memory whose keys lie where the states are."""
+        """Return a memory with keys placed by clustering of the inputs (N, H)."""
         from xdpx.models.pytorch.memory_start import place_keys
         from xdpx.models.pytorch.modules.product_keys import (
             LocalMemory,
@@ -202,7 +202,7 @@ class PKMInit:
         return {"mem_k_dim": known.k_dim, "mem_heads": known.nheads, "mem_knn": known.knn, "mem_keys": known.nkeys}
 
     def _keys(self, layers: list[int], alpha: float | None) -> dict[str, Any]:
-        """Return the keys of a run that begins with these memories."""
+        """Return the keys of a training that starts from these memories."""
         known = self.parameters
         cells = {"mem_cells": known.ncells}
         kind = cells if alpha is None else {"distance_fn": "euc", "kernel_alpha": alpha}
@@ -211,5 +211,5 @@ class PKMInit:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it for every run of a config."""
+    """Run the script for every run of a config."""
     return run_config(NAME, argv)

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from xdpx.losses.base import Loss
 
 SMALLEST_PROBABILITY = 1e-38
-"""What a probability of zero counts as when its logit, the logarithm, is asked for."""
+"""Lower bound of a probability before its logarithm is taken."""
 
 
 class Predict:
-    """Write the predictions of a model beside the rows that they are for."""
+    """Write the predictions of a model beside the rows of its input."""
 
     class Parameters(PredictingParameters):
         """The keys of `x-pred`."""
@@ -50,7 +50,7 @@ class Predict:
         concat_origin: bool = param(True, doc="Write the original columns in front of the predictions.")
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse settings under which rows and predictions could not stand side by side."""
+            """Refuse settings with which rows and predictions could not be written side by side."""
             found = super().conflicts()
             if not self.predict_file_map:
                 found.append(("predict_file_map", "is empty. Give input: output."))
@@ -70,7 +70,7 @@ class Predict:
         self.parameters: Predict.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Return what can be seen to be wrong before the model is built."""
+        """Return the faults that can be found before the model is built."""
         try:
             plan = make_plan(self.parameters, self.source)
             jobs = self._jobs(plan)
@@ -111,7 +111,7 @@ class Predict:
         temperature = temperature_of(self.parameters, plan, self.source)
         predictor = Predictor(plan, cuda=self.parameters.cuda, seed=self.parameters.seed, temperature=temperature)
         for each, target in jobs:
-            if not is_master():  # the first process writes what this one helps to predict
+            if not is_master():  # other processes only compute their part of the predictions; the first one writes
                 for chunk in predictor.chunks(each, most=self.parameters.max_predict):
                     if len(chunk.samples):
                         predictor.predict(chunk)
@@ -152,17 +152,17 @@ def _counted(chunks: Iterable[Chunk], bar: Any) -> Iterator[Chunk]:
 
 
 def kept_beside(target: str) -> str:
-    """Name the file that keeps what was predicted before an interruption."""
+    """Return the path of the file for predictions kept after an interruption."""
     stem, extension = os.path.splitext(target)
     return f"{stem}.interrupted{extension}"
 
 
 @contextmanager
 def kept_when_interrupted(target: str, mode: str = "w") -> Generator[IO[Any]]:
-    """Open `target` for what appears there when the block ends well.
+    """Open a file that replaces `target` if the block ends without an error.
 
-    After Ctrl-C what was written so far is kept beside it, as `<name>.interrupted<extension>`; the target stays as it
-    was. After any other error nothing is kept.
+    After Ctrl-C what was written so far is kept beside it, as `<name>.interrupted<extension>`, and the target does not
+    change. After any other error nothing is kept.
     """
     beside = kept_beside(target)
     interruption = None
@@ -181,9 +181,9 @@ class TextWriter:
     """Writes chunks of predicted rows as tab separated values.
 
     Args:
-        out: where to.
-        predictor: gives the predictions.
-        source: what is predicted, for the names of its columns.
+        out: the file to write to.
+        predictor: computes the predictions.
+        source: the input, for the names of its columns.
         options: header, concat_origin, distill.
     """
 
@@ -202,7 +202,7 @@ class TextWriter:
             self._write_cells(self._header(chunk))
         predicted = self._cells(chunk)
         blank = [""] * (2 if self._options.distill else len(self._predictor.task.header()))
-        # Where bad lines are skipped their rows vanish; else every row stays, with blank cells if it gave no sample.
+        # With skip_bad_lines bad rows are left out; else every row is kept, with blank cells if it gave no sample.
         every = range(chunk.num_rows)
         kept = list(dict.fromkeys(chunk.kept.tolist())) if self._options.skip_bad_lines else every
         for index in kept:
@@ -212,7 +212,7 @@ class TextWriter:
         self.num_rows += len(kept)
 
     def _cells(self, chunk: Chunk) -> dict[int, list[str]]:
-        """Return row -> the cells predicted for it; rows that gave no sample are absent."""
+        """Return {row: its predicted cells}, without rows that gave no sample."""
         if not len(chunk.samples):
             return {}
         predictions = self._predictor.predict(chunk)
@@ -239,7 +239,7 @@ class TextWriter:
 
 
 def logits_of(predictions: dict[str, Any], loss: Loss) -> Any:
-    """Return logits: those of the model, or what gives its probabilities back, by default their logarithms."""
+    """Return the logits of the model, or computed from its probabilities: logarithms, or log-odds for sigmoids."""
     if "logits" in predictions:
         return np.asarray(predictions["logits"], dtype=np.float64).round(6)
     prob = np.asarray(predictions["prob"], dtype=np.float64)
@@ -253,14 +253,14 @@ def _logarithm(prob: NDArray[Any]) -> Any:
 
 
 def _clean(cell: str) -> str:
-    """Keep a cell inside its column: tabs and line ends become spaces."""
+    """Replace tabs and line ends in a cell by spaces."""
     if "\t" in cell or "\n" in cell or "\r" in cell:
         return cell.replace("\t", " ").replace("\r\n", " ").replace("\n", " ").replace("\r", " ")
     return cell
 
 
 def _write_arrays(chunks: Iterable[Chunk], predictor: Predictor, target: str, *, logits: bool) -> int:
-    """Write {name: tensor} with a row per predicted sample, and `row`, the row of each in its file."""
+    """Write {name: tensor} with a row per predicted sample, and `row`, its index in the file. Return the row count."""
     import torch
 
     from xdpx.checkpoints.trusted import save_tensors

@@ -1,4 +1,4 @@
-"""Files that x-pred wrote, read back: the columns named by their header."""
+"""Read back files that x-pred wrote, by the names of their columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xdpx.utils import io
 
 
 def read_header(path: str) -> list[str]:
-    """Return the names of the columns of a tab separated file. Raises ConfigError where it is no text."""
+    """Return the names of the columns of a tab separated file. Raises ConfigError if it is not UTF-8 text."""
     with io.open(path, "rb") as file:
         return _text_of(path, file.readline()).removesuffix("\n").split("\t")
 
@@ -33,10 +33,10 @@ def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> l
     Args:
         path: the file.
         names: of the columns.
-        keys: parameters that name them, for messages.
+        keys: the parameters that hold these names, for messages.
 
     Raises:
-        ConfigError: it is no text, there is no such column, or a line ends before it.
+        ConfigError: it is not UTF-8 text, a column is missing, or a line is too short.
     """
     with io.open(path, "rb") as file:
         lines = _text_of(path, file.read()).split("\n")
@@ -46,7 +46,7 @@ def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> l
             near = nearest(name, header)
             remedy = f"Did you mean '{near}'?" if near else "Predict with header: true and concat_origin: true."
             raise ConfigError(path, [Fault(key, f"there is no column '{name}'.", remedy)])
-    # The last column of a name is meant: x-pred puts its own behind those of the user.
+    # Of columns with the same name the last one counts: x-pred appends its own to those of the user.
     places = [len(header) - 1 - header[::-1].index(name) for name in names]
     short = [number for number, row in enumerate(rows, 2) if len(row) <= max(places)]
     if short:
@@ -56,7 +56,7 @@ def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> l
 
 
 def read_classes(path: str, cells: Sequence[str], known: TargetMap, key: str) -> NDArray[np.int64]:
-    """Return the class of each label. Raises ConfigError for one that the target map lacks."""
+    """Return the class of each label. Raises ConfigError for a label that the target map lacks."""
     found = known.classes(cells)
     if len(found) and found.min() < 0:
         label = cells[int(found.argmin())]
@@ -67,7 +67,7 @@ def read_classes(path: str, cells: Sequence[str], known: TargetMap, key: str) ->
 
 
 def read_probabilities(path: str, cells: Sequence[str], num_classes: int) -> NDArray[np.float64]:
-    """Return the probabilities that x-pred wrote as lists, (N, C). Raises ConfigError where they are something else."""
+    """Return the probabilities (N, C) that x-pred wrote as lists. Raises ConfigError if they are invalid."""
     try:
         prob = np.array([ast.literal_eval(cell) for cell in cells], np.float64)
     except (ValueError, SyntaxError) as error:

@@ -1,4 +1,4 @@
-"""`x-prepro <config>`: turn raw text files into a data_dir that training reads."""
+"""`x-prepro <config>`: turn raw text files into a data_dir for training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xdpx.utils import hub, io
 from xdpx.utils.raw_places import is_table
 
 EXTRA_PACKAGES = {"excel": "openpyxl", "parquet": "pyarrow", "datasets": "pyarrow"}
-"""What a parser needs beyond the installation of XDPX; `xdpx[data]` brings both."""
+"""Optional packages that parsers need; `xdpx[data]` installs both."""
 
 
 class Prepro:
@@ -30,7 +30,7 @@ class Prepro:
         self._settings: Prepro.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Return what is wrong between the keys and what is on disk. Reads no raw file and needs no torch."""
+        """Return the faults of keys and files. Reads no raw file and needs no torch."""
         return [
             *self._about_folders(),
             *self._about_raw_files(),
@@ -41,7 +41,7 @@ class Prepro:
         ]
 
     def run(self) -> int:
-        """Build the data_dir, or this task's share of it."""
+        """Build the data_dir, or this task's shard of it."""
         shard, faults = shard_of(self._settings.num_shards, self._settings.shard_index)
         if faults:
             raise ConfigError(self._run.source, faults)
@@ -56,7 +56,7 @@ class Prepro:
         return 0
 
     def _about_shards(self) -> list[Fault]:
-        """Look at which task this is, where that is known: a config is also checked before tasks are submitted."""
+        """Check the index of this task if it is known; a config is also checked before tasks are submitted."""
         index = self._settings.shard_index
         known = index is not None or any(name in os.environ for name in VARIABLES)
         return shard_of(self._settings.num_shards, index)[1] if known else []

@@ -1,10 +1,10 @@
-"""Remove the least important attention heads of a trained BERT: smaller, faster, and hardly worse.
+"""Remove the least important attention heads of a trained BERT: smaller, faster, and hardly less accurate.
 
 Usage: x-script prune_heads CONFIG [key=value ...] [--dry]
 
-The config names a run as for x-eval, the data to measure on (train_subset, train_steps), and how many heads to take
-out of which layer (prune_config). Scores on valid_subset are printed before and after. save_path gets the weights and
-config.json: use it as pretrained_model, to train on or to predict with.
+The config names a run as for x-eval, the data to measure on (train_subset, train_steps), and the number of heads to
+remove from each layer (prune_config). Scores on valid_subset are printed before and after. save_path gets the weights
+and config.json: use it as pretrained_model, for further training or prediction.
 
 Source: Michel, Levy and Neubig, "Are Sixteen Heads Really Better than One?", NeurIPS 2019.
 """
@@ -48,7 +48,7 @@ class PruneHeads:
         self.parameters: PruneHeads.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Return what can be seen to be wrong before the model is built."""
+        """Return the faults that can be found before the model is built."""
         known = self.parameters
         found = faults_of_paths(known, self.source, writes="save_path", reads=["train_subset", "valid_subset"])
         bad = [layer for layer in known.prune_config if not layer.removeprefix("-").isdigit()]
@@ -57,7 +57,7 @@ class PruneHeads:
         return found
 
     def run(self) -> None:
-        """Measure, prune, score before and after, and save."""
+        """Measure the heads, prune, score before and after, and save."""
         from xdpx.inference.predictor import Predictor
         from xdpx.models.pytorch import pruning
         from xdpx.reports.tables import as_text, union_of_keys
@@ -88,10 +88,10 @@ class PruneHeads:
         return evaluate(predictor.engine, predictor.state, batches, predictor.task.loss)
 
     def _losses(self, predictor: Predictor, plan: InferencePlan) -> Iterator[Any]:
-        """Yield the mean loss of each batch as of held-out data, with its graph: no dropout, noise or teacher.
+        """Yield the mean loss of each batch in evaluation mode (no dropout, noise or teacher), with its graph.
 
         Raises:
-            ConfigError: the predictions of this loss hold no sum of it.
+            ConfigError: the loss returns no loss_sum among its predictions.
         """
         from xdpx.engines.pytorch.transfer import to_device
 
@@ -119,7 +119,7 @@ class PruneHeads:
 
 
 def _numbered(found: Mapping[int, frozenset[int]], gone: Mapping[int, frozenset[int]], count: int) -> Any:
-    """Number heads as in the unpruned network, and add those that were gone before."""
+    """Return the heads by their numbers in the unpruned network, together with those pruned before."""
     there = {layer: [head for head in range(count) if head not in gone.get(layer, ())] for layer in found}
     fresh = {layer: frozenset(there[layer][head] for head in heads) for layer, heads in found.items()}
     return {layer: fresh.get(layer, frozenset()) | gone.get(layer, frozenset()) for layer in sorted({*fresh, *gone})}

@@ -1,4 +1,4 @@
-"""The commands from Python: `train`, `tune`, and `preprocess` for x-prepro; `inference.session` is for the rest."""
+"""The commands as Python functions: `train`, `tune`, and `preprocess` for x-prepro; more are in `inference.session`."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 Config = str | os.PathLike[str] | Mapping[str, Any]
 
-# ---- doing commands
+# ---- commands
 
 
 def train(config: Config, **overrides: Any) -> TrainedRun:
     """Train as x-train does, with the same checks, files and log, and return the run.
 
     Args:
-        config: a file, the name of a family, or the values as a dict, which may have a `__parent__` too.
-        **overrides: values of keys, which win over the config: `learning_rate=1e-3`.
+        config: a path, the name of a family, or a dict of values, which may contain `__parent__`.
+        **overrides: values of keys that override the config: `learning_rate=1e-3`.
 
     Raises:
-        ConfigError: with every fault of the config, before anything is touched.
-        KeyboardInterrupt: it was interrupted, after saving; the same call goes on where the config says resume: auto.
-        SystemExit: another signal than that of Ctrl-C did so; the code is 85.
+        ConfigError: with every fault of the config, before anything is written.
+        KeyboardInterrupt: interrupted, after saving; the same call resumes if the config says resume: auto.
+        SystemExit: interrupted by a signal other than Ctrl-C; the code is 85.
     """
     with _done("x-train", config, overrides) as run:
         return opened({"save_dir": _where(run)})
@@ -49,11 +49,11 @@ def preprocess(config: Config, **overrides: Any) -> str:
     """Preprocess raw files as x-prepro does, with the same checks, files and log, and return the data_dir.
 
     Args:
-        config: a file, the name of a family, or the values as a dict, which may have a `__parent__` too.
-        **overrides: values of keys, which win over the config: `max_len=64`.
+        config: a path, the name of a family, or a dict of values, which may contain `__parent__`.
+        **overrides: values of keys that override the config: `max_len=64`.
 
     Raises:
-        ConfigError: with every fault of the config, before anything is touched, or with what is wrong in the files.
+        ConfigError: with every fault of the config, before anything is written, or with faults of the files.
     """
     with _done("x-prepro", config, overrides) as run:
         return str(run.values["data_dir"])
@@ -61,14 +61,14 @@ def preprocess(config: Config, **overrides: Any) -> str:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search found. `tune` makes it.
+    """The result of a search by `tune`.
 
     Attributes:
         save_dir: the folder of the search.
         values: the best value of each parameter.
         score: the best score of the major metric.
         trial: the number of the best trial.
-        config: a config of x-train with the best values, ready to train.
+        config: path of a config of x-train with the best values.
     """
 
     save_dir: str
@@ -79,22 +79,22 @@ class Tuned:
 
     @property
     def run_dir(self) -> str:
-        """The folder of the best trial, for `load_run`; of one of several runs the folder above them."""
+        """The folder of the best trial, for `load_run`; if a trial has several runs, the folder above them."""
         return io.join(self.save_dir, f"trial_{self.trial}")
 
 
 def tune(config: Config, *, space: Mapping[str, Any] | Space | None = None, **overrides: Any) -> Tuned:
-    """Search as x-tune does, with the same checks, files and log, and return what was found.
+    """Search as x-tune does, with the same checks, files and log, and return the result.
 
     Args:
-        config: a file, or the values as a dict, whose `base_config` may be a dict, too.
-        space: the search space, as a dict or built of `xdpx.search.spaces`; None for that of space_config.
-        **overrides: values of keys, which win over the config: `max_trials=32`.
+        config: a path, or a dict of values, whose `base_config` may be a dict, too.
+        space: the search space, as a dict or from `xdpx.search.spaces`; None for that of space_config.
+        **overrides: values of keys that override the config: `max_trials=32`.
 
     Raises:
-        ConfigError: with every fault of the configs, before anything is touched; or no trial could be trained.
-        KeyboardInterrupt: it was interrupted, after saving; the same call goes on.
-        SystemExit: another signal than that of Ctrl-C did so; the code is 85.
+        ConfigError: with every fault of the configs, before anything is written; or if no trial could be trained.
+        KeyboardInterrupt: interrupted, after saving; the same call resumes.
+        SystemExit: interrupted by a signal other than Ctrl-C; the code is 85.
     """
     with TemporaryDirectory() as folder:
         parts = {"base_config": config.get("base_config")} if isinstance(config, Mapping) else {}
@@ -115,7 +115,7 @@ def tune(config: Config, *, space: Mapping[str, Any] | Space | None = None, **ov
 
 @contextmanager
 def _done(command: str, config: Config, overrides: Mapping[str, Any]) -> Generator[Run]:
-    """Check and do one run of a command, and yield it."""
+    """Check and perform one run of a command, and yield it."""
     load_user_modules()
     words = [f"{key}={_as_text(key, value)}" for key, value in overrides.items()]
     with TemporaryDirectory() as folder:
@@ -140,7 +140,7 @@ def _done(command: str, config: Config, overrides: Mapping[str, Any]) -> Generat
 
 
 def _where(run: Run) -> str:
-    """Return the folder that a run was trained in: with `auto_suffix` the last one that it may have taken."""
+    """Return the folder that a run was trained in: with `auto_suffix` the last one with its fingerprint."""
     folder = str(run.values["save_dir"])
     if not run.values.get("auto_suffix"):
         return folder
@@ -150,11 +150,11 @@ def _where(run: Run) -> str:
 
 
 LITERAL = "the dict"
-"""What messages and files call a config that is none."""
+"""The name of a config given as a dict, in messages and files."""
 
 
 def _written(config: Mapping[str, Any], folder: str) -> str:
-    """Write a config that is a dict where it can be read like any other; ./ and ../ are of the working directory."""
+    """Write a config given as a dict to a file; its ./ and ../ are relative to the working directory."""
     path = io.join(folder, "config.json")
     write_text(path, _as_text("config", _placed(config)))
     return path
@@ -185,7 +185,7 @@ def _as_text(key: str, value: object) -> str:
 
 
 def _without(error: ConfigError, folder: str) -> ConfigError:
-    """Return an error without the places in a file that is gone when it is read."""
+    """Return an error without origins in the temporary file of the config."""
     if not error.source.startswith(folder):
         return error
     faults = [

@@ -1,4 +1,4 @@
-"""A network of a registered profile, forwards: the milliseconds of a batch, what takes them, and a trace."""
+"""Profile the forward pass of a registered profile's network: milliseconds per batch, time by module, and a trace."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 SEED = 1
 WARM = 2
-"""Batches before those that are measured: the first ones allocate and compile."""
+"""Batches before the measurement: the first ones allocate memory and compile."""
 ENGINES = ("pytorch", "spmd")
 
 
 class Options(NamedTuple):
-    """Words of the command line that are no keys of a network.
+    """Options of the command line that are not keys of a network.
 
     Attributes:
         engine: "pytorch", or "spmd" for the same network on JAX.
-        profile_steps: batches that are timed, and again that are traced.
-        cuda: whether on a GPU; None for whether there is one.
+        profile_steps: number of batches to time, and again to trace.
+        cuda: whether to use a GPU; None: if there is one.
     """
 
     engine: str = "pytorch"
@@ -38,7 +38,7 @@ class Options(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What can be measured: a batch goes through when it is called, and it returns when the device is done."""
+    """A measurable network: `call` runs one batch and returns when the device has finished."""
 
     call: Callable[[], object]
     traced: Callable[[str], AbstractContextManager[Traced]]
@@ -46,7 +46,7 @@ class Measured(NamedTuple):
 
 
 def read_options(name: str, words: Mapping[str, Any]) -> tuple[Options, dict[str, Any]]:
-    """Return the options among the words, and the other words. Raises ConfigError for a value that cannot be."""
+    """Return the options among the words, and the other words. Raises ConfigError for an invalid value."""
     given = {key: value for key, value in words.items() if key in Options._fields}
     options = Options(**given)
     faults = []
@@ -67,10 +67,10 @@ def measure(name: str, words: Mapping[str, Any], path: str) -> list[str]:
     Args:
         name: of the profile.
         words: options, attributes of the profile, and keys of its network.
-        path: of the trace (.json), anywhere.
+        path: of the trace (.json), local or remote.
 
     Raises:
-        ConfigError: a word has a value that it cannot have, or the network has no counterpart on JAX.
+        ConfigError: a value is invalid, or the network has no counterpart on JAX.
     """
     from xdpx.training.callbacks.profiling import module_lines
 
@@ -87,7 +87,7 @@ def measure(name: str, words: Mapping[str, Any], path: str) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="xdpx-profile-") as folder:
         io.makedirs(io.join(folder, "first"))
         with measured.traced(io.join(folder, "first")):
-            measured.call()  # what a tracer does at its start counts as part of the first batch
+            measured.call()  # warm up the tracer, whose start would count as part of the first batch
         with measured.traced(folder) as found:
             for _ in range(options.profile_steps):
                 measured.call()
@@ -98,7 +98,7 @@ def measure(name: str, words: Mapping[str, Any], path: str) -> list[str]:
 
 
 def _profile(name: str, others: dict[str, Any]) -> Profile:
-    """Return the profile, its attributes set to what words say, which are taken out of them."""
+    """Return the profile with its attributes set from the words, which are removed from `others`."""
     from xdpx.models.profiles import OWN, profiles
 
     profile = profiles[name]()
@@ -148,7 +148,7 @@ def _on_jax(profile: Profile, module: nn.Module, data: dict[str, Any], options: 
 
 
 def _counterpart(model: str, module: nn.Module, data: dict[str, Any]) -> Measured:
-    """Return the same network on JAX, with random weights of its own."""
+    """Return the same network on JAX, with its own random weights."""
     import jax
     import numpy as np
 

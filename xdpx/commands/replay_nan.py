@@ -1,11 +1,11 @@
-"""Take the update again that made NaN or infinity, from the file that a training left in its folder `nonfinite`.
+"""Repeat the update that produced NaN or infinity, from the file that a training wrote into its folder `nonfinite`.
 
 Usage: x-script replay_nan DIR/nonfinite/update-N.pt [SCRIPT.py arguments...]
 
-The model is built anew: that of x-train from its save_dir, that of x-exp from the words that the job was started with
-(or those given here behind the file), and that of a Trainer by its script, named behind the file. Weights, batch and
-random numbers are those of the file. What is found is printed as it was then, so that a change of the code or of the
-data can be tried on the one batch that showed it. Nothing is trained, and the folder stays as it is.
+The model is built again: that of x-train from its save_dir, that of x-exp from the words that the job was started with
+(or those given after the file), and that of a Trainer by its script, named after the file. Weights, batch and random
+numbers are those of the file. The same findings are printed as in the training, so that a change of code or data can
+be tested on the batch that failed. Nothing is trained, and the folder is not changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RUN_FACTS = "run.json"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Take the update again; exit with 0 where it is finite now, and with 1 where it is not."""
+    """Repeat the update. Exit code 0 if it is finite now, 1 if it is not."""
     arguments = read_arguments(NAME, argv[:1])
     need_paths(NAME, arguments, USAGE, exactly=1)
     path, words = io.abspath(arguments.paths[0]), list(argv[1:])
@@ -57,7 +57,7 @@ def _refuse(words: Sequence[str], problem: str) -> None:
 
 
 def _in_place_of_training(path: str, work: Callable[[], object]) -> int:
-    """Do what would train, which takes the update of the file again and ends there."""
+    """Start a training, which repeats the update of the file instead and ends. Return the exit code."""
     os.environ[VARIABLE] = path
     try:
         work()
@@ -90,14 +90,14 @@ def _run_script(words: list[str]) -> None:
 
 
 def _words_of(folder: str) -> list[str]:
-    """Return with which words the job of a folder was started."""
+    """Return the words with which the job of a folder was started."""
     with io.open(io.join(folder, RUN_FACTS), encoding="utf-8") as file:
         command = [str(word) for word in json.load(file)["command"]]
     return command[command.index("x-exp") + 1 :] if "x-exp" in command else command[1:]
 
 
 def _run_experiment(words: list[str]) -> None:
-    """Run the experiment that the words name in a folder of its own: a finished job would have nothing to do."""
+    """Run the experiment of the words in a temporary folder, since a finished job would not train."""
     import tempfile
 
     from xdpx.commands.experiment import main as experiment
@@ -108,7 +108,7 @@ def _run_experiment(words: list[str]) -> None:
 
 
 def _show(saved: Mapping[str, Any]) -> None:
-    """Print what the batches are made of."""
+    """Print names, types and shapes of the arrays in the batches."""
     import numpy as np
 
     print(f"update {saved['number']}, {len(saved['group'])} micro-batches")
@@ -125,7 +125,7 @@ def _show(saved: Mapping[str, Any]) -> None:
 
 
 def _replay(saved: Mapping[str, Any], folder: str) -> int:
-    """Build the run of a folder, and take the update again."""
+    """Build the run of a folder, and repeat the update."""
     from xdpx.config.loading import load
     from xdpx.config.user_modules import load_user_modules
     from xdpx.runs.assembly import build_parts

@@ -1,4 +1,4 @@
-"""What rounding to 8 bits costs and gains: scores on labelled rows, and time text by text, before and after."""
+"""Measure what rounding to 8 bits costs and gains: score on labelled rows, and time row by row, before and after."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from xdpx.inference.predictor import Predictor
 
 TIMED = 60
-"""Real rows whose time is taken, each by both networks in turn."""
+"""Number of real rows timed, each with both networks alternately."""
 REMEDY = "Export it in full precision, try the other format, or allow more: most_lost."
 
 
 def judge_rounding(rows: str | None, most_lost: float, source: str) -> Judge:
-    """Return what scores and times a trial.
+    """Return a function that scores and times an export.
 
     Args:
-        rows: labelled ones; None for those that training evaluated on.
-        most_lost: hundredths of major_metric; a trial that loses more is refused.
+        rows: labelled rows; None for the valid_subset of training.
+        most_lost: points (hundredths) of major_metric; an export that loses more is refused.
         source: the config, for messages.
     """
 
@@ -68,7 +68,7 @@ def scored(predictor: Predictor, source: Input) -> dict[str, float]:
 
 
 def seconds_of(trial: Trial, source: Input) -> tuple[float, float]:
-    """Return the median seconds of CPU for one real row in full precision and rounded, in the same format."""
+    """Return the median CPU seconds per row in full precision and rounded, in the same format."""
     from xdpx.inference.exported import open_network
 
     exportable, rows = trial.exportable, single_rows(trial.predictor, trial.exportable.inputs, source)
@@ -81,7 +81,7 @@ def seconds_of(trial: Trial, source: Input) -> tuple[float, float]:
 
 
 def single_rows(predictor: Predictor, inputs: Sequence[str], source: Input) -> list[dict[str, Any]]:
-    """Return what a network reads, by name, of real rows of all lengths, one by one."""
+    """Return the network inputs, by name, of real rows of all lengths, one row each."""
     from xdpx.datasets.evaluation_data import EvaluationData
 
     chunk = next(predictor.chunks(source, most=4 * TIMED))
@@ -92,11 +92,11 @@ def single_rows(predictor: Predictor, inputs: Sequence[str], source: Input) -> l
 
 
 def medians(networks: Sequence[Network], rows: Sequence[dict[str, Any]]) -> list[float]:
-    """Return the median seconds of CPU of each network; they take turns, so that what else runs here hits all alike."""
+    """Return the median CPU seconds per row of each network; they alternate, so that other load affects all alike."""
     times: list[list[float]] = [[] for _ in networks]
     for row in rows:
         for index, network in enumerate(networks):
-            network(row)  # the first one of a shape may prepare
+            network(row)  # the first call with a new shape may compile
             begun = time.process_time()
             network(row)
             times[index].append(time.process_time() - begun)

@@ -1,14 +1,14 @@
-"""Measure where the time of a network goes, module by module, and write it as a trace for chrome://tracing.
+"""Measure the time of a network by module, and write it as a trace for chrome://tracing.
 
 Usage: x-script run_profiling CONFIG [key=value ...] [--dry]
        x-script run_profiling NAME TRACE.json [-key=value ...]
 
-The config names a run (or a config of one) as for x-eval, what to read (valid_subset), and trace_path. Batches go
-through the network forwards; the modules that took longest are printed.
+The config names a run (or a config of one) as for x-eval, the rows to read (valid_subset), and trace_path. Batches go
+forward through the network; the modules that took longest are printed.
 
-NAME is a registered profile: a network with random weights and rows made up for it. albert_lm, bert_classification,
-bert_lm, lopkm, mlman (also mgimn), pkm and rezero ship; your own stand in user/modules (see xdpx/models/profiles.py).
--key=value changes the network (-num_hidden_layers=2), the batch (-batch_size=8 -seq_len=64), or what is measured:
+NAME is a registered profile: a network with random weights and generated rows. albert_lm, bert_classification, bert_lm,
+lopkm, mlman (also mgimn), pkm and rezero are included; your own are in user/modules (see xdpx/models/profiles.py).
+-key=value changes the network (-num_hidden_layers=2), the batch (-batch_size=8 -seq_len=64), or the measurement:
 -profile_steps=10, -engine=spmd (the same network on JAX), -cuda=false.
 """
 
@@ -25,12 +25,12 @@ from xdpx.utils import io
 
 NAME = "run_profiling"
 WARM = 2
-"""Batches before those that are measured: the first ones allocate and compile."""
+"""Batches before the measurement: the first ones allocate memory and compile."""
 SHOWN = 20
 
 
 class RunProfiling:
-    """Measure where the time of a network goes, module by module."""
+    """Measure the time of a network by module."""
 
     class Parameters(InferenceParameters):
         """The keys of `x-script run_profiling`."""
@@ -44,7 +44,7 @@ class RunProfiling:
         self.parameters: RunProfiling.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Return what can be seen to be wrong before the model is built."""
+        """Return the faults that can be found before the model is built."""
         return faults_of_paths(
             self.parameters, self.source, writes="trace_path", ending=".json", reads=["valid_subset"]
         )
@@ -77,7 +77,7 @@ class RunProfiling:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure the registered profile that two words name, or every run of a config."""
+    """Measure a registered profile, given by name and trace file, or every run of a config."""
     settings = [word for word in argv if "=" in word and not word.startswith("--")]
     others = [word for word in argv if word not in settings]
     if any(word.startswith("-") for word in settings) or (len(others) == 2 and others[1].endswith(".json")):

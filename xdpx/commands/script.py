@@ -1,6 +1,6 @@
 """`x-script NAME ...`: run a script that comes with XDPX, or one of yours in ./user/scripts.
 
-Usage: x-script [NAME [arguments...]]    `x-script` alone lists them, `x-script NAME --help` explains one
+Usage: x-script [NAME [arguments...]]    `x-script` alone lists them; `x-script NAME --help` for one
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ SHIPPED = (
     "summarise_seeds",
     "verify",
 )
-"""Scripts that live in this folder, so that an installed XDPX has them too; each has `main(argv) -> int`."""
+"""Scripts in this folder, which an installed XDPX includes; each has `main(argv) -> int`."""
 
 ANSWERING = frozenset({"calibrate", "compare_runs", "summarise_seeds"})
-"""Those that print one JSON object instead of a table, where the line asks for JSON."""
+"""Scripts that print one JSON object instead of a table with --json."""
 USER_FOLDER = os.path.join("user", "scripts")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the script that the first word names with the words after it, and return its exit code."""
+    """Run the script named by the first word with the words after it, and return its exit code."""
     if not argv or argv[0] in {"-h", "--help"}:
         _print_list()
         return 0
@@ -70,12 +70,12 @@ def main(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(words):
         print(_docstring(_source(name)).strip())
         return 0
-    own = [word for word in words if word not in {"--json", "--quiet"}]  # the others are of all commands
+    own = [word for word in words if word not in {"--json", "--quiet"}]  # handled for all commands alike
     return _shipped(name)([*own, "print_json=true"] if "--json" in words and name in ANSWERING else own)
 
 
 def _shipped(name: str) -> Callable[[Sequence[str]], int]:
-    """Import one of the shipped scripts, and only that one."""
+    """Return the main function of a shipped script, importing only that one."""
     from importlib import import_module
 
     chosen: Callable[[Sequence[str]], int] = import_module(f"xdpx.commands.{name}").main
@@ -83,7 +83,7 @@ def _shipped(name: str) -> Callable[[Sequence[str]], int]:
 
 
 def script_files() -> dict[str, str]:
-    """Return name -> path of the scripts that are files: the repository's own (not those shipped), then the user's."""
+    """Return {name: path} of the scripts that are files: the repository's own (not those shipped), then the user's."""
     beside_package = Path(__file__).resolve().parents[2] / "scripts"
     folders = [str(beside_package), USER_FOLDER] if (beside_package.parent / "pyproject.toml").is_file() else []
     found = {}
@@ -103,7 +103,7 @@ def _scripts_in(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _run_file(path: str, words: list[str]) -> int:
-    """Run a file as `python path words` would, in this process."""
+    """Run a file as `python path words` would, in this process. Return its exit code."""
     import runpy
 
     before, sys.argv = sys.argv, [path, *words]
@@ -140,7 +140,7 @@ def _first_line(path: str) -> str:
 
 
 def _docstring(path: str) -> str:
-    """Read the docstring of a file without running it."""
+    """Return the docstring of a file without running it."""
     try:
         with io.open(path, encoding="utf-8") as source:
             return ast.get_docstring(ast.parse(source.read())) or ""

@@ -1,4 +1,4 @@
-"""The words after `x-script <name>`: paths, keywords, flags, none dropped silently; or a config as of any command."""
+"""Parse the words after `x-script <name>`: paths, keywords and flags, or a config as for any command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ScriptArguments(NamedTuple):
-    """The words of one call, sorted by kind."""
+    """The words of one call, by kind."""
 
     paths: list[str]
     keywords: list[str]
@@ -24,7 +24,7 @@ class ScriptArguments(NamedTuple):
 def read_arguments(
     name: str, words: Sequence[str], *, flags: Sequence[str] = (), keywords: bool = False
 ) -> ScriptArguments:
-    """Sort the words of a call. Raises ConfigError for a flag or a keyword that the script does not take."""
+    """Sort the words by kind. Raises ConfigError for a flag or a keyword that the script does not take."""
     given = [word for word in words if word.startswith("--")]
     short = [word for word in words if word.startswith("-") and not word.startswith("--") and len(word) > 1]
     unknown = [word for word in given if word not in flags] + ([] if keywords else short)
@@ -35,7 +35,7 @@ def read_arguments(
 
 
 def need_paths(name: str, arguments: ScriptArguments, usage: str, *, exactly: int | None = None) -> None:
-    """Raise ConfigError with the usage unless there are `exactly` so many paths, or at least one."""
+    """Raise ConfigError with the usage unless there are `exactly` so many paths, or without it at least one."""
     count = len(arguments.paths)
     if count == exactly or (exactly is None and count):
         return
@@ -50,7 +50,7 @@ def _unknown_flag(word: str, flags: Sequence[str]) -> Fault:
 
 
 def unfit_name(key: str, name: str) -> list[tuple[str, str]]:
-    """Return the conflict of a key that names a file of out_dir with a name that is empty, or leads elsewhere."""
+    """Return the conflict of a key for a file name in out_dir: it is empty, or contains a path separator."""
     if name.strip(" .") and not {"/", "\\"} & set(name):
         return []
     return [(key, f"is '{name}'. Use a name without / and \\; the folder is out_dir.")]
@@ -62,14 +62,14 @@ FLAGS = ("--dry",)
 def faults_of_paths(
     known: InferenceParameters, source: str, *, writes: str, ending: str = "", reads: Sequence[str]
 ) -> list[Fault]:
-    """Return what is wrong with where a script writes and with what it reads, before a model is built.
+    """Return the faults of a script's output path and inputs, before a model is built.
 
     Args:
         known: the parameters of the script.
         source: the config, for messages.
-        writes: the key that names the file or folder to write.
-        ending: of its name.
-        reads: the keys that name a split or a raw file.
+        writes: the key of the file or folder to write.
+        ending: required ending of its name.
+        reads: the keys of splits or raw files to read.
     """
     from xdpx.inference.plan import find_input, make_plan
 
@@ -88,7 +88,7 @@ def faults_of_paths(
 
 
 def _works_on(path: str) -> bool:
-    """Tell whether a word names a file to work on, by its ending or because it is no config."""
+    """Return whether a word is the path of a data file: by its ending, or since the file is not a config."""
     from xdpx.config.config_files import SUFFIXES, is_raw_data
 
     if path.endswith(SUFFIXES) or any(io.isfile(path + suffix) for suffix in SUFFIXES):
@@ -97,12 +97,12 @@ def _works_on(path: str) -> bool:
 
 
 def run_config(name: str, words: Sequence[str], *, file_key: str = "") -> int:
-    """Check every run of the config that the words name, and do them or with `--dry` print them. Returns the exit code.
+    """Check every run of a config, and perform them or, with `--dry`, print them. Return the exit code.
 
     Args:
         name: of the script; its parameters are registered as the command `x-script <name>`.
-        words: a config, `key=value` words that win over it, and flags.
-        file_key: the key of the file that the script works on, which may stand in the place of the config.
+        words: a config, `key=value` words that override it, and flags.
+        file_key: the key of the file that the script works on; its path may be given instead of a config.
 
     Raises:
         ConfigError: with every fault.
@@ -112,7 +112,7 @@ def run_config(name: str, words: Sequence[str], *, file_key: str = "") -> int:
     from xdpx.config.printing import runs_text
     from xdpx.config.user_modules import load_user_modules
 
-    load_user_modules()  # the run may be of a model of the user's own
+    load_user_modules()  # the model may be defined there
     words = with_settings(words, flags=FLAGS, command=f"x-script {name}")
     overrides = [word for word in words if "=" in word and not word.startswith("-")]
     arguments = read_arguments(name, [word for word in words if word not in overrides], flags=FLAGS)

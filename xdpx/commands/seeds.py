@@ -1,4 +1,4 @@
-"""Runs that differ in nothing but their seed, taken together: mean, interval and spread of their scores."""
+"""Statistics over runs that differ only in their seed: mean, confidence interval and deviation of their scores."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ NOT_COMPARED = RUN_ONLY_KEYS | {"seed", "__version__"}
 
 @dataclass(frozen=True)
 class SeedGroup:
-    """Runs of the same settings.
+    """Runs with the same settings.
 
     Attributes:
-        settings: theirs, without those that may differ.
+        settings: common to the runs, without those that may differ.
         folders: of the runs.
-        metric: what decides what is best.
-        scores: the best one of each run.
+        metric: the major metric.
+        scores: the best score of each run.
         seeds: of the runs.
     """
 
@@ -44,19 +44,19 @@ class SeedGroup:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the scores from seed to seed; nan for one run."""
+        """Standard deviation of the scores between seeds; NaN for one run."""
         return float(self.scores.std(ddof=1)) if len(self.scores) > 1 else float("nan")
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Ends of the 95 % interval of the mean; nan for one run."""
+        """Ends of the 95 % confidence interval of the mean; NaN for one run."""
         from xdpx.metrics import mean_interval
 
         return mean_interval(self.scores)
 
 
 def groups_of(runs: Sequence[RunLogs]) -> list[SeedGroup]:
-    """Return the runs that were scored, those of the same settings together, in the order in which they come."""
+    """Return the runs with a score, grouped by their settings, in the order of the first run of each group."""
     found: dict[str, list[RunLogs]] = {}
     for run in runs:
         if run.best_row is not None:
@@ -76,7 +76,7 @@ def _group(runs: Sequence[RunLogs]) -> SeedGroup:
 
 
 def difference(first: SeedGroup, second: SeedGroup) -> dict[str, float]:
-    """Return how far the mean of the second group is above that of the first, with its 95 % interval.
+    """Return how far the mean of the second group is above that of the first, with its 95 % confidence interval.
 
     Source: Welch, "The generalization of 'Student's' problem when several different population variances are involved",
     Biometrika 34 (1947).
@@ -98,7 +98,7 @@ def differing(groups: Sequence[SeedGroup]) -> list[str]:
 
 
 def row_of(group: SeedGroup, keys: Sequence[str]) -> dict[str, Any]:
-    """Return a row of a table: in which settings the group is another one, and how its runs score."""
+    """Return a row of a table: the settings in which groups differ, and the statistics of the scores."""
     low, high = group.interval
     several = len(group.scores) > 1
     return {

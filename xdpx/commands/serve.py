@@ -1,10 +1,10 @@
-"""Ask a trained model at a prompt: type a text, read its label and the probabilities.
+"""Query a trained model at a prompt: type a text, get its label and probabilities.
 
 Usage: x-script serve SAVE_DIR [CHECKPOINT]    (or: python xdpx/serve.py SAVE_DIR [CHECKPOINT])
 
-A line is what a row of the training data holds: the text itself; or, for a model that reads several, a Python list of
-them: ['a text', 'another']. The best checkpoint answers, unless you name another: a file, <best> or <last>. Arrows
-bring back what you typed, in this session and before. Ctrl-D ends. For programs there is x-serve.
+A line is the input of one row: a text, or for a model that reads several texts, a Python list of them:
+['a text', 'another']. The best checkpoint is used, unless you name another: a file, <best> or <last>. The arrow keys
+recall earlier lines, also from earlier sessions. Ctrl-D ends. For programs there is x-serve.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ USAGE = "x-script serve SAVE_DIR [CHECKPOINT]"
 PROMPT = "> "
 HISTORY = io.join("~", ".cache", "xdpx", "serve_history")
 REMEMBERED = 1_000
-"""Lines of the history."""
+"""Number of lines kept in the history."""
 SHOWN_LABELS = 10
 BAR = 30
-"""Letters of the bar of a probability of 1."""
+"""Length in characters of the bar for a probability of 1."""
 _PLAIN = str.maketrans("【［（】］），‘’“”＂＇", "[[(])],''\"\"\"'")
-"""What an input method for Chinese writes where Python wants ASCII."""
+"""Full-width characters of Chinese input methods, and the ASCII characters that Python expects."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Answer line by line until the end of the input. Returns the exit code."""
+    """Answer line by line until the end of the input. Return the exit code."""
     words = read_arguments(NAME, argv)
     need_paths(NAME, words, USAGE, exactly=min(max(len(words.paths), 1), 2))
     from xdpx.inference.session import load_run
@@ -56,15 +56,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def row_of(line: str, num_texts: int) -> str | list[str]:
-    """Return what a line stands for: the texts of a Python list, or the line itself.
+    """Return the texts of a line: those of a Python list, or the line itself.
 
     Args:
-        line: as it was typed; brackets, quotes and commas of a list may be Chinese ones.
-        num_texts: how many texts a row of the model has. Where it is one, a line that is no list is a text, whatever
-            it begins with.
+        line: as typed; brackets, quotes and commas of a list may be full-width.
+        num_texts: number of texts in a row of the model. If it is one, a line that is not a list is a text.
 
     Raises:
-        ConfigError: it should be a list of texts, but is none.
+        ConfigError: the line is not a list, but the model reads several texts.
     """
     text = line.strip()
     found = _as_list(text)
@@ -78,7 +77,7 @@ def row_of(line: str, num_texts: int) -> str | list[str]:
 
 
 def _as_list(text: str) -> list[str] | None:
-    """Return the texts of a list or tuple as Python writes it, None for anything else."""
+    """Return the texts of a list or tuple in Python syntax, None for anything else."""
     for form in (text, text.translate(_PLAIN)):
         if form[:1] in {"[", "("}:
             with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
@@ -89,7 +88,7 @@ def _as_list(text: str) -> list[str] | None:
 
 
 def answer_lines(answer: Prediction) -> Iterator[str]:
-    """Yield the lines that tell an answer: the label, then the probabilities, the highest first."""
+    """Yield the lines of an answer: the label, then the probabilities, highest first."""
     if answer.score is not None:
         yield f"  {answer.score:.6g}"
         return
@@ -103,7 +102,7 @@ def answer_lines(answer: Prediction) -> Iterator[str]:
 
 
 def _lines() -> Iterator[str]:
-    """Yield what is typed, or piped in, without empty lines; what was typed before can be brought back."""
+    """Yield the lines typed or piped in, without empty ones."""
     if not sys.stdin.isatty():
         yield from (line for line in sys.stdin if line.strip())
         return
@@ -120,7 +119,7 @@ def _lines() -> Iterator[str]:
 
 @contextmanager
 def _history() -> Generator[None]:
-    """Let arrows bring back earlier lines, where Python was built with readline."""
+    """Enable the history of earlier lines, if Python was built with readline."""
     try:
         import readline
     except ImportError:  # Windows
@@ -133,6 +132,6 @@ def _history() -> Generator[None]:
         yield
     finally:
         readline.set_history_length(REMEMBERED)
-        with suppress(OSError):  # a home that cannot be written costs the history alone
+        with suppress(OSError):  # a read-only home folder only loses the history
             io.makedirs(io.parent(path))
             readline.write_history_file(path)

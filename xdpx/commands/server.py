@@ -3,15 +3,15 @@
 Usage: x-serve SAVE_DIR [NAME=SAVE_DIR ...] [--port 6490] [--open] [--host HOST --token TOKEN]
                [--engine pytorch|spmd] [--exact] [--tokens 512] [--rows 64] [--waiting 2048] [--threads 2]
 
-A SAVE_DIR is the folder of a run, of which the best checkpoint answers, a better one as soon as training writes it; or
-an export. POST /predict {"text": ...}, /predict_batch {"texts": [...]} or {"pairs": [[...], ...]}; of several models by
-name /models/NAME/predict; /docs explains all, and / is a page to try them. --tokens and --rows bound a batch, --waiting
-the rows that may wait (beyond it the answer is 429), --threads says how many batches are computed side by side, each by
-a copy of the model. --exact gives a row the same bits whatever rows it is computed with, those of `x-pred exact=true`.
+A SAVE_DIR is the folder of a run, of which the best checkpoint is served and replaced when training writes a better
+one; or an export. POST /predict {"text": ...}, /predict_batch {"texts": [...]} or {"pairs": [[...], ...]}; with several
+models /models/NAME/predict; /docs documents all, and / is a page to try them. --tokens and --rows limit a batch,
+--waiting the rows in the queue (beyond it the answer is 429), --threads sets how many batches are computed in parallel,
+each by a copy of the model. With --exact the bits of a row do not depend on the batch, as with `x-pred exact=true`.
 
-It answers this machine alone, until --host names another address. Then a token is needed, which clients send as
+Only this machine can connect, unless --host names another address. Then a token is required, which clients send as
 `Authorization: Bearer TOKEN`; `--token new` makes one, and $XDPX_SERVE_TOKEN keeps it out of the list of processes.
-SIGTERM or Ctrl-C ends it when everything that was asked has been answered.
+SIGTERM or Ctrl-C ends it after all requests received have been answered.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Answer until SIGTERM or Ctrl-C. Returns the exit code."""
+    """Serve until SIGTERM or Ctrl-C. Return the exit code."""
     asked = asked_of(argv, _parser(), __doc__)
     if isinstance(asked, int):
         return asked
@@ -107,7 +107,7 @@ def _serve(asked: argparse.Namespace, folders: dict[str, str], token: str) -> No
     from xdpx.serving.running import Server, listening
     from xdpx.serving.shapes import Limits
 
-    # JAX itself spreads a batch over the cores; exact rows depend on the number of threads, which is that of x-pred.
+    # JAX spreads a batch over the cores by itself; exact rows depend on the number of threads, which is that of x-pred.
     threads = asked.threads or (1 if asked.engine == "spmd" or asked.exact else None)
     sizes = Sizes(asked.tokens, asked.rows, asked.waiting, threads)
     counts, cores = Counts(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""What a file holds -> the configs of its whole way: prepro, train, eval and predict, ready to be edited."""
+"""Compose the starting configs for a file: prepro, train, eval and predict, ready to be edited."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from xdpx.utils import io
 _BARE = re.compile(r"[A-Za-z<][\w./<>@-]*")
 _LITERALS = frozenset({"true", "false", "null"})
 FEWEST_UPDATES = 600
-"""From so many updates on a light model has learned what it can from few rows."""
+"""Fewest updates for a light model: on few rows it learns little after that."""
 
 
 FEWEST_UPDATES_OF_ENCODERS = 200
 BERT_WIDTH = 768
-"""Hidden size of BERT base, for which the learning rate of its authors is right."""
+"""Hidden size of BERT base, for which the learning rate of its paper is meant."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of a first run, and the files in it."""
+    """The folder of a first run."""
 
     folder: str
 
     def path(self, name: str) -> str:
-        """Return the path of a file or folder in it."""
+        """Return the path of a file or folder inside."""
         return io.join(self.folder, name)
 
 
@@ -49,22 +49,22 @@ def compose(
     model: str | None,
     settings: Sequence[str],
 ) -> dict[str, str]:
-    """Write the four configs.
+    """Return the four configs.
 
     Args:
-        place: where they and all results will lie.
-        columns: what the columns are for.
+        place: the folder for configs and results.
+        columns: the role of each column.
         sizes: rows of each split.
-        source: the file they come from, for the comment on top.
-        lengths: of texts, in tokens or about.
-        model: folder of an encoder in Hugging Face format; None takes a light model.
-        settings: `key=value` of the user; each goes into the config of the command that takes it.
+        source: the file of the rows, for the comment on top.
+        lengths: of texts, in tokens, approximately.
+        model: folder of an encoder in Hugging Face format; None for a light model.
+        settings: the user's `key=value` words; each goes into the config of the command that has the key.
 
     Returns:
         {file name: text}.
 
     Raises:
-        ConfigError: a setting is no `key=value`, or no command knows its key.
+        ConfigError: a setting is not `key=value`, or no command has its key.
     """
     prepro = _prepro(place, columns, sizes, lengths, model)
     train = _train(place, columns, sizes["train"], model)
@@ -110,19 +110,19 @@ def _prepro(
         vocabulary = io.join(model, "vocab.txt")
         return values | ({"tokenizer": "bert", "vocab_file": vocabulary} if io.isfile(vocabulary) else
                          {"tokenizer": "auto", "vocab_file": model})  # fmt: skip
-    values["tokenizer"] = "space" if columns.task == "tags" else "char_zh"  # words, marks and numbers of Latin text
+    values["tokenizer"] = "space" if columns.task == "tags" else "char_zh"  # Latin words and numbers stay whole
     if sizes["train"] > 2000:
         values["threshold"] = 1
     return values
 
 
 def fields_of(columns: Columns) -> list[str]:
-    """Return the names of the columns in the rows that are written."""
+    """Return the column names of the rows that are written."""
     return ["text1", "text2", "label"] if len(columns.texts) == 2 else ["text", "label"]
 
 
 def _max_len(lengths: Sequence[int]) -> int:
-    """Return a length that keeps 99 of 100 texts whole, between 16 and 256 tokens."""
+    """Return a maximum length that truncates 1 text of 100, between 16 and 256 tokens."""
     longest = sorted(lengths)[int(0.99 * (len(lengths) - 1))]
     return min(256, max(16, 8 * math.ceil((longest + 2) / 8)))
 
@@ -148,7 +148,7 @@ def _train(place: Place, columns: Columns, rows: int, model: str | None) -> dict
 
 
 def _learning_rate(model: str) -> float:
-    """Return 2e-5 for an encoder of BERT's width, and more for a narrower one: 4e-5 at 384."""
+    """Return 2e-5 for an encoder of BERT's width or wider, and more for a narrower one: 4e-5 at 384."""
     config = io.join(model, "config.json")
     width = BERT_WIDTH
     if io.isfile(config):
@@ -158,7 +158,7 @@ def _learning_rate(model: str) -> float:
 
 
 def _family(columns: Columns, *, light: bool) -> str:
-    """Choose the family of configs to inherit from."""
+    """Return the family of configs to inherit from."""
     pair = len(columns.texts) == 2
     if columns.task == "number":
         return "bert_regression" if not light else "re2_regression" if pair else "cnn_regression"
@@ -170,7 +170,7 @@ def _family(columns: Columns, *, light: bool) -> str:
 
 
 def _typed(settings: Sequence[str]) -> dict[str, Any]:
-    """Read `key=value` as the command line does."""
+    """Parse `key=value` words as the command line does. Raises ConfigError for invalid words and unknown keys."""
     overrides, faults = read_overrides(settings)
     if faults:
         raise ConfigError("command line", faults)
@@ -182,7 +182,7 @@ def _typed(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _belongs_to_prepro(key: str) -> bool:
-    """Tell whether a key says how data are prepared; what both commands know, such as `seed`, is for training."""
+    """Return whether a key belongs to preprocessing; keys of both commands, such as `seed`, belong to training."""
     if key in {item.key for item in catalogue.entry("command", "x-train").parameters} - {"processor"}:
         return False
     of_command = {item.key for item in catalogue.entry("command", "x-prepro").parameters}
@@ -199,7 +199,7 @@ def _text(comment: str, values: Mapping[str, Any]) -> str:
 
 
 def _written(value: object) -> str:
-    """Write a value as people write it: without quotes where the reader needs none."""
+    """Return a value in Hjson as people write it: without quotes if they are not needed."""
     if isinstance(value, str):
         bare = _BARE.fullmatch(value) and value not in _LITERALS
         return value if bare else json.dumps(value.replace("${", "$${"), ensure_ascii=False)

@@ -1,6 +1,6 @@
-"""A small real data set that every machine has: docstrings of Python's standard library, labelled by topic.
+"""A small real data set available on every machine: docstrings of Python's standard library, labelled by topic.
 
-Nothing is imported from the modules: their source is only parsed. Two machines with the same Python agree.
+Modules are parsed, not imported. Two machines with the same Python version produce the same data.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ MAX_WORDS = 120
 
 
 def topic_of(module: str) -> str | None:
-    """Return the topic of a top-level standard module, None when it has none."""
+    """Return the topic of a top-level standard module, None if it has none."""
     return next((topic for topic, modules in TOPICS.items() if module in modules.split()), None)
 
 
 def docstrings(source: str) -> Iterator[str]:
-    """Yield each docstring of a module as one line of text, its first paragraphs only."""
+    """Yield each docstring of a module of at least 4 words, on one line, cut to its first 120 words."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
@@ -70,12 +70,12 @@ def labelled_docstrings() -> dict[str, str]:
 
 
 def split_of(text: str) -> str:
-    """Send eight in ten texts to train, one to dev and one to test, by a checksum of the text."""
+    """Return the split of a text by its checksum: train for eight texts of ten, dev for one, test for one."""
     return ("dev", "test", *["train"] * 8)[zlib.crc32(text.encode()) % 10]
 
 
 def write_csv(path: str) -> None:
-    """Write one table, `docstring,topic`, as somebody might send it."""
+    """Write one table with a header, `docstring,topic`, as a typical raw file."""
     text = StringIO(newline="")
     csv.writer(text).writerows([("docstring", "topic"), *sorted(labelled_docstrings().items())])
     _write(path, text.getvalue())
@@ -90,7 +90,7 @@ def write_splits(folder: str) -> dict[str, int]:
     """Write train.tsv, dev.tsv, test.tsv (docstring TAB topic) and unlabelled.tsv into a folder.
 
     Returns:
-        {split: rows} of those with labels; which split a row goes to depends on its text alone.
+        {split: rows} of the labelled ones; the split of a row depends on its text alone.
     """
     rows: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
     for text, topic in sorted(labelled_docstrings().items()):
@@ -102,7 +102,7 @@ def write_splits(folder: str) -> dict[str, int]:
 
 
 def main() -> None:
-    """Write the data into the folder that the command line names, and say what it holds."""
+    """Write the data into the folder given on the command line, and print the sizes."""
     if len(sys.argv) != 2:
         sys.exit("usage: python stdlib_docstrings.py OUTPUT_FOLDER")
     folder = sys.argv[1]

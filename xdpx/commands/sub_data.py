@@ -1,8 +1,8 @@
-"""Print the lines of one file that another does not have.
+"""Print the lines of one file that are missing in another.
 
 Usage: x-script sub_data FILE OTHER
 
-Lines come in the order of FILE, each as often as it stands there. Files may be large, and on any filesystem.
+Lines are printed in the order of FILE, with repetitions. Files may be large, and local or remote.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`x-submit <command> <config> ... --on PLACE`: check, keep the code as it is, and send the same command elsewhere."""
+"""`x-submit <command> <config> ... --on PLACE`: check commands, snapshot the code, and run them on another machine."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ OWN_WORDS = frozenset({"x-exp", "x-io", "x-run", "x-script"})
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words ask for. Returns the exit code."""
+    """Submit commands, or manage submissions. Return the exit code."""
     if not argv or {"-h", "--help"} & set(argv):
         print(usage(list(BACKENDS)))
         return 0
     if argv[0] not in ACTIONS:
-        load_user_modules()  # they may add commands, and hold credentials
+        load_user_modules()  # they may define commands, and set credentials
     request = parse(argv, list(BACKENDS))
     if request.action in ACTIONS:
         return _follow(request)
@@ -57,17 +57,17 @@ def main(argv: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class _Contents:
-    """What goes along: {path below the working directory: file}, and the state of the repository."""
+    """Files to include: {path relative to the working directory: file}, and the state of the git repository."""
 
     configs: dict[str, str]
     git: dict[str, Any]
 
 
 def _prepare(request: Request, backend: Backend) -> tuple[Job, _Contents]:
-    """Check everything, and return the job.
+    """Check everything, and return the job with the files to include.
 
     Raises:
-        ConfigError: with the faults of all commands, and of what is asked of the place.
+        ConfigError: with the faults of all commands, and of the resources requested.
     """
     jobs = [_job_of(step) for step in request.steps]
     only_there = tuple(path.removeprefix("./") for path in request.flags.get("only-there", []))
@@ -89,7 +89,7 @@ def _prepare(request: Request, backend: Backend) -> tuple[Job, _Contents]:
 
 
 def _about_place(backend: Backend, job: Job, of_configs: Collection[str]) -> list[Fault]:
-    """Return what the place cannot do. What configs alone ask and means nothing there is told: one config fits all."""
+    """Return the faults of what the place cannot do. Requests of configs that it does not support are only printed."""
     faults = [*backend.faults(job), *_idle_machines(job)]
     flags = {f"--{name.replace('_', '-')}" for name in of_configs}
     idle = [fault for fault in faults if fault.code == "foreign_key" and fault.key in flags]
@@ -99,18 +99,18 @@ def _about_place(backend: Backend, job: Job, of_configs: Collection[str]) -> lis
 
 
 def _idle_machines(job: Job) -> Iterator[Fault]:
-    """Yield a fault where all machines but the first would do nothing."""
+    """Yield a fault if all machines but the first would be idle."""
     if job.resources.nodes > 1 and not any(step.together for step in job.steps):
         problem = f"is {job.resources.nodes}, but one machine alone would work: no command here trains."
         yield Fault("--nodes", problem, "Leave it out; x-prepro is shared out by --tasks.", code="foreign_key")
 
 
 def _job(request: Request, backend: Backend, resources: Resources, runs: list[int]) -> Job:
-    """Return the job of a line; `runs` says how many each of its configs has, where that is known."""
+    """Return the job of a line; `runs` has the number of runs of each config, if known."""
     name = folders.new_name(request.flags.get("name") or _name_of(request.steps), datetime.now())
     there = request.flags.get("far-root") or io.abspath(".")
     folder = io.join(there, folders.FOLDER, name)
-    if len(folder.splitlines()) > 1:  # the second line would be one of its own in a script: another directive
+    if len(folder.splitlines()) > 1:  # in a script, a second line would be a directive of its own
         remedy = "Rename the folder, or say by --far-root what it is called there."
         raise ConfigError("x-submit", [Fault("folder", f"is {shown(there)}, of several lines.", remedy)])
     python = request.flags.get("python") or (sys.executable if backend.files_there == "shared" else "python")
@@ -119,7 +119,7 @@ def _job(request: Request, backend: Backend, resources: Resources, runs: list[in
 
 
 def _of_experiment(step: Step, far_side: FarSide) -> list[Fault]:
-    """Return what is wrong with an experiment, as far as it can be told here."""
+    """Return the faults of an experiment that can be found on this machine."""
     try:
         place = experiment.check(step.words[1:])
     except ConfigError as error:
@@ -141,7 +141,7 @@ def _tell(notes: Sequence[str], runs: Sequence[Run]) -> None:
 
 
 def _job_of(step: Step) -> command_line.Job:
-    """Return a step as the command line of x-train and the others reads it."""
+    """Return a step as a job parsed by the command line of x-train and others."""
     if step.command in OWN_WORDS:
         return command_line.Job(step.command, words=list(step.words[1:]))
     (job,), _ = command_line.parse(step.words)
@@ -149,10 +149,10 @@ def _job_of(step: Step) -> command_line.Job:
 
 
 def of_configs(jobs: Sequence[command_line.Job]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return what configs ask of the place, and {path below the working directory: file} of configs to keep.
+    """Return the resources that configs request, and {path relative to the working directory: file} of configs to keep.
 
     Raises:
-        ConfigError: two runs ask for different things.
+        ConfigError: two runs request different values.
     """
     wishes: dict[str, Any] = {}
     files: dict[str, str] = {}
@@ -175,22 +175,22 @@ def of_configs(jobs: Sequence[command_line.Job]) -> tuple[dict[str, Any], dict[s
 def _raw_runs(job: command_line.Job) -> list[RawRun]:
     try:
         return list(read_runs(job.config, job.overrides)) if not job.reads_own_words else []
-    except ConfigError:  # it waits for what an earlier command makes, or has been refused before
+    except ConfigError:  # it needs the output of an earlier command, or its fault was reported before
         return []
 
 
 def _named_configs(raw: RawRun) -> dict[str, str]:
-    """Return the configs that a run names by its keys, such as base_config and space_config of x-tune."""
+    """Return the configs named by keys of a run, such as base_config and space_config of x-tune."""
     named = [value for key, value in raw.values.items() if key.endswith("_config") and isinstance(value, str)]
     files: list[str] = []
     for path in named:
-        with contextlib.suppress(ConfigError):  # its own command tells
+        with contextlib.suppress(ConfigError):  # reported by its own command
             files += read_runs(resolve_path(path, beside=raw.source))[0].files
     return {name: file for path in files for name, file in _kept(path).items()}
 
 
 def _named_files(words: Sequence[str]) -> dict[str, str]:
-    """Return the files of code and settings that words name, such as the `my.py:Class` of x-exp."""
+    """Return the files of code and settings named in words, such as the `my.py:Class` of x-exp."""
     paths = [word.removeprefix("--exp=").partition(":")[0] for word in words]
     found: dict[str, str] = {}
     for path in paths:
@@ -211,7 +211,7 @@ def _name_of(steps: Sequence[Step]) -> str:
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """Return the variables with which a job runs the code of its snapshot."""
+    """Return the environment variables with which a job runs the code of its snapshot."""
     code = io.join(folder, "code")
     found = {"PYTHONPATH": code, "PYTHONUNBUFFERED": "1", KEPT_VARIABLE: io.join(code, "configs")}
     if io.isdir("user/modules") or os.environ.get(PATH_VARIABLE):
@@ -233,7 +233,7 @@ def _agreed(request: Request, job: Job) -> bool:
 
 
 def _send(request: Request, job: Job, backend: Backend, contents: _Contents) -> int:
-    """Write the folder, send the job, and note what the place said."""
+    """Write the folder, submit the job, and record the id and log that the place returned."""
     folder = io.join(io.abspath("."), folders.FOLDER, job.name)
     size = folders.write_folder(folder, backend.files(job), configs=contents.configs, git=contents.git)
     changed = len(contents.git.get("changed", ()))
@@ -250,7 +250,7 @@ def _send(request: Request, job: Job, backend: Backend, contents: _Contents) -> 
 
 
 def _follow(request: Request) -> int:
-    """Tell how a submission stands, show its log, or end it."""
+    """Print the status or log of a submission, cancel it, or list all."""
     if request.action == "list":
         for record in folders.records():
             print(f"{record.time}  {record.on}  {record.id}  {record.name}  {record.command}")

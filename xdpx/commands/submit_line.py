@@ -1,4 +1,4 @@
-"""The words of `x-submit`: its own flags, and the commands that it sends, whose words it leaves alone."""
+"""Parse the words of `x-submit`: its own flags, and the commands to submit, whose words are left unchanged."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ OWN_FLAGS = {
 SWITCHES = frozenset({"dry", "yes", "help"})
 LISTS = frozenset({"only-there"})
 HANDLED_BEFORE = frozenset({"--verbose", "--quiet"})
-"""Flags of every command, which the door has seen to."""
+"""Flags of every command, which are handled before."""
 
 
 @dataclass
 class Request:
-    """What a line asks for.
+    """The parsed command line.
 
     Attributes:
         action: `submit`, or one of `ACTIONS`.
         id: after an action; '' for the newest.
-        steps: commands to send.
+        steps: commands to submit.
         flags: our own, by name: text, True, or a list of texts.
         resources: {field of Resources: text} as given on the line.
     """
@@ -50,12 +50,12 @@ class Request:
 
 
 def commands() -> tuple[str, ...]:
-    """Return the commands that can be sent."""
+    """Return the commands that can be submitted."""
     return (*(name for name in catalogue.names("command") if " " not in name), "x-exp", "x-io", "x-run", "x-script")
 
 
 def parse(words: Sequence[str], places: Sequence[str]) -> Request:
-    """Read the words after `x-submit`. Raises ConfigError with every fault."""
+    """Parse the words after `x-submit`. Raises ConfigError with every fault."""
     request, faults = Request(), list[Fault]()
     rest = _take_flags(list(words), request, faults)
     if rest and rest[0] in ACTIONS:
@@ -70,7 +70,7 @@ def parse(words: Sequence[str], places: Sequence[str]) -> Request:
 
 
 def _take_flags(words: list[str], request: Request, faults: list[Fault]) -> list[str]:
-    """Take our flags out of the words, wherever they stand before a `--`, and return the others."""
+    """Remove our flags from the words, up to a `--`, and return the other words."""
     left = list[str]()
     while words:
         word = words.pop(0)
@@ -85,7 +85,7 @@ def _take_flags(words: list[str], request: Request, faults: list[Fault]) -> list
             _note(request, name, text or "true", is_field=is_field)
         elif equals or (words and not words[0].startswith("--")):
             value = text if equals else words.pop(0)
-            if len(value.splitlines()) > 1:  # the second line would be one of its own in a script: another directive
+            if len(value.splitlines()) > 1:  # in a script, a second line would be a directive of its own
                 faults.append(Fault(f"--{name}", f"is {shown(value)}, of several lines.", "Write it in one line."))
             _note(request, name, value, is_field=is_field)
         else:
@@ -103,7 +103,7 @@ def _note(request: Request, name: str, text: str, *, is_field: bool) -> None:
 
 
 def _steps(words: list[str], faults: list[Fault]) -> list[Step]:
-    """Cut the words into commands. What stands between two of them is the first one's own."""
+    """Split the words into commands. Words after a command belong to it."""
     known, found = commands(), list[list[str]]()
     for word in words:
         if word in known:
@@ -131,14 +131,14 @@ def _about_place(place: str | None, places: Sequence[str]) -> list[Fault]:
 
 
 def resources_of(from_line: Mapping[str, str], from_configs: Mapping[str, Any]) -> Resources:
-    """Return what is asked for; the command line wins over configs.
+    """Return the resources requested; the command line overrides configs.
 
     Args:
         from_line: {field: text}.
         from_configs: {field: value}.
 
     Raises:
-        ConfigError: a value is none of its kind.
+        ConfigError: a value is invalid.
     """
     try:
         return Resources.model_validate({**from_configs, **from_line})
@@ -153,7 +153,7 @@ def resources_of(from_line: Mapping[str, str], from_configs: Mapping[str, Any]) 
 
 
 def usage(places: Sequence[str]) -> str:
-    """Write the help of the command."""
+    """Return the help text."""
     width = 14
     own = [f"  --{name.ljust(width)} {text.format(places=', '.join(places))}" for name, text in OWN_FLAGS.items()]
     asked = Resources.model_fields.items()

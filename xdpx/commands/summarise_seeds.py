@@ -1,12 +1,12 @@
-"""Take runs together that differ in nothing but their seed: mean with 95 % interval, spread, lowest and highest.
+"""Print statistics of runs that differ only in their seed: mean with 95 % interval, deviation, lowest, highest.
 
 Usage: x-script summarise_seeds ROOT... [-WORD...] [--json]
 
-  ROOT     a run, or a folder with runs in it, at any depth; several may be given
+  ROOT     a run, or a folder with runs in it, at any depth; may be repeated
   -WORD    only runs whose path contains WORD
 
-Each run counts with its best score on held-out data. Groups of two seeds or more are compared with the first such
-group: whether the interval of the difference of their means (Welch) leaves out 0.
+Each run is represented by its best score on held-out data. Groups of two seeds or more are compared with the first
+such group: whether the interval of the difference of their means (Welch) excludes 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IN_JSON = "print_json=true"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print a row for each group. Exit code 1 when no run is found."""
+    """Print a row for each group. Exit code 1 if no run is found."""
     from xdpx.commands.seeds import differing, groups_of, row_of
     from xdpx.reports.aggregation import find_runs
     from xdpx.reports.run_logs import read_run
@@ -61,7 +61,7 @@ def _told(group: SeedGroup, keys: Sequence[str]) -> dict[str, object]:
 
 
 def compared(groups: Sequence[SeedGroup], keys: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each group of several seeds after the first one: whether it differs from that."""
+    """Yield a sentence for each group of several seeds after the first: whether it differs from the first."""
     from xdpx.commands.seeds import difference
 
     several = [group for group in groups if len(group.scores) > 1]

@@ -29,7 +29,7 @@ from xdpx.utils.distributed_utils import is_master
 
 
 class Train:
-    """Train a model on what x-prepro made; continue, stage and compare runs."""
+    """Train a model on data made by x-prepro; resume, stage and compare runs."""
 
     class Parameters(TrainParameters):
         """The keys of `x-train`."""
@@ -39,7 +39,7 @@ class Train:
         self._settings: TrainParameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Return what is wrong between the keys and what is on disk. Needs no torch."""
+        """Return the faults of keys and files. Needs no torch."""
         about_paths = [*self._about_weights(), *self._about_folder()]
         return [
             *self._about_data(), *self._about_meta(), *about_paths, *self._about_widths(), *self._about_callbacks(),
@@ -47,13 +47,13 @@ class Train:
         ]  # fmt: skip
 
     def outlook(self) -> str:
-        """Say how many updates there will be, for `--dry`."""
+        """Return a sentence on the number of updates, for `--dry`."""
         length = length_of(self._run)
         samples = f"{', '.join(length.shards)} has {length.samples:,}: {length.passes:.3g} passes over it"
         return f"{length.updates:,} updates of {length.per_update:,} samples; {samples}"
 
     def run(self) -> int:
-        """Train. The exit code is 85 when a signal interrupted it and the same command can continue."""
+        """Train. The exit code is 85 if a signal interrupted it and the same command can resume."""
         if adopt_launch(self._launch_keys) == 0:
             count = devices.processes_to_start(self._run, self._settings)
             if count > 1:
@@ -84,7 +84,7 @@ class Train:
             yield Fault("valid_subset", f"there is no split '{settings.valid_subset}'.", remedy)
 
     def _about_meta(self) -> Iterator[Fault]:
-        """Yield what contradicts the data: a config with the meta of another data_dir, or with its own idea of it."""
+        """Yield contradictions to the data: the meta inherited is that of another data_dir, or a key overrides it."""
         values, meta = self._run.values, read_meta(self._settings.data_dir)
         yield from altered_keys(self._settings.data_dir, meta)
         remedy = f"Inherit the meta of this data: __parent__: {io.join(self._settings.data_dir, 'meta')}."
@@ -110,9 +110,9 @@ class Train:
                 yield Fault(key, f"is {count}, but training has {total} updates.", f"Use at most {total}.")
 
     def _about_weights(self) -> Iterator[Fault]:
-        """Look for the weights to begin with, which an earlier command on the same line may yet make."""
+        """Yield faults of the weights to start from; an earlier command on the same line may still write them."""
         if self._settings.resume and Checkpointer(self._settings.save_dir).state_steps():
-            return  # all weights are in the state to continue from
+            return  # the state to resume from contains all weights
         try:
             values = aliases.with_files(self._run.values)
         except ConfigError as error:
@@ -148,7 +148,7 @@ class Train:
                 yield Fault(f"{prefix}{kind}", problem, remedy)
 
     def _about_processes(self) -> Iterator[Fault]:
-        """Yield what several processes cannot share, where a launcher or the config says how many there are."""
+        """Yield settings that do not work with several processes, if a launcher or the config sets their number."""
         try:
             count = adopt_launch(self._launch_keys)
         except ConfigError as error:

@@ -1,4 +1,4 @@
-"""`x-tune <config>`: search for better values of a training config, over runs that go on exactly where they stood."""
+"""`x-tune <config>`: search for better values of a training config, over runs that can be paused and resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Tune:
-    """Search for better values of a training config; trials that promise little are stopped early."""
+    """Search for better values of a training config; unpromising trials are stopped early."""
 
     class Parameters(TuneParameters):
         """The keys of `x-tune`."""
@@ -29,11 +29,11 @@ class Tune:
         self._settings: TuneParameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Return what is wrong with the three configs, between them, and on disk. Needs no torch."""
+        """Return the faults of the three configs and of files. Needs no torch."""
         return [*self._about_folder(), *self._about_configs()]
 
     def outlook(self) -> str:
-        """Say what will be searched, for `--dry`."""
+        """Return a sentence on the planned search, for `--dry`."""
         plan, settings = self._plan, self._settings
         parameters = ", ".join(plan.space.names)
         runs = f" of {len(plan.members)} runs each" if len(plan.members) > 1 else ""
@@ -43,7 +43,7 @@ class Tune:
         )
 
     def run(self) -> int:
-        """Search. The exit code is 85 when a signal interrupted it and the same command goes on."""
+        """Search. The exit code is 85 if a signal interrupted it and the same command can resume."""
         from xdpx.tuning.driver import tune
 
         return 0 if tune(self._plan) else EXIT_CODE

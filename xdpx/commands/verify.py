@@ -1,11 +1,11 @@
-"""Check that everything committed below some folders is whole: sizes and hashes of all manifests.
+"""Check everything committed below some folders against its manifest: sizes and hashes.
 
 Usage: x-script verify ROOT... [--quick]
 
   ROOT      a run, a folder of preprocessed data, or any folder above them
   --quick   compare sizes only
 
-Prints one line for each thing that is wrong and a summary. Exit code 1 when anything is wrong.
+Prints one line for each problem, and a summary. Exit code 1 if there is any.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ USAGE = "x-script verify ROOT... [--quick]"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Check every manifest and print what is wrong."""
+    """Check every manifest and print the problems."""
     arguments = read_arguments(NAME, argv, flags=["--quick"])
     need_paths(NAME, arguments, USAGE)
     checked = broken = 0
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _committed(roots: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (folder, name) of every manifest below `roots`. Raises FileNotFoundError for a root that is not there."""
+    """Yield (folder, name) of every manifest below `roots`. Raises FileNotFoundError for a missing root."""
     for root in roots:
         if not io.isdir(root):
             raise FileNotFoundError(f"{root}: no such folder.")

@@ -1,4 +1,4 @@
-"""`x-viz`: draw what runs logged, again, in another format, over wall time, beside reference runs, or as a page."""
+"""`x-viz`: redraw what runs logged: in another format, over wall time, with reference runs, or as a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_ON_A_PAGE = 200
 
 
 class Visualise:
-    """Draw the figures of one run, or of every run that a `/*` or `**/*` at the end of save_dir stands for."""
+    """Draw the figures of one run, or of every run matched by a `/*` or `**/*` at the end of save_dir."""
 
     class Parameters(BaseParameters):
         """The keys of `x-viz`."""
@@ -41,7 +41,7 @@ class Visualise:
         )
         page: str | None = param(
             None,
-            doc=f"Where the page goes: by default plots/{PAGE} of the run, of several {PAGE_OF_SEVERAL} where you are.",
+            doc=f"Path of the page: by default plots/{PAGE} of the run, for several runs {PAGE_OF_SEVERAL} here.",
             when=("html", "is", True),
         )
 
@@ -54,7 +54,7 @@ class Visualise:
         self.parameters: Visualise.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Return a fault for each run that is not there or has no logs."""
+        """Return a fault for each run that is missing or has no logs."""
         if self.parameters.html:
             return self._faults_of_page()
         faults = [
@@ -97,7 +97,7 @@ class Visualise:
         return []
 
     def _pictured(self) -> list[str]:
-        """Return the folders whose runs, of any door, go onto the page."""
+        """Return the folders of the runs, of any kind, that go onto the page."""
         from xdpx.board.finding import runs_in
 
         return list(dict.fromkeys(found for folder in _named(self.parameters.save_dir) for found in runs_in(folder)))
@@ -108,7 +108,7 @@ class Visualise:
         return self.parameters.page or own
 
     def run(self) -> None:
-        """Draw every run, and say where its figures or their page are."""
+        """Draw every run, and print where its figures or their page are."""
         faults = self.check()
         if faults:
             raise ConfigError(self.source, faults)
@@ -137,7 +137,7 @@ def _named(save_dir: str | list[str]) -> list[str]:
 
 
 def expand(save_dir: str) -> list[str]:
-    """Return the run folders that `save_dir` stands for: itself, or with `/*` or `**/*` those inside that hold logs."""
+    """Return the run folders matched by `save_dir`: itself, or with `/*` or `**/*` those inside that hold logs."""
     for ending, recursive in (("**/*", True), ("/*", False)):
         if save_dir.endswith(ending):
             return _runs_below(save_dir.removesuffix(ending).rstrip("/") or "/", recursive=recursive)
