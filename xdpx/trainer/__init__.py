@@ -1,1 +1,1 @@
-"""When to train, score, save and stop; the engine below decides how, the commands above decide what."""
+"""The `Trainer`, with the interface of the Hugging Face Trainer: arguments, callbacks, data, loss and files."""

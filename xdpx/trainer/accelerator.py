@@ -86,7 +86,7 @@ PLUGINS = {"deepspeed_plugin": DistributedType.DEEPSPEED, "fsdp_plugin": Distrib
 
 @dataclass
 class GradientState:
-    """Where in an update we are. The Trainer accumulates gradients itself, so `num_steps` is 1, as in the original.
+    """The position within an update. The Trainer accumulates gradients itself, so `num_steps` is 1, as in the original.
 
     Attributes:
         sync_gradients: whether this micro-batch is the last of its update, after which gradients are exchanged.
@@ -124,7 +124,7 @@ class Accelerator:
         world: rank and device of this process.
         strategy: how training is distributed.
         precision: number format of the computation.
-        adopt: prepares a user's data loader; takes fields of `dataloaders.options.LoaderOptions` by keyword.
+        adopt: prepares a user's data loader; takes fields of `data.options.LoaderOptions` by keyword.
         data: how batches reach the processes; what a script sets there applies to loaders made afterwards.
     """
 
@@ -160,7 +160,7 @@ class Accelerator:
         instead = INSTEAD.get(name) or "ask the Trainer itself, or its args"
         raise AttributeError(f"trainer.accelerator has no '{name}', as accelerate's object has: {instead}.", name=name)
 
-    # ---- where this process stands
+    # ---- rank and device of this process
 
     @property
     def state(self) -> Accelerator:
@@ -320,7 +320,7 @@ class Accelerator:
         over = collectives.mean_over_ranks if reduction == "mean" else collectives.sum_over_ranks
         return over(tensor) * scale
 
-    # ---- what only some processes do
+    # ---- code for some processes only
 
     def main_process_first(self) -> AbstractContextManager[Any]:
         """Return a context in which the first process runs the body before the others."""

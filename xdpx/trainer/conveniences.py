@@ -52,7 +52,7 @@ class Conveniences:
     _operations_per_token: int | None = None
     _signature_columns: list[str] | None = None
 
-    # What the functions of this room share.
+    # Stored in the run, for the functions of this package.
     args = Shared[Any]()  # of a class that may be the user's own
     model = Shared[nn.Module]()
     model_wrapped = Shared[nn.Module]()
@@ -88,7 +88,7 @@ class Conveniences:
         """All state that changes while this Trainer is used."""
         return TrainerRun()
 
-    # ---- who and where
+    # ---- processes
 
     @property
     def saved_processing(self) -> Any:
@@ -133,7 +133,7 @@ class Conveniences:
         if collectives.num_processes() > 1:
             leave()
 
-    # ---- numbers
+    # ---- metrics
 
     def num_examples(self, dataloader: object) -> int:
         """Return the number of samples behind a loader."""

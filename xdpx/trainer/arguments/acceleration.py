@@ -15,17 +15,17 @@ PER_PROCESS = "use_configured_state"
 
 @dataclass
 class AcceleratorConfig:
-    """How batches reach the processes.
+    """How batches reach the processes; the fields of accelerate's `AcceleratorConfig`.
 
     Attributes:
-        split_batches: the batch size given is that of all processes together, not of each.
-        dispatch_batches: True: the first process loads everything and sends the others their part. None: each loads and
-            keeps its part. False: as None, and of iterable data with shards each loads only its own.
+        split_batches: the given batch size is the total of all processes, not that of each.
+        dispatch_batches: True: the first process loads all data and sends the others their part. None: each process
+            loads everything and keeps its part. False: as None, but of iterable data with shards each loads its own.
         even_batches: complete the last round with samples from the start, so that all processes take as many steps.
-        use_seedable_sampler: shuffle by seed and epoch alone; False: by what torch's global generator draws.
+        use_seedable_sampler: shuffle by seed and epoch alone; False: by a number from torch's global generator.
         non_blocking: copy batches to the device without waiting.
         gradient_accumulation_kwargs: `num_steps` instead of gradient_accumulation_steps; `sync_each_batch`.
-        use_configured_state: use processes that the program has connected already, as they are.
+        use_configured_state: use the process group that the program has already initialised.
     """
 
     split_batches: bool = False
@@ -37,25 +37,25 @@ class AcceleratorConfig:
     use_configured_state: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all settings as plain values; use_configured_state only when it is set."""
+        """Return all settings as plain values; use_configured_state only if it is true."""
         settings = asdict(self)
         return settings if self.use_configured_state else {k: v for k, v in settings.items() if k != PER_PROCESS}
 
     def pop(self, key: str, default: object = None) -> Any:
-        """Return one setting; it stays. For code that is used to taking settings out."""
+        """Return one setting without removing it, for code written for accelerate, which pops settings."""
         return getattr(self, key, default)
 
     @classmethod
     def from_json_file(cls, json_file: StrPath) -> AcceleratorConfig:
-        """Read the settings from a JSON file. Raises ValueError when it cannot be read or holds unknown keys."""
+        """Read the settings from a JSON file. Raises ValueError if it cannot be read or has unknown keys."""
         return accelerator_config(str(json_file))
 
 
 def accelerator_config(value: object) -> AcceleratorConfig:
-    """Return the settings that an argument stands for: None, a dict, JSON, a JSON file, or an object with the settings.
+    """Return the settings given as None, a dict, JSON, the path of a JSON file, or an object with `to_dict`.
 
     Raises:
-        ValueError: when it is none of these or has unknown keys; the message begins after the name of the argument.
+        ValueError: the value is none of these or has unknown keys; the message is to follow the name of the argument.
     """
     if isinstance(value, AcceleratorConfig):
         return value

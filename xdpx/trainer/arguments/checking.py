@@ -1,4 +1,4 @@
-"""Whether the arguments fit together and the machine: every fault of them, found in one go."""
+"""Checks of whether the arguments are consistent with each other and the machine; all faults are found at once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SHARE = "a whole number, or a share of all updates below 1"
 
 
 def faults_of(arguments: Fields) -> Iterator[Fault]:
-    """Yield what is wrong with arguments that are in their final form."""
+    """Yield the faults of normalised arguments."""
     for check in CHECKS:
         yield from check(arguments)
 
 
 def _intervals(arguments: Fields) -> Iterator[Fault]:
-    """Check logging_steps, eval_steps and save_steps, and make whole ones integers."""
+    """Check logging_steps, eval_steps and save_steps, and convert whole numbers to integers."""
     for what in ("logging", "eval", "save"):
         if getattr(arguments, f"{what}_strategy") != "steps":
             continue
@@ -37,7 +37,7 @@ def _intervals(arguments: Fields) -> Iterator[Fault]:
 
 
 def _best_model(arguments: Fields) -> Iterator[Fault]:
-    """Check that there are scores and checkpoints; how often is free, for a new best score is saved at once."""
+    """Check that evaluation and saving are on. Their intervals may differ, since a new best score is saved at once."""
     if not arguments.load_best_model_at_end:
         return
     for name in ("eval_strategy", "save_strategy"):

@@ -1,4 +1,4 @@
-"""The config of DeepSpeed: read, and completed from the arguments where it says "auto"."""
+"""Read the config of DeepSpeed, and replace "auto" by values from the arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xdpx.trainer.arguments.values import TRUE_WORDS, read_dict
 
 AUTO = "auto"
 Filling = tuple[str, Any, str]
-"""Place in the config, dots between keys; the value that belongs there; the argument it comes from, '' for none."""
+"""(path in the config, with dots between keys; its value; the argument it comes from, '' for none)."""
 
 
 def deepspeed_config(
@@ -24,18 +24,18 @@ def deepspeed_config(
     num_training_steps: int | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, Any] | None:
-    """Return the config of DeepSpeed with every "auto" filled in that can be; None when DeepSpeed is not asked for.
+    """Return the config of DeepSpeed with "auto" replaced where possible; None if DeepSpeed is not requested.
 
     Args:
-        arguments: decide the values; what stands in the config already must agree with them.
-        world_size: how many processes train together.
+        arguments: the source of the values; values already in the config must agree with them.
+        world_size: number of processes that train together.
         warmup_steps: updates of warm-up, for the schedule.
-        hidden_size: of the model; sizes of buckets are worked out from it. None leaves them "auto".
+        hidden_size: of the model; bucket sizes are derived from it. None leaves them "auto".
         num_training_steps: for the schedule. None leaves that "auto".
-        environment: where accelerate's launcher asks for DeepSpeed.
+        environment: environment variables, by which accelerate's launcher can request DeepSpeed.
 
     Raises:
-        ValueError: naming every value that disagrees with an argument.
+        ValueError: values disagree with arguments; all are listed.
     """
     config = _asked_for(arguments, environment)
     if config is None:
@@ -66,7 +66,7 @@ def _asked_for(arguments: Fields, environment: Mapping[str, str]) -> dict[str, A
 
 
 def _launched(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Write the config that accelerate's launcher asks for by single variables."""
+    """Return the config that accelerate's launcher requests by single environment variables."""
     zero: dict[str, Any] = {"stage": int(environment.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2"))}
     for what in ("optimizer", "param"):
         device = environment.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{what.upper()}_DEVICE", "none")
@@ -112,7 +112,7 @@ def _from_arguments(arguments: Fields, world_size: int) -> list[Filling]:
 
 
 def _from_schedule(num_training_steps: int, warmup_steps: int) -> list[Filling]:
-    # DeepSpeed refuses 0 updates of warm-up
+    # DeepSpeed rejects 0 updates of warm-up
     return [
         ("scheduler.params.total_num_steps", num_training_steps, "max_steps, or num_train_epochs times their updates"),
         ("scheduler.params.warmup_num_steps", max(1, warmup_steps), "warmup_steps"),
@@ -130,7 +130,7 @@ def _from_model(hidden_size: int, config: Mapping[str, Any]) -> list[Filling]:
 
 
 def _fill(config: dict[str, Any], fillings: list[Filling]) -> Iterator[str]:
-    """Put values where the config says "auto"; yield a line for each other value that disagrees with its argument."""
+    """Replace "auto" by values; yield a line for each other value that disagrees with its argument."""
     for place, value, argument in fillings:
         *outer, key = place.split(".")
         inner: Any = config

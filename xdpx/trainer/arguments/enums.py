@@ -1,4 +1,4 @@
-"""The words that arguments may take. Each is a text as well, so it equals the same word of any other library."""
+"""The words that arguments may take. Each is a `str`, so it equals the same word of other libraries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xdpx.optimizers import optimizers
 from xdpx.optimizers.lr_schedulers import lr_schedulers
 
 FEW = 12
-"""Most words that a refusal lists besides the nearest one."""
+"""Longest list of words in an error message that has a suggestion."""
 
 
 class Word(StrEnum):
@@ -22,12 +22,12 @@ class Word(StrEnum):
 
     @classmethod
     def registry(cls) -> Registry[Any] | None:
-        """Return what registers further words: names of ours, or of a user's module. None where there are none."""
+        """Return the registry with further words: names of ours, or of users' modules. None if there is none."""
         return None
 
     @classmethod
     def read(cls, value: str) -> str:
-        """Return the word that a text names; a further word, which the original lacks, stays a text."""
+        """Return the member for a text; further words, which are not in the original's enum, remain `str`."""
         further = cls.registry() or ()
         return str(value) if value in further and value not in cls._value2member_map_ else cls(value)
 
@@ -41,7 +41,7 @@ class Word(StrEnum):
 
 
 class IntervalStrategy(Word):
-    """When something happens during training."""
+    """When an action happens during training."""
 
     NO = "no"
     STEPS = "steps"
@@ -49,7 +49,7 @@ class IntervalStrategy(Word):
 
 
 class SaveStrategy(Word):
-    """When a checkpoint is saved; `best`: whenever an evaluation gave a new best score."""
+    """When a checkpoint is saved; `best`: after every evaluation with a new best score."""
 
     NO = "no"
     STEPS = "steps"
@@ -58,7 +58,7 @@ class SaveStrategy(Word):
 
 
 class HubStrategy(Word):
-    """What is pushed to the Hub, and when."""
+    """What is uploaded to the Hub, and when."""
 
     END = "end"
     EVERY_SAVE = "every_save"
@@ -67,7 +67,7 @@ class HubStrategy(Word):
 
 
 class ParallelMode(Word):
-    """How the devices at hand are used together."""
+    """How several devices are used."""
 
     NOT_PARALLEL = "not_parallel"
     NOT_DISTRIBUTED = "not_distributed"
@@ -78,18 +78,18 @@ class ParallelMode(Word):
 
 
 class DebugOption(Word):
-    """What may be watched for on the way."""
+    """What to watch for while training."""
 
     UNDERFLOW_OVERFLOW = "underflow_overflow"
     TPU_METRICS_DEBUG = "tpu_metrics_debug"
 
 
 class SchedulerType(Word):
-    """The named learning rate schedules of the original; `lr_scheduler_type` takes all of `lr_schedulers`."""
+    """Names of the original's learning rate schedules; `lr_scheduler_type` accepts all of `lr_schedulers`."""
 
     @classmethod
     def registry(cls) -> Registry[Any]:
-        """Return the schedules of both doors."""
+        """Return the registry of schedules, shared with x-train."""
         return lr_schedulers
 
     LINEAR = "linear"
@@ -107,11 +107,11 @@ class SchedulerType(Word):
 
 
 class OptimizerNames(Word):
-    """The named optimizers of the original; `optim` takes all of `optimizers`."""
+    """Names of the original's optimizers; `optim` accepts all of `optimizers`."""
 
     @classmethod
     def registry(cls) -> Registry[Any]:
-        """Return the optimizers of both doors."""
+        """Return the registry of optimizers, shared with x-train."""
         return optimizers
 
     ADAMW_TORCH = "adamw_torch"

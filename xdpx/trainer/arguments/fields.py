@@ -1,4 +1,4 @@
-"""All fields of the arguments, in the order in which users know them, and how a field is declared."""
+"""All fields of the arguments, in the order of the original, and the function that declares a field."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def option(default: object, text: str, **details: Any) -> Any:
     """Declare one field.
 
     Args:
-        default: a plain value, or a class such as `list` that makes it anew each time.
+        default: a plain value, or a class such as `list` whose instance is the default.
         text: what the field decides; shown by `--help`.
-        details: what argparse must know beyond the type: `choices`, `nargs`, `const`, `aliases`; and `repr`.
+        details: further settings for argparse: `choices`, `nargs`, `const`, `aliases`; and `repr`.
     """
     shown = details.pop("repr", True)
     metadata = {"help": text, **details}
@@ -33,22 +33,22 @@ def option(default: object, text: str, **details: Any) -> Any:
 
 
 LEVELS = ("detail", "debug", "info", "warning", "error", "critical", "passive")
-"""What `log_level` may be; `passive` leaves the level as the program has set it."""
+"""Values of `log_level`; `passive` does not change the level of the program."""
 
 BARE_FLAG = {"nargs": "?", "const": True}
-"""For a field that is not only true or false: given without a value it means true."""
+"""For a field that is not only true or false: as an option without a value it means true."""
 
 
 @dataclass
 class LearningFields:
-    """What is learned, for how long, and by which arithmetic."""
+    """What to learn, for how long, and with which arithmetic."""
 
     # ---- where to, how long
-    output_dir: str | None = option(None, "Folder for checkpoints and results; trainer_output when none is named.")
+    output_dir: str | None = option(None, "Folder for checkpoints and results; default: trainer_output.")
     per_device_train_batch_size: int = option(8, "Samples per device in one training batch.")
     num_train_epochs: float = option(3.0, "Passes over the training data; a fraction trains a share of the last one.")
     max_steps: int = option(
-        -1, "Updates to train for, instead of num_train_epochs; needed where the data set has no length."
+        -1, "Updates to train for, instead of num_train_epochs; required if the data set has no length."
     )
 
     # ---- learning rate
@@ -83,7 +83,7 @@ class LearningFields:
 
     # ---- memory for time
     activation_checkpointing: bool | None = option(
-        None, "Forget activations and compute them again when going back: less memory, about a fifth slower.",
+        None, "Recompute activations in the backward pass: less memory, about a fifth slower.",
         **BARE_FLAG,
     )  # fmt: skip
     activation_checkpointing_kwargs: dict[str, Any] | str | None = option(
@@ -105,12 +105,12 @@ class LearningFields:
     use_cache: bool = option(False, "Let the model keep keys and values of earlier tokens; of use to few methods.")
     neftune_noise_alpha: float | None = option(None, "Strength of NEFTune noise on the embeddings; 5 to 15 is usual.")
     torch_empty_cache_steps: int | None = option(None, "Updates between releases of the device's cached memory.")
-    auto_find_batch_size: bool = option(False, "Begin again with a smaller training batch when memory runs out.")
+    auto_find_batch_size: bool = option(False, "Start again with a smaller training batch if memory runs out.")
 
 
 @dataclass
 class ReportingFields:
-    """When to log, evaluate and save, and where all that goes."""
+    """When to log, evaluate and save, and where results go."""
 
     # ---- logs
     logging_strategy: IntervalStrategy | str = option("steps", "When to log: no, steps or epoch.")
@@ -119,8 +119,8 @@ class ReportingFields:
     log_on_each_node: bool = option(True, "Let one process per node log, not only that of the first node.")
     logging_nan_inf_filter: bool = option(
         True,
-        "Written down, log the mean of the others for a loss that is not finite, which stands beside it as "
-        "loss_unfiltered; left at its default, such a loss is logged as it is. Both count it as nonfinite_steps.",
+        "If given, log the mean of the others in place of a NaN or infinite loss, which is logged beside it as "
+        "loss_unfiltered; if not given, such a loss is logged unchanged. Both count it as nonfinite_steps.",
     )
     include_num_input_tokens_seen: str | bool = option(
         "no", "Count input tokens: all, non_padding or no; true means all."
@@ -131,7 +131,7 @@ class ReportingFields:
 
     # ---- trackers
     report_to: None | str | list[str] = option("none", "Trackers to report to, 'all' that are installed, or 'none'.")
-    run_name: str | None = option(None, "What the trackers call this run.")
+    run_name: str | None = option(None, "Name of this run in the trackers.")
     project: str = option("huggingface", "Project of Trackio.")
     trackio_space_id: str | None = option(None, "Space in which Trackio shows the run live.")
     trackio_bucket_id: str | None = option(None, "Bucket in which Trackio keeps its data.")
@@ -151,9 +151,9 @@ class ReportingFields:
     eval_do_concat_batches: bool = option(True, "Join the predictions of all batches; false gives a list of batches.")
     eval_use_gather_object: bool = option(False, "Gather predictions that are not tensors, by pickling them.")
     eval_accumulation_steps: int | None = option(
-        None, "Batches after which predictions go to host memory; here they always go at once."
+        None, "Batches after which predictions go to host memory; here they always do at once."
     )
-    include_for_metrics: list[str] = option(list, "What compute_metrics gets besides: inputs, loss.")
+    include_for_metrics: list[str] = option(list, "Further inputs of compute_metrics: inputs, loss.")
     batch_eval_metrics: bool = option(False, "Call compute_metrics on each batch, and once more for the result.")
 
     # ---- checkpoints
@@ -162,12 +162,12 @@ class ReportingFields:
     save_steps: float = option(500, "Updates between two checkpoints; below 1: their share of all updates.")
     save_on_each_node: bool = option(False, "Save on each node; not for nodes that share a disk.")
     save_total_limit: int | None = option(None, "Most checkpoints to keep; the newest and the best always stay.")
-    enable_jit_checkpoint: bool = option(False, "Save and stop when the machine asks the process to end (SIGTERM).")
+    enable_jit_checkpoint: bool = option(False, "Save and stop on SIGTERM.")
 
     # ---- Hub
     push_to_hub: bool = option(False, "Upload the model at each save and at the end.")
     hub_token: str | None = option(None, "Token for the Hub; unset: the one of `hf auth login`.", repr=False)
-    hub_private_repo: bool | None = option(None, "Whether a repository that is made is private.")
+    hub_private_repo: bool | None = option(None, "Whether a new repository is private.")
     hub_model_id: str | None = option(None, "Repository on the Hub; unset: named after output_dir.")
     hub_strategy: HubStrategy | str = option("every_save", "What to upload, and when.")
     hub_always_push: bool = option(False, "Upload even while the last upload is under way.")
@@ -179,19 +179,19 @@ class ReportingFields:
     greater_is_better: bool | None = option(None, "Whether higher is better; unset: unless it ends in loss.")
 
     # ---- resuming
-    ignore_data_skip: bool = option(False, "Begin with the first batch of data when resuming.")
-    restore_callback_states_from_checkpoint: bool = option(False, "Take the state of callbacks from the checkpoint.")
+    ignore_data_skip: bool = option(False, "Start from the first batch of data when resuming.")
+    restore_callback_states_from_checkpoint: bool = option(False, "Restore the state of callbacks from the checkpoint.")
 
 
 @dataclass
 class MachineFields:
-    """Seeds, devices, data loaders, and what several processes need."""
+    """Seeds, devices, data loaders, and settings for several processes."""
 
     # ---- seeds
     full_determinism: bool = option(False, "Use deterministic algorithms only; slower.")
     seed: int = option(42, "Seed of all randomness.")
     data_seed: int | None = option(None, "Seed of the order of the data; unset: seed.")
-    use_cpu: bool = option(False, "Stay on the CPU, whatever is there.")
+    use_cpu: bool = option(False, "Use the CPU even if there is an accelerator.")
 
     # ---- accelerate
     accelerator_config: dict[str, Any] | str | None = option(None, "How batches reach the processes: JSON or a file.")
@@ -200,15 +200,15 @@ class MachineFields:
     )
 
     # ---- data loaders
-    dataloader_drop_last: bool = option(False, "Leave out a last batch that is not full.")
+    dataloader_drop_last: bool = option(False, "Drop an incomplete last batch.")
     dataloader_num_workers: int = option(0, "Processes that load data; 0 loads in this one.")
     dataloader_pin_memory: bool = option(True, "Put batches into page-locked memory, for faster copies to a GPU.")
     dataloader_persistent_workers: bool = option(False, "Keep the loading processes from one epoch to the next.")
-    dataloader_prefetch_factor: int | None = option(None, "Batches that each loading process has ready.")
+    dataloader_prefetch_factor: int | None = option(None, "Batches that each loading process prepares ahead.")
     dataloader_multiprocessing_context: str | None = option(
         None, "How loading processes are started.", choices=("fork", "spawn", "forkserver")
     )
-    dataloader_in_order: bool = option(True, "Take batches in order; false: as they come.")
+    dataloader_in_order: bool = option(True, "Take batches in order; false: as soon as they are ready.")
     remove_unused_columns: bool = option(True, "Leave out columns that the model does not take.")
     label_names: list[str] | None = option(None, "Inputs that are labels.")
     train_sampling_strategy: str = option(
@@ -219,33 +219,33 @@ class MachineFields:
     length_column_name: str = option("length", "Column with the lengths of samples, for sampling by length.")
 
     # ---- several processes
-    ddp_find_unused_parameters: bool | None = option(None, "Whether DDP looks for weights that got no gradient.")
-    ddp_bucket_cap_mb: int | None = option(None, "MiB of gradients that DDP sends at once.")
+    ddp_find_unused_parameters: bool | None = option(None, "Whether DDP searches for weights without a gradient.")
+    ddp_bucket_cap_mb: int | None = option(None, "MiB of gradients per bucket of DDP.")
     ddp_broadcast_buffers: bool | None = option(None, "Whether DDP copies buffers from the first process.")
-    ddp_static_graph: bool | None = option(None, "Tell DDP that each step computes the same graph.")
+    ddp_static_graph: bool | None = option(None, "Promise DDP that each step computes the same graph.")
     ddp_backend: str | None = option(
         None,
-        "How processes talk to each other.",
+        "Communication backend of the processes.",
         choices=("nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl"),
     )
     ddp_timeout: int = option(1800, "Seconds that processes wait for each other.")
     fsdp: str | None = option(
-        None, "Shard model and optimizer over the processes (FSDP2); also 'full_shard offload auto_wrap' and its like.",
+        None, "Shard model and optimizer over the processes (FSDP2); also 'full_shard offload auto_wrap'.",
         **BARE_FLAG,
     )  # fmt: skip
     fsdp_config: dict[str, Any] | str | None = option(None, "How to shard: JSON or a file.")
     deepspeed: dict[str, Any] | str | None = option(None, "Config of DeepSpeed: JSON or a file.")
 
-    # ---- to look into things
+    # ---- debugging
     debug: str | list[DebugOption] = option("", "What to watch for: underflow_overflow.")
-    skip_memory_metrics: bool = option(True, "Leave the use of memory out of the metrics.")
+    skip_memory_metrics: bool = option(True, "Leave memory usage out of the metrics.")
 
     # ---- for the user's script
     do_train: bool = option(False, "Whether the script should train.")
     do_eval: bool = option(False, "Whether the script should evaluate.")
     do_predict: bool = option(False, "Whether the script should predict.")
     resume_from_checkpoint: str | None = option(None, "Checkpoint that the script should resume from.")
-    local_rank: int = option(-1, "Number of this process on its node, as torch.distributed.launch passes it.")
+    local_rank: int = option(-1, "Index of this process on its node, as torch.distributed.launch passes it.")
 
 
 SAVED_OR_GIVEN = ("saved", "given")
@@ -255,51 +255,51 @@ NONFINITE = ("keep", "skip", "raise")
 
 @dataclass
 class OwnFields:
-    """What users asked the original for, and did not get."""
+    """Options that the original does not have."""
 
     resume_hyperparameters: str = option(
         "saved",
-        "Whose learning rate, weight decay and other settings of optimizer and schedule hold when resuming: those "
-        "saved in the checkpoint, or those given now.",
+        "Source of the learning rate, weight decay and other settings of optimizer and schedule when resuming: the "
+        "checkpoint (saved), or the arguments (given).",
         choices=SAVED_OR_GIVEN,
     )
     resume_changed: str = option(
         "refuse",
-        "What becomes of a checkpoint whose weights are others than were saved, or of which files were removed: refuse "
-        "names them and stops (or takes the one before), weights goes on with what is there.",
+        "What to do with a checkpoint whose weights changed after saving, or with missing files: refuse lists them and "
+        "stops (or takes the checkpoint before), weights continues with what is left.",
         choices=REFUSED_OR_TAKEN,
     )
     nonfinite_steps: str = option(
         "keep",
-        "What becomes of an update whose loss or gradient is NaN or infinite: keep takes and counts it, skip leaves it "
-        "out, raise ends the training before it. The last two wait for the device at every update.",
+        "What to do with an update whose loss or gradient is NaN or infinite: keep applies and counts it, skip leaves "
+        "it out, raise ends the training before it. The last two wait for the device at every update.",
         choices=NONFINITE,
     )
     ema_decay: float = option(
         1.0,
-        "Decay per update of an exponential average of the weights, which is scored and saved in their place; 1 keeps "
-        "none. Checkpoints hold both, so that resuming goes on with both.",
+        "Decay per update of an exponential moving average of the weights, which is evaluated and saved in place of "
+        "them; 1 keeps none. Checkpoints hold both, so that resuming continues both.",
     )
     swa_start: float | None = option(
         None,
-        "The update (below 1: the share of all) from which on weights are averaged evenly, scored and saved; None: "
+        "The update (below 1: the share of all) from which on weights are averaged evenly, evaluated and saved; None: "
         "never.",
     )
     swa_interval: int = option(1, "Updates from one averaged point of swa_start to the next.")
     memory_copy_interval: int = option(
         0,
-        "Steps from one copy of the state in each machine's shared memory to the next, from which a restart with "
-        "resume_from_checkpoint=True goes on where nothing newer was saved; 0 keeps none.",
+        "Steps between copies of the state in each machine's shared memory; a restart with "
+        "resume_from_checkpoint=True continues from one if no newer checkpoint was saved; 0 keeps none.",
     )
     hang_seconds: float = option(
         30.0,
-        "Seconds after which several processes end because one of them is frozen, or takes an update longer than that "
-        "beyond twice the longest one; stacks of all go into output_dir/stacks. 0 watches none.",
+        "Seconds after which several processes are ended because one of them is frozen, or because an update takes "
+        "that much longer than twice the longest one; stacks of all go into output_dir/stacks. 0 turns this off.",
     )
     inspect_gradient: bool = option(
         False,
-        "Look at every weight's gradient with each log: output_dir/plots/gradients has pictures and history, and the "
-        "log says where gradients vanish, explode or are dead.",
+        "Inspect every weight's gradient with each log: output_dir/plots/gradients has pictures and history, and the "
+        "log names gradients that vanish, explode or are zero.",
     )
     profile: bool = option(
         False,
@@ -310,4 +310,4 @@ class OwnFields:
 
 @dataclass(repr=False)
 class Fields(OwnFields, MachineFields, ReportingFields, LearningFields):
-    """Everything that can be decided about a training run. Fields of the last base come first."""
+    """All arguments of a training run. Dataclass fields are collected from the last base to the first."""

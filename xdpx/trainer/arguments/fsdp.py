@@ -1,7 +1,7 @@
-"""How to shard, as one set of options.
+"""Read the options of sharding (FSDP) into one object.
 
-They come from `fsdp` and `fsdp_config`, as scripts of all years write them, and from the environment variables by which
-accelerate's launcher says the same.
+Sources are `fsdp` and `fsdp_config`, as scripts of all versions write them, and the environment variables of
+accelerate's launcher.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xdpx.trainer.arguments.values import FALSE_WORDS, TRUE_WORDS, read_dict, tr
 
 
 class FSDPOption(Word):
-    """The words that `fsdp` may hold."""
+    """The words that `fsdp` may contain."""
 
     FULL_SHARD = "full_shard"
     SHARD_GRAD_OP = "shard_grad_op"
@@ -32,7 +32,7 @@ class FSDPOption(Word):
 
 
 STRATEGIES = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2")
-"""In the order of their numbers, from 1, in the configs of accelerate."""
+"""In the order of their numbers in configs of accelerate, from 1."""
 
 WRAPS = {"TRANSFORMER_BASED_WRAP": "transformer", "SIZE_BASED_WRAP": "size", "NO_WRAP": "none"}
 STATE_DICTS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT")
@@ -58,8 +58,8 @@ ENVIRONMENT = {
     "FSDP_ACTIVATION_CHECKPOINTING": "activation_checkpointing",
     "FSDP_IGNORED_MODULES": "ignored_modules",
 }
-"""What accelerate's launcher passes, and the key it stands for. It always passes the knobs that only FSDP1 has, with
-their defaults: those say nothing and are not read.
+"""Environment variables of accelerate's launcher, and the key each one sets. It always sets the FSDP1-only options,
+too, to their defaults; those have no effect and are not read.
 """
 
 
@@ -71,13 +71,13 @@ class FsdpOptions:
         strategy: full_shard, shard_grad_op, no_shard, hybrid_shard or hybrid_shard_zero2.
         reshard_after_forward: free the gathered weights of a unit after its forward pass, and gather them again.
         offload: keep the shards in host memory.
-        wrap: what becomes a unit: transformer (layers by class), size (by number of weights), none (the whole model).
-        layer_classes: names of the classes that become units; empty: what the model itself names.
-        min_num_params: number of weights from which a module becomes a unit, for wrap size.
-        activation_checkpointing: compute the activations of each unit again when going back.
+        wrap: how units are chosen: transformer (layers by class), size (by number of weights), none (the whole model).
+        layer_classes: names of the classes of units; empty: those that the model itself declares.
+        min_num_params: smallest number of weights of a unit, for wrap size.
+        activation_checkpointing: recompute the activations of each unit in the backward pass.
         state_dict_type: FULL_STATE_DICT (one file that any run can load) or SHARDED_STATE_DICT.
         cpu_ram_efficient_loading: only the first process reads the weights.
-        ignored_modules: pattern of the names of modules that are not sharded.
+        ignored_modules: regular expression for the names of modules that are not sharded.
         xla: settings for torch_xla; None without it.
     """
 
@@ -95,7 +95,7 @@ class FsdpOptions:
 
 
 def normalise(arguments: Fields) -> Iterator[Fault]:
-    """Bring `fsdp` and `fsdp_config` into today's form: `True` and a dict; yield what is wrong with them."""
+    """Normalise `fsdp` and `fsdp_config` to True and a dict; yield their faults."""
     words = _words(arguments.fsdp)
     if words is None:
         arguments.fsdp = arguments.fsdp and None  # the word "false"
@@ -114,7 +114,7 @@ def normalise(arguments: Fields) -> Iterator[Fault]:
 
 
 def _words(value: Any) -> list[str] | None:
-    """Return the words in `fsdp`, None when it is off."""
+    """Return the words in `fsdp`, None if it is off."""
     if not value or (isinstance(value, str) and value.lower() in FALSE_WORDS):
         return None
     if value is True or (isinstance(value, str) and value.lower() in TRUE_WORDS):
@@ -124,7 +124,7 @@ def _words(value: Any) -> list[str] | None:
 
 
 def unprefixed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings by their short names (`fsdp_` may stand in front), lists where lists are meant."""
+    """Return the settings with their short names (without the prefix `fsdp_`), and lists for values that are lists."""
     settings = {key.removeprefix("fsdp_"): value for key, value in config.items()}
     if "offload_params" in settings:
         settings["cpu_offload"] = settings.pop("offload_params")
@@ -195,31 +195,31 @@ def _strategy(value: object) -> str:
 
 
 def launched(environment: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the settings with which accelerate's launcher asks for FSDP; None when it does not."""
+    """Return the FSDP settings requested by accelerate's launcher; None if there are none."""
     if environment.get("ACCELERATE_USE_FSDP", "").lower() not in TRUE_WORDS:
         return None
     found = {key: environment[name] for name, key in ENVIRONMENT.items() if environment.get(name) not in {None, "None"}}
-    # FSDP1 was told a strategy, FSDP2 only whether to reshard; the launcher passes both, one of them by default
+    # FSDP1 has a strategy, FSDP2 only the choice to reshard; the launcher sets both, one of them by default
     found.pop("sharding_strategy" if found.get("version") == "2" else "reshard_after_forward", None)
     return unprefixed({"auto_wrap_policy": "NO_WRAP", **found})
 
 
 def fsdp_options(arguments: Fields, environment: Mapping[str, str] = os.environ) -> FsdpOptions | None:
-    """Return how to shard; None: do not.
+    """Return how to shard; None: do not shard.
 
-    With `fsdp` the arguments alone decide. Without it the launcher's environment may ask for it: then `fsdp_config`
-    changes what that says.
+    With `fsdp` only the arguments count. Without it the launcher's environment may request FSDP, and `fsdp_config`
+    overrides its settings.
 
     Raises:
-        ValueError: when a setting from the environment is not known.
-        ImportError: when torch_xla is asked for and not there.
+        ValueError: a setting from the environment is invalid.
+        ImportError: torch_xla is requested but not installed.
     """
     words = _words(arguments.fsdp)
     base = launched(environment) if words is None else {}
     if base is None:
         return None
     own = unprefixed(read_dict(arguments.fsdp_config)) if arguments.fsdp_config else {}
-    faults = [*_take_words(words or (), own)]  # a script may have set fsdp after the arguments were made
+    faults = [*_take_words(words or (), own)]  # a script may have set fsdp after the arguments were constructed
     if own.keys() & {"sharding_strategy", "reshard_after_forward"}:
         base = {key: value for key, value in base.items() if key not in {"sharding_strategy", "reshard_after_forward"}}
     config = {**base, **own}
@@ -249,7 +249,7 @@ def _options(config: Mapping[str, Any]) -> FsdpOptions:
 
 
 def _sharding(config: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return the strategy and whether weights are freed after the forward pass; the latter, when given, decides."""
+    """Return the strategy and whether weights are freed after the forward pass; reshard_after_forward decides."""
     given, strategy = config.get("reshard_after_forward"), config.get("sharding_strategy")
     if given is not None and str(given).lower() in STRATEGIES:
         given, strategy = None, strategy or given

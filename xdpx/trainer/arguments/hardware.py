@@ -1,4 +1,4 @@
-"""What the accelerator at hand can do, asked only when an argument needs it, and how models are compiled for it."""
+"""Capabilities of the accelerator, queried only if an argument needs them, and the options of compilation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def has_tf32() -> bool:
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """How torch.compile is called: with the backend, mode and flags that it knows by these names."""
+    """Arguments of torch.compile, by its own names."""
 
     backend: str = "inductor"
     mode: str | None = None
@@ -41,7 +41,7 @@ class CompileOptions:
 
 
 def compile_options(arguments: Fields, environment: Mapping[str, str] = os.environ) -> CompileOptions | None:
-    """Return how to compile the model, by the arguments or else the launcher's environment; None: do not."""
+    """Return how to compile the model, by the arguments or else the launcher's environment; None: do not compile."""
     if arguments.torch_compile:
         return CompileOptions(arguments.torch_compile_backend or "inductor", arguments.torch_compile_mode)
     backend = environment.get("ACCELERATE_DYNAMO_BACKEND", "no").lower()

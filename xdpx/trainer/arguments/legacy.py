@@ -1,6 +1,6 @@
-"""Names of arguments that scripts of earlier years use.
+"""Deprecated names of arguments, from earlier versions of the original.
 
-Each is taken over, or accepted and left aside, and the log says so once.
+Each is translated, or accepted without effect, and the log says so once.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from xdpx.logger import warn_user
 from xdpx.trainer.arguments.values import read_dict
 
 Options = dict[str, Any]
-"""Keyword arguments on their way to the constructor."""
+"""Keyword arguments for the constructor."""
 
 
 @dataclass(frozen=True)
 class OldName:
-    """One name of earlier years.
+    """One deprecated name.
 
     Attributes:
         kind: type of its value, for the command line.
-        becomes: what to write today, '' when it has no effect any more.
-        take: puts the value among today's keyword arguments; None: only remembered.
-        read: gives its value to a script that reads it from the arguments.
-        default: what a script reads when it was never given and `read` is None.
-        why: one sentence on why it has no effect.
-        outer: the argument, a dict, of which it became a key.
+        becomes: what to write now, '' if it has no effect any more.
+        take: translates the value into current keyword arguments; None: the value is only stored.
+        read: returns its value to a script that reads it from the arguments.
+        default: the value returned if it was never given and `read` is None.
+        why: the reason why it has no effect.
+        outer: the argument, a dict, of which it is a key now.
     """
 
     kind: type
@@ -65,7 +65,7 @@ def _flag(becomes: str, take: Callable[[Options], None], read: Callable[[Any], A
 
 
 def _within(outer: str, key: str, kind: type) -> OldName:
-    """Describe an argument that became a key of another one, which is a dict."""
+    """Describe an argument that is now a key of another one, which is a dict."""
 
     def take(value: object, options: Options) -> None:
         if value is None:
@@ -165,14 +165,14 @@ OLD_NAMES: dict[str, OldName] = {
 
 
 def taken_over(options: Mapping[str, Any], known: Collection[str]) -> tuple[Options, Options]:
-    """Return the keyword arguments by today's names, and the old ones that are remembered as they are.
+    """Return the keyword arguments under their current names, and the deprecated ones that are only stored.
 
     Args:
         options: keyword arguments as the user wrote them.
-        known: today's names; a class of the user may have one that is an old name here, and then it is its own.
+        known: current names; a user's subclass may define a field with a deprecated name, which is then not translated.
 
     Raises:
-        ConfigError: (a ValueError) naming every old argument whose value cannot be taken over.
+        ConfigError: (a ValueError) naming every deprecated argument whose value cannot be translated.
     """
     today = {name: value for name, value in options.items() if name in known or name not in OLD_NAMES}
     remembered: Options = {}
@@ -205,7 +205,7 @@ def _tell(name: str, old: OldName) -> None:
 
 
 class OldAttribute:
-    """Lets a script read and set an argument by its old name."""
+    """Descriptor that lets a script read and set an argument by its deprecated name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -219,11 +219,11 @@ class OldAttribute:
         return old.read(arguments) if old.read else vars(arguments).get(self._name, old.default)
 
     def _is_a_field(self, arguments: Any) -> bool:
-        """Tell whether a user's class has a field of its own by this name."""
+        """Return whether a user's class defines a field of this name."""
         return self._name in type(arguments).__dataclass_fields__
 
     def __set__(self, arguments: object, value: object) -> None:
-        """Set today's argument; one that is only remembered is set as it is."""
+        """Set the current argument; a name that is only stored is stored."""
         old, options = OLD_NAMES[self._name], Options()
         if self._is_a_field(arguments):
             vars(arguments)[self._name] = value
@@ -238,10 +238,10 @@ class OldAttribute:
 
 
 class AcceptsOldNames(ABCMeta):
-    """Makes the constructor that `@dataclass` writes for a class, and for its subclasses, take old names too.
+    """Metaclass that makes the constructor written by `@dataclass` accept deprecated names, in subclasses, too.
 
-    `@dataclass` sets the constructor after the class is made, so neither a base class nor `__init_subclass__` can
-    change it; a metaclass sees it being set.
+    `@dataclass` sets the constructor after the class is created, so neither a base class nor `__init_subclass__` can
+    change it; a metaclass intercepts the assignment.
     """
 
     def __setattr__(cls, name: str, value: Any) -> None:
@@ -249,16 +249,16 @@ class AcceptsOldNames(ABCMeta):
 
 
 TOLD_APART = "_TOLD_APART"
-"""The attribute of a class of arguments with the names for which it matters whether a user wrote them down."""
+"""Attribute of a class of arguments: names of fields for which it matters whether a user gave them explicitly."""
 
 
 def note_written(arguments: object, names: Iterable[str]) -> None:
-    """Remember which arguments a user has written down, be it with their defaults."""
+    """Record which arguments a user gave explicitly, even if with the default."""
     vars(arguments)["_written"] = was_written(arguments) | frozenset(names)
 
 
 def was_written(arguments: object) -> frozenset[str]:
-    """Return the names of the arguments that a user has written down."""
+    """Return the names of the arguments that a user gave explicitly."""
     written: frozenset[str] = vars(arguments).get("_written", frozenset())
     return written
 
@@ -268,7 +268,7 @@ def _translating(constructor: Callable[..., None]) -> Callable[..., None]:
     def __init__(self: Any, *values: Any, **options: Any) -> None:
         known = self.__dataclass_fields__
         _refuse_unknown(type(self).__name__, [name for name in options if name not in known], known)
-        if 2 * len(options) < len(known):  # whoever names most of them copies what another object says
+        if 2 * len(options) < len(known):  # most of them are given when another object is copied
             note_written(self, options)
         if OLD_NAMES.keys().isdisjoint(options):
             constructor(self, *values, **options)
@@ -281,7 +281,7 @@ def _translating(constructor: Callable[..., None]) -> Callable[..., None]:
 
 
 def _refuse_unknown(owner: str, names: list[str], known: Collection[str]) -> None:
-    """Raise TypeError, as Python would, for names of neither generation; with the nearest name for each."""
+    """Raise TypeError, as Python would, for unknown names, with the nearest known name for each."""
     odd = [name for name in names if name not in OLD_NAMES]
     if odd:
         guesses = {name: nearest(name, [*known, *OLD_NAMES]) for name in odd}

@@ -1,4 +1,4 @@
-"""Bring every argument into the one form that the rest of the house reads; what cannot be is a fault."""
+"""Convert every argument to its final type; values that cannot be converted are faults."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ WORDS: dict[str, type[Word]] = {
     "optim": OptimizerNames,
 }
 OLD_WORDS = {"optim": {"adamw_hf": "adamw_torch", "adamw_apex_fused": "adamw_torch_fused"}}
-"""Words of earlier years, and what does the same today."""
+"""Words of earlier versions, and their current equivalents."""
 
 SCORED_SCHEDULES = {SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY}
-"""Schedules that look at the score of evaluations."""
+"""Schedules that depend on the scores of evaluations."""
 
 NEVER_FLOAT = {"torch_empty_cache_steps"}
-"""Where 1.0 is refused, as the original does; elsewhere a whole number may be written 1e3."""
+"""Fields that do not accept 1.0, as in the original; others accept a whole number written as 1e3."""
 
 KEYWORDS = ("lr_scheduler_kwargs", "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs",
             "liger_kernel_config")  # fmt: skip
-"""Dicts that are handed on as keyword arguments; a path stands for the JSON file there."""
+"""Dicts that are passed on as keyword arguments; a path is that of a JSON file with them."""
 
 
 def normalise(arguments: Fields, dict_fields: Iterable[str]) -> list[Fault]:
-    """Change the arguments in place; return what is wrong with them. A wrong value is replaced by its default.
+    """Normalise the arguments in place and return their faults. An invalid value is replaced by its default.
 
     Args:
         arguments: as the user wrote them.
-        dict_fields: names of fields that take JSON, also those of a user's subclass.
+        dict_fields: names of fields that accept JSON, including those of a user's subclass.
     """
     _paths(arguments, dict_fields)
     faults = [*_numbers(arguments), *_dicts(arguments, dict_fields), *_words(arguments)]
@@ -64,7 +64,7 @@ def normalise(arguments: Fields, dict_fields: Iterable[str]) -> list[Fault]:
 
 
 def _refused(arguments: Fields, name: str, error: object) -> Fault:
-    """Describe a value that is of no use, and put the default in its place so that the others can be looked at."""
+    """Return the fault of an invalid value, and set the default in its place so that checks can continue."""
     declared = next(each for each in fields(arguments) if each.name == name)
     made = declared.default_factory
     setattr(arguments, name, declared.default if made is MISSING else made())
@@ -78,14 +78,14 @@ def _paths(arguments: Fields, dict_fields: Iterable[str]) -> None:
             setattr(arguments, name, os.fspath(value))
     arguments.output_dir = os.path.expanduser(arguments.output_dir or "trainer_output")
     resume = str(arguments.resume_from_checkpoint).lower()
-    if resume in {"true", "false"}:  # a command line cannot say True
+    if resume in {"true", "false"}:  # from a command line, which has only text
         arguments.resume_from_checkpoint = resume == "true" or None  # type: ignore[assignment]
-    if arguments.hub_token == "<HUB_TOKEN>":  # what to_dict writes instead of the token
+    if arguments.hub_token == "<HUB_TOKEN>":  # written by to_dict in place of the token
         arguments.hub_token = None
 
 
 def _numbers(arguments: Fields) -> Iterator[Fault]:
-    """Turn texts, and numbers of NumPy and the like, into plain ones: YAML and environments give texts."""
+    """Convert text (as from YAML or the environment) and numbers of NumPy and similar libraries to plain numbers."""
     for name, kind in plain_kinds(Fields).items():
         if name in NEVER_FLOAT and isinstance(getattr(arguments, name), float):
             yield _refused(arguments, name, f"is {getattr(arguments, name)}. Use {EXAMPLES[int]}.")
@@ -129,7 +129,7 @@ def _todays_word(name: str, word: object) -> Any:
 
 
 def _earlier_names(arguments: Fields) -> None:
-    """Let gradient_checkpointing and activation_checkpointing say the same, whichever of the two was given."""
+    """Make gradient_checkpointing and activation_checkpointing equal, whichever of the two was given."""
     for old, new in (
         ("gradient_checkpointing", "activation_checkpointing"),
         ("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"),
@@ -142,7 +142,7 @@ def _earlier_names(arguments: Fields) -> None:
 
 
 def _derive(arguments: Fields) -> None:
-    """Work out what was left open from what was given."""
+    """Derive values that were not given from those that were."""
     if arguments.disable_tqdm is None:
         arguments.disable_tqdm = library_level() > 30
     counted = arguments.include_num_input_tokens_seen
@@ -168,7 +168,7 @@ def _derive_from_machine(arguments: Fields) -> None:
         arguments.torch_compile_backend = "inductor"
     if arguments.use_cpu:
         arguments.dataloader_pin_memory = False
-    # the GPU of a Mac cannot be used from processes that were spawned
+    # the GPU of a Mac cannot be used from spawned processes
     several = arguments.dataloader_num_workers > 1 and arguments.dataloader_multiprocessing_context is None
     if several and sys.platform == "darwin":
         import torch

@@ -29,17 +29,17 @@ def HfArg(  # name and parameters as users know them
     metadata: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Any:
-    """Declare a field of a dataclass, with what the parser should know of it.
+    """Declare a field of a dataclass, with settings for the parser.
 
     `lr: float = HfArg(default=1e-3, aliases=["-l"], help="Peak learning rate.")`
 
     Args:
-        aliases: more names of its option.
-        help: what `--help` says of it.
+        aliases: further names of its option.
+        help: its text in `--help`.
         default: its default.
-        default_factory: makes its default anew each time.
-        metadata: more settings for argparse.
-        more: as of `dataclasses.field`.
+        default_factory: called to make its default.
+        metadata: further settings for argparse.
+        more: as for `dataclasses.field`.
     """
     said = {"aliases": aliases, "help": help}
     details = dict(metadata or {}) | {key: value for key, value in said.items() if value is not None}
@@ -51,13 +51,12 @@ def HfArg(  # name and parameters as users know them
 class HfArgumentParser(ArgumentParser):
     """A parser with an option for each field of one or more dataclasses.
 
-    Every flag takes `--x`, `--x true`, `--x false` and `--no_x`; `-` and `_` in names are the same; names of earlier
-    years are accepted for `TrainingArguments`. More options may be added with `add_argument`: they come back in a
-    namespace of their own.
+    Every flag takes `--x`, `--x true`, `--x false` and `--no_x`; `-` and `_` in names are equivalent; deprecated names
+    are accepted for `TrainingArguments`. Options added with `add_argument` are returned in a separate namespace.
 
     Args:
         dataclass_types: a dataclass, or several.
-        options: as of `argparse.ArgumentParser`.
+        options: as for `argparse.ArgumentParser`.
     """
 
     dataclass_types: list[type]
@@ -89,14 +88,14 @@ class HfArgumentParser(ArgumentParser):
     # ---- command lines
 
     def parse_known_args(self, args: Any = None, namespace: object = None) -> Any:
-        """Parse what is known of a command line; return (namespace, the rest)."""
+        """Parse the known options of a command line; return (namespace, the other words)."""
         words = list(sys.argv[1:] if args is None else args)
         end = words.index("--") if "--" in words else len(words)
         today = [self._respelled(word) if word.startswith("--") else word for word in words[:end]]
         return super().parse_known_args(today + words[end:], namespace)
 
     def _respelled(self, word: str) -> str:
-        """Return an option with `_` for `-` where it is known so; one of earlier years is made known."""
+        """Return a known option with `_` for `-`; a deprecated one is added to the parser."""
         flag, equals, value = word.partition("=")
         if self._begins_an_option(flag):
             return word
@@ -123,17 +122,17 @@ class HfArgumentParser(ArgumentParser):
 
         Args:
             args: the words of the command line; None: those of this process.
-            return_remaining_strings: give the words that nobody knows instead of refusing them.
-            look_for_args_file: read more words from the file beside the script with its name and `.args`, if it exists.
+            return_remaining_strings: return unknown words instead of raising.
+            look_for_args_file: read more words from the file named like the script with the suffix `.args`, if any.
             args_filename: read them from this file instead.
-            args_file_flag: name of an option that names such files; later ones win, the command line wins over all.
+            args_file_flag: name of an option with such files; later files override earlier ones, the command line all.
 
         Returns:
-            The objects in the order of the dataclasses; a namespace of the options that were added besides, if any;
-            the list of unknown words, if asked for.
+            The objects in the order of the dataclasses; a namespace of the options added by `add_argument`, if any; the
+            list of unknown words, if requested.
 
         Raises:
-            ValueError: for words that nobody knows, with the nearest option for each.
+            ValueError: for unknown words, with the nearest option for each.
         """
         words = list(sys.argv[1:] if args is None else args)
         files, words = _argument_files(words, look_for_args_file, args_filename, args_file_flag)
@@ -148,12 +147,12 @@ class HfArgumentParser(ArgumentParser):
         return tuple(found)
 
     def _made(self, owner: type, namespace: Namespace) -> Any:
-        """Make an object of a dataclass from the namespace, and take what belongs to it out of there."""
+        """Return an object of a dataclass from the namespace, and remove its values from there."""
         declared = {each.name: each for each in dataclasses.fields(owner) if each.init}
         values = {name: vars(namespace).pop(name) for name in declared if name in vars(namespace)}
         if isinstance(owner, AcceptsOldNames):
             old = {name: vars(namespace).pop(name) for name in OLD_NAMES if name in vars(namespace)}
-            if old:  # what was not given must not speak against them
+            if old:  # defaults must not contradict deprecated names that were given
                 values = {name: value for name, value in values.items() if value != declared[name].default} | old
         made = owner(**values)
         if hasattr(owner, TOLD_APART):
@@ -168,7 +167,7 @@ class HfArgumentParser(ArgumentParser):
     # ---- dicts and files
 
     def parse_dict(self, args: Mapping[str, Any], allow_extra_keys: bool = False) -> tuple[Any, ...]:
-        """Make the objects from a dict; each takes its keys. Raises ValueError for keys that nobody takes."""
+        """Return the objects from a dict; each takes its keys. Raises ValueError for keys of none of them."""
         unused, found, known = set(args), [], set[str]()
         for owner in self.dataclass_types:
             names = {each.name for each in dataclasses.fields(owner) if each.init}
@@ -182,16 +181,16 @@ class HfArgumentParser(ArgumentParser):
         return tuple(found)
 
     def parse_json_file(self, json_file: StrPath, allow_extra_keys: bool = False) -> tuple[Any, ...]:
-        """Make the objects from a JSON file. Raises ValueError for keys that nobody takes."""
+        """Return the objects from a JSON file. Raises ValueError for keys of none of them."""
         return self.parse_dict(_read(json_file, json.loads), allow_extra_keys)
 
     def parse_yaml_file(self, yaml_file: StrPath, allow_extra_keys: bool = False) -> tuple[Any, ...]:
-        """Make the objects from a YAML file, in which 1e-4 is a number and `no` a word. Raises ValueError as above."""
+        """Return the objects from a YAML file, in which 1e-4 is a number and `no` is text. Raises ValueError, too."""
         return self.parse_dict(_read(yaml_file, lambda text: _yaml(text, str(yaml_file))), allow_extra_keys)
 
 
 def _offers(unknown: Iterable[str], known: Iterable[str]) -> str:
-    """Return a line for each unknown name: the nearest known one."""
+    """Return a line for each unknown name, with the nearest known one."""
     near = {name: nearest(name, known) for name in unknown}
     return "".join(f"\n  no {name} is known" + (f": did you mean {n}?" if n else ".") for name, n in near.items())
 
@@ -204,7 +203,7 @@ def _of_kind(kind: type) -> dict[str, Any]:
 def _argument_files(
     words: list[str], beside_script: bool, named: StrPath | None, flag: str | None
 ) -> tuple[list[str], list[str]]:
-    """Return the files with more words, the weightiest last, and the words without the flag that names some."""
+    """Return the files with more words, lowest priority first, and the words without the flag that names files."""
     files = [str(named)] if named else []
     if not named and beside_script and sys.argv and sys.argv[0]:
         files = [str(Path(sys.argv[0]).with_suffix(".args"))]
@@ -226,7 +225,7 @@ def _words_of(files: Iterable[str]) -> list[str]:
 
 
 def _plain_values(owner: type, values: dict[str, Any]) -> dict[str, Any]:
-    """Return values in which a text stands for no number and no truth value any more."""
+    """Return the values with text converted to numbers and booleans where the fields require them."""
     kinds, faults, result = plain_kinds(owner), [], dict(values)
     for name in [name for name, value in values.items() if isinstance(value, str) and name in kinds]:
         try:
@@ -250,7 +249,7 @@ def _read(path: StrPath, parse: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def _yaml(text: str, path: str) -> Any:
-    from xdpx.config.yaml_reader import read_yaml  # PyYAML is imported only by those who use it
+    from xdpx.config.yaml_reader import read_yaml  # imports PyYAML only if it is needed
 
     faults: list[Fault] = []
     try:

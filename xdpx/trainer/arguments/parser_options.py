@@ -1,4 +1,4 @@
-"""How one field of a dataclass becomes an option of the command line."""
+"""Turn a field of a dataclass into an option of the command line."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from xdpx.trainer.arguments.values import FALSE_WORDS, TRUE_WORDS, alternatives,
 
 
 class Flag(Action):
-    """`--x`, `--x true`, `--x false`, and `--no_x`."""
+    """Action for `--x`, `--x true`, `--x false`, and `--no_x`."""
 
     def __call__(
         self, parser: ArgumentParser, namespace: Namespace, values: object, option_string: str | None = None
     ) -> None:
-        """Remember what was said; `--no_x` says the opposite."""
+        """Store the value; `--no_x` stores its opposite."""
         del parser
         denied = option_string in self.option_strings[1:] and (option_string or "").startswith("--no_")
         setattr(namespace, self.dest, values != denied)
 
 
 class OneOrMore(Action):
-    """One word as it is, several as a list: for a field that takes either."""
+    """Action that stores one word as `str`, several as a list, for a field that accepts either."""
 
     def __call__(
         self, parser: ArgumentParser, namespace: Namespace, values: Any, option_string: str | None = None
     ) -> None:
-        """Remember the words."""
+        """Store the words."""
         del parser, option_string
         setattr(namespace, self.dest, values[0] if len(values) == 1 else values)
 
@@ -46,10 +46,10 @@ def add_option(
 
     Args:
         group: the parser or group.
-        field: its default, and the metadata that go to argparse as they are; `aliases` are more names.
+        field: its default, and its metadata, which are passed to argparse; `aliases` are further names.
         hint: its type, resolved.
-        taken: names of all fields; `--no_x` is left to a field of that name.
-        told_apart: whether the namespace is to have it only where the command line does, be it the default.
+        taken: names of all fields; `--no_x` is not added if a field has that name.
+        told_apart: whether the namespace contains the value only if the command line does, even if it is the default.
     """
     metadata = dict(field.metadata)
     aliases = metadata.pop("aliases", [])
@@ -62,7 +62,7 @@ def add_option(
 
 
 def option_settings(hint: object) -> dict[str, Any]:
-    """Return what argparse must be told for a value of a type."""
+    """Return the settings of argparse for a value of a type."""
     parts = alternatives(hint)
     if parts == [bool]:
         return {"action": Flag, "nargs": "?", "const": True, "type": _truth, "metavar": "true|false"}
@@ -72,7 +72,7 @@ def option_settings(hint: object) -> dict[str, Any]:
     if lists:
         words = _one_word((get_args(lists[0]) or (str,))[0])
         return {"nargs": "+", **words, **({"action": OneOrMore} if str in parts else {})}
-    # where any text is allowed it is left as it is, unless there are words to choose from
+    # any text is accepted unchanged, unless there are words to choose from
     if str in parts and (int in parts or float in parts):
         return {"type": _number_or_text}
     named = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
@@ -91,7 +91,7 @@ def _one_word(kind: object) -> dict[str, Any]:
 
 def _choice(values: Sequence[Any]) -> dict[str, Any]:
     spelled = {str(value): value for value in values}
-    read: Callable[[str], Any] = lambda text: spelled.get(text, text)  # noqa: E731  # argparse names it in no message
+    read: Callable[[str], Any] = lambda text: spelled.get(text, text)  # noqa: E731  # argparse does not show its name
     return {"choices": list(values), "type": read}
 
 

@@ -1,6 +1,6 @@
-"""What the arguments tell about the place of this process: device, rank, levels of logs.
+"""Properties of the arguments about this process: device, rank, log levels.
 
-Making arguments connects no processes and touches no device: that happens when one of these is first read.
+Constructing arguments initialises no process group and no device: that happens when one of these is first read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MODES = {
 
 
 def library_level() -> int:
-    """Return the level of transformers' logs as the program has set it; that of a program that set none: WARNING."""
+    """Return the log level of transformers as the program has set it, by default WARNING."""
     if "transformers" not in sys.modules:
         word = os.environ.get("TRANSFORMERS_VERBOSITY", "warning").upper()
         return logging.getLevelNamesMapping().get(word, logging.WARNING)
@@ -39,18 +39,18 @@ def library_level() -> int:
 
 
 def level_of(word: str) -> int:
-    """Return the number of a level of logs; `passive`: the one that is set."""
+    """Return the number of a log level; `passive`: the current one."""
     if word == "passive":
         return library_level()
     return logging.DEBUG if word == "detail" else logging.getLevelNamesMapping()[word.upper()]
 
 
 class Places(Fields):
-    """Where this process stands, by the arguments and its launcher."""
+    """Rank, device and log level of this process, by the arguments and its launcher."""
 
     @property
     def world(self) -> World:
-        """This process among its peers. First read on all processes: it connects them when there are several."""
+        """Rank and device of this process. The first read, on all processes, initialises a process group if needed."""
         found = vars(self).get("_world")
         if found is None:
             from xdpx.engines.pytorch import world
@@ -60,12 +60,12 @@ class Places(Fields):
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what belongs to this process, so that arguments can be sent to another one."""
+        """Leave out the state of this process, so that arguments can be sent to another one."""
         return {name: value for name, value in vars(self).items() if name != "_world"}
 
     @property
     def device(self) -> torch.device:
-        """Device that this process computes on."""
+        """The device of this process."""
         return self.world.device
 
     @property
@@ -74,7 +74,7 @@ class Places(Fields):
 
     @property
     def n_gpu(self) -> int:
-        """Accelerators that this process drives: 0 on a CPU; more than one only without a launcher."""
+        """Number of accelerators that this process uses: 0 on a CPU; more than one only without a launcher."""
         given = vars(self).get("_given_n_gpu")
         return self.world.num_gpus if given is None else int(given)
 
@@ -88,29 +88,29 @@ class Places(Fields):
 
     @property
     def world_size(self) -> int:
-        """How many processes train together."""
+        """Number of processes that train together."""
         return self.world.size
 
     @property
     def process_index(self) -> int:
-        """Index of this process among all."""
+        """Rank of this process among all."""
         return self.world.rank
 
     @property
     def local_process_index(self) -> int:
-        """Index of this process on its machine."""
+        """Rank of this process on its machine."""
         return self.world.local_rank
 
     @property
     def parallel_mode(self) -> ParallelMode:
-        """How the devices are used together."""
+        """How several devices are used."""
         if self.world.mode == "single" and self.n_gpu > 1:
             return ParallelMode.NOT_DISTRIBUTED
         return _MODES[self.world.mode]
 
     @property
     def distributed_state(self) -> Any:
-        """Show the same processes as accelerate sees them, for scripts that use that. Needs accelerate installed."""
+        """The same processes as accelerate's `PartialState`, for scripts that use it. Needs accelerate installed."""
         joined = self.world
         try:
             from accelerate import PartialState
@@ -133,7 +133,7 @@ class Places(Fields):
 
     @property
     def should_log(self) -> bool:
-        """Whether this process tells what goes on."""
+        """Whether this process logs."""
         return (self.local_process_index if self.log_on_each_node else self.process_index) == 0
 
     @property
@@ -143,12 +143,12 @@ class Places(Fields):
 
     @property
     def ddp_timeout_delta(self) -> timedelta:
-        """How long processes wait for each other."""
+        """How long processes wait for each other before a timeout."""
         return timedelta(seconds=self.ddp_timeout)
 
     @property
     def place_model_on_device(self) -> bool | None:
-        """Whether the model is to be moved to the device; None leaves it to the Trainer. For subclasses to decide."""
+        """Whether to move the model to the device; None: the Trainer decides. Subclasses may override it."""
         return None
 
     @property
@@ -156,16 +156,16 @@ class Places(Fields):
         return not self.deepspeed
 
     def get_process_log_level(self) -> int:
-        """Return the level for the logs of this process: `log_level` where it logs, else `log_level_replica`."""
+        """Return the log level of this process: `log_level` if it logs, else `log_level_replica`."""
         return level_of(self.log_level if self.should_log else self.log_level_replica)
 
     @contextmanager
     def main_process_first(self, local: bool = True, desc: str = "work") -> Generator[None]:
-        """Let the first process do something while the others wait, then the others. On all processes.
+        """Run the body on the first process while the others wait, then on the others. On all processes.
 
         Args:
-            local: the first of each machine, for machines with disks of their own; false: the first of all.
-            desc: what is done; it has no effect, and tells the reader.
+            local: the first of each machine, for machines with their own disks; False: the first of all.
+            desc: description, for the reader; it has no effect.
         """
         del desc
         world = self.world

@@ -1,4 +1,4 @@
-"""Arguments as plain values: for JSON, for trackers, for people. Tokens are never shown."""
+"""Arguments as plain values: for JSON, trackers and text. Tokens are never included."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from xdpx.trainer.arguments.fields import OwnFields
 
 
 def plain(arguments: Any) -> dict[str, Any]:
-    """Return each argument as text, number, list or dict, by name, in the order of the fields.
+    """Return {name: text, number, list or dict} of all arguments, in the order of the fields.
 
-    Those that the original does not have are left out at their default, so that it can take the rest.
+    Options that the original lacks are left out at their default, so that its class accepts the result.
     """
     values = {each.name: getattr(arguments, each.name) for each in fields(arguments) if each.init}
     usual = {each.name: each.default for each in fields(OwnFields)}
@@ -41,7 +41,7 @@ def _plain(value: object) -> Any:
 
 
 def as_json(values: dict[str, Any]) -> str:
-    """Return values as JSON; what JSON does not know, such as a function that is a tracker, by its name."""
+    """Return values as JSON; objects that JSON does not support, such as a tracker function, by their name."""
     return json.dumps(values, indent=2, default=_named)
 
 
@@ -50,7 +50,7 @@ def _named(value: object) -> str:
 
 
 def flat(values: dict[str, Any]) -> dict[str, bool | int | float | str]:
-    """Return values as a table of hyper-parameters takes them: numbers and truth as they are, the rest as text."""
+    """Return values for a table of hyper-parameters: numbers and booleans unchanged, others as text."""
     return {name: value if type(value) in {bool, int, float, str} else str(value) for name, value in values.items()}
 
 
@@ -61,7 +61,7 @@ def _for_people(value: object, plain_value: object) -> Any:
 
 
 def text(arguments: object) -> str:
-    """Return the arguments for people, one to a line, sorted: words as their enums are called, dicts as they are."""
+    """Return the arguments as text, one to a line, sorted; words as the members of their enums."""
     values = {name: _for_people(getattr(arguments, name), value) for name, value in plain(arguments).items()}
     lines = "".join(f"{name}={value},\n" for name, value in sorted(values.items()))
     return f"{type(arguments).__name__}(\n{lines})"

@@ -1,4 +1,4 @@
-"""Set related arguments together: `arguments.set_training(...).set_save(...)`. Each gives the arguments back."""
+"""Set related arguments together: `arguments.set_training(...).set_save(...)`. Each setter returns the arguments."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from xdpx.trainer.arguments.fields import Fields
 from xdpx.trainer.arguments.legacy import note_written
 from xdpx.trainer.arguments.trackers import trackers
 
-# The signatures are those that users of the original know, hence so many parameters.
+# The signatures are those of the original, hence so many parameters.
 
 
 class Setters(Fields):
-    """The chainable setters. What a setter does not get is set to its default."""
+    """The chainable setters. A parameter that is not given is reset to its default."""
 
     def set_training(  # noqa: PLR0913
         self,
@@ -138,7 +138,7 @@ class Setters(Fields):
         epsilon: float = 1e-8,
         args: str | None = None,
     ) -> Self:
-        """Set the optimizer and its numbers."""
+        """Set the optimizer and its hyper-parameters."""
         return self._set(
             optim=OptimizerNames.read(name),
             learning_rate=learning_rate,
@@ -157,7 +157,7 @@ class Setters(Fields):
         warmup_steps: float = 0,
         warmup_ratio: float = 0.0,
     ) -> Self:
-        """Set the learning rate schedule; `warmup_ratio` is an earlier name of warmup_steps below 1."""
+        """Set the learning rate schedule; `warmup_ratio` is a deprecated name of warmup_steps below 1."""
         return self._set(
             lr_scheduler_type=SchedulerType.read(name),
             num_train_epochs=num_epochs,
@@ -180,7 +180,7 @@ class Setters(Fields):
         ignore_data_skip: bool = False,
         sampler_seed: int | None = None,
     ) -> Self:
-        """Set how data are loaded; batch sizes are per device."""
+        """Set how data is loaded; batch sizes are per device."""
         return self._set(
             per_device_train_batch_size=train_batch_size,
             per_device_eval_batch_size=eval_batch_size,

@@ -1,4 +1,4 @@
-"""`report_to`: which trackers a run reports to."""
+"""`report_to`: the trackers that a run reports to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = {
     "swanlab": ("swanlab",),
     "trackio": ("trackio",),
 }
-"""The packages of which one is needed, by tracker."""
+"""For each tracker, the packages of which one must be installed."""
 
 
 def installed() -> list[str]:
@@ -29,10 +29,10 @@ def installed() -> list[str]:
 
 
 def trackers(value: object) -> list[Any]:
-    """Return the trackers that `report_to` asks for: names, or objects and functions as they are.
+    """Return the trackers requested by `report_to`: names, or objects and functions unchanged.
 
-    None and 'none' ask for none, 'all' for those that are installed. A Kubeflow job reports to Kubeflow, as its
-    environment asks for it.
+    None and 'none' request none, 'all' those that are installed. A Kubeflow job also reports to Kubeflow, as its
+    environment requests.
     """
     given = list(value) if isinstance(value, list | tuple | set) else [value]
     asked = [name for name in given if name is not None and name != "none"]

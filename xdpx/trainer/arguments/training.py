@@ -1,4 +1,4 @@
-"""`TrainingArguments`: everything a Trainer is told, in one object."""
+"""`TrainingArguments`: all settings of a Trainer in one object."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from xdpx.utils.distributed_utils import get_world_size
 
 @dataclass(repr=False)
 class TrainingArguments(Setters, Places, metaclass=AcceptsOldNames):
-    """Everything a Trainer is told: what to learn, when to log, evaluate and save, and where to run.
+    """All settings of a Trainer: what to learn, when to log, evaluate and save, and where to run.
 
-    Making it changes nothing outside: no process group, no environment variable, no device. Names of earlier years are
+    Constructing it has no side effects: no process group, no environment variable, no device. Deprecated names are
     accepted, as keywords and on the command line.
 
     Raises:
-        ConfigError: (a ValueError) naming every argument that is wrong.
+        ConfigError: (a ValueError) naming every invalid argument.
     """
 
     _VALID_DICT_FIELDS: ClassVar[list[str]] = [
@@ -44,57 +44,57 @@ class TrainingArguments(Setters, Places, metaclass=AcceptsOldNames):
     """Fields that may be given as JSON text; a subclass with such a field adds its name."""
 
     _TOLD_APART: ClassVar[frozenset[str]] = frozenset({"logging_nan_inf_filter"})
-    """Fields for which it matters whether a user wrote them down, be it with the default."""
+    """Fields for which it matters whether a user gave them explicitly, even if with the default."""
 
     def __post_init__(self) -> None:
-        """Bring all arguments into their final form and check them together."""
+        """Normalise all arguments and check them together."""
         faults = [*normalise(self, self._VALID_DICT_FIELDS), *faults_of(self)]
         if faults:
             raise ConfigError(type(self).__name__, faults)
 
-    # ---- what follows from the arguments
+    # ---- derived from the arguments
 
     @property
     def mixed_precision(self) -> str:
-        """`bf16`, `fp16` or `no`; what accelerate's launcher says when the arguments ask for neither."""
+        """`bf16`, `fp16` or `no`; from accelerate's launcher if the arguments set neither."""
         own = "fp16" if self.fp16 else "bf16" if self.bf16 else ""
         return own or os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower()
 
     def tf32_wanted(self) -> bool | None:
-        """Return whether float32 products use TF32; None leaves the setting of PyTorch."""
+        """Return whether float32 products use TF32; None keeps the setting of PyTorch."""
         if self.tf32 is None and self.torch_compile and not self.fp16:
             return True if hardware.has_tf32() else None
         return self.tf32
 
     @property
     def filters_losses(self) -> bool:
-        """Whether `logging_nan_inf_filter` was asked for, not only left at its default."""
+        """Whether `logging_nan_inf_filter` is true and was given explicitly."""
         return bool(self.logging_nan_inf_filter) and "logging_nan_inf_filter" in was_written(self)
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
-        """Return the updates of warm-up for a run of `num_training_steps` updates."""
+        """Return the number of warm-up updates of a run of `num_training_steps` updates."""
         steps = self.warmup_steps
         return int(steps) if steps >= 1 else math.ceil(num_training_steps * steps)
 
     def fsdp_options(self) -> FsdpOptions | None:
-        """Return how to shard, by the arguments and accelerate's launcher; None: do not. See `FsdpOptions`."""
+        """Return how to shard, by the arguments and accelerate's launcher; None: do not shard. See `FsdpOptions`."""
         return fsdp.fsdp_options(self)
 
     def compile_options(self) -> CompileOptions | None:
-        """Return how to compile the model, by the arguments or accelerate's launcher; None: do not."""
+        """Return how to compile the model, by the arguments or accelerate's launcher; None: do not compile."""
         return hardware.compile_options(self)
 
     def deepspeed_config(
         self, *, hidden_size: int | None = None, num_training_steps: int | None = None
     ) -> dict[str, Any] | None:
-        """Return the config of DeepSpeed with "auto" filled in; None when it is not asked for.
+        """Return the config of DeepSpeed with "auto" replaced; None if DeepSpeed is not requested.
 
         Args:
-            hidden_size: of the model; None leaves sizes that follow from it "auto".
+            hidden_size: of the model; None leaves sizes derived from it "auto".
             num_training_steps: updates of the run; None leaves the schedule "auto".
 
         Raises:
-            ValueError: naming every value that disagrees with an argument.
+            ValueError: values disagree with arguments; all are listed.
         """
         given = vars(self).get("_world")
         return deepspeed.deepspeed_config(
@@ -108,7 +108,7 @@ class TrainingArguments(Setters, Places, metaclass=AcceptsOldNames):
     # ---- as plain values
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all arguments as plain values, tokens hidden; `TrainingArguments(**them)` makes the same again."""
+        """Return all arguments as plain values, without tokens; `TrainingArguments(**them)` recreates them."""
         return printing.plain(self)
 
     def to_json_string(self) -> str:
@@ -116,7 +116,7 @@ class TrainingArguments(Setters, Places, metaclass=AcceptsOldNames):
         return printing.as_json(self.to_dict())
 
     def to_sanitized_dict(self) -> dict[str, Any]:
-        """Return all arguments, and the batch sizes of this process, as a table of hyper-parameters takes them."""
+        """Return all arguments, and the batch sizes of this process, for a table of hyper-parameters."""
         sizes = {"train_batch_size": self.train_batch_size, "eval_batch_size": self.eval_batch_size}
         return printing.flat(self.to_dict() | sizes)
 
@@ -133,21 +133,21 @@ for _name in OLD_NAMES.keys() - {"_n_gpu"}:
 
 @dataclass(repr=False)
 class Seq2SeqTrainingArguments(TrainingArguments):
-    """Everything a Seq2SeqTrainer is told: all of `TrainingArguments`, and how to generate in evaluations."""
+    """All settings of a Seq2SeqTrainer: those of `TrainingArguments`, and how to generate in evaluations."""
 
     sortish_sampler: bool = option(False, "Accepted without effect; train_sampling_strategy decides the order.")
     predict_with_generate: bool = option(False, "Generate text in evaluations, for metrics such as ROUGE and BLEU.")
-    generation_max_length: int | None = option(None, "Most tokens to generate; unset: as the model's config says.")
-    generation_num_beams: int | None = option(None, "Beams to search with; unset: as the model's config says.")
+    generation_max_length: int | None = option(None, "Most tokens to generate; unset: by the model's config.")
+    generation_num_beams: int | None = option(None, "Number of beams; unset: by the model's config.")
     generation_config: str | Path | Any | None = option(
-        None, "How to generate: a model's name, a path, or an object of transformers."
+        None, "GenerationConfig: a model's name, a path, or an object of transformers."
     )
 
 
 def apply_log_level(args: TrainingArguments) -> int:
-    """Let xdpx and transformers say what `args` asks of this process, and return that level.
+    """Set the log level of xdpx and transformers in this process, and return it.
 
-    The level is `log_level` where the logging is done, and `log_level_replica` elsewhere. "passive" changes nothing.
+    The level is `log_level` if this process logs, else `log_level_replica`. "passive" changes nothing.
     """
     level = args.get_process_log_level()
     if (args.log_level if args.should_log else args.log_level_replica) != "passive":

@@ -1,4 +1,4 @@
-"""Arguments that come as text, from YAML, environments or command lines, or from NumPy: dicts, numbers, booleans."""
+"""Convert arguments given as text (from YAML, environments or command lines) or NumPy values to plain types."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from xdpx.utils import io
 
 
 def read_dict(value: object) -> dict[str, Any]:
-    """Return the dict that `value` stands for: itself (copied), its JSON, or the content of a JSON file.
+    """Return the dict given as a dict (copied), as JSON text, or as the path of a JSON file.
 
     Raises:
-        ValueError: when it is neither; the message begins after the name of the argument.
+        ValueError: the value is neither; the message is to follow the name of the argument.
     """
     if isinstance(value, dict):
         return dict(value)
@@ -47,7 +47,7 @@ def _shortened(text: str) -> str:
 
 
 def typed(values: dict[str, Any]) -> dict[str, Any]:
-    """Turn texts that are numbers or true/false into those, as quoting on a command line hides their type."""
+    """Convert text values that are numbers or true/false, since quoting on a command line hides their type."""
     return {key: typed(value) if isinstance(value, dict) else _typed_text(value) for key, value in values.items()}
 
 
@@ -66,10 +66,10 @@ FALSE_WORDS = frozenset({"no", "false", "f", "n", "0", "off"})
 
 
 def truth(value: object) -> bool:
-    """Return what a flag means: a truth value, a number, or one of the usual words.
+    """Return the boolean of a flag given as a boolean, a number, or one of the usual words.
 
     Raises:
-        ValueError: when it is another word; the message begins after the name of the flag.
+        ValueError: it is another word; the message is to follow the name of the flag.
     """
     word = str(value).strip().lower()
     if isinstance(value, str) and word not in TRUE_WORDS | FALSE_WORDS:
@@ -81,16 +81,16 @@ EXAMPLES = {int: "a whole number, e.g. 8", float: "a number, e.g. 5e-5", bool: "
 
 
 def alternatives(hint: object) -> list[Any]:
-    """Return the types that a hint allows, None left out."""
+    """Return the types that a hint allows, without None."""
     united = get_origin(hint) in {Union, types.UnionType}
     return [part for part in get_args(hint) if part is not type(None)] if united else [hint]
 
 
 @cache
 def plain_kinds(owner: type) -> dict[str, type]:
-    """Return the fields of a class that hold nothing but a whole number, a number or a truth value (or None), by name.
+    """Return {name: type} of the fields of a class whose type is only int, float or bool (or None).
 
-    Empty when its hints cannot be resolved, as those of a class that was made inside a function.
+    Empty if its type hints cannot be resolved, as for a class defined inside a function.
     """
     try:
         hints = get_type_hints(owner)
@@ -101,10 +101,10 @@ def plain_kinds(owner: type) -> dict[str, type]:
 
 
 def plain(value: object, kind: type) -> Any:
-    """Return a value as a plain one of its kind; a whole number stays one where any number may stand.
+    """Return a value as its plain type; an int is kept where a float is allowed.
 
     Raises:
-        ValueError: when it means no such value; the message begins after the name of the field.
+        ValueError: it cannot be converted; the message is to follow the name of the field.
     """
     fits = (int, bool) if kind is int else (int, float, bool)
     if value is None or type(value) in fits:

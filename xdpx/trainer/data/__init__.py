@@ -1,5 +1,5 @@
-"""How the Trainer comes by its batches: order, shares of the ranks, collation, columns; and how predictions are joined.
+"""Data for the Trainer: order of samples, parts of the ranks, collation, columns; and concatenation of predictions.
 
-The order of samples, and what is drawn from the global random generators while batches are made, is that of the
-original: for equal seeds the same samples meet in the same batches, and dropout falls on the same places.
+The order of samples and the draws from the global random generators while batches are made are those of the
+original: for equal seeds batches consist of the same samples, and dropout masks are the same.
 """

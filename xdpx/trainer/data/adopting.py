@@ -1,4 +1,4 @@
-"""Loaders that users make: taken as they are, and entered at any batch; or shared out over the ranks on demand."""
+"""Wrap the data loaders of users so that a training can resume at any batch; or split them over the ranks."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ READING = (
     "collate_fn", "num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
     "prefetch_factor", "persistent_workers", "pin_memory_device", "in_order",
 )  # fmt: skip
-"""What a loader of torch's is told besides the order of samples."""
+"""Attributes of torch's DataLoader besides the order of samples."""
 
 
 class Adopted:
-    """A user's loader: any iterable of batches. What else one asks of it, it answers itself.
+    """Wraps a user's loader, which may be any iterable of batches; other attributes are those of the loader.
 
-    Its batches come as it gives them, all of them on each rank; nothing is fetched ahead.
+    Every rank gets all of its batches, on the device the loader puts them; nothing is prefetched.
 
     Args:
-        loader: the user's.
+        loader: the user's loader.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -42,7 +42,7 @@ class Adopted:
         self._entry: tuple[int, Mapping[str, Any] | None] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # not yet there while it is unpickled
+        if name == "loader":  # not yet set while it is unpickled
             raise AttributeError(name)
         return getattr(self.loader, name)
 
@@ -50,7 +50,7 @@ class Adopted:
         return len(self.loader)
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch comes next, from 0, to whichever part of the loader wants to know."""
+        """Set the coming epoch, from 0, on all parts of the loader that have `set_epoch`."""
         self.iteration = epoch
         batch_sampler = getattr(self.loader, "batch_sampler", None)
         inner = getattr(batch_sampler, "sampler", getattr(self.loader, "sampler", None))
@@ -60,11 +60,11 @@ class Adopted:
                 set_epoch(epoch)
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
-        """Begin the next iteration, and no other, at a batch of it; see `Loader.start_at`."""
+        """Let the next iteration, and only that, start at a batch; see `Loader.start_at`."""
         self._entry = (batch_index, state) if batch_index else None
 
     def state_dict(self) -> dict[str, Any]:
-        """Say where the data stands, after the batch given last: plain values and tensors."""
+        """Return the position in the data after the last batch: plain values and tensors."""
         return {
             "epoch": self._epoch,
             "batches": self.num_taken,
@@ -88,7 +88,7 @@ class Adopted:
         self.iteration += 1
 
     def _enter(self, batch_index: int, state: Mapping[str, Any] | None) -> Iterator[Any]:
-        """Find the place with the order drawn as at the start of the epoch; leave the random generators as they are."""
+        """Return the batches from one on, in the order drawn at the epoch's start; restore the random generators."""
         with untouched():
             if state is not None and state.get("start") is not None:
                 Randomness.loaded(state["start"]).put_back()
@@ -101,10 +101,10 @@ class Adopted:
 
 
 def adopt(loader: object, world: Ranks) -> Any:
-    """Return a loader that an overridden `get_train_dataloader` returned the verbs the training needs.
+    """Return a loader from an overridden `get_train_dataloader` with the methods that training needs.
 
-    One that has them stays what it is. Any other goes through its batches as it did, on every rank; if it looks as
-    though it were the same on all of them, that is said.
+    A loader that has them is returned unchanged. Any other is wrapped, and every rank iterates over all of it; a
+    warning is logged if it seems to be the same on all ranks.
     """
     if isinstance(loader, Loader | Dispatcher | Adopted):
         return loader
@@ -117,16 +117,16 @@ def adopt(loader: object, world: Ranks) -> Any:
 
 
 def shared_out(loader: DataLoader[Any], world: Ranks, *, seed: int | None = None, **changes: Any) -> Any:
-    """Return each rank its part of a loader of torch's, as `accelerator.prepare` does.
+    """Return a loader of this rank's part of the data of a torch DataLoader, as `accelerator.prepare` does.
 
     Args:
-        loader: over all of the data.
-        world: who takes part.
-        seed: of a random order; None: what torch was seeded with.
-        changes: fields of `LoaderOptions` that a loader of torch's does not know, such as `even_batches`.
+        loader: over all data.
+        world: the processes.
+        seed: of a random order; None: torch's initial seed.
+        changes: fields of `LoaderOptions` without a counterpart in the DataLoader, such as `even_batches`.
 
     Raises:
-        ValueError: the samples are whole batches already (`batch_size=None`), and there are several ranks.
+        ValueError: the samples are already batches (`batch_size=None`), and there are several ranks.
     """
     if isinstance(loader, Loader | Dispatcher):
         return loader
@@ -168,13 +168,13 @@ def _of_whole_batches(loader: DataLoader[Any], world: Ranks) -> Any:
 
 
 def _entered(loader: DataLoader[Any], batch_index: int) -> Iterator[Any]:
-    """Go through a loader of torch's from a batch on; samples before it are not read."""
+    """Return the batches of a torch DataLoader from one on; earlier samples are not read."""
     batches = RankBatchLists(loader.batch_sampler)
     batches.start_at(batch_index)
     reading = {name: getattr(loader, name) for name in READING}
     entered = iter(DataLoader(loader.dataset, batch_sampler=batches, **reading))
     if loader.num_workers == 0:
-        # Without workers the order is drawn with the first batch, which is later than the caller can wait.
+        # Without workers torch draws the order with the first batch, when the caller has restored its generators.
         batches.start_at(batch_index, {"randomness": Randomness.now().saved()})
     return entered
 

@@ -1,4 +1,4 @@
-"""Samples to a batch, when nothing but stacking is to be done, or padding by a tokenizer."""
+"""Collate samples into a batch: stack them, or pad them with a tokenizer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LABEL, LABEL_IDS, LABELS = "label", "label_ids", "labels"
 
 
 def default_data_collator(features: Sequence[Any], return_tensors: str = "pt") -> dict[str, Any]:
-    """Stack the values of samples by name; texts and None are left out, `label` and `label_ids` become `labels`.
+    """Stack the values of samples by name; text and None are dropped, `label` and `label_ids` become `labels`.
 
     Args:
-        features: samples: mappings, or objects whose attributes are meant. The names of the first are those of all.
+        features: samples: mappings, or objects with attributes. The names of the first sample are used for all.
         return_tensors: "pt" for tensors, "np" for arrays.
 
     Raises:
-        ValueError: a name is missing in a sample, or its values do not stack.
+        ValueError: a sample lacks a name, or its values cannot be stacked.
     """
     if return_tensors not in {"pt", "np"}:
         raise ValueError(f"return_tensors: is '{return_tensors}'. Use 'pt' for tensors or 'np' for arrays.")
@@ -43,7 +43,7 @@ def default_data_collator(features: Sequence[Any], return_tensors: str = "pt") -
 
 
 def default_collator(processing_class: object) -> Any:
-    """Return the collator for a tokenizer or feature extractor, which pads; without one, plain stacking."""
+    """Return the collator for a tokenizer or feature extractor, which pads; without one, `default_data_collator`."""
     if isinstance(processing_class, PreTrainedTokenizerBase | SequenceFeatureExtractor):
         return DataCollatorWithPadding(processing_class)
     return default_data_collator
@@ -61,7 +61,7 @@ def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
 
 
 def _labels(name: str, values: list[Any]) -> Tensor:
-    """Make class numbers long and everything else float, whatever the type they come in."""
+    """Return class numbers as long and everything else as float, whatever their type."""
     value = values[0]
     if isinstance(value, Tensor) and (name == LABEL_IDS or value.ndim):
         return _stacked(name, values)

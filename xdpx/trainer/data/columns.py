@@ -1,7 +1,7 @@
-"""Which columns of the data a model can take; the others are left out before they reach it.
+"""Remove the columns of a dataset that the model does not accept.
 
-Texts and indices beside the tokens would otherwise be tensors that no model asks for. What is left out is said once. A
-collator of the user's that needs one of these columns gets all of them, as does a model that takes anything.
+Texts and indices beside the tokens would otherwise be passed to the model. Removed columns are logged once. A user's
+collator that needs one of these columns gets all of them, and so does a model that accepts any keyword.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from xdpx.trainer.data.plan import length
 from xdpx.trainer.data.randomness import untouched
 
 LABEL_COLUMNS = ("label", "label_ids")
-"""What the default collator makes `labels` of."""
+"""Columns that the default collator turns into `labels`."""
 
 WRAPPED = ("module", "_orig_mod", "base_model", "model")
-"""Where wrappers (DDP, torch.compile, PEFT, users' own) keep the model they wrap."""
+"""Attributes in which wrappers (DDP, torch.compile, PEFT, users' own) keep the wrapped model."""
 
 OWN_COLLATORS = ("transformers.", "xdpx.")
-"""Collators of these packages take every column they are given, and need none that the model does not."""
+"""Collators of these packages accept all columns, and need none that the model does not accept."""
 
 _SAID: set[tuple[str, ...]] = set()
 
 
 def wanted_columns(model: Any, label_names: Sequence[str]) -> list[str] | None:
-    """Return the names a model's forward takes, with those of labels; None if it takes whatever comes.
+    """Return the names of the arguments of a model's forward and of labels; None if it accepts any.
 
-    A forward with nothing but `*args, **kwargs` is looked through, to the model inside. A `**kwargs` beside named
-    arguments adds nothing: what it is for cannot be known.
+    If forward has only `*args, **kwargs`, the model inside a wrapper is inspected. A `**kwargs` beside named arguments
+    is ignored: what it accepts cannot be known.
     """
     seen: set[int] = set()
     while model is not None and id(model) not in seen:
@@ -46,9 +46,10 @@ def wanted_columns(model: Any, label_names: Sequence[str]) -> list[str] | None:
 
 
 def without(dataset: Any, names: Sequence[str]) -> Any:
-    """Return a `datasets` dataset without some columns. Others cannot be cut, nor one with a transform: the transform
-    may need them. Their samples are cut as they are collated, by `Trimmed`.
-    """  # noqa: D205
+    """Return a `datasets` dataset without some columns; any other dataset, and one with a transform, unchanged.
+
+    A transform may need the columns. Samples of these are cut by `Trimmed` when they are collated.
+    """
     return dataset.remove_columns(list(names)) if names and _can_be_cut(dataset) else dataset
 
 
@@ -60,17 +61,17 @@ def trimmed(
     description: str = "training",
     model_name: str = "the model",
 ) -> tuple[Any, Callable[[Any], Any]]:
-    """Return a dataset and a collator that let through only what is wanted, and say once what is left out.
+    """Return a dataset and a collator that only let wanted columns through; log once what is removed.
 
     Args:
-        dataset: what the samples come from.
-        collator: what makes batches of them.
-        wanted: names of `wanted_columns`; None: everything.
-        description: which data it is, for the message.
-        model_name: class of the model, for the message.
+        dataset: the source of the samples.
+        collator: makes batches of them.
+        wanted: names from `wanted_columns`; None: all.
+        description: which data it is, for messages.
+        model_name: class of the model, for messages.
 
     Raises:
-        ValueError: nothing would be left.
+        ValueError: no column would be left.
     """
     if wanted is None:
         return dataset, collator
@@ -83,13 +84,13 @@ def trimmed(
 
 
 class Trimmed:
-    """A collator that sees only wanted columns, or all of them from when on it asks for another one.
+    """A collator that passes on only wanted columns, or all of them once the inner collator has needed another one.
 
     Args:
-        collator: what makes the batch.
-        wanted: names that are let through.
-        description: which data it is, for the message.
-        model_name: class of the model, for the message.
+        collator: makes the batch.
+        wanted: names that are passed on.
+        description: which data it is, for messages.
+        model_name: class of the model, for messages.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Trimmed:
         self.lets_all_through = False
 
     def __call__(self, features: list[Any]) -> Any:
-        """Make a batch of samples; those that are no dictionaries are left as they are."""
+        """Return a batch of samples; samples that are not dicts are passed on unchanged."""
         if self.lets_all_through:
             return self.collator(features)
         try:
@@ -141,7 +142,7 @@ def _unused(
 
 
 def _can_be_cut(dataset: object) -> bool:
-    # Streams keep their columns, as in the original: cutting them means to rebuild the pipeline of the stream.
+    # Streams keep their columns, as in the original: removing them would rebuild the pipeline of the stream.
     return (
         callable(getattr(dataset, "remove_columns", None))
         and length(dataset) is not None
@@ -150,13 +151,13 @@ def _can_be_cut(dataset: object) -> bool:
 
 
 def _is_transformed(dataset: object) -> bool:
-    """Tell whether samples pass through a function of the user's (`with_transform`) as they are read."""
+    """Return whether samples pass through a user's function (`with_transform`) when they are read."""
     how = getattr(dataset, "format", None)
     return isinstance(how, Mapping) and how.get("type") == "custom"
 
 
 def _needed_by(collator: Any, dataset: Any, unused: list[str]) -> bool:
-    """Tell whether a user's collator asks for a column that would be left out, tried on the first sample."""
+    """Return whether a user's collator needs an unused column, by calling it with the first sample."""
     if collator is None or not length(dataset) or _is_shipped(collator):
         return False
     with untouched():
@@ -165,7 +166,7 @@ def _needed_by(collator: Any, dataset: Any, unused: list[str]) -> bool:
             collator([{name: value for name, value in row.items() if name not in unused}])
         except KeyError as error:
             missing = error.args[0] if error.args else None
-        except Exception:  # one sample may be too few for it; the question is only what it asks for
+        except Exception:  # it may fail with a single sample; only a missing column matters
             return False
         else:
             return False

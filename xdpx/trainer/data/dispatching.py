@@ -1,4 +1,4 @@
-"""One process reads for all of them and deals out the batches: for data that does not come the same way twice."""
+"""One process reads the data and sends the others their batches: for data whose order cannot be reproduced."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from xdpx.trainer.data.rank_loader import Loader, Ranks
 
 
 class Dispatcher:
-    """The batches of one rank, read by the first one. What else one asks of it, the loader of the first rank answers.
+    """The batches of one rank, read by the first rank. Other attributes are those of the first rank's loader.
 
-    All processes must go through it together.
+    All processes must iterate over it together.
 
     Args:
-        loader: gives the batches of all ranks on the host, those of a round one after another; only the first rank
-            goes through it.
-        world: who takes part.
+        loader: yields the batches of all ranks on the host, round by round; only the first rank iterates over it.
+        world: the processes.
     """
 
     def __init__(self, loader: Loader, world: Ranks) -> None:
@@ -34,7 +33,7 @@ class Dispatcher:
         self._epoch = 0
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # not yet there while it is unpickled
+        if name == "loader":  # not yet set while it is unpickled
             raise AttributeError(name)
         return getattr(self.loader, name)
 
@@ -42,15 +41,15 @@ class Dispatcher:
         return len(self.loader) // (self.world.size if self.loader.is_stream else 1)
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch comes next, from 0."""
+        """Set the coming epoch, from 0."""
         self.loader.set_epoch(epoch)
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
-        """Begin the next iteration, and no other, at a batch of it; see `Loader.start_at`."""
+        """Let the next iteration, and only that, start at a batch; see `Loader.start_at`."""
         self.loader.start_at(batch_index, (state or {}).get("first"))
 
     def state_dict(self) -> dict[str, Any]:
-        """Say where the data stands, after the batch given last: plain values and tensors."""
+        """Return the position in the data after the last batch: plain values and tensors."""
         per_batch = samples_per_batch(self.loader)
         return {
             "epoch": self._epoch,
@@ -78,7 +77,7 @@ class Dispatcher:
         broadcast_tree(([], True, 0))
 
     def _received(self) -> Iterator[tuple[list[Any], bool, int]]:
-        """Receive the rounds, and go through the motions that the reading one's random generator goes through."""
+        """Receive the rounds, and draw from torch's generator as the reading rank does."""
         if not self.num_taken:
             torch.empty((), dtype=torch.int64).random_()
         self.loader.start_at(0)

@@ -1,4 +1,4 @@
-"""The data of a Trainer: which set is scored, which batch is the last, and how many samples it has."""
+"""Which dataset to evaluate, which batch is the last, and the number of its samples."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 
 
 def eval_set(asked: Any, given: Any) -> tuple[str, Any]:
-    """Return the data to score on, and the name under which its loader is kept.
+    """Return the name under which its loader is cached, and the dataset to evaluate.
 
     Args:
-        asked: what `evaluate` was given: a set, the name of one of several, None for that of the Trainer.
-        given: `eval_dataset` of the Trainer, a dict of several.
+        asked: argument of `evaluate`: a dataset, the name of one of several, None for that of the Trainer.
+        given: `eval_dataset` of the Trainer: a dataset, or a dict of several.
     """
     if asked is None and given is None:
         raise ValueError("Trainer: there is no eval_dataset. Give one to the Trainer, or to evaluate.")
@@ -24,7 +24,7 @@ def eval_set(asked: Any, given: Any) -> tuple[str, Any]:
 
 
 def with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
-    """Yield each batch, and whether it is the last one."""
+    """Yield each batch with whether it is the last one."""
     if hasattr(loader, "end_of_dataloader"):
         yield from ((batch, loader.end_of_dataloader) for batch in loader)
         return
@@ -38,7 +38,7 @@ def with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
 
 def find_batch_size(tree: object) -> int | None:
     """Return the first dimension of the first tensor or array that has one, None if there is none."""
-    if type(tree) is dict:  # asked at every step, and the first column nearly always says it
+    if type(tree) is dict:  # fast path, since this runs at every step
         for value in tree.values():
             if isinstance(value, Tensor) and value.ndim:
                 return value.shape[0]

@@ -1,7 +1,7 @@
-"""Predictions of many batches as one array each: kept on the host, put together once.
+"""Concatenate the predictions of many batches: they are kept on the host, and copied once.
 
-Joining at every batch copies everything there is so far, each time. Here each value is copied once, and a piece is
-freed as soon as it has its place in the result.
+Concatenating at every batch would copy all earlier ones each time. Here each value is copied once, and a batch is freed
+as soon as it is copied into the result.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from xdpx.utils.memory import total_memory
 from xdpx.utils.progress import format_bytes
 
 PAD = -100
-"""Marks places that hold nothing, where rows differ in length; losses and metrics leave it out."""
+"""Padding value for rows of different lengths; losses and metrics ignore it."""
 
 ALARMING_SHARE = 0.3
-"""Of the memory of the host: predictions that are going to take more are announced."""
+"""Share of the host's memory above which the expected size of the predictions is warned about."""
 
 
 class Joiner:
-    """Collects what each batch gives, and puts it together at the end.
+    """Collects the output of each batch, and concatenates it at the end.
 
     Args:
         concatenate: one array per leaf, rows padded at the end of their second dimension; False: one per batch.
-        pad: what fills up shorter rows.
-        expected: batches to come, if known, to warn before memory runs out.
-        what: name of what is collected, for messages.
+        pad: padding value of shorter rows.
+        expected: number of batches, if known, to warn before memory runs out.
+        what: name of the collected values, for messages.
         memory_bytes: memory of the host; None: ask the system.
     """
 
@@ -55,12 +55,12 @@ class Joiner:
         return len(self._batches)
 
     def add(self, tree: object) -> None:
-        """Take what a batch gave: tensors or arrays in nested mappings, tuples and lists. None is left out.
+        """Add the output of a batch: tensors or arrays in nested mappings, tuples and lists. None is ignored.
 
-        A copy from a GPU is waited for when the next batch comes, so that the GPU need not wait.
+        Copies from a GPU are asynchronous, and awaited when the next batch is added.
 
         Raises:
-            ValueError: a batch gave another structure than the ones before, and they are to be concatenated.
+            ValueError: its structure differs from that of the batches before, and they are to be concatenated.
         """
         if tree is None:
             return
@@ -79,7 +79,7 @@ class Joiner:
             self._warn()
 
     def result(self) -> Any:
-        """Return everything as NumPy arrays, None if there was nothing, and forget it."""
+        """Return everything as NumPy arrays, None if there was nothing, and clear it."""
         self._settle()
         batches, self._batches = self._batches, []
         outlines, self._outlines = self._outlines, []
@@ -95,7 +95,7 @@ class Joiner:
         return _filled(outlines[0], joined)
 
     def _settle(self) -> None:
-        """Take the batch added last out of page-locked memory, once it is here."""
+        """Wait for the copy of the last batch, and move it out of page-locked memory."""
         if self._coming is not None:
             self._coming.synchronize()
             self._coming = None
@@ -125,7 +125,7 @@ class Joiner:
 
 
 def _joined(parts: list[Any], pad: float, what: str) -> Any:
-    """Put the rows of all parts into one array; `parts` is emptied on the way, so that memory is not taken twice."""
+    """Concatenate the rows of all parts; `parts` is emptied on the way, so that memory is not used twice."""
     if not isinstance(parts[0], np.ndarray | np.generic):
         return parts
     parts[:] = map(np.atleast_1d, parts)
@@ -154,7 +154,7 @@ def _joined(parts: list[Any], pad: float, what: str) -> Any:
 
 
 def _leaves(tree: object, path: str = "") -> list[tuple[str, Any]]:
-    """Return the leaves of a tree with the way to each, such as `['logits'][0]`."""
+    """Return the leaves of a tree with the path of each, such as `['logits'][0]`."""
     if isinstance(tree, Mapping):
         return [leaf for name, value in tree.items() for leaf in _leaves(value, f"{path}[{name!r}]")]
     if isinstance(tree, list | tuple):
@@ -174,7 +174,7 @@ def _map(tree: object, change: Callable[[Any], Any]) -> Any:
 
 
 def _filled(outline: object, leaves: list[Any]) -> Any:
-    """Return a tree of this outline with these leaves."""
+    """Return a tree with this structure and these leaves."""
     remaining = iter(leaves)
     return _map(outline, lambda _: next(remaining))
 
@@ -189,7 +189,7 @@ def _on_host(leaf: object) -> Any:
 
 
 def _as_array(leaf: object, *, copy: bool = False) -> Any:
-    """Return a tensor as an array; anything else stays."""
+    """Return a tensor as an array; anything else unchanged."""
     if not isinstance(leaf, Tensor):
         return leaf
     return leaf.numpy().copy() if copy else leaf.numpy()

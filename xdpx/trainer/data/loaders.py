@@ -1,4 +1,4 @@
-"""Loaders for training and for scoring, made for one rank: data, order, options and world in; batches out."""
+"""Data loaders of one rank for training and evaluation, from dataset, sampler, options and world."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def train_loader(
     world: Ranks,
     seed: int | None = None,
 ) -> DataLoader[Any]:
-    """Load training data.
+    """Return a loader of training data.
 
     Args:
         dataset: with a length and indices, or a stream (`IterableDataset`).
         collator: makes a batch of samples.
-        sampler: order of the samples; a batch sampler that deals with ranks itself, such as `BatchRebalance`, is taken
-            as it is. None: as they stand. Not used for streams.
-        options: how to read; see `LoaderOptions.of`.
-        world: who takes part.
-        seed: of a random order (`data_seed`); None: what torch was seeded with.
+        sampler: order of the samples; a batch sampler that handles ranks itself, such as `BatchRebalance`, is used
+            unchanged. None: sequential. Not used for streams.
+        options: reading options; see `LoaderOptions.of`.
+        world: the processes.
+        seed: of a random order (`data_seed`); None: torch's initial seed.
     """
     if isinstance(dataset, IterableDataset):
         return _stream_loader(dataset, collator=collator, options=options, world=world)
@@ -51,10 +51,10 @@ def train_loader(
 def eval_loader(
     dataset: object, *, collator: Collator | None, sampler: object, options: LoaderOptions, world: Ranks
 ) -> DataLoader[Any]:
-    """Load data to evaluate or predict; for the arguments see `train_loader`.
+    """Return a loader of data to evaluate or predict; for the arguments see `train_loader`.
 
-    No sample is repeated, but for a rank that has nothing in the last round: all must have as many batches. `own_rows`
-    knows which those are.
+    No sample is repeated, except for a rank that would have none in the last round, since all must have equally many
+    batches. `own_rows` returns how many rows to keep.
     """
     if isinstance(dataset, IterableDataset):
         return _stream_loader(dataset, collator=collator, options=options, world=world, training=False)
@@ -72,7 +72,7 @@ def loader_over(
     worker_init: Callable[[int], None] | None = None,
     resumable: bool = True,
 ) -> DataLoader[Any]:
-    """Load the batches that `rank_batches` gives, or, with None, those of a stream."""
+    """Return a loader of the batches from `rank_batches`, or with None of those of a stream."""
     deals = _deals(options, world) and not isinstance(batches, BatchRebalance)
     loader = Loader(
         dataset,
@@ -83,15 +83,15 @@ def loader_over(
         worker_init=worker_init,
         resumable=resumable,
     )
-    # A dispatcher hands on what it is asked to its loader, so it is used as one.
+    # A dispatcher forwards other attributes to its loader, so it can be used as one.
     return cast("DataLoader[Any]", Dispatcher(loader, world)) if deals else loader
 
 
 def own_rows(loader: Any, rows: int) -> int:
-    """Return how many of this rank's rows of a batch count, from its start; the others only fill up the last round.
+    """Return how many of this rank's rows of a batch count, from its start; the rest only fills up the last round.
 
     Args:
-        loader: the batch came from it last.
+        loader: the one that yielded the batch last.
         rows: of the batch.
     """
     size, rank = getattr(loader, "num_processes", 1), getattr(loader, "rank", 0)
@@ -105,7 +105,7 @@ def own_rows(loader: Any, rows: int) -> int:
 
 
 def seedable(sampler: object, seed: int | None) -> Any:
-    """Return the order of a plain random sampler as one of seed and epoch; any other sampler stays as it is."""
+    """Return a plain random sampler as one that depends on seed and epoch only; any other sampler unchanged."""
     if type(sampler) is not RandomSampler:
         return sampler
     return EpochSampler(
@@ -122,15 +122,15 @@ def rank_batches(
     seed: int | None = None,
     fill: Fill | None = None,
 ) -> Any:
-    """Return the batch sampler of one rank for an order of samples, or for a user's batch sampler.
+    """Return the batch sampler of one rank for a sampler, or for a user's batch sampler.
 
     Args:
-        dataset: what is read.
-        sampler: order of its samples, or a batch sampler; None: as they stand.
-        options: how to read.
-        world: who takes part.
-        seed: of a random order; None: what torch was seeded with.
-        fill: see `RankBatches`; None: as `even_batches` says.
+        dataset: the data.
+        sampler: order of its samples, or a batch sampler; None: sequential.
+        options: reading options.
+        world: the processes.
+        seed: of a random order; None: torch's initial seed.
+        fill: see `RankBatches`; None: by `even_batches`.
     """
     if isinstance(sampler, BatchRebalance):
         return sampler
@@ -156,7 +156,7 @@ def rank_batches(
 
 
 class _Host(NamedTuple):
-    """The same processes, with batches that stay on the host."""
+    """The same processes, with the host as device."""
 
     rank: int
     size: int
@@ -164,7 +164,7 @@ class _Host(NamedTuple):
 
 
 def _deals(options: LoaderOptions, world: Ranks) -> bool:
-    """Tell whether the first rank reads for all of them."""
+    """Return whether the first rank reads for all."""
     return options.dispatch_batches is True and world.size > 1
 
 

@@ -1,4 +1,4 @@
-"""How a loader reads: the `dataloader_*` arguments and those of `accelerator_config` that concern data."""
+"""Reading options of a loader: the `dataloader_*` arguments, and those of `accelerator_config` about data."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from xdpx.trainer.arguments import TrainingArguments
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """How a loader reads.
+    """Reading options of a loader.
 
     Attributes:
         batch_size: samples of one batch of one process; with `split_batches`, of all processes together.
-        drop_last: leave out an incomplete last batch.
-        num_workers: loader processes; 0 reads in this one.
-        pin_memory: put batches into page-locked memory when the device is a GPU, which it can copy while it computes.
-        persistent_workers: keep loader processes between epochs.
-        multiprocessing_context: "fork", "spawn" or "forkserver"; None: the platform's.
-        prefetch_factor: batches each worker is ahead; None: 2 with workers.
-        in_order: give batches of several workers in order.
-        even_batches: fill up the last round of batches with samples from the start, so that all ranks have as many.
-        split_batches: cut each batch into one piece per rank, instead of giving each rank whole batches.
-        dispatch_batches: True: rank 0 reads for all and sends the others theirs. False: each rank reads only its
-            shards where a stream has shards. None: each rank reads, and keeps its part.
+        drop_last: drop an incomplete last batch.
+        num_workers: worker processes; 0 reads in this process.
+        pin_memory: put batches into page-locked memory if the device is a GPU, for asynchronous copies.
+        persistent_workers: keep worker processes between epochs.
+        multiprocessing_context: "fork", "spawn" or "forkserver"; None: the platform's default.
+        prefetch_factor: batches that each worker prefetches; None: 2 with workers.
+        in_order: yield batches of several workers in order.
+        even_batches: complete the last round with samples from the start, so that all ranks have equally many batches.
+        split_batches: split each batch into one part per rank, instead of assigning whole batches to ranks.
+        dispatch_batches: True: rank 0 reads for all and sends the others their batches. False: each rank reads only its
+            shards of a stream with shards. None: each rank reads everything, and keeps its part.
         seedable: a random order depends on seed and epoch alone.
-        non_blocking: copy to the device without waiting. None: whenever memory is pinned.
+        non_blocking: copy to the device asynchronously. None: if memory is pinned.
     """
 
     batch_size: int
@@ -46,7 +46,7 @@ class LoaderOptions:
 
     @classmethod
     def of(cls, args: TrainingArguments, *, batch_size: int, config: object = None) -> Self:
-        """Read them from `TrainingArguments`; a `config` takes the place of its `accelerator_config`."""
+        """Return the options from `TrainingArguments`; `config` replaces its `accelerator_config`."""
         config = config or getattr(args, "accelerator_config", None)
         return cls(
             batch_size=batch_size,
@@ -65,7 +65,7 @@ class LoaderOptions:
         )
 
     def worker_options(self) -> dict[str, Any]:
-        """Return what torch's DataLoader wants to know of processes."""
+        """Return the arguments of torch's DataLoader about worker processes."""
         return {
             "num_workers": self.num_workers,
             "persistent_workers": self.persistent_workers,
@@ -76,7 +76,7 @@ class LoaderOptions:
 
 
 def setting(config: object, name: str, *, default: object) -> Any:
-    """Look up one value of an `accelerator_config`, which is None, a mapping or an object with attributes."""
+    """Return one value of an `accelerator_config`, which is None, a mapping or an object with attributes."""
     if config is None:
         return default
     return config.get(name, default) if isinstance(config, Mapping) else getattr(config, name, default)

@@ -1,4 +1,4 @@
-"""How long a training is: examples, batches and updates per epoch, epochs, and where a resumed one goes on."""
+"""Length of a training: examples, batches and updates per epoch, epochs, and the position to resume from."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.data.streams import RankStream
 
 FOR_EVER = sys.maxsize
-"""Epochs of data without a length: as many as it takes for `max_steps`."""
+"""Number of epochs of data without a length, which `max_steps` ends."""
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The numbers of a training. A step is an update of the weights; a batch is what one rank takes at once.
+    """The counts of a training. A step is an update of the weights; a batch is that of one rank.
 
     Attributes:
-        num_epochs: epochs begun; the last may be cut short.
+        num_epochs: number of epochs; the last may be incomplete.
         steps_per_epoch: updates of one epoch, at least 1.
         num_examples: samples of the training data.
-        num_train_samples: samples seen by the end, over all ranks; a float with a fraction of an epoch.
+        num_train_samples: samples seen by the end, over all ranks; a float for a fraction of an epoch.
         total_batch_size: samples of one update, over all ranks and accumulated batches.
-        batches_per_epoch: batches each rank takes in an epoch.
+        batches_per_epoch: batches of each rank in an epoch.
         max_steps: updates of the training.
         accumulation: batches of one update.
-        samples_per_batch: samples that all ranks take at once, where the loader knows.
+        samples_per_batch: samples of one batch on all ranks, if the loader knows.
     """
 
     num_epochs: int
@@ -50,12 +50,12 @@ class TrainingPlan:
         )  # fmt: skip
 
     def position(self, global_step: int, data: Mapping[str, Any] | None = None) -> Position:
-        """Say where the data goes on after `global_step` updates.
+        """Return the position in the data after `global_step` updates.
 
         Args:
-            global_step: updates made.
-            data: what `state_dict` of the loader gave at that step. It counts samples, so that another batch size or
-                number of ranks finds the place as well; without it, steps are counted as if nothing had changed.
+            global_step: updates done.
+            data: `state_dict` of the loader at that step. It counts samples, so the position is also right for another
+                batch size or number of ranks; without it, steps are counted as if nothing had changed.
         """
         epoch, steps = divmod(global_step, self.steps_per_epoch)
         if data is None:
@@ -69,11 +69,11 @@ class TrainingPlan:
         return self._after(data["epoch"], batches)
 
     def carried_over(self, saved: Position, samples_per_batch: int | None) -> Position:
-        """Say where the data goes on after a place that another plan may have named.
+        """Return the position in the data for one saved with another plan.
 
         Args:
-            saved: the place.
-            samples_per_batch: that all ranks took at once there, where that is known.
+            saved: the position.
+            samples_per_batch: that of the other plan, over all ranks, if known.
         """
         batches = saved.batches
         if samples_per_batch and self.samples_per_batch:
@@ -82,21 +82,21 @@ class TrainingPlan:
         return self._after(saved.epoch, 0) if ended else self._after(saved.epoch - 1, batches)
 
     def _after(self, epoch: int, batches: int) -> Position:
-        """Return the position in an epoch, from 0, of which each rank has had some batches."""
+        """Return the position in an epoch, counted from 0, after some batches of each rank."""
         return Position(epoch + 1, -(-batches // self.accumulation), batches)
 
 
 def plan_training(args: TrainingArguments, loader: object, *, batch_size: int, num_processes: int = 1) -> TrainingPlan:
-    """Plan a training.
+    """Return the plan of a training.
 
     Args:
         args: `max_steps`, `num_train_epochs`, `gradient_accumulation_steps`, `per_device_train_batch_size`.
         loader: of the training data, with or without a length.
-        batch_size: samples one process takes at once.
-        num_processes: how many take part of the data.
+        batch_size: samples of one batch of one process.
+        num_processes: the number of processes that share the data.
 
     Raises:
-        ValueError: the data has no length and `max_steps` does not say when to stop; or it gives no batch.
+        ValueError: the data has no length and there is no `max_steps`; or it has no batch.
     """
     accumulation, at_once = args.gradient_accumulation_steps, samples_per_batch(loader)
     total = batch_size * accumulation * num_processes
@@ -125,19 +125,19 @@ def plan_training(args: TrainingArguments, loader: object, *, batch_size: int, n
 
 
 def samples_per_batch(loader: object) -> int | None:
-    """Return how many samples all ranks take at once, None if the loader does not know or that differs."""
+    """Return the number of samples of one batch on all ranks, None if the loader does not know it or it varies."""
     total = getattr(loader, "total_batch_size", None)
     return int(total) if total and total == int(total) else None
 
 
 def num_examples(loader: Any, batch_size: int) -> int:
-    """Return the samples of a loader's dataset; where it has no length, an estimate from the number of batches."""
+    """Return the number of samples of a loader's dataset; without a length, an estimate from the number of batches."""
     examples = known_samples(loader)
     return examples if examples is not None else len(loader) * batch_size
 
 
 def known_samples(loader: object) -> int | None:
-    """Return the samples of a loader's dataset on all ranks, None if it has no length."""
+    """Return the number of samples of a loader's dataset on all ranks, None if it has no length."""
     dataset = getattr(loader, "dataset", None)
     return length(dataset.source if isinstance(dataset, RankStream) else dataset)
 

@@ -1,4 +1,4 @@
-"""The global random generators of the host: what state they are in, set aside, put back."""
+"""Save and restore the states of the global random generators of the host."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 WATCHED_BATCHES = 2
-"""Batches after which it is known from which generators the making of batches draws."""
+"""Number of batches after which it is known which generators are used in making batches."""
 
 
 class Randomness(NamedTuple):
-    """States of the generators of Python, NumPy and torch on the host. Those of devices are not touched by data.
+    """States of the generators of Python, NumPy and torch on the host. Loading data does not use those of devices.
 
-    None stands for a generator that is left out.
+    None for a generator that is left out.
     """
 
     python: Any
@@ -26,7 +26,7 @@ class Randomness(NamedTuple):
 
     @classmethod
     def now(cls, *, python: bool = True, numpy: bool = True) -> Self:
-        """Take the states as they are. Those of Python and NumPy take ten and fifty times as long as that of torch."""
+        """Return the current states. Those of Python and NumPy take ten and fifty times as long as that of torch."""
         return cls(
             random.getstate() if python else None,
             np.random.get_state() if numpy else None,
@@ -34,7 +34,7 @@ class Randomness(NamedTuple):
         )
 
     def put_back(self) -> None:
-        """Let them go on from here."""
+        """Restore the states."""
         if self.python is not None:
             random.setstate(self.python)
         if self.numpy is not None:
@@ -42,7 +42,7 @@ class Randomness(NamedTuple):
         torch.set_rng_state(self.torch)
 
     def saved(self) -> dict[str, Any]:
-        """Return it in plain values and tensors, which load without trust."""
+        """Return the states as plain values and tensors, which can be loaded without pickle."""
         numpy = None
         if self.numpy is not None:
             name, keys, place, has_gauss, gauss = self.numpy
@@ -51,7 +51,7 @@ class Randomness(NamedTuple):
 
     @classmethod
     def loaded(cls, saved: Mapping[str, Any]) -> Self:
-        """Make it of what `saved` gave."""
+        """Return the states from the result of `saved`."""
         python, numpy = saved["python"], saved["numpy"]
         if python is not None:
             version, keys, gauss = python
@@ -63,7 +63,7 @@ class Randomness(NamedTuple):
 
 
 class StateWatch:
-    """Takes the states before each batch is made: all of them at first, then those that batches draw from."""
+    """Records the states before each batch is made: of all generators at first, then of those that batches use."""
 
     def __init__(self) -> None:
         self._left = WATCHED_BATCHES
@@ -71,12 +71,12 @@ class StateWatch:
         self._before: Randomness | None = None
 
     def before(self) -> Randomness:
-        """Take the states that the next batch is made with."""
+        """Record and return the states before the next batch."""
         self._before = Randomness.now() if self._left else Randomness.now(**self._drawn)
         return self._before
 
     def after(self) -> None:
-        """Look, after one of the first batches, which generators have moved."""
+        """After one of the first batches, check which generators were used."""
         if self._left == 0 or self._before is None:
             return
         self._left -= 1
@@ -89,7 +89,7 @@ class StateWatch:
 
 @contextmanager
 def untouched() -> Generator[None]:
-    """Leave the generators as they were found."""
+    """Restore the generators at the end of the block."""
     before = Randomness.now()
     try:
         yield
@@ -98,12 +98,12 @@ def untouched() -> Generator[None]:
 
 
 def seed_worker(worker_index: int, num_workers: int, rank: int) -> None:
-    """Seed a loader process: `num_workers * rank` from what torch has drawn for it, so that no two are alike.
+    """Seed a worker process with `num_workers * rank` plus its seed from torch, so that no two are equal.
 
     Args:
-        worker_index: torch gives it; the drawn seed holds it already.
-        num_workers: loader processes of a rank.
-        rank: whose worker this is.
+        worker_index: passed by torch, whose seed includes it.
+        num_workers: worker processes of a rank.
+        rank: rank of this worker's process.
     """
     del worker_index
     seed = num_workers * rank + torch.initial_seed() % 2**32

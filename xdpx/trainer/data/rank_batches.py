@@ -1,8 +1,8 @@
-"""Which samples of which batch a rank takes.
+"""Assign samples to batches and ranks.
 
-A round is what all ranks take at once. Batches of several ranks are neighbours in the order of the epoch: with batches
-of 2 on two ranks, samples 0 1 2 3 are a round, 0 1 for rank 0 and 2 3 for rank 1. The last round is filled up with
-samples from the start of the epoch, so that no rank has to wait for another that has run out.
+A round is one batch of every rank. Batches of a round are neighbours in the order of the epoch: with batches of 2 on
+two ranks, samples 0 1 2 3 are a round, 0 1 for rank 0 and 2 3 for rank 1. The last round is filled up with samples
+from the start of the epoch, so that no rank has to wait for another that has run out.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from xdpx.trainer.data.samplers import EpochSampler, Ordered
 Fill = Literal["all", "least", "none"]
 
 INDICES_AT_ONCE = 8192
-"""Indices turned from a tensor into a list in one go."""
+"""Indices converted from a tensor to a list at a time."""
 
 
 class _Drawn:
-    """Entered where an order is drawn: remembers the random generators there, or puts them as they were on a resume.
+    """Context in which an order is drawn: records the random generators, or on a resume restores those recorded.
 
     Args:
-        needed: the order depends on the global generators at all.
+        needed: whether the order depends on the global generators at all.
     """
 
     def __init__(self, *, needed: bool) -> None:
@@ -57,7 +57,7 @@ class _Drawn:
 
 
 class Agreed(Sampler[int]):
-    """The order that the first rank has drawn, on all ranks: their random generators may have gone different ways."""
+    """The order drawn by the first rank, on all ranks, as their random generators may differ."""
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
@@ -69,29 +69,29 @@ class Agreed(Sampler[int]):
         return iter(self.order().tolist())
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch comes next, from 0."""
+        """Set the coming epoch, from 0."""
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
 
     def order(self) -> Tensor:
-        """Draw on all ranks, so that their generators go on alike; keep what the first one drew."""
+        """Draw on all ranks, so that their generators advance alike; return what the first one drew."""
         order = self.sampler.order() if isinstance(self.sampler, Ordered) else torch.tensor(list(self.sampler))
         return broadcast_tensor_(order)
 
 
 class RankBatches(Sampler[list[int]]):
-    """Cuts the order of a sampler into batches, and gives those of one rank.
+    """Cuts the order of a sampler into batches, and yields those of one rank.
 
     Args:
-        sampler: of indices. One with `order()` is entered anywhere at once; of another, what comes before is skipped.
+        sampler: of indices. One with `order()` can start anywhere at once; of another, earlier indices are skipped.
         batch_size: samples of a batch on each rank.
-        drop_last: leave out an incomplete last round.
-        rank: whose batches to give.
-        size: how many ranks there are.
-        fill: what becomes of an incomplete last round, unless it is dropped. "all": it is filled up, so that all ranks
-            have as many batches of the same size. "least": only a rank that would have nothing gets a sample. "none":
-            some ranks have a batch less. With one rank it stays as it is.
-        dealt: give the batches of all ranks, those of a round one after another, to whoever deals them out.
+        drop_last: drop an incomplete last round.
+        rank: the rank whose batches to yield.
+        size: number of ranks.
+        fill: how to complete the last round, unless it is dropped. "all": with samples from the start, so that all
+            ranks have equally many batches of the same size. "least": only a rank that would have none gets a sample.
+            "none": some ranks have a batch less. With one rank it stays incomplete.
+        dealt: yield the batches of all ranks, round by round, for a `Dispatcher`.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class RankBatches(Sampler[list[int]]):
 
     @property
     def total_batch_size(self) -> int:
-        """Samples that all ranks take at once."""
+        """Samples of one batch on all ranks."""
         return self.batch_size * self.num_processes
 
     def __len__(self) -> int:
@@ -126,16 +126,16 @@ class RankBatches(Sampler[list[int]]):
         return rounds + (self.fill != "none" or rest > self.rank * self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch comes next, from 0."""
+        """Set the coming epoch, from 0."""
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
-        """Begin the next iteration, and no other, at a batch of it, in the order of which `state_dict` told."""
+        """Let the next iteration, and only that, start at a batch, in the order recorded by `state_dict`."""
         self._start, self._drawn.state = batch_index, state
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it takes to draw the order of this epoch again."""
+        """Return what is needed to draw the order of this epoch again."""
         return self._drawn.state_dict()
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -152,11 +152,11 @@ class RankBatches(Sampler[list[int]]):
                 yield from (batch or spare for batch in self._given(round_) if batch or spare)
 
     def _given(self, round_: list[int]) -> list[list[int]]:
-        """Return the batches of a round that are asked for; of an incomplete one, those of some ranks are empty."""
+        """Return the batches of the requested ranks in a round; of an incomplete round some are empty."""
         return [round_[rank * self.batch_size : (rank + 1) * self.batch_size] for rank in self._given_ranks]
 
     def _open(self, start: int) -> tuple[list[int], Iterator[list[int]]]:
-        """Draw the order. Give the samples of the first round, and the rounds from a sample on."""
+        """Draw the order; return the samples of the first round, and an iterator over the rounds from a sample on."""
         total = self.total_batch_size
         if isinstance(self.sampler, Ordered):
             order = self.sampler.order()
@@ -178,15 +178,15 @@ class RankBatches(Sampler[list[int]]):
 
 
 class RankBatchLists(Sampler[list[int]]):
-    """Deals the batches of a user's own batch sampler to the ranks, one after another.
+    """Assigns the batches of a user's batch sampler to the ranks, one after another.
 
     Args:
         batch_sampler: yields lists of indices, of any size.
-        rank: whose batches to give.
-        size: how many ranks there are.
-        even: complete the last round with batches from the start, so that all ranks have as many. A short batch is
-            filled up when the batch sampler names its `batch_size`.
-        dealt: give the batches of all ranks, those of a round one after another, to whoever deals them out.
+        rank: the rank whose batches to yield.
+        size: number of ranks.
+        even: complete the last round with batches from the start, so that all ranks have equally many. A short batch is
+            filled up if the batch sampler has a `batch_size`.
+        dealt: yield the batches of all ranks, round by round, for a `Dispatcher`.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class RankBatchLists(Sampler[list[int]]):
 
     @property
     def total_batch_size(self) -> int | None:
-        """Samples that all ranks take at once, None when batches differ in size."""
+        """Samples of one batch on all ranks, None if batches differ in size."""
         return self.batch_size * self.num_processes if self.batch_size else None
 
     def __len__(self) -> int:
@@ -211,18 +211,18 @@ class RankBatchLists(Sampler[list[int]]):
         return rounds + (rest > 0 if self.even else rest > self.rank)
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch comes next, from 0."""
+        """Set the coming epoch, from 0."""
         for sampler in (self.batch_sampler, self.sampler):
             set_epoch = getattr(sampler, "set_epoch", None)
             if callable(set_epoch):
                 set_epoch(epoch)
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
-        """Begin the next iteration, and no other, at a batch of it; those before it are skipped, not read."""
+        """Let the next iteration, and only that, start at a batch; samples of earlier ones are not read."""
         self._start, self._drawn.state = batch_index, state
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it takes to draw the batches of this epoch again."""
+        """Return what is needed to draw the batches of this epoch again."""
         return self._drawn.state_dict()
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -236,7 +236,7 @@ class RankBatchLists(Sampler[list[int]]):
             yield from (batch for batch in given if batch)
 
     def _of(self, rank: int, round_: list[list[int]], beginning: list[list[int]]) -> list[int]:
-        """Return a rank's batch of a round, if it has one."""
+        """Return a rank's batch of a round, empty if it has none."""
         if self.num_processes == 1:
             return round_[0]
         if len(round_) < self.num_processes and self.drop_last:
@@ -249,7 +249,7 @@ class RankBatchLists(Sampler[list[int]]):
         return self._filled(rank, round_, beginning)
 
     def _filled(self, rank: int, round_: list[list[int]], beginning: list[list[int]]) -> list[int]:
-        """Fill up short batches with samples from the start, in turn; batches longer than `batch_size` stay."""
+        """Return a rank's batch, filled up from the start to `batch_size`; a longer batch is unchanged."""
         batches = [round_[place] if place < len(round_) else [] for place in range(rank + 1)]
         missing = [max((self.batch_size or 0) - len(batch), 0) for batch in batches]
         spare = cycle([index for batch in beginning for index in batch])

@@ -1,4 +1,4 @@
-"""The loader of one rank: torch's DataLoader, one batch ahead, on the device, entered at any batch at no cost."""
+"""The data loader of one rank: torch's DataLoader with one batch of prefetch, on the device, and cheap resumption."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ _END = object()
 
 
 class Ranks(Protocol):
-    """Who takes part: a `World`."""
+    """The processes, as a `World`."""
 
     @property
     def rank(self) -> int:
-        """Index of this process."""
+        """Rank of this process."""
 
     @property
     def size(self) -> int:
-        """How many processes there are."""
+        """Number of processes."""
 
     @property
     def device(self) -> torch.device:
-        """Where batches go."""
+        """The device of the batches."""
 
 
 class Loader(DataLoader[Any]):
-    """The batches of one rank. Made by `train_loader`, `eval_loader` and `shared_out`.
+    """The batches of one rank. Constructed by `train_loader`, `eval_loader` and `shared_out`.
 
-    It fetches one batch ahead, as the original does: whoever draws random numbers while making batches draws them in
-    the same order. `iter` begins with the epoch last set, and counts epochs itself when nobody sets them.
+    It fetches one batch ahead, as the original does, so that random numbers used in making batches are drawn in the
+    same order. `iter` starts the epoch set last; the epoch advances by itself after a complete iteration.
 
     Attributes:
         rank: of this process.
-        num_processes: how many there are.
-        iteration: epoch that comes next, from 0.
-        end_of_dataloader: the batch given last was the last one.
-        num_taken: batches given in this epoch, with those before the place where it was entered.
+        num_processes: number of processes.
+        iteration: the coming epoch, from 0.
+        end_of_dataloader: whether the last batch yielded was the last of the epoch.
+        num_taken: batches yielded in this epoch, including those skipped at its start.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Loader(DataLoader[Any]):
             **options.worker_options(),
         }
         if batches is None:
-            # The samples of a dealt stream are whole batches already.
+            # The samples of a dealt stream are already whole batches.
             size = None if isinstance(dataset, DealtStream) else options.batch_size
             self._torch_options |= {"batch_size": size, "drop_last": options.drop_last and size is not None}
             super().__init__(dataset, **self._torch_options)
@@ -84,7 +84,7 @@ class Loader(DataLoader[Any]):
 
     @property
     def _source(self) -> Any:
-        """The dataset as the user gave it."""
+        """The user's dataset."""
         return self.dataset.source if isinstance(self.dataset, RankStream) else self.dataset
 
     @property
@@ -94,7 +94,7 @@ class Loader(DataLoader[Any]):
 
     @property
     def total_batch_size(self) -> int | float | None:
-        """Samples that all ranks take at once, None when that differs."""
+        """Samples of one batch on all ranks, None if it varies."""
         if isinstance(self.dataset, RankStream):
             return self.dataset.round_size
         if self.is_stream:
@@ -104,7 +104,7 @@ class Loader(DataLoader[Any]):
 
     @property
     def total_dataset_length(self) -> int:
-        """Samples on all ranks."""
+        """Number of samples on all ranks."""
         return len(self._source)
 
     @property
@@ -119,7 +119,7 @@ class Loader(DataLoader[Any]):
         return 0 if getattr(self.batch_sampler, "drop_last", self.drop_last) else samples % total
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch comes next, from 0, to whoever orders the samples."""
+        """Set the coming epoch, from 0, on the dataset and the batch sampler."""
         self.iteration = epoch
         for part in (self.dataset, self.batch_sampler):
             set_epoch = getattr(part, "set_epoch", None)
@@ -128,23 +128,23 @@ class Loader(DataLoader[Any]):
 
     @property
     def entered_at(self) -> int:
-        """Batch with which the next iteration begins."""
+        """Index of the first batch of the next iteration."""
         return self._entry[0] if self._entry else 0
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
-        """Begin the next iteration, and no other, at a batch of it.
+        """Let the next iteration, and only that, start at a batch.
 
-        Restore the random generators of the run before iterating; finding the place leaves them as they are.
+        Restore the random generators of the run before iterating; seeking does not change them.
 
         Args:
-            batch_index: batches of the epoch that were taken, on each rank.
-            state: what `state_dict` gave there. With it, an order that was drawn from the global generators, and what
-                was drawn for the batch that was fetched ahead, come out as they did.
+            batch_index: number of batches of the epoch already taken, on each rank.
+            state: `state_dict` at that position. With it, an order drawn from the global generators, and the random
+                numbers of the batch that was prefetched, are reproduced.
         """
         self._entry = (batch_index, state) if batch_index else None
 
     def state_dict(self) -> dict[str, Any]:
-        """Say where the data stands, after the batch given last: plain values and tensors."""
+        """Return the position in the data after the last batch: plain values and tensors."""
         per_batch = samples_per_batch(self)
         order = getattr(self.batch_sampler, "state_dict", dict)
         return {
@@ -180,7 +180,7 @@ class Loader(DataLoader[Any]):
         yield from batches
 
     def _enter(self, batch_index: int, state: Mapping[str, Any] | None) -> Iterator[Any]:
-        """Fetch from a batch on; the first one with the random numbers it was fetched with, and none taken from now."""
+        """Yield the batches from one on; the first is made with its original random numbers."""
         known = state or {}
         with untouched():
             if known.get("start") is not None:
@@ -211,7 +211,7 @@ class Loader(DataLoader[Any]):
         return iter(DataLoader(dataset, **self._torch_options))
 
     def _watched(self, watch: StateWatch, fetched: Iterator[Any]) -> Any:
-        """Fetch the next batch, and remember what with, for whoever saves before it is given."""
+        """Fetch the next batch, and record the states it is made with, for a checkpoint saved before it is yielded."""
         self._ahead["randomness"] = watch.before()
         if self.is_stream and is_stateful(self._source):
             self._ahead["stream"] = self._source.state_dict()
@@ -221,6 +221,6 @@ class Loader(DataLoader[Any]):
 
 
 def _after(count: int, batches: Iterator[Any]) -> Iterator[Any]:
-    """Leave out the first batches; workers have made them all the same."""
+    """Yield the batches after the first `count`, for which workers have to read all data."""
     pass_over(batches, count, unit="batches")
     yield from batches

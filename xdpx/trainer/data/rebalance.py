@@ -1,7 +1,7 @@
-"""Micro-batches of unlike size and like cost: long samples go in small ones, short samples in large ones.
+"""Micro-batches of different sizes but similar cost: small ones for long samples, large ones for short samples.
 
 The samples of an update are sorted by length and cut into one run per micro-batch of each rank. Starting from runs of
-equal size, one sample after another moves from the dearest run to the cheapest, until nothing gets better.
+equal size, single samples are moved from the most expensive run to the cheapest, until the spread stops shrinking.
 
 Source: `train_sampling_strategy="batch_rebalance"` of the original; the batches are the same for the same lengths.
 """
@@ -15,15 +15,15 @@ import torch
 from torch.utils.data import Sampler
 
 QUADRATIC_SHARE = 0.001
-"""Cost of attention per squared token, in units of the cost of a token elsewhere."""
+"""Cost of attention per squared token, in units of the other cost per token."""
 
 ROUNDS_PER_RUN = 30
 ORDER_SEED = 42
-"""The original draws this order from 42, whatever the seed of the run."""
+"""Seed of this order in the original, whatever the seed of the run."""
 
 
 def cost(samples: int, longest: int) -> float:
-    """Return the cost of a padded batch: linear in its tokens, quadratic in its length."""
+    """Return the cost of a padded batch: linear in its tokens, with a quadratic term in its length."""
     return samples * longest + QUADRATIC_SHARE * samples * longest * longest
 
 
@@ -32,7 +32,7 @@ class Runs:
 
     Args:
         lengths: sorted, longest first.
-        num_runs: how many runs; no more than there are samples.
+        num_runs: number of runs; at most the number of samples.
         per_slot: runs that are computed at the same time, one per rank.
     """
 
@@ -43,7 +43,7 @@ class Runs:
         self.frozen: set[int] = set()
 
     def balance(self, rounds: int) -> list[int]:
-        """Return how many samples each run should have, after at most `rounds` moves."""
+        """Return the number of samples of each run, after at most `rounds` moves."""
         best, best_spread = list(self.counts), float("inf")
         seen: set[tuple[int, ...]] = set()
         for _ in range(rounds):
@@ -63,7 +63,7 @@ class Runs:
         return best
 
     def costs(self) -> list[float]:
-        """Return the cost of each run as it is now."""
+        """Return the current cost of each run."""
         costs, start = [], 0
         for count in self.counts:
             costs.append(cost(count, self.lengths[start]) if count else 0.0)
@@ -74,8 +74,8 @@ class Runs:
         if self.counts[dearest] > 1:
             self._move(dearest, cheapest)
             return
-        # A run of one sample cannot give any away: its slot lasts as long as it does. The other runs of the slot may
-        # become as dear for nothing, and then all of them are left as they are.
+        # A run of one sample cannot be made smaller: its slot takes as long as that sample. The other runs of the slot
+        # can be filled up to its cost for free, and then all of them are frozen.
         ranking = sorted(range(self.num_runs), key=costs.__getitem__, reverse=True)
         first = ranking.index(dearest) // self.per_slot * self.per_slot
         slot = set(ranking[first : first + self.per_slot])
@@ -85,7 +85,7 @@ class Runs:
         self.frozen |= slot
 
     def _fill(self, run: int, slot: set[int], *, most: float) -> None:
-        """Return a run samples of cheaper runs outside its slot, as long as it costs no more than `most`."""
+        """Move samples of cheaper runs outside its slot into a run, as long as it costs no more than `most`."""
         outside = [index for index in range(self.num_runs) if index not in self.frozen and index not in slot]
         while donors := [index for index in outside if self.counts[index] > 1]:
             start = sum(self.counts[:run])
@@ -101,19 +101,19 @@ class Runs:
 
 
 class BatchRebalance(Sampler[list[int]]):
-    """A batch sampler that gives each rank its micro-batches of each update; it is not to be shared out again.
+    """A batch sampler that yields each rank its micro-batches of each update; it must not be split again.
 
     Args:
         lengths: of all samples, in tokens.
         samples_per_update: samples of one update over all ranks and accumulated batches.
-        num_processes: ranks that take part.
+        num_processes: number of ranks.
         accumulation: batches of one update on each rank.
-        rank: whose batches to give.
-        drop_last: leave out the samples that do not fill the last update.
+        rank: the rank whose batches to yield.
+        drop_last: drop the samples that do not fill the last update.
     """
 
     batch_size = None
-    """Differs from batch to batch."""
+    """None, as it differs between batches."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class BatchRebalance(Sampler[list[int]]):
 
     @property
     def total_batch_size(self) -> float:
-        """Samples that all ranks take at once, on average."""
+        """Samples of one batch on all ranks, on average."""
         return self.samples_per_update / self.accumulation
 
     @property
@@ -152,16 +152,16 @@ class BatchRebalance(Sampler[list[int]]):
         return self.num_updates * self.accumulation
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch comes next, from 0."""
+        """Set the coming epoch, from 0."""
         self.epoch = epoch
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
-        """Begin the next iteration, and no other, at a batch of it."""
+        """Let the next iteration, and only that, start at a batch."""
         del state
         self._start = batch_index
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: the order depends on the epoch alone."""
+        """Return an empty dict: the order depends on the epoch alone."""
         return {}
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -174,14 +174,14 @@ class BatchRebalance(Sampler[list[int]]):
             batch = 0
 
     def _samples(self, order: list[int], update: int) -> list[int]:
-        """Return the samples of an update; the last one is filled up, from the start, to one sample per micro-batch."""
+        """Return the samples of an update; the last one is filled up to at least one sample per micro-batch."""
         start = update * self.samples_per_update
         samples = order[start : start + self.samples_per_update]
         missing = self.num_runs - len(samples)
         return samples + [order[index % len(order)] for index in range(missing)]
 
     def _batches(self, samples: list[int]) -> list[list[int]]:
-        """Cut the samples of an update; return the micro-batches of this rank, the dearest first."""
+        """Cut the samples of an update; return the micro-batches of this rank, most expensive first."""
         samples = sorted(samples, key=self.lengths.__getitem__, reverse=True)
         lengths = [self.lengths[index] for index in samples]
         runs = Runs(lengths, self.num_runs, self.num_processes)

@@ -1,6 +1,6 @@
-"""In which order samples are trained on: by epoch and seed alone, one after another, or those of like length together.
+"""Order of the samples: random by epoch and seed alone, sequential, or grouped by length.
 
-A sampler with `order()` knows a whole epoch at once, so that any batch of it is found without those before it.
+A sampler with `order()` returns a whole epoch at once, so that iteration can start at any batch.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from xdpx.trainer.data.rebalance import BatchRebalance
 
 MOST_BATCHES_SORTED_TOGETHER = 50
 LEAST_SORTED_GROUPS = 4
-"""Samples are sorted by length inside groups of 50 batches; in small data of fewer, so that there are four groups."""
+"""Samples are sorted by length in groups of 50 batches, or of fewer if there would be less than four groups."""
 
 
 @runtime_checkable
 class Ordered(Protocol):
-    """A sampler that can give its next epoch as a whole."""
+    """A sampler that can return its next epoch as a whole."""
 
     def order(self) -> Tensor:
         """Return the indices of the epoch, shape (samples,)."""
 
 
 class EpochSampler(RandomSampler):
-    """A random order that depends on seed and epoch alone, whatever else draws random numbers.
+    """A random order that depends on seed and epoch alone, not on other random draws.
 
     Args:
-        data: what has a length.
-        seed: of the data. None: what torch was seeded with, which is the `seed` of the arguments.
-        replacement: draw each sample from all of them.
-        num_samples: samples of an epoch; None: as many as there are.
+        data: any sized object.
+        seed: of the data. None: torch's initial seed, which is the `seed` of the arguments.
+        replacement: draw with replacement.
+        num_samples: samples of an epoch; None: the size of the data.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class EpochSampler(RandomSampler):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch comes next, from 0."""
+        """Set the coming epoch, from 0."""
         self.epoch = epoch
 
     def order(self) -> Tensor:
@@ -73,20 +73,20 @@ def _shuffled(total: int, wanted: int, generator: torch.Generator) -> Tensor:
 
 
 def _drawn(total: int, wanted: int, generator: torch.Generator) -> Tensor:
-    """Draw with replacement, 32 at a time as torch does: it is another sequence than drawing all at once."""
+    """Draw with replacement, 32 at a time as torch does, since drawing all at once gives another sequence."""
     sizes = [32] * (wanted // 32) + [wanted % 32]
     return torch.cat([torch.randint(high=total, size=(size,), generator=generator) for size in sizes])
 
 
 class LengthGrouped(Sampler[int]):
-    """A random order in which samples of like length are neighbours, the longest of all first.
+    """A random order in which samples of similar length are neighbours; the longest of all is first.
 
     Source: the order of `group_by_length` of the original, which is drawn from torch's global generator.
 
     Args:
         lengths: of the samples.
-        batch_size: samples that should be alike; those of one update on one process.
-        generator: to draw from; None: torch's global one.
+        batch_size: size of the groups of similar length; samples of one update on one process.
+        generator: source of randomness; None: torch's global one.
     """
 
     def __init__(self, lengths: Sequence[int] | Tensor, batch_size: int, *, generator: Any = None) -> None:
@@ -104,7 +104,7 @@ class LengthGrouped(Sampler[int]):
         order = torch.randperm(len(self), generator=self.generator)
         batches = len(self) // (self.batch_size * LEAST_SORTED_GROUPS)
         groups = torch.split(order, max(min(batches, MOST_BATCHES_SORTED_TOGETHER), 1) * self.batch_size)
-        # Stable, as equal lengths must stay in the order they were drawn in.
+        # Stable, since samples of equal length must keep the order they were drawn in.
         ordered = [group[self.lengths[group].argsort(descending=True, stable=True)] for group in groups]
         longest = int(torch.stack([self.lengths[group[0]] for group in ordered]).argmax())
         first, other = ordered[0][0].clone(), ordered[longest][0].clone()
@@ -113,15 +113,15 @@ class LengthGrouped(Sampler[int]):
 
 
 def lengths_of(dataset: Any, *, column: str | None = None, input_name: str | None = None) -> list[int]:
-    """Return the length of each sample: from a column that holds it, else by counting the tokens of each sample.
+    """Return the length of each sample: from a column of lengths, else by counting the tokens of each sample.
 
     Args:
         dataset: of mappings.
-        column: name of a column with lengths, read where the dataset has it (`length_column_name`).
+        column: name of a column with lengths, used if the dataset has it (`length_column_name`).
         input_name: name of the model's main input; None: "input_ids".
 
     Raises:
-        ValueError: samples have no such input.
+        ValueError: the first sample has no such input.
     """
     names = getattr(dataset, "column_names", None) or ()
     if column is not None and column in names:
@@ -129,7 +129,7 @@ def lengths_of(dataset: Any, *, column: str | None = None, input_name: str | Non
     name = input_name or "input_ids"
     if name in names:
         return [len(each) for each in dataset[name]]
-    # The first sample is read twice, as in the original: samples may draw random numbers when they are read.
+    # The first sample is read twice, as in the original: reading a sample may draw random numbers.
     if not isinstance(dataset[0], Mapping) or name not in dataset[0]:
         first = dataset[0]
         found = f"has {', '.join(map(str, first))}" if isinstance(first, Mapping) else f"is a {type(first).__name__}"
@@ -141,7 +141,7 @@ def lengths_of(dataset: Any, *, column: str | None = None, input_name: str | Non
 
 
 def train_sampler(args: TrainingArguments, dataset: Any, *, input_name: str | None = None) -> Any:
-    """Choose the order of training samples by `train_sampling_strategy`.
+    """Return the sampler of training samples for `train_sampling_strategy`.
 
     Returns:
         A sampler, a batch sampler for "batch_rebalance", or None for data without a length, which has its own order.
@@ -169,7 +169,7 @@ def train_sampler(args: TrainingArguments, dataset: Any, *, input_name: str | No
 
 
 def eval_sampler(args: TrainingArguments, dataset: Any, *, input_name: str | None = None) -> Any:
-    """Choose the order of samples to evaluate: as they stand, or by length where training is by length."""
+    """Return the sampler for evaluation: sequential, or by length if training is by length. None without a length."""
     if dataset is None or length(dataset) is None:
         return None
     if str(getattr(args.train_sampling_strategy, "value", args.train_sampling_strategy)) != "group_by_length":

@@ -1,4 +1,4 @@
-"""Data that can only be read from the start: which samples a rank keeps, and how a resumed run gets to its place."""
+"""Data that can only be read from the start: the part of each rank, and how to seek when resuming."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from xdpx.utils.progress import Progress
 class RankStream(IterableDataset[Any]):
     """The samples of one rank of a stream. Every rank reads all of it and keeps its batch of each round.
 
-    A last, incomplete round is shared out evenly, with a few samples of the start where it does not divide.
+    An incomplete last round is split evenly, with a few samples from the start if it is not divisible.
 
     Args:
         source: the stream.
         batch_size: samples of a batch on each rank.
-        rank: whose part this is.
-        size: how many ranks there are.
-        drop_last: leave out an incomplete last round.
-        fills: complete the last round with samples of the start, until it divides by the number of ranks. Otherwise
-            only a rank that would have nothing gets a sample.
+        rank: the rank of this part.
+        size: number of ranks.
+        drop_last: drop an incomplete last round.
+        fills: complete the last round with samples from the start until it is divisible by the number of ranks.
+            Otherwise only a rank that would have none gets a sample.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class RankStream(IterableDataset[Any]):
 
     @property
     def batches_of_round(self) -> int:
-        """Batches given of each round."""
+        """Number of batches yielded per round."""
         return 1
 
     def entered(self, round_index: int, state: Any = None) -> Self:
-        """Return the same from a round on; see `resumed`. The last round is filled up with the same samples."""
+        """Return a copy that starts at a round; see `resumed`. Its last round is filled up with the same samples."""
         rest = copy(self)
         if not self.drop_last:
             self._seed()
@@ -56,11 +56,11 @@ class RankStream(IterableDataset[Any]):
 
     @property
     def round_size(self) -> int:
-        """Samples that all ranks take at once."""
+        """Samples of one batch on all ranks."""
         return self.batch_size * self.size
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch comes next, from 0."""
+        """Set the coming epoch, from 0."""
         self.epoch = epoch
         if hasattr(self.source, "set_epoch"):
             self.source.set_epoch(epoch)
@@ -94,18 +94,18 @@ class RankStream(IterableDataset[Any]):
         return [round_[rank * share : (rank + 1) * share] or beginning[:1] for rank in range(self.size)]
 
     def _seed(self) -> None:
-        """Let a stream that shuffles with a generator of its own shuffle alike on all ranks."""
+        """Seed a stream that shuffles with its own generator, so that all ranks shuffle alike."""
         generator = getattr(self.source, "generator", None)
         if isinstance(generator, torch.Generator) and not hasattr(self.source, "set_epoch"):
             generator.manual_seed(self.epoch)
 
 
 class DealtStream(RankStream):
-    """The batches of all ranks of a stream, as lists of samples: those of a round one after another, by rank."""
+    """The batches of all ranks of a stream, as lists of samples: round by round, by rank."""
 
     @property
     def batches_of_round(self) -> int:
-        """Batches given of each round."""
+        """Number of batches yielded per round."""
         return self.size
 
     def __len__(self) -> int:
@@ -118,7 +118,7 @@ class DealtStream(RankStream):
 
 
 class Skipping(IterableDataset[Any]):
-    """A stream from some sample on. What comes before must be read; a bar shows how far that is."""
+    """A stream from some sample on. Earlier samples must be read; a progress bar is shown."""
 
     def __init__(self, source: Any, skip: int) -> None:
         self.source, self.skip = source, skip
@@ -130,24 +130,24 @@ class Skipping(IterableDataset[Any]):
 
 
 def pass_over(items: Iterator[Any], count: int, *, unit: str) -> None:
-    """Read and leave out the first items, with a bar."""
+    """Read and discard the first items, with a progress bar."""
     with Progress[Any](total=count, what="skipping to where the run stopped", unit=unit) as progress:
         for _ in islice(items, count):
             progress.update()
 
 
 def is_stateful(source: object) -> bool:
-    """Tell whether a stream can say where it stands, and be put there."""
+    """Return whether a stream can save and restore its position."""
     return callable(getattr(source, "state_dict", None)) and callable(getattr(source, "load_state_dict", None))
 
 
 def resumed(source: Any, skip: int, state: Any = None) -> Any:
-    """Return a stream that goes on after `skip` samples, by its own means where it has some.
+    """Return a stream without its first `skip` samples, by its own methods if it has any.
 
     Args:
         source: the stream from its start.
         skip: samples already taken.
-        state: what its `state_dict` said at that place.
+        state: its `state_dict` at that position.
     """
     if state is not None and is_stateful(source):
         source.load_state_dict(state)
@@ -162,6 +162,6 @@ def resumed(source: Any, skip: int, state: Any = None) -> Any:
 
 
 def shards_of(source: object) -> int:
-    """Return how many shards a stream can be cut into (`datasets.IterableDataset`); 1 if it cannot."""
+    """Return the number of shards of a stream (`datasets.IterableDataset`); 1 if it has none."""
     count = getattr(source, "num_shards", getattr(source, "n_shards", 1))
     return count if isinstance(count, int) and callable(getattr(source, "shard", None)) else 1

@@ -1,1 +1,1 @@
-"""What a Trainer leaves on disk: its checkpoint folders, models ready for `from_pretrained`, model cards, the Hub."""
+"""Files of a Trainer: checkpoint folders, models for `from_pretrained`, model cards, uploads to the Hub."""

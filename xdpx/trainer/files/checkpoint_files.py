@@ -1,6 +1,6 @@
-"""What is in a `checkpoint-<step>/` of the Trainer: written so that the original reads it, and the original's read.
+"""The files in a `checkpoint-<step>/` of the Trainer, in the original's format; the original's can be read, too.
 
-No file in it can run code: weights are safetensors, everything else is tensors and plain values.
+No file in it is unpickled: weights are safetensors, everything else is tensors and plain values.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from xdpx.utils import io
 from xdpx.utils.paths import StrPath
 
 HIDDEN = "_token"
-"""Values of arguments whose names end like this never reach a file."""
+"""Values of arguments whose names end like this are never written to a file."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a checkpoint holds beside the model; None for what there is not. All but `state` only to continue.
+    """The content of a checkpoint besides the model; None for missing parts. Only `state` is not just for resuming.
 
     Attributes:
         state: the fields of `trainer_state.json`.
         arguments: of the run, by name.
         optimizer, scheduler, scaler: their `state_dict()`.
-        trained: the weights that go on to be trained, by name, where the model is written with averaged ones.
-        progress: what JSON can hold, for an exact resume.
-        finite: whether all weights are; the manifest says it.
+        trained: the weights in training, by name, if the model is written with averaged ones.
+        progress: values for an exact resume that JSON can hold.
+        finite: whether all weights are finite; recorded in the manifest.
     """
 
     state: Mapping[str, Any]
@@ -65,14 +65,14 @@ class Contents:
 
 @dataclass(frozen=True)
 class OwnState:
-    """What each process has for itself: its random generators, and where its data loader stands."""
+    """The state of one process: its random generators, and the position of its data loader."""
 
     rng: Mapping[str, Any] | None = None
     loader: Mapping[str, Any] | None = None
 
     @classmethod
     def of_this_process(cls, ranks: Ranks = ALONE, loader: Mapping[str, Any] | None = None) -> OwnState:
-        """Take the state of the generators now."""
+        """Return the current state of this process's generators."""
         return cls(rng.capture(all_devices=ranks.size > 1), loader)
 
 
@@ -91,26 +91,26 @@ def save_checkpoint(  # noqa: PLR0913 - the parts of a checkpoint, and who write
     background: Background | None = None,
     then: Callable[[str], object] = lambda path: None,
 ) -> str:
-    """Save `checkpoint-<step>/`, whole or not at all; call it on all processes.
+    """Save `checkpoint-<step>/` atomically; call it on all processes.
 
     Args:
         parent: the folder of the run.
         step: updates done.
-        contents: what is not the model. Without an optimizer state, nothing can be continued from the checkpoint.
-        model: what is to be written of the model, or a function that does it into the folder it is given.
-        own: of this process; None when nothing is to be continued.
-        ranks: who saves together.
-        everywhere: each machine has its own disk and wants all files.
-        background: writes while training goes on, from copies that are taken before this returns; errors surface at
-            its next call. A function as `model` is called before this returns; it may write into a folder of all
-            processes on the one that writes only.
-        then: called with the path once it counts, on each process that wrote all files (e.g. to delete old ones).
+        contents: everything but the model. Without an optimizer state the checkpoint cannot be resumed.
+        model: the files of the model, or a function that writes it into the folder it is given.
+        own: state of this process; None if the checkpoint is not for resuming.
+        ranks: the processes that save together.
+        everywhere: each machine has its own disk and gets all files.
+        background: writes while training continues, from copies that are taken before this function returns; errors are
+            raised by its next call. A function as `model` is called before this returns; only on the writing process
+            does its folder become part of the checkpoint.
+        then: called with the path once it is complete, on each process that wrote all files (e.g. to delete old ones).
 
     Returns:
         The path of the folder.
 
     Raises:
-        OSError: it could not be written; what was there stays.
+        OSError: it could not be written; earlier checkpoints are unchanged.
     """
     save = _Save(io.plain(parent), step, _resumable(contents), model, everywhere, then)
     if background is None:
@@ -130,7 +130,7 @@ class _Save:
     then: Callable[[str], object]
 
     def together(self, own: OwnState | None, ranks: Ranks) -> None:
-        """Write now; each process its own files."""
+        """Write in the foreground; each process its own files."""
         whole = self._commit(ranks, ranks.size)
         with _explained(whole.target), whole as staging:
             if not isinstance(self.model, ModelFiles):
@@ -145,7 +145,7 @@ class _Save:
             self.then(whole.target)
 
     def later(self, background: Background, own: OwnState | None, ranks: Ranks) -> None:
-        """Let a thread write. It must not speak with other processes, so what is theirs is gathered before."""
+        """Write in a background thread. It must not call collectives, so all states are gathered here."""
         owns = ranks.gather(own) or [own]
         writes = ranks.rank == 0 or (self.everywhere and ranks.local_rank == 0)
         whole, path = self._commit(ALONE, ranks.size), ""
@@ -162,7 +162,7 @@ class _Save:
                 background.start(rest)
 
     def _write_now(self, path: str, ranks: Ranks) -> Exception | None:
-        """Call the function that writes the model, on all processes: what it gathers from them must be complete."""
+        """Call the function that writes the model, on all processes, since it may gather weights from them."""
         first = ranks.broadcast(path)
         write, place = self.model, path or first
         if isinstance(write, ModelFiles) or not place:
@@ -170,7 +170,7 @@ class _Save:
         return attempt(lambda: write(place))
 
     def _rest(self, path: str, owns: Sequence[OwnState | None], target: str, stack: ExitStack) -> Callable[[], None]:
-        """Return what the thread does, with copies of everything that training changes."""
+        """Return the work of the thread, with copies of everything that training changes."""
         model = self.model.frozen() if isinstance(self.model, ModelFiles) else None
         states = {
             name: copied(getattr(self.contents, name)) for name in ("optimizer", "scheduler", "scaler", "trained")
@@ -204,7 +204,7 @@ class _Save:
 
 @contextmanager
 def _explained(target: str) -> Generator[None]:
-    """Say of an error of the disk what failed, and what to do."""
+    """Add to an error of the disk what failed, and what to do."""
     try:
         yield
     except OSError as error:
@@ -216,7 +216,7 @@ def _explained(target: str) -> Generator[None]:
 
 
 def _resumable(contents: Contents) -> Contents:
-    """Bring the states to what can be read back; leave them out, with a word, when they cannot be."""
+    """Convert the states to plain values; if that is impossible, leave them out and log a warning."""
     states: dict[str, Any] = {}
     for name in ("optimizer", "scheduler", "scaler"):
         try:
@@ -229,7 +229,7 @@ def _resumable(contents: Contents) -> Contents:
 
 
 def write_contents(staging: Staging, contents: Contents) -> None:
-    """Write what all processes share; the state comes last, as a reader of unfinished folders would expect."""
+    """Write the files shared by all processes; the trainer state comes last, as readers of partial folders expect."""
     for name, values in (
         (parts.OPTIMIZER, contents.optimizer),
         (parts.SCHEDULER, contents.scheduler),
@@ -254,7 +254,7 @@ def write_own(staging: Staging, own: OwnState, rank: int, size: int) -> None:
 
 
 def write_arguments(folder: str, arguments: Mapping[str, Any]) -> None:
-    """Write `training_args.bin` (a dict for `torch.load`, not an object) and the same as JSON; no tokens."""
+    """Write `training_args.bin` (a dict for `torch.load`, not an object) and the same as JSON, without tokens."""
     secrets = {name for name, value in arguments.items() if name.endswith(HIDDEN) and value is not None}
     written = plain_json({name: f"<{name.upper()}>" if name in secrets else value for name, value in arguments.items()})
     with io.open(io.join(folder, parts.ARGUMENTS), "wb") as file:
@@ -276,14 +276,14 @@ def _write_json(folder: str, name: str, values: Mapping[str, Any]) -> None:
 
 
 class DamagedCheckpoint(ValueError):
-    """A checkpoint that was asked for cannot be used; the message names each fault."""
+    """A requested checkpoint cannot be used; the message lists each fault."""
 
 
 class TrainerCheckpoint:
-    """The parts of one checkpoint folder, ours or the original's. Each is read when asked for; None when not there.
+    """The parts of one checkpoint folder, ours or the original's. Each is read on access; None if it is missing.
 
     Args:
-        path: the folder, any path.
+        path: the folder, local or remote.
     """
 
     def __init__(self, path: StrPath) -> None:
@@ -291,15 +291,15 @@ class TrainerCheckpoint:
 
     @classmethod
     def checked(cls, path: StrPath, *, ranks: Ranks = ALONE, changed: bool = False) -> TrainerCheckpoint:
-        """Open a folder after its files were compared with their hashes, by one process for all.
+        """Return a checkpoint after one process has compared its files with their hashes, on behalf of all.
 
         Args:
             path: the folder.
-            ranks: who opens it together.
-            changed: open also one that was changed on purpose, see `folders.damage`.
+            ranks: the processes that open it together.
+            changed: also accept one that was changed on purpose, see `folders.damage`.
 
         Raises:
-            DamagedCheckpoint: it is not there, damaged, changed, or holds no weights.
+            DamagedCheckpoint: it is missing, damaged, changed, or holds no weights.
         """
         told = ranks.broadcast(_refusal(path, changed=changed) if ranks.rank == 0 else None)
         if told:
@@ -308,12 +308,12 @@ class TrainerCheckpoint:
 
     @property
     def step(self) -> int | None:
-        """The updates that were done, from the state, or else from the name."""
+        """The number of updates, from the state, or else from the folder's name."""
         state = self.state()
         return int(state["global_step"]) if state else step_of(io.name(self.path))
 
     def missing(self) -> list[str]:
-        """Say what it lacks to be continued from; nothing when it has it all."""
+        """Return the names of the files that it lacks for resuming; empty if it is complete."""
         return missing_parts(self.path)
 
     def state(self) -> dict[str, Any] | None:
@@ -321,7 +321,7 @@ class TrainerCheckpoint:
         return self._json(parts.STATE)
 
     def progress(self) -> dict[str, Any] | None:
-        """Return what the run stored beyond the original's files."""
+        """Return the values that we store in addition to the original's files."""
         return self._json(parts.PROGRESS)
 
     def arguments(self) -> dict[str, Any] | None:
@@ -329,7 +329,7 @@ class TrainerCheckpoint:
         return self._json(parts.ARGUMENTS_TEXT)
 
     def weights(self) -> dict[str, Any]:
-        """Return the weights by name, on the host. Raises FileNotFoundError when there are none."""
+        """Return the weights by name, on the host. Raises FileNotFoundError if there are none."""
         return model_files.read_weights(self.path)
 
     def optimizer(self) -> dict[str, Any] | None:
@@ -345,15 +345,15 @@ class TrainerCheckpoint:
         return self._tensors(parts.SCALER)
 
     def trained(self) -> dict[str, Any] | None:
-        """Return the weights that go on to be trained, by name; None where they are those of the model."""
+        """Return the weights in training, by name; None if they are those of the model."""
         return self._tensors(parts.TRAINED)
 
     def rng(self, rank: int = 0, size: int = 1) -> dict[str, Any] | None:
-        """Return the random generators of one process, for `rng.restore`; None when so many did not save it."""
+        """Return the random generators of one process, for `rng.restore`; None if another number of them saved it."""
         return self._tensors(parts.random_file(rank, size), arrays=True)
 
     def loader(self, rank: int = 0, size: int = 1) -> dict[str, Any] | None:
-        """Return what the data loader of one process said about its position."""
+        """Return the state of the data loader of one process."""
         return self._tensors(parts.loader_file(rank, size))
 
     def _tensors(self, name: str, *, arrays: bool = False) -> dict[str, Any] | None:
@@ -372,7 +372,7 @@ class TrainerCheckpoint:
 
 
 def _refusal(path: StrPath, *, changed: bool) -> str:
-    """Return why a checkpoint cannot be used and what to do, "" where it can; say what was changed in one that is."""
+    """Return why a checkpoint cannot be used and what to do, "" if it can; log the changes of a changed one."""
     faults = check(path)
     if not faults:
         return ""

@@ -1,4 +1,4 @@
-"""Bring a run to the Hugging Face hub: at its end, or with each checkpoint while training goes on."""
+"""Upload a run to the Hugging Face hub: at its end, or with each checkpoint during training."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from xdpx.logger import log
 from xdpx.utils import hub, io
 
 NOT_PUSHED = ("_*", f"{PREFIX}*", ".lease/*", "status.json*")
-"""What of a run's folder stays here: checkpoints (they hold the optimizer's state), private files, and who trains in
-it and how that stands."""
+"""Files of a run's folder that are not uploaded: checkpoints (they hold the optimizer's state), private files, lease
+and status of the run."""
 LAST = "last-checkpoint"
 STRATEGIES = ("end", "every_save", "checkpoint", "all_checkpoints")
 _MODEL_FILES = (
@@ -26,12 +26,12 @@ _MODEL_FILES = (
 
 
 class HubUnreachable(ConnectionError):
-    """The hub cannot be asked from here; the message says what to do instead."""
+    """The hub cannot be reached from here; the message says what to do instead."""
 
 
 @dataclass
 class Push:
-    """One upload that may still be under way: what goes up, and the future that ends with it."""
+    """One upload, perhaps in progress: the folder, and the future of the upload."""
 
     folder: str
     future: Any
@@ -39,16 +39,16 @@ class Push:
 
 @dataclass
 class Hub:
-    """A repository on the hub, and what has been sent there.
+    """A repository on the hub, and the uploads to it.
 
     Args:
         name: `owner/model`, or `model` for the user's own.
-        token: to write with; None for the one that `hf auth login` has stored.
+        token: for writing; None for the one stored by `hf auth login`.
         private: whether a new repository is private; None for the owner's default.
         revision: the branch to write to; None for `main`.
-        strategy: one of `STRATEGIES`: what is pushed while training.
-        always_push: begin a push also while another is under way; else that one is left out.
-        api: speaks with the hub; by default `huggingface_hub.HfApi()`.
+        strategy: what is pushed during training, one of `STRATEGIES`.
+        always_push: start a push even if another is in progress; else it is skipped.
+        api: client of the hub; by default `huggingface_hub.HfApi()`.
     """
 
     name: str
@@ -62,10 +62,10 @@ class Hub:
     _pushes: list[Push] = field(default_factory=list)
 
     def open(self) -> str:
-        """Make the repository unless it is there, and return its full name.
+        """Create the repository unless it exists, and return its full name.
 
         Raises:
-            HubUnreachable: there is no way to the hub.
+            HubUnreachable: there is no connection to the hub.
         """
         if self.api is None:
             _must_be_reachable(self.name)
@@ -79,30 +79,30 @@ class Hub:
     # ---- push
 
     def push(self, folder: str, message: str, *, blocking: bool = True, **options: Any) -> Any:
-        """Upload the folder of a run but for its checkpoints, as one commit.
+        """Upload the folder of a run without its checkpoints, as one commit.
 
         Args:
             folder: local.
             message: of the commit.
-            blocking: wait until it is there, and return the commit; else give a future.
+            blocking: wait for the upload, and return the commit; else return a future.
             options: for `HfApi.upload_folder`, e.g. `revision`, `token`.
         """
         self.wait()
         return self._upload(folder, message, blocking=blocking, ignore=NOT_PUSHED, **options)
 
     def push_checkpoint(self, checkpoint: str, folder: str, message: str, *, processing_class: Any = None) -> bool:
-        """Upload what a checkpoint says about the model, as the strategy asks, without waiting for it.
+        """Upload the model of a checkpoint, if the strategy says so, without waiting.
 
-        The files are copied to the folder of the run first, so that the checkpoint may be deleted meanwhile.
+        The files are copied to the folder of the run first, so that the checkpoint may be deleted during the upload.
 
         Args:
             checkpoint: the checkpoint's folder.
-            folder: the run's.
+            folder: that of the run.
             message: of the commit, e.g. `Training in progress, step 500`.
-            processing_class: a tokenizer or processor; its files go along.
+            processing_class: a tokenizer or processor; its files are uploaded, too.
 
         Returns:
-            Whether a push was begun.
+            Whether a push was started.
         """
         if self.strategy == "end" or (self.is_busy and not self.always_push):
             return False
@@ -133,11 +133,11 @@ class Hub:
             **asked,
         )
 
-    # ---- what is under way
+    # ---- uploads in progress
 
     @property
     def is_busy(self) -> bool:
-        """Whether a push is under way."""
+        """Whether a push is in progress."""
         return any(not push.future.done() for push in self._pushes)
 
     def busy_folders(self) -> list[str]:
@@ -145,7 +145,7 @@ class Hub:
         return [push.folder for push in self._pushes if not push.future.done()]
 
     def wait(self) -> None:
-        """Wait for all pushes. One that failed is told in the log: it must not end a training."""
+        """Wait for all pushes. A failed one is only logged: it must not end a training."""
         if self.is_busy:
             log.info("Waiting until what was saved is on the hub. This may take some minutes.")
         for push in self._pushes:

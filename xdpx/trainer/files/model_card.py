@@ -1,4 +1,4 @@
-"""The `README.md` of a model on the hub, from what its training knows."""
+"""The `README.md` of a model on the hub, from the facts of its training."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Words = str | Sequence[str] | None
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What a card tells; every field may be left out.
+    """The content of a card; every field is optional.
 
     Attributes:
-        model_name, finetuned_from, language, license, tags, tasks, dataset, dataset_tags, dataset_args: as
-            `Trainer.create_model_card` takes them.
+        model_name, finetuned_from, language, license, tags, tasks, dataset, dataset_tags, dataset_args: arguments of
+            `Trainer.create_model_card`.
         arguments: of the run, by name.
-        log_history: as in the state of the trainer.
-        library: what reads the model.
+        log_history: as in the trainer state.
+        library: the library that loads the model.
     """
 
     model_name: str = "model"
@@ -48,7 +48,7 @@ class ModelCard:
     library: str = "transformers"
 
     def write(self, folder: str) -> bool:
-        """Write `README.md` unless somebody wrote one by hand; tells whether it did. Tags of the old one stay."""
+        """Write `README.md` unless there is a handwritten one; return whether it was. Tags of an old card are kept."""
         path = io.join(folder, "README.md")
         old = io.store(path).read_bytes(path).decode("utf-8", "replace") if io.isfile(path) else ""
         if old and MARK not in old and _THEIR_MARK not in old:
@@ -75,7 +75,7 @@ class ModelCard:
         return "\n\n".join(block for block in blocks if block) + "\n"
 
     def results(self) -> dict[str, float]:
-        """Return the scores of the last evaluation, without the figures of its speed."""
+        """Return the scores of the last evaluation, without those of its speed."""
         empty: Mapping[str, Any] = {}
         last = next((row for row in reversed(self.log_history) if any(name.startswith("eval_") for name in row)), empty)
         return {
@@ -102,7 +102,7 @@ class ModelCard:
         metrics = [{"name": name, "type": name, "value": value} for name, value in self.results().items()]
         tasks, tags, names, arguments = map(_words, (self.tasks, self.dataset_tags, self.dataset, self.dataset_args))
         if not (tasks and tags and metrics):
-            return []  # a hub takes results of a known task on a known dataset only
+            return []  # the hub accepts only results of a known task on a known dataset
         dataset = {"name": (names or tags)[0], "type": tags[0], **({"args": arguments[0]} if arguments else {})}
         return [{"task": {"name": task, "type": task}, "dataset": dataset, "metrics": metrics} for task in tasks]
 
@@ -134,7 +134,7 @@ def _arguments(arguments: Mapping[str, Any]) -> str:
 
 
 def _table(history: Sequence[Mapping[str, Any]]) -> str:
-    """Return one row per evaluation, with the training loss logged last before it."""
+    """Return a table with one row per evaluation, with the last training loss logged before it."""
     rows, loss = [], "-"
     for entry in history:
         loss = f"{entry['loss']:.4f}" if isinstance(entry.get("loss"), int | float) else loss

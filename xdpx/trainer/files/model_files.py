@@ -1,4 +1,4 @@
-"""The weights of a model in a folder: safetensors, in shards where large, with all that `from_pretrained` asks for."""
+"""The weights of a model in a folder: safetensors, sharded if large, with everything that `from_pretrained` needs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 LARGEST_FILE = "50GB"
-"""Weights beyond this are written in several files; the default of transformers."""
+"""Larger weights are written in several files; the default of transformers."""
 _ALIASES = "xdpx_aliases"
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model, and what lies beside its weights.
+    """A model, and the files beside its weights.
 
     Attributes:
-        model: any `torch.nn.Module`; one of transformers (or peft) is stored as its `save_pretrained` does.
-        weights: to be stored instead of the model's own, e.g. gathered from its shards.
-        processing_class: a tokenizer or processor, stored as well.
+        model: any `torch.nn.Module`; one of transformers (or peft) is written by its `save_pretrained`.
+        weights: written instead of the model's own, e.g. gathered from its shards.
+        processing_class: a tokenizer or processor, written as well.
         largest_file: as `max_shard_size` of transformers: bytes, or text such as `5GB`.
     """
 
@@ -38,7 +38,7 @@ class ModelFiles:
     largest_file: int | str = LARGEST_FILE
 
     def frozen(self) -> ModelFiles:
-        """Copy the weights to the host, so that they can be written while the model is trained on."""
+        """Copy the weights to the host, so that they can be written while training continues."""
         from xdpx.checkpoints.background import copied
 
         return replace(self, weights=copied(self.model.state_dict() if self.weights is None else self.weights))
@@ -62,8 +62,8 @@ class ModelFiles:
 
 
 def write_description(model: Any, processing_class: object, folder: str) -> None:
-    """Write all that `from_pretrained` asks for but the weights, which lie there in shards."""
-    if hasattr(getattr(model, "config", None), "architectures"):  # set by save_pretrained, which needs the weights
+    """Write everything that `from_pretrained` needs except the weights, which are there as shards."""
+    if hasattr(getattr(model, "config", None), "architectures"):  # save_pretrained sets it, but needs the weights
         model.config.architectures = [type(model).__name__.removeprefix("FSDP")]
     parts: list[Any] = [getattr(model, "config", None), getattr(model, "generation_config", None), processing_class]
     for each in parts:
@@ -72,7 +72,7 @@ def write_description(model: Any, processing_class: object, folder: str) -> None
 
 
 def knows_its_files(model: nn.Module) -> bool:
-    """Tell whether a model stores itself: one of transformers or peft does."""
+    """Return whether a model can save itself, as those of transformers and peft do."""
     from transformers import PreTrainedModel
 
     kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(model).__mro__}
@@ -80,7 +80,7 @@ def knows_its_files(model: nn.Module) -> bool:
 
 
 def _as_disk_error(error: Exception, folder: str) -> Exception:
-    """Safetensors tells a full disk by its text only."""
+    """Return an OSError for a disk error of safetensors, which is recognised only by its message."""
     text = str(error)
     if type(error).__name__ == "SafetensorError" and "os error" in text.lower():
         number = errno.ENOSPC if "space" in text.lower() else errno.EIO
@@ -92,7 +92,7 @@ def write_weights(folder: str, weights: Mapping[str, Any], *, largest_file: int 
     """Write `model.safetensors`, or shards and their index. Of tensors that share memory, one is written.
 
     Raises:
-        ValueError: something in it is no tensor.
+        ValueError: a value is not a tensor.
     """
     from huggingface_hub import split_torch_state_dict_into_shards
     from safetensors.torch import save_file
@@ -121,11 +121,10 @@ def _write_index(folder: str, split: Any) -> None:
 
 
 def without_aliases(weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Keep the first of all names of the same memory.
+    """Keep only the first name of each tensor that has several.
 
     Returns:
-        (weights, {name that was left out: name that was kept}). Tensors that share a part of their memory only are
-        copied.
+        (weights, {name left out: name kept}). Tensors whose memory overlaps only partly are copied.
     """
     kept: dict[str, Any] = {}
     aliases: dict[str, str] = {}
@@ -155,7 +154,7 @@ def read_weights(folder: str) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there are none.
-        OSError: they cannot be read whole.
+        OSError: they cannot be read completely.
     """
     for name in (parts.WEIGHTS, parts.OLD_WEIGHTS, parts.FULL_FSDP_WEIGHTS):
         path = io.join(folder, name)
@@ -177,12 +176,12 @@ Apply = Callable[[Any, dict[str, Any]], tuple[list[str], list[str]]]
 
 
 def load_model(model: nn.Module, folder: str, *, apply: Apply | None = None) -> None:
-    """Load the weights in a folder into a model; the log names what is missing and what the model does not have.
+    """Load the weights in a folder into a model; log which are missing and which the model does not have.
 
     Args:
-        model: as it was when it was saved (not wrapped).
-        folder: any path.
-        apply: puts weights into the model, gives (missing, unexpected) names; by default `load_state_dict`.
+        model: unwrapped, as when it was saved.
+        folder: local or remote.
+        apply: loads weights into the model and returns (missing, unexpected) names; by default `load_state_dict`.
 
     Raises:
         FileNotFoundError: there are no weights.
@@ -195,7 +194,7 @@ def load_model(model: nn.Module, folder: str, *, apply: Apply | None = None) -> 
     missing, unexpected = put(model, read_weights(folder))
     absent = _really_missing(model, missing)
     if (absent or unexpected) and (converted := _converted(model, folder)):
-        # transformers stores some models under other names than they have in memory.
+        # transformers saves some models with other names than in memory.
         missing, unexpected = put(model, converted)
         absent = _really_missing(model, missing)
     if absent:
@@ -218,20 +217,20 @@ def _put(model: Any, weights: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def _is_adapter(folder: str) -> bool:
-    """Tell whether a folder holds adapters only, in itself or one folder below."""
+    """Return whether a folder holds only adapters, in itself or one level below."""
     whole = (parts.WEIGHTS, parts.WEIGHTS_INDEX, parts.OLD_WEIGHTS, parts.OLD_WEIGHTS_INDEX, parts.FULL_FSDP_WEIGHTS)
     return not any(io.isfile(io.join(folder, name)) for name in whole) and bool(_adapters(folder))
 
 
 def _adapters(folder: str) -> list[str]:
-    """Name the adapters that are there: `""` for one in the folder itself, or that of the folder below."""
+    """Return the names of the adapters: `""` for one in the folder itself, else the name of the subfolder."""
     below = [io.name(entry.path) for entry in io.store(folder).children(folder) if entry.folder]
     files = (parts.ADAPTER, parts.OLD_ADAPTER)
     return [name for name in ["", *below] if any(io.isfile(io.join(folder, name, file)) for file in files)]
 
 
 def _load_adapter(model: Any, folder: str) -> None:
-    """Load every adapter; one in the folder itself is called `default`, or as the active one when it is alone."""
+    """Load every adapter; one in the folder itself becomes `default`, or the active one if it is the only one."""
     names = _adapters(folder)
     found = getattr(model, "active_adapters", None)
     active = list((found() if callable(found) else found) or ["default"])[0]
@@ -249,7 +248,7 @@ def _converted(model: Any, folder: str) -> dict[str, Any]:
 
 
 def _really_missing(model: Any, missing: list[str]) -> list[str]:
-    """Leave out other names of a parameter that was filled, and what a model does not want to be stored."""
+    """Return the missing names without aliases of loaded parameters, and those that the model does not save."""
     if not missing:
         return []
     own, wanted = model.state_dict(keep_vars=True), set(missing)

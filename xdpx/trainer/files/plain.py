@@ -1,4 +1,4 @@
-"""Bring state_dicts to tensors and plain values, the only things that a checkpoint holds."""
+"""Convert state_dicts to tensors and plain values, the only content of a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from xdpx.checkpoints.trusted import PLAIN
 
 
 class NotPlain(TypeError):
-    """A value could be written only as code that a later reader would have to run."""
+    """A value that could only be pickled."""
 
 
 def plain(value: object, where: str = "") -> Any:
     """Return an equal value of dicts, lists, tuples, tensors and plain values.
 
     Args:
-        value: e.g. a `state_dict()`; arrays become tensors, members of enumerations their values.
-        where: what to call it in the message.
+        value: e.g. a `state_dict()`; arrays become tensors, enum members their values.
+        where: its name in the message.
 
     Raises:
-        NotPlain: something in it is an object of another kind; the message names where, and its class.
+        NotPlain: it contains an object of another kind; the message says where, and its class.
     """
     if isinstance(value, torch.Tensor) or type(value) in PLAIN:
         return value
@@ -50,7 +50,7 @@ def _plain_leaf(value: object, where: str) -> Any:
 
 
 def plain_json(value: object) -> Any:
-    """Return an equal value that JSON can hold; what it cannot is told by its text."""
+    """Return an equal value for JSON; other objects become text."""
     if isinstance(value, Mapping):
         return {str(key): plain_json(part) for key, part in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

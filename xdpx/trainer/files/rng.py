@@ -1,4 +1,4 @@
-"""The random generators of one process: Python's, NumPy's, torch's on the CPU and on each kind of device."""
+"""Save and restore the random generators of one process: Python, NumPy, torch on the CPU and on devices."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ MISSING = "numbers drawn from now on differ from those of a run that was never s
 
 
 def capture(*, all_devices: bool = False) -> dict[str, Any]:
-    """Return the state of all generators as plain values and tensors, which `restore` and the original can read.
+    """Return the state of all generators as plain values and tensors, readable by `restore` and by the original.
 
     Args:
-        all_devices: those of every CUDA device, as the original stores them when there are several processes; else
-            that of the current one.
+        all_devices: those of all CUDA devices, as the original stores them for several processes; else that of the
+            current device.
     """
     import numpy as np
     import torch
 
-    # Not NumPy's own array: a file that holds one asks for code of NumPy to be read.
+    # Not NumPy's own array, since unpickling one needs code of NumPy.
     kind, keys, *rest = np.random.get_state()
     states = {
         "python": random.getstate(),
@@ -40,13 +40,13 @@ def _plain(value: Any) -> int | float:
 
 
 def restore(states: Mapping[str, Any] | None, *, where: str = "the checkpoint") -> None:
-    """Set all generators to a state that `capture`, or the original, has written.
+    """Restore all generators from a state written by `capture` or by the original.
 
-    What the state lacks is left as it is, and the log says so.
+    A generator without a saved state is unchanged, and a warning is logged.
 
     Args:
-        states: as `capture` gives it; None when there is none.
-        where: what the log calls its source.
+        states: result of `capture`; None if there is none.
+        where: name of its source in messages.
     """
     import numpy as np
     import torch

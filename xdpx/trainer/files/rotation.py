@@ -1,4 +1,4 @@
-"""Keep as many checkpoints as asked for: always the newest, the newest finite, the best, and one to continue from."""
+"""Limit the number of checkpoints; keep the newest, the newest finite, the best, and the newest to resume from."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def rotate(
 
     Args:
         parent: the folder of the run.
-        limit: how many to keep (`save_total_limit`); None or 0 keeps all. More are kept in any case when the
-            best, or the newest whose weights are finite, is not the newest.
-        current: the step that was just saved; by default the highest there is.
-        best: path of the best one so far, which stays.
-        busy: paths of others that must stay for now, e.g. because they are being uploaded.
+        limit: number to keep (`save_total_limit`); None or 0 keeps all. More are kept if the best, or the newest with
+            finite weights, is not the newest.
+        current: the step that was just saved; by default the highest one.
+        best: path of the best one so far, which is kept.
+        busy: paths of others that must not be deleted now, e.g. because they are being uploaded.
 
     Returns:
-        The paths that were deleted.
+        The paths of the deleted ones.
     """
     place = io.plain(parent)
     if not limit or limit < 0:
@@ -56,13 +56,13 @@ def _newest_resumable(order: list[int], path: Callable[[int], str]) -> list[int]
 
 
 def _newest_finite(order: list[int], path: Callable[[int], str]) -> list[int]:
-    """Return the newest whose weights are finite, and the newest of these to continue from: one, as a rule."""
+    """Return the newest with finite weights, and the newest of these that can be resumed: usually the same."""
     finite = [step for step in order if folders.is_finite(path(step))]
     return finite[-1:] + _newest_resumable(finite, path)
 
 
 def _name_in(path: str | None, place: str) -> str:
-    """Return the name of a checkpoint when it lies in `place`, also when its path was written in another way."""
+    """Return the name of a checkpoint if it is in `place`, however its path is spelt; else ''."""
     if not path or io.abspath(io.parent(io.abspath(path))) != io.abspath(place):
         return ""
     return io.name(path)

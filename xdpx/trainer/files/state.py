@@ -1,6 +1,6 @@
-"""`trainer_state.json`: where a training of the Trainer stands, and what its callbacks want to be kept.
+"""`trainer_state.json`: progress of a training with the Trainer, and the states of its callbacks.
 
-It has exactly the fields of the Hugging Face Trainer's, so that either reads the other's.
+It has exactly the fields of the Hugging Face Trainer's, so that each can read the other's.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from xdpx.utils.paths import StrPath
 
 
 class Searching(Protocol):
-    """What a state asks a Trainer: what a search is trying, how it names that, and which process this is."""
+    """The attributes of a Trainer that a state reads: the trial of a search, its name, and the rank of this process."""
 
     hp_name: Callable[[Any], str] | None
     _trial: Any
 
     def is_local_process_zero(self) -> bool:
-        """Tell whether this is the first process of its machine."""
+        """Return whether this is the first process of its machine."""
         ...
 
     def is_world_process_zero(self) -> bool:
-        """Tell whether this is the first process of all."""
+        """Return whether this is the first process of all."""
         ...
 
 
 class ExportableState:
-    """What a checkpoint keeps of a callback: override `state`; `from_state` builds an equal object from it."""
+    """A callback with a state for checkpoints: override `state`; `from_state` constructs an equal object from it."""
 
     def state(self) -> dict[str, Any]:
-        """Return `{"args": {...for __init__}, "attributes": {...set afterwards}}`, of what JSON can hold."""
+        """Return `{"args": {...for __init__}, "attributes": {...set afterwards}}`, of values that JSON can hold."""
         example = '{"args": {"patience": self.patience}, "attributes": {"count": self.count}}'
         raise NotImplementedError(f"{type(self).__name__} has no `state`. Define it, e.g. to return {example}.")
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Return an object as it was when `state` was taken."""
+        """Return an object with a saved state."""
         instance = cls(**state.get("args", {}))
         vars(instance).update(state.get("attributes", {}))
         return instance
@@ -51,10 +51,10 @@ class ExportableState:
 
 @dataclass
 class TrainerState:
-    """Where a training stands. A step is one optimizer update, whatever the number of batches in it.
+    """Progress of a training. A step is one optimizer update, whatever the number of batches in it.
 
-    `epoch` has the share of the current one behind the point. `log_history` holds every dict that was logged, with its
-    step. `stateful_callbacks` holds `state()` by class name, and may be given as the callbacks themselves.
+    `epoch` is fractional within an epoch. `log_history` holds every dict that was logged, with its step.
+    `stateful_callbacks` holds `state()` by class name, and may be given as the callbacks themselves.
     """
 
     epoch: float = 0
@@ -89,7 +89,7 @@ class TrainerState:
         return json.dumps(content, indent=2, sort_keys=True, default=_plain) + "\n"
 
     def save_to_json(self, json_path: StrPath) -> None:
-        """Write `trainer_state.json`, whole or not at all."""
+        """Write `trainer_state.json` atomically."""
         write_text(json_path, self.to_json())
 
     @classmethod
@@ -97,7 +97,7 @@ class TrainerState:
         """Read `trainer_state.json`, of this package or of the original, of any version.
 
         Raises:
-            ValueError: when it is not whole.
+            ValueError: it is damaged.
         """
         try:
             with io.open(json_path) as file:
@@ -118,7 +118,7 @@ class TrainerState:
                 setattr(self, name, math.ceil(max_steps * wanted) if wanted < 1 else wanted)
 
     def init_training_references(self, trainer: Searching, max_steps: int, num_train_epochs: int, trial: Any) -> None:
-        """Take down what is known when a training begins; `trial` is what a search is trying (None: no search)."""
+        """Record what is known when a training begins; `trial` is that of a search (None: no search)."""
         if trainer.hp_name is not None and trainer._trial is not None:
             self.trial_name = trainer.hp_name(trainer._trial)
         self.trial_params = None if trial is None else dict(getattr(trial, "params", trial))
@@ -128,7 +128,7 @@ class TrainerState:
 
 
 def _plain(value: object) -> Any:
-    """Return what JSON can hold of a NumPy or torch number or array that somebody logged."""
+    """Return a NumPy or torch number or array in a form for JSON. Raises TypeError for other objects."""
     if hasattr(value, "tolist"):
         return value.tolist()
     advice = "Log numbers, strings, or lists and dicts of them."
@@ -136,7 +136,7 @@ def _plain(value: object) -> Any:
 
 
 def states_of(callbacks: Iterable[Any]) -> dict[str, Any]:
-    """Return `state()` of each by its class name, a list where a class is there twice. Raises TypeError without it."""
+    """Return `state()` of each by class name, a list if there are several of a class. Raises TypeError without it."""
     found: dict[str, list[Any]] = {}
     for callback in callbacks:
         if not is_exportable(callback):
@@ -147,7 +147,7 @@ def states_of(callbacks: Iterable[Any]) -> dict[str, Any]:
 
 
 def restore_states(callbacks: Iterable[Any], saved: Mapping[str, Any]) -> None:
-    """Bring each callback (and the control) to its saved state, in place; name what is saved but not there."""
+    """Restore each callback (and the control) to its saved state, in place; warn of saved states without a callback."""
     present: dict[str, list[Any]] = {}
     for callback in filter(is_exportable, callbacks):
         present.setdefault(type(callback).__name__, []).append(callback)

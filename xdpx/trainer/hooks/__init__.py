@@ -1,6 +1,6 @@
-"""What users of the Hugging Face Trainer know as callbacks: the state they read, the events, the built-in ones.
+"""Callbacks as in the Hugging Face Trainer: the state they read, the events, the built-in ones.
 
-`x-train` finds those in its `callbacks` by the names of this table, to which `@register("mine")` adds a user's own.
+`x-train` finds those in its `callbacks` by the names of this registry, to which `@register("mine")` adds a user's own.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Callbacks written for the Trainer where another door trains: they hear its events, and their control is obeyed."""
+"""Run callbacks written for the Trainer in trainings of x-train and x-exp, and act on their control."""
 
 from __future__ import annotations
 
@@ -20,62 +20,62 @@ from xdpx.training.callbacks.saving import OF_TRAINER
 from xdpx.training.loop import Callback, Session, Step, Stop
 
 INSIDE = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step")
-"""Events inside an update, of which the engine must tell."""
+"""Events inside an update, which the engine must fire."""
 
 
 class Evaluates(Protocol):
-    """What scores held-out data, when it is due or asked to. `metrics`: of the last evaluation, empty before."""
+    """Evaluates on held-out data, when due or requested. `metrics`: of the last evaluation, empty before."""
 
     metrics: dict[str, float]
 
     def evaluate(self, session: Session) -> None:
-        """Score the held-out data now."""
+        """Evaluate now."""
         ...
 
 
 class Saves(Protocol):
-    """What writes checkpoints, when they are due or asked for. `saved_step`: of which the last one was written."""
+    """Writes checkpoints, when due or requested. `saved_step`: step of the last one written."""
 
     saved_step: int
 
     def ask(self) -> None:
-        """Let the step at which the run stands be saved, whatever is due."""
+        """Request a checkpoint of the current step, even if none is due."""
         ...
 
     def save(self, session: Session) -> None:
-        """Save the step at which the run stands, where that is wanted."""
+        """Save the current step, if a checkpoint is due or requested."""
         ...
 
 
 class Handler(CallbackHandler):
-    """Calls the callbacks. When to log, evaluate, save and end is decided by the door, unless one asks."""
+    """Calls the callbacks. The training itself decides when to log, evaluate, save and stop, unless a callback asks."""
 
     def _miss_flow(self) -> None:
         pass
 
     def waiting_in_vain(self, told: Collection[str]) -> list[str]:
-        """Name the events inside an update that a callback has, but that are not among those told."""
+        """Return the events inside an update that a callback handles, but that the engine does not fire."""
         return [event for event in INSIDE if event not in told and self._methods_of(event)]
 
 
 class CallbackAdapter:
-    """Adapts the events of a door to callbacks written for the Trainer: three stations in its list of callbacks.
+    """Fires the events of the Trainer's callbacks in a training, by three callbacks of that training.
 
-    `first` stands before logging: a step ended. `middle` stands behind evaluating: what was logged and scored is told,
-    and what is asked for beyond that is done. `last` stands behind saving: a checkpoint was saved, an epoch ended. So
-    events come in the order that callbacks rely on, and what one asks for is done at the same step.
+    `first` is before logging: a step ended. `middle` is after evaluation: it fires the events of logging and
+    evaluation, and does what callbacks request in addition. `last` is after saving: a checkpoint was saved, an epoch
+    ended. So events come in the order of the Trainer, and a request is served at the same step.
 
     Args:
         callbacks: written for the Trainer, and trackers.
-        args: what they read as arguments.
-        logging, evaluating, saving: what does the work; `saving` is None where nothing is to be saved.
-        epoch_length: gives the number of updates of an epoch (1-based).
-        processing_class: handed to the callbacks.
-        ranks: the processes that train together. All hear the events, and do what the callbacks of the first ask for.
+        args: their arguments.
+        logging, evaluating, saving: the parts that do the work; `saving` is None if nothing is to be saved.
+        epoch_length: returns the number of updates of an epoch (1-based).
+        processing_class: passed to the callbacks.
+        ranks: the processes that train together. Callbacks run on all, and the requests on the first rank count.
 
     Attributes:
-        state, control: what the callbacks read, and decide with.
-        left: the epoch whose rest nobody wants; 0 for none.
+        state, control: as the callbacks see them.
+        left: the epoch whose rest is to be skipped; 0 for none.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class CallbackAdapter:
         self._epoch: int | None = None  # 1-based; None between epochs
         self._length = 1  # of this epoch, in updates
         self.left = 0
-        self._told = {"log": 0, "evaluation": 0, "save": 0}  # the step at which it was told last
-        self._made = self._kept()  # how the callbacks were made, to tell later what was changed since
+        self._told = {"log": 0, "evaluation": 0, "save": 0}  # the step at which each was fired last
+        self._made = self._kept()  # the initial states of the callbacks, to find later which arguments were changed
 
     # ---- around the data
 
     def groups(self, groups: Generator[tuple[Position, Any]]) -> Generator[tuple[Position, Any]]:
-        """Yield the same groups, with the events of the beginning of epochs and steps; skip what nobody wants."""
+        """Yield the same groups, with the events at the start of epochs and steps; skip the rest of ended epochs."""
         with closing(groups):
             for place, group in groups:
                 if place.epoch == self.left:
@@ -120,7 +120,7 @@ class CallbackAdapter:
                 yield place, group
 
     def scored(self, batches: Callable[[], Iterable[Batch]]) -> Callable[[], Iterable[Batch]]:
-        """Return what yields the same batches, and tells that one was scored when the next is asked for."""
+        """Return a function that yields the same batches, and fires on_prediction_step after each."""
 
         def walk() -> Generator[Batch]:
             for batch in batches():
@@ -132,16 +132,16 @@ class CallbackAdapter:
     # ---- events
 
     def fire(self, event: str, *brought: Any) -> None:
-        """Call an event of every callback."""
+        """Fire an event of every callback."""
         self.control = getattr(self.handler, event)(self.args, self.state, self.control, *brought)
 
     def _agree(self) -> None:
-        """Do on all processes what is asked for on the first one."""
+        """Copy the requests on the first process to all."""
         if self._ranks.size > 1:
             self.control = TrainerControl(**self._ranks.broadcast(asdict(self.control)))
 
     def begin(self, session: Session) -> None:
-        """Tell that training begins, or goes on."""
+        """Fire the events of the beginning of a training, or of a resumed one."""
         state, args, engine = self.state, self.args, session.engine
         self.handler.model, self.handler.optimizer = engine.model_and_optimizer(session.state)
         engine.tell = self.fire
@@ -158,7 +158,7 @@ class CallbackAdapter:
         self.fire("on_train_begin")
 
     def end_step(self, session: Session, step: Step) -> Stop | None:
-        """Tell that a step ended."""
+        """Fire the end of a step."""
         state, place = self.state, step.place
         state.global_step = step.number
         state.epoch = place.epoch - 1 + min(1.0, place.group / self._length)
@@ -167,7 +167,7 @@ class CallbackAdapter:
         return self._stop(session)
 
     def serve(self, session: Session) -> Stop | None:
-        """Tell what was logged and scored at this step; log, score and have saved what a callback asks for."""
+        """Fire events for logs and scores of this step; log, evaluate and request saving if a callback asks for it."""
         number = session.number
         if self.control.should_log and self._logging.logged_step != number:
             self._logging.write_row(session)
@@ -189,7 +189,7 @@ class CallbackAdapter:
         return self._stop(session)
 
     def end_saving(self, session: Session) -> Stop | None:
-        """Tell that a checkpoint was saved at this step, if one was."""
+        """Fire on_save if a checkpoint was saved at this step."""
         if self._saving is not None and self._told["save"] < session.number == self._saving.saved_step:
             self._told["save"] = session.number
             self.fire("on_save")
@@ -198,7 +198,7 @@ class CallbackAdapter:
         return self._stop(session)
 
     def end_epoch(self, session: Session) -> Stop | None:
-        """Tell that an epoch ended, if one is open, and do what a callback asks for then."""
+        """Fire the end of an epoch, if one is open, and do what a callback requests then."""
         if self._epoch is None:
             return None
         self._epoch, self.left = None, self._now_left
@@ -210,7 +210,7 @@ class CallbackAdapter:
         return self.end_saving(session)
 
     def is_over(self, place: Position) -> bool:
-        """Tell whether an epoch ends at this place: there is no more of it, or nobody wants more."""
+        """Return whether an epoch ends at this position: it is complete, or a callback has ended it."""
         return place.group >= self._length or self.control.should_epoch_stop
 
     @property
@@ -222,7 +222,7 @@ class CallbackAdapter:
         metrics["epoch"] = self.state.epoch
         self._log(metrics)
         self.fire("on_evaluate", metrics)
-        self._take_best(session)  # only now: callbacks compare with the best before
+        self._take_best(session)  # only now, since callbacks compare with the previous best
 
     def _take_best(self, session: Session) -> None:
         progress = session.progress
@@ -244,7 +244,7 @@ class CallbackAdapter:
     # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the training stands for the callbacks, and what those that are an ExportableState keep."""
+        """Return the state of the training as the callbacks see it, and the states of ExportableState callbacks."""
         state = json.loads(self.state.to_json())
         return {"state": state, "callbacks": self._kept(), "made": self._made, "left": self._now_left}
 
@@ -259,7 +259,7 @@ class CallbackAdapter:
         return plain
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore the result of `state_dict`."""
         self.state = self._at_home(TrainerState(**saved["state"]), self._ranks)
         self.left = saved.get("left", 0)
         made = saved.get("made", {})
@@ -270,12 +270,12 @@ class CallbackAdapter:
 
 
 def with_new(state: Any, made: Any, now: Any) -> Any:
-    """Return the state of a callback, or of all of one class, with the arguments that it is made with otherwise now.
+    """Return the state of a callback, or of all of one class, with the arguments replaced that the config has changed.
 
     Args:
-        state: as it was saved.
-        made: the state that it had when it was made then.
-        now: the state that it has when it is made now.
+        state: the saved state.
+        made: its initial state in the run that saved it.
+        now: its initial state in this run.
     """
     if isinstance(state, list):
         several = [each if isinstance(each, list) else [each] * len(state) for each in (made, now)]
@@ -287,7 +287,7 @@ def with_new(state: Any, made: Any, now: Any) -> Any:
 
 
 class _First(Callback):
-    """Stands before all others."""
+    """First of all callbacks of the training."""
 
     def __init__(self, adapter: CallbackAdapter) -> None:
         self._adapter = adapter
@@ -300,7 +300,7 @@ class _First(Callback):
 
 
 class _Middle(Callback):
-    """Stands behind evaluating, and is what checkpoints keep of the callbacks."""
+    """After evaluation; its state in checkpoints is that of the callbacks."""
 
     name = OF_TRAINER
 
@@ -322,7 +322,7 @@ class _Middle(Callback):
 
 
 class _Last(Callback):
-    """Stands behind saving."""
+    """After saving."""
 
     def __init__(self, adapter: CallbackAdapter) -> None:
         self._adapter = adapter

@@ -1,4 +1,4 @@
-"""What callbacks written for the Trainer read as `args` where another door trains."""
+"""The `args` of callbacks written for the Trainer, in trainings of x-train and x-exp."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from xdpx.trainer.arguments import TrainingArguments
 
 
 class CallbackArguments(TrainingArguments):
-    """Arguments of a Trainer that say what a training of another door does. Its own settings can be read as well.
+    """TrainingArguments with the values of another kind of training, whose own settings can be read as well.
 
     Args:
-        folder: where the training writes.
+        folder: the output folder of the training.
         own: its settings, by their own names.
-        known: the same by the names of the Trainer, as far as it can be told.
-        door: what to call the training where a setting is asked for that nobody has.
+        known: the same by the names of the Trainer, if they have a counterpart.
+        door: name of the training in messages about unknown settings.
     """
 
     def __init__(self, folder: str, own: Mapping[str, Any], known: Mapping[str, Any], *, door: str) -> None:
@@ -24,7 +24,7 @@ class CallbackArguments(TrainingArguments):
         vars(self).update(known)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a setting that no Trainer has."""
+        """Return a setting that the Trainer does not have."""
         own = vars(self).get("_own", {})
         if name not in own:
             door = vars(self).get("_door", "this training")

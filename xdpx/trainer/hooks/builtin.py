@@ -1,4 +1,4 @@
-"""The callbacks that come with every Trainer, and the one that stops early."""
+"""The callbacks that come with every Trainer, and early stopping."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class DefaultFlowCallback(TrainerCallback):
-    """Asks for logging, evaluating and saving as the three strategies of the arguments say, and ends the training."""
+    """Requests logging, evaluation and saving according to the strategies of the arguments, and ends the training."""
 
     def on_step_end(
         self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> TrainerControl:
-        """Ask at every so many steps; at the last step also for what was not due (but not for logging)."""
+        """Request what is due by number of steps; at the last step always an evaluation and a checkpoint."""
         step, last = state.global_step, state.global_step >= state.max_steps
         if last:
             control.should_training_stop = True
@@ -41,7 +41,7 @@ class DefaultFlowCallback(TrainerCallback):
     def on_epoch_end(
         self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> TrainerControl:
-        """Ask at the end of every epoch."""
+        """Request what is due at the end of every epoch."""
         if args.logging_strategy == IntervalStrategy.EPOCH:
             control.should_log = True
         if args.eval_strategy == IntervalStrategy.EPOCH and args.eval_delay <= state.epoch:
@@ -52,23 +52,23 @@ class DefaultFlowCallback(TrainerCallback):
 
 
 class ProgressCallback(Bars, TrainerCallback):
-    """Shows bars, with what is logged above them."""
+    """Shows progress bars, with logs printed above them."""
 
 
 class PrinterCallback(Printing, TrainerCallback):
-    """Prints what is logged: for when there are no bars."""
+    """Prints logs, for use without progress bars."""
 
 
 class MisusedCallback(ValueError, AssertionError):
-    """The arguments do not fit a callback. An AssertionError as well, since that is what the original raises."""
+    """The arguments do not fit a callback. Also an AssertionError, since that is what the original raises."""
 
 
 class EarlyStoppingCallback(TrainerCallback, ExportableState):
-    """Ends the training when `metric_for_best_model` has got no better for some evaluations.
+    """Ends the training if `metric_for_best_model` has not improved for some evaluations.
 
     Args:
-        early_stopping_patience: after how many evaluations in a row.
-        early_stopping_threshold: by how much a better one must be better to count.
+        early_stopping_patience: number of evaluations in a row without improvement.
+        early_stopping_threshold: smallest difference that counts as an improvement.
     """
 
     def __init__(self, early_stopping_patience: int = 1, early_stopping_threshold: float | None = 0.0) -> None:
@@ -77,7 +77,7 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
         self.early_stopping_patience_counter = 0
 
     def on_train_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
-        """Refuse arguments that leave nothing to compare. Raises ValueError."""
+        """Refuse arguments without a metric or evaluations to compare. Raises ValueError."""
         if args.metric_for_best_model is None:
             raise MisusedCallback("EarlyStoppingCallback: set metric_for_best_model, e.g. to 'eval_loss'; it is None.")
         if args.eval_strategy == IntervalStrategy.NO:
@@ -92,7 +92,7 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
     def on_evaluate(
         self, args: Arguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **kwargs: object
     ) -> None:
-        """Compare with the best one so far, which is noted in `state` after this."""
+        """Compare with the best score so far, which is updated in `state` afterwards."""
         name, metrics = evaluated(args.metric_for_best_model), metrics or {}
         if name not in metrics:
             there = ", ".join(sorted(metrics))
@@ -110,13 +110,13 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
     def check_metric_value(
         self, args: Arguments, state: TrainerState, control: TrainerControl, metric_value: float
     ) -> None:
-        """Count an evaluation that is no better than the best one by more than the threshold."""
+        """Count an evaluation that does not improve on the best one by more than the threshold."""
         best, margin = state.best_metric, max(self.early_stopping_threshold or 0.0, 0.0)
         better = best is None or is_better(metric_value, best, ascending=bool(args.greater_is_better), by=margin)
         self.early_stopping_patience_counter = 0 if better else self.early_stopping_patience_counter + 1
 
     def state(self) -> dict[str, Any]:
-        """Return the two limits, and the count."""
+        """Return patience, threshold and count."""
         limits = ("early_stopping_patience", "early_stopping_threshold")
         counter = {"early_stopping_patience_counter": self.early_stopping_patience_counter}
         return {"args": {name: getattr(self, name) for name in limits}, "attributes": counter}

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 Answer = TrainerControl | None
 LOGGER = "transformers.trainer_callback"
-"""Under which name users silence what is said here."""
+"""Name of the logger for messages from here, with which users silence them."""
 
 SILENT = frozenset({LOGGER, __name__})
-"""Where the `TrainerCallback`s stand whose own methods do nothing, and need not be called."""
+"""Modules with a `TrainerCallback` whose methods do nothing, and need not be called."""
 
 
 class TrainerCallback:
-    """Handles events, and may ask for actions by setting `control`. Override the methods you need.
+    """Handles events, and may request actions by setting `control`. Override the methods you need.
 
-    By keyword each event has `model, processing_class, tokenizer` (the same), `optimizer, lr_scheduler,
-    train_dataloader, eval_dataloader`. A `control` that is returned takes the place of the present one.
+    Each event gets by keyword `model, processing_class, tokenizer` (the same), `optimizer, lr_scheduler,
+    train_dataloader, eval_dataloader`. A returned `control` replaces the current one.
 
     Attributes:
-        changes_model: whether it changes weights or layers, so that x-train refuses it where JAX computes them.
+        changes_model: whether it changes weights or layers, so that x-train refuses it with the JAX engine.
     """
 
     changes_model = False
@@ -57,7 +57,7 @@ class TrainerCallback:
         """Called when the gradients are computed and clipped."""
 
     def on_optimizer_step(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Called after the optimizer step, while the gradients are still there."""
+        """Called after the optimizer step, before the gradients are cleared."""
 
     def on_substep_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
         """Called after each batch that is not the last of its step."""
@@ -75,7 +75,7 @@ class TrainerCallback:
         """Called when a checkpoint is complete."""
 
     def on_log(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
-        """Called when `logs` are logged; it may still add to them."""
+        """Called when `logs` are logged; it may add to them."""
 
     def on_prediction_step(
         self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -87,13 +87,13 @@ class TrainerCallback:
 
 
 def _fires(event: str, *, resets: str = "", serves: str = "", brings: str = "") -> Callable[..., TrainerControl]:
-    """Make the method that sets flags of the control back, and then calls all callbacks that have `event`.
+    """Return the method that resets flags of the control, and then calls all callbacks with `event`.
 
     Args:
         event: its name.
-        resets: the method of the control that sets back the flags.
-        serves: the one flag that is set back.
-        brings: the name of a fourth argument, which they get by keyword.
+        resets: name of the control's method that resets flags.
+        serves: the one flag to reset.
+        brings: name of an additional argument, passed to callbacks by keyword.
     """
 
     def fire(
@@ -109,19 +109,19 @@ def _fires(event: str, *, resets: str = "", serves: str = "", brings: str = "") 
             more[brings] = brought[0]
         return self.call_event(event, args, state, control, **more)
 
-    fire.__name__, fire.__doc__ = event, f"Call {event} of every callback, and give the control after them."
+    fire.__name__, fire.__doc__ = event, f"Call {event} of every callback, and return the control after them."
     return fire
 
 
 class CallbackHandler:
     """The callbacks of a Trainer, called in the order of the list `callbacks`, which users may change.
 
-    Only those that override an event are called for it, so that the others cost nothing.
+    Only callbacks that override an event are called for it, so that others cost nothing.
 
     Args:
-        callbacks: classes or objects; users find these in `callbacks`.
-        model, processing_class, optimizer, lr_scheduler: what callbacks are told.
-        unlisted: objects that every training has: called after the others, and in no list of the original.
+        callbacks: classes or objects, in the list `callbacks`.
+        model, processing_class, optimizer, lr_scheduler: passed to callbacks.
+        unlisted: objects that every training has: called after the others, and not in `callbacks`.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class CallbackHandler:
     # ---- the list
 
     def add_callback(self, callback: object) -> None:
-        """Add a callback, or an object made of a class of callbacks, at the end."""
+        """Append a callback, or an instance of a class of callbacks."""
         callback = callback() if isinstance(callback, type) else callback
         if any(type(present) is type(callback) for present in self.callbacks):
             log.warning(
@@ -169,14 +169,14 @@ class CallbackHandler:
         self.callbacks.append(callback)
 
     def pop_callback(self, callback: object) -> Any:
-        """Take out a callback, or the first of a class, and return it; None when there is none."""
+        """Remove a callback, or the first of a class, and return it; None if there is none."""
         for index, present in enumerate(self.callbacks):
             if _is_a(present, callback) if isinstance(callback, type) else present == callback:
                 return self.callbacks.pop(index)
         return None
 
     def remove_callback(self, callback: object) -> None:
-        """Take out a callback, or the first of a class. Raises ValueError for a callback that is not there."""
+        """Remove a callback, or the first of a class. Raises ValueError for a callback that is not in the list."""
         if self.pop_callback(callback) is None and not isinstance(callback, type):
             raise ValueError(f"{callback!r} is not among the callbacks, which are of\n{self.callback_list}")
 
@@ -215,7 +215,7 @@ class CallbackHandler:
         }  # fmt: skip
         for callback, method in self._methods_of(event):
             before = pulse.now
-            pulse.enter(type(callback).__name__, LONG)  # it may take as long as it likes
+            pulse.enter(type(callback).__name__, LONG)  # no time limit for callbacks
             try:
                 answer = method(args, state, control, **everything)
             except Exception as error:
@@ -240,20 +240,20 @@ class CallbackHandler:
 
 
 def _says_something(method: Any) -> bool:
-    """Tell whether a method is more than that of a `TrainerCallback`, ours or the original's."""
+    """Return whether a method is not the empty one of a `TrainerCallback`, ours or the original's."""
     silent = getattr(method, "__module__", "") in SILENT and str(method.__qualname__).startswith("TrainerCallback.")
     return callable(method) and not silent
 
 
 def _is_a(callback: object, kind: type) -> bool:
-    """Return whether a callback is of a class; for a class of the original, also whether it is ours of that name."""
+    """Return whether a callback is of a class; a class of the original matches ours of the same name."""
     if not kind.__module__.startswith("transformers."):
         return isinstance(callback, kind)
     return any(base.__name__ == kind.__name__ for base in type(callback).__mro__)
 
 
 def _checked(answer: Any, callback: object, event: str) -> TrainerControl:
-    """Return the control that a callback returned, or refuse anything else."""
+    """Return the control that a callback returned. Raises TypeError for anything else."""
     if not hasattr(answer, "should_training_stop"):
         advice = "Return the control, or nothing."
         raise TypeError(f"{type(callback).__name__}.{event} returned {answer!r}, which is no TrainerControl. {advice}")

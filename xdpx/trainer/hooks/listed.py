@@ -1,4 +1,4 @@
-"""The callbacks that a config of `x-train` lists: found by name, checked before anything is trained, and made."""
+"""The `callbacks` in a config of x-train: found by name, checked before training, and constructed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = "callbacks"
 
 
 def faults_of(entries: Sequence[Entry], *, engine: str) -> Iterator[Fault]:
-    """Yield what is wrong with each entry: a name that nobody has, arguments or an engine that it does not take."""
+    """Yield the faults of each entry: an unknown name, or arguments or an engine that it does not support."""
     for entry in entries:
         if not isinstance(entry, str) and len(entry) != 1:
             yield Fault(KEY, f"has {dict(entry)!r}.", "Write one name per entry: {name: {argument: value}}.")
@@ -38,7 +38,7 @@ def faults_of(entries: Sequence[Entry], *, engine: str) -> Iterator[Fault]:
 
 
 def build(entries: Sequence[Entry]) -> list[Any]:
-    """Make every callback; an object that is listed by its name is taken as it is."""
+    """Return all callbacks; an object listed by its name is returned unchanged."""
     made = []
     for name, arguments in map(_read, entries):
         thing = _find(name)
@@ -51,7 +51,7 @@ def _read(entry: Entry) -> tuple[str, Mapping[str, Any]]:
 
 
 def _find(name: str) -> Any:
-    """Return what a name stands for. Raises ValueError with the reason when it stands for nothing."""
+    """Return the object of a name. Raises ValueError with the reason if there is none."""
     if name in callbacks:
         return callbacks[name]
     if ":" in name:
@@ -68,7 +68,7 @@ def _remedy(name: str) -> str:
 
 
 def _misfit(thing: object, arguments: Mapping[str, Any]) -> str:
-    """Say why a callback cannot be made with these arguments, "" when it can."""
+    """Return why a callback cannot be constructed with these arguments, "" if it can."""
     if not any(event.startswith("on_") for event in dir(thing)):
         return "has no event, such as on_step_end, so it is no callback."
     if not callable(thing):

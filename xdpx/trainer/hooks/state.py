@@ -1,4 +1,4 @@
-"""What callbacks read and decide: where a training stands, and what should happen next. Both are plain data."""
+"""The state that callbacks read, and the control by which they request actions. Both are plain data."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["ExportableState", "TrainerControl", "TrainerState", "is_exportable",
 
 @dataclass
 class TrainerControl(ExportableState):
-    """What should happen next. Callbacks set these; the loop obeys and sets them back.
+    """Requested actions. Callbacks set these flags; the loop acts on them and resets them.
 
-    `should_training_stop` is set back when a training begins, `should_epoch_stop` when an epoch begins, the others when
-    a step begins and when they were served.
+    `should_training_stop` is reset when a training begins, `should_epoch_stop` when an epoch begins, the others when a
+    step begins and after they were served.
     """
 
     should_training_stop: bool = False
@@ -30,7 +30,7 @@ class TrainerControl(ExportableState):
         return {"args": asdict(self), "attributes": {}}
 
     def agree(self) -> None:
-        """Let every flag be up that is up on one of the processes. On all processes."""
+        """Set each flag that is set on any process. On all processes."""
         names = [each.name for each in fields(self)]
         for name, up in zip(names, any_process_of_each([getattr(self, name) for name in names]), strict=True):
             setattr(self, name, up)

@@ -1,1 +1,1 @@
-"""Which loss a Trainer trains on, how the user's methods are called for it, and what is summed from log to log."""
+"""The loss of a Trainer: which function computes it, how users' methods are called, and what is summed between logs."""

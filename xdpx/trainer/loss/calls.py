@@ -1,4 +1,4 @@
-"""Which loss a Trainer trains on, and how it is called: overrides of either generation get the arguments they take."""
+"""Compute the loss of a Trainer: users' overrides are called with the arguments that they accept."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Inputs = dict[str, Any]
 
 
 class LossMethods(Protocol):
-    """What users override of a Trainer to say what its loss is. Looked up at each call, for it may be replaced."""
+    """The methods and attributes of a Trainer that define its loss; looked up at each call: users may replace them."""
 
     compute_loss_func: Callable[..., Tensor] | None
     loss_is_scaled_for_ga: bool | None
 
     def training_step(self, model: nn.Module, inputs: Inputs, num_items_in_batch: Any = None) -> Tensor:
-        """Add the gradients of one micro-batch."""
+        """Run forward and backward pass of one micro-batch."""
         ...
 
     def compute_loss(
@@ -39,12 +39,12 @@ class LossMethods(Protocol):
 
 
 class LossCalls:
-    """Calls `training_step`, `compute_loss` and `compute_loss_func`, whose signatures were looked at once.
+    """Calls `training_step`, `compute_loss` and `compute_loss_func`, whose signatures are inspected once.
 
     Args:
-        methods: whose they are.
-        run: its arguments, what is known of the model's loss, and what is logged.
-        overridden: which of the two methods are the user's own.
+        methods: the Trainer that has them.
+        run: its arguments, facts about the model's loss, and the accumulator of logs.
+        overridden: names of those that are overridden by the user.
     """
 
     def __init__(self, methods: LossMethods, run: TrainerRun, *, overridden: Collection[str]) -> None:
@@ -61,17 +61,17 @@ class LossCalls:
         return self._methods.training_step(model, inputs, *more)
 
     def loss(self, model: nn.Module, inputs: Inputs, num_items: Count) -> Tensor:
-        """Call `compute_loss` for the loss alone."""
+        """Return the loss of `compute_loss`."""
         return self._methods.compute_loss(model, inputs, **self._compute.extras(num_items))  # type: ignore[no-any-return]
 
     def loss_and_outputs(self, model: nn.Module, inputs: Inputs) -> tuple[Tensor, Any]:
-        """Call `compute_loss` for one batch of an evaluation: the mean over its own targets, and the outputs."""
+        """Return (loss, outputs) of `compute_loss` in an evaluation; the loss is the mean over the batch's targets."""
         extras = self._compute.extras(self._told(inputs), return_outputs=True)
         loss, outputs = self._methods.compute_loss(model, inputs, **extras)
         return loss, outputs
 
     def _told(self, inputs: Inputs) -> Tensor | None:
-        """Return the count that an evaluation passes on: to code of users only, for a model averages by itself."""
+        """Return the count passed on in an evaluation: only to users' code, since a model averages by itself."""
         own = "compute_loss" in self._overridden or self._function is not None
         return self.count([inputs]) if own else None
 
@@ -83,30 +83,30 @@ class LossCalls:
         return targets_of(inputs, rows, shift=facts.shifts_labels or facts.smoother_shifts_labels)
 
     def count(self, batches: list[Inputs]) -> Tensor | None:
-        """Return the number of targets in some batches of this process; None where no loss asks for it."""
+        """Return the number of targets in some batches of this process; None if no loss uses it."""
         if not self._facts.accepts_count and self._function is None:
             return None
         return count_targets(batches, shift=self._facts.shifts_labels)
 
     def count_over_ranks(self, batches: list[Inputs], device: torch.device) -> Tensor | None:
-        """Return the number of targets in the batches of one update, over all processes when losses are averaged so."""
+        """Return the number of targets in the batches of one update, over all processes if losses are averaged so."""
         args = self._run.args
         over_ranks = args.average_tokens_across_devices
         return global_count(self.count(batches), device, over_ranks=over_ranks, replicas=args.n_gpu)
 
     def is_scaled(self, num_items: Count) -> bool:
-        """Tell whether a loss is a share of the mean over the whole update, and not a mean over one micro-batch."""
+        """Return whether a loss is a share of the mean over the whole update, and not a mean over one micro-batch."""
         said = self._methods.loss_is_scaled_for_ga
         if said is not None:
             return bool(said)
         if not self._compute.takes_count:
-            return False  # it was never told the count
+            return False  # the count was not passed to it
         if self._function is not None:
             return self._function.takes_count
         return self._facts.accepts_count and num_items is not None
 
     def of_model(self, model: nn.Module, inputs: Inputs, num_items: Count) -> tuple[Tensor, Any]:
-        """Run the model, and return (loss, outputs): of `compute_loss_func`, smoothed, or the model's own."""
+        """Run the model; return (loss, outputs), the loss of `compute_loss_func`, smoothed, or the model's own."""
         function, facts, args = self._methods.compute_loss_func, self._facts, self._run.args
         smoothed = facts.smoother is not None or function is not None
         labels = inputs.pop("labels") if smoothed and "labels" in inputs else None
@@ -127,22 +127,22 @@ class LossCalls:
         shared = num_items is not None and model.training and args.average_tokens_across_devices
         spread = max(args.world_size, args.n_gpu) if shared else 1
         if spread > 1 and self.is_scaled(num_items):
-            loss = loss * spread  # gradients and losses are averaged over processes afterwards
+            loss = loss * spread  # gradients and losses are averaged over processes later
         return loss, outputs
 
     def _share(self, loss: Tensor, inputs: Inputs, num_items: Count) -> Tensor:
-        """Return a model's own loss as its share of the mean over the update, also when the model ignored the count."""
+        """Return a model's own loss as its share of the mean over the update, even if the model ignored the count."""
         own = self.count([inputs]) if self._facts.ignores_count and self.is_scaled(num_items) else None
         if own is None or num_items is None:
             return loss
-        replicas = max(1, self._run.args.n_gpu)  # of DataParallel, whose count is a column and whose loss is a row
+        replicas = max(1, self._run.args.n_gpu)  # with DataParallel the count is a column and the loss a row
         total = num_items.squeeze(-1) if isinstance(num_items, Tensor) else num_items
         return loss * (own / (total * replicas))
 
     @contextmanager
     def noting(self, model: nn.Module) -> Generator[None]:
-        """Record outputs named `*_loss` also where a user's method calls the model; `of_model` does it elsewhere."""
-        if not self._overridden or self._run.args.compile_options() is not None:  # it would be compiled anew
+        """Record outputs named `*_loss` if a user's method calls the model; otherwise `of_model` does it."""
+        if not self._overridden or self._run.args.compile_options() is not None:  # a hook would cause recompilation
             yield
             return
 
@@ -169,7 +169,7 @@ def _miss_labels(inputs: Inputs) -> None:
 def backward(
     loss: Tensor, optimizer: torch.optim.Optimizer, precision: Precision, learning_rate: Callable[[], float]
 ) -> None:
-    """Add the gradients of a loss, or hand it to an optimizer that takes the backward pass upon itself."""
+    """Add the gradients of a loss; an optimizer with a fused backward pass does it itself."""
     fused = fused_backward_of(optimizer)
     if fused is None:
         precision.backward(loss)

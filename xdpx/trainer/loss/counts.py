@@ -1,4 +1,4 @@
-"""What a Trainer counts while it trains, without waiting for the device: tokens, operations, the loss over a set."""
+"""Counters of a Trainer that do not synchronise with the device: tokens, FLOPs, the loss over a dataset."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from xdpx.trainer.loss.model_loss import count_targets
 
 
 class TokenCounter:
-    """Input tokens seen, all of them or those that are no padding (`include_num_input_tokens_seen`).
+    """Counts input tokens, all of them or those that are not padding (`include_num_input_tokens_seen`).
 
     Args:
         mode: "no", "all" or "non_padding".
         name: of the model's main input.
-        pad_id: of padding, for batches without an attention mask.
+        pad_id: id of the padding token, for batches without an attention mask.
     """
 
     def __init__(self, mode: str, name: str, pad_id: int | None) -> None:
@@ -53,7 +53,7 @@ class TokenCounter:
         return inputs[self._name].numel()
 
     def settle(self, state: Any, device: Any) -> None:
-        """Add what was counted on all processes to the state; on all processes."""
+        """Add the count of all processes to the state; on all processes."""
         if self.mode == "no":
             return
         new = torch.as_tensor(self._new, device=device, dtype=torch.int64)
@@ -62,14 +62,14 @@ class TokenCounter:
 
 
 def operations_per_token(model: Any) -> int:
-    """Return the floating point operations of a forward and a backward pass per input token; 0 where unknown."""
+    """Return the FLOPs of a forward and a backward pass per input token; 0 if unknown."""
     if not hasattr(model, "num_parameters"):
         return 0
     return 6 * int(model.num_parameters(exclude_embeddings=True))
 
 
 class LossTally:
-    """The loss over a whole set: sum over targets / number of targets, however it is cut into batches and ranks."""
+    """The loss over a dataset: sum over targets / number of targets, independent of batches and ranks."""
 
     def __init__(self, device: torch.device) -> None:
         exact = torch.float32 if device.type == "mps" else torch.float64  # MPS has no double precision
@@ -77,14 +77,14 @@ class LossTally:
         self._empty = True
 
     def add(self, loss: torch.Tensor, count: torch.Tensor | int) -> None:
-        """Add the mean loss of a batch with so many targets; a batch without targets (its mean is NaN) adds nothing."""
+        """Add the mean loss of a batch with `count` targets; a batch without targets (its mean is NaN) adds nothing."""
         self._empty = False
         number = torch.as_tensor(count, device=self._sums.device, dtype=self._sums.dtype)
         weighted = torch.where(number > 0, loss.to(self._sums) * number, torch.zeros_like(number))
         self._sums += torch.stack((weighted, number))
 
     def mean(self) -> float | None:
-        """Return the mean over all ranks (all must ask); None when no batch had a loss."""
+        """Return the mean over all ranks; on all ranks. None if no batch had a loss."""
         total, count = collectives.sum_over_ranks(self._sums).tolist()
         if self._empty and not count:
             return None
@@ -92,7 +92,7 @@ class LossTally:
 
 
 def targets_of(inputs: Any, rows: int, *, shift: bool) -> torch.Tensor | int:
-    """Return the number of targets that the loss of a batch is the mean over; its rows where targets are no classes."""
+    """Return the number of targets that the loss of a batch is the mean over; the number of rows for float labels."""
     labels = inputs.get("labels")
     if isinstance(labels, torch.Tensor) and labels.is_floating_point():
         return rows

@@ -1,7 +1,7 @@
-"""How a Trainer gets its loss: whose function is called with what, and over how many targets the sum is divided.
+"""How a Trainer computes its loss: which function is called with which arguments, and the divisor of the sum.
 
-One rule: what a window of micro-batches adds up is divided, once, by the number of targets of the whole window on all
-processes (the *count*). Where a loss does not take the count it is a mean of its micro-batch, and is divided by the
+The sum over a window of micro-batches is divided, once, by the number of targets of the whole window on all
+processes (the *count*). A loss that does not accept the count is a mean over its micro-batch, and is divided by the
 number of micro-batches instead. Shapes: B rows, T positions, C classes.
 """
 
@@ -20,28 +20,28 @@ from xdpx.engines.pytorch import collectives
 from xdpx.logger import warn_user
 
 IGNORED = -100
-"""The label of positions that are no target."""
+"""The label of positions without a target."""
 
 Count = Tensor | int | None
-"""How many targets a window has; None where nobody asks."""
+"""Number of targets of a window; None if it is not used."""
 
 
 @dataclass(frozen=True)
 class CallShape:
-    """What a function that a user may have written takes beside the essentials: found out once, not at every step."""
+    """The optional parameters of a function that a user may have written, inspected once instead of at every step."""
 
     takes_return_outputs: bool
     takes_count: bool
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> CallShape:
-        """Look at a bound method or a function, e.g. an overridden `compute_loss` or a `compute_loss_func`."""
+        """Inspect a bound method or a function, e.g. an overridden `compute_loss` or a `compute_loss_func`."""
         return cls(takes(function, "return_outputs"), takes(function, "num_items_in_batch"))
 
     def extras(self, count: Count = None, return_outputs: bool = False) -> dict[str, Any]:
-        """Return the keyword arguments that the function takes.
+        """Return the keyword arguments that the function accepts.
 
-        Raises ValueError where the outputs are wanted and the function cannot return them.
+        Raises ValueError if outputs are requested and the function cannot return them.
         """
         chosen: dict[str, Any] = {"num_items_in_batch": count} if self.takes_count else {}
         if return_outputs:
@@ -56,7 +56,7 @@ class CallShape:
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
-    """Tell whether a function has a parameter of this name, or takes any keyword."""
+    """Return whether a function has a parameter of this name, or accepts any keyword."""
     found = _parameters(function)
     return name in found or any(one.kind is one.VAR_KEYWORD for one in found.values())
 
@@ -64,14 +64,14 @@ def takes(function: Callable[..., Any], name: str) -> bool:
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(function).parameters
-    except (TypeError, ValueError):  # written in C, say
+    except (TypeError, ValueError):  # e.g. written in C
         return {}
 
 
 def accepts_count(model: nn.Module) -> bool:
-    """Tell whether the model divides its loss by `num_items_in_batch`: its `accepts_loss_kwargs`, or `**kwargs`.
+    """Return whether the model divides its loss by `num_items_in_batch`, by `accepts_loss_kwargs` or `**kwargs`.
 
-    `model` is the bare one, without wrappers (`xdpx.models.pytorch.preparing.bare`).
+    `model` is unwrapped (`xdpx.models.pytorch.preparing.bare`).
     """
     declared = getattr(model, "accepts_loss_kwargs", None)
     if declared is not None:
@@ -80,24 +80,24 @@ def accepts_count(model: nn.Module) -> bool:
 
 
 def label_names(model: nn.Module) -> list[str]:
-    """Name the inputs of a model that are targets: those called like labels, and the ends of an answer in a text."""
+    """Return the names of a model's inputs that are targets: labels, and the ends of answers in question answering."""
     answers = {"start_positions", "end_positions"} if "QuestionAnswering" in type(model).__name__ else set()
     return [name for name in _parameters(model.forward) if "label" in name or name in answers]
 
 
 def returns_loss(model: nn.Module) -> bool:
-    """Tell whether the model computes a loss without labels, unless told not to (as CLIP does on request)."""
+    """Return whether the model computes a loss without labels by default (CLIP does only on request)."""
     asked = _parameters(model.forward).get("return_loss")
     return asked is not None and asked.default is True
 
 
 def ignores_count(model: nn.Module) -> bool:
-    """Tell whether the model takes the count and yet returns a plain mean: regression, several labels per row, and
-    models of transformers whose forward calls a loss of torch itself, such as BERT and T5.
+    """Return whether the model accepts the count but returns a plain mean.
 
-    The original treats that mean as a sum already divided, so that its losses and gradients grow with the accumulation
-    and with the number of processes.
-    """  # noqa: D205
+    These are regression, several labels per row, and models of transformers whose forward calls a loss of torch itself,
+    such as BERT and T5. The original treats that mean as a sum already divided, so that its losses and gradients grow
+    with the accumulation and with the number of processes.
+    """
     if type(model).__module__.startswith("transformers.models.") and _calls_a_loss_of_torch(model):
         return True
     config = getattr(model, "config", None)
@@ -112,17 +112,17 @@ LOSSES_OF_TORCH = frozenset({"CrossEntropyLoss", "MSELoss", "BCEWithLogitsLoss",
 
 
 def _calls_a_loss_of_torch(model: nn.Module) -> bool:
-    """Tell whether the forward of a model names a loss of torch, and not the one that could take the count."""
+    """Return whether the forward of a model uses a loss of torch, and not the one that accepts the count."""
     code = getattr(inspect.unwrap(type(model).forward), "__code__", None)
     names = frozenset(code.co_names) if code is not None else frozenset()
     return bool(names & LOSSES_OF_TORCH) and "loss_function" not in names
 
 
 def shifts_labels(model: nn.Module) -> bool:
-    """Tell whether the model's own loss compares position t with label t+1, so that the first label is no target.
+    """Return whether the model's own loss compares position t with label t+1, so that the first label is not a target.
 
-    Decided as the original does, by the loss that transformers noted for the model, so that the numbers are the same.
-    It noted none for GPT2LMHeadModel: there and here its sums are divided by one target per row too many.
+    Decided as in the original, by the loss that transformers has recorded for the model, so that the numbers are equal.
+    None is recorded for GPT2LMHeadModel: there and here its sums are divided by one target per row too many.
     """
     encoder_decoder = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
     return _loss_function_name(model) == "ForCausalLMLoss" and not encoder_decoder
@@ -139,7 +139,7 @@ def _loss_function_name(model: nn.Module) -> str | None:
 
 
 def smoother_shifts_labels(model: nn.Module) -> bool:
-    """Tell whether `LabelSmoother` must shift for this model: where its class is a causal language model."""
+    """Return whether `LabelSmoother` must shift for this model, i.e. its class is a causal language model."""
     if not hasattr(model, "loss_type") and not hasattr(model, "config"):
         return False
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -148,15 +148,15 @@ def smoother_shifts_labels(model: nn.Module) -> bool:
 
 
 def count_targets(batches: Sequence[Any], *, shift: bool = False) -> Tensor | None:
-    """Count the targets of a window of micro-batches on this process, without waiting for a device.
+    """Return the number of targets of a window of micro-batches on this process, without synchronising with the device.
 
     Args:
-        batches: Micro-batches with `labels` (any shape, `IGNORED` where there is no target), or `shift_labels` where
-            a collator shifted them itself.
-        shift: The first label of each row is no target (`shifts_labels`).
+        batches: Micro-batches with `labels` (any shape, `IGNORED` at positions without a target), or `shift_labels` if
+            a collator has shifted them.
+        shift: The first label of each row is not a target (`shifts_labels`).
 
     Returns:
-        A number, shape (), where the labels are; None where there are none, or none that can be counted.
+        A number, shape (), on the device of the labels; None if there are none, or if they cannot be counted.
     """
     if not batches or "labels" not in batches[0]:
         return None
@@ -178,14 +178,14 @@ def _targets_of(batch: Any, shift: bool) -> Tensor:
 def global_count(
     count: Tensor | None, device: torch.device, *, over_ranks: bool = True, replicas: int = 1
 ) -> Tensor | None:
-    """Turn the count of one process into the count that a loss is divided by. On all processes.
+    """Return the count that a loss is divided by, from that of one process. On all processes.
 
     Args:
-        count: What `count_targets` gave.
-        device: Where the loss will be.
+        count: Result of `count_targets`.
+        device: Device of the loss.
         over_ranks: Add the counts of all processes (`average_tokens_across_devices`).
-        replicas: Devices that one process feeds (`nn.DataParallel`); each gets its share, or the whole where
-            `over_ranks` says so, as one row of shape (replicas, 1).
+        replicas: Devices of one process (`nn.DataParallel`); each gets its share, or with `over_ranks` the whole, as a
+            column of shape (replicas, 1).
     """
     if count is None:
         return None
@@ -200,7 +200,7 @@ def global_count(
 def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
     """Return the loss that a model returned: under `loss`, or first in a tuple.
 
-    Raises ValueError where a mapping has none, or where what comes first can be no loss.
+    Raises ValueError if a mapping has none, or if the model returned a tensor that is not a scalar.
     """
     if isinstance(outputs, Tensor) and outputs.ndim > 0:
         raise ValueError(
@@ -228,7 +228,7 @@ def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
 
 @dataclass
 class LabelSmoother:
-    """Cross-entropy against targets that keep 1 - epsilon of their weight and share epsilon among all classes.
+    """Cross-entropy with label smoothing: targets keep 1 - epsilon, and epsilon is spread over all classes.
 
     Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", CVPR 2016, section 7.
     """
@@ -243,9 +243,9 @@ class LabelSmoother:
 
         Args:
             model_output: A mapping with `logits` (..., C), or a tuple that begins with them.
-            labels: (...) or (..., 1), `ignore_index` where there is no target.
+            labels: (...) or (..., 1), `ignore_index` at positions without a target.
             shift_labels: Compare position t with label t+1.
-            num_items_in_batch: What the sum is divided by; the number of targets here when None.
+            num_items_in_batch: Divisor of the sum; None: the number of targets in `labels`.
         """
         logits = model_output["logits"] if isinstance(model_output, Mapping) else model_output[0]
         if shift_labels:
@@ -266,7 +266,7 @@ class LabelSmoother:
 
 
 def smoother_for(epsilon: float, model: nn.Module) -> LabelSmoother | None:
-    """Return the smoother that `label_smoothing_factor` asks for; None for 0, and where several labels are right."""
+    """Return the smoother for `label_smoothing_factor`; None for 0, and for multi-label classification."""
     if epsilon == 0:
         return None
     kind = getattr(getattr(model, "config", None), "problem_type", None)
@@ -282,16 +282,16 @@ def smoother_for(epsilon: float, model: nn.Module) -> LabelSmoother | None:
 
 @dataclass
 class LossFacts:
-    """What is asked once about the loss of a model; users correct it by attributes of the Trainer.
+    """Properties of the model's loss, determined once; users override them by attributes of the Trainer.
 
     Attributes:
-        accepts_count: whether the model takes the number of targets of the update (`model_accepts_loss_kwargs`).
-        ignores_count: whether it takes the number, and returns a plain mean all the same.
+        accepts_count: whether the model accepts the number of targets of the update (`model_accepts_loss_kwargs`).
+        ignores_count: whether it accepts the number, but returns a plain mean.
         shifts_labels: whether its own loss compares position t with label t+1.
-        label_names: the inputs that are targets.
+        label_names: names of the inputs that are targets.
         returns_loss: whether it computes a loss without labels (`can_return_loss`).
-        smoother: what smooths labels (`label_smoother`), None where nothing does.
-        smoother_shifts_labels: whether that must shift.
+        smoother: the label smoother (`label_smoother`), None without smoothing.
+        smoother_shifts_labels: whether it must shift labels.
     """
 
     accepts_count: bool = False
@@ -304,11 +304,11 @@ class LossFacts:
 
     @classmethod
     def of(cls, model: nn.Module, *, names: list[str] | None, smoothing: float) -> LossFacts:
-        """Ask the bare model, without wrappers.
+        """Determine the properties of a model.
 
         Args:
-            model: the bare one.
-            names: of the targets, where the arguments say it.
+            model: unwrapped.
+            names: names of the targets, if the arguments have them.
             smoothing: `label_smoothing_factor`.
         """
         return cls(

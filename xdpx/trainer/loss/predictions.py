@@ -1,4 +1,4 @@
-"""One batch of an evaluation: which of its inputs are labels, and which outputs of the model count as predictions."""
+"""One batch of an evaluation: which inputs are labels, and which outputs of the model are predictions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from xdpx.trainer.loss.model_loss import LossFacts
 
 
 def targets_wanted(inputs: Mapping[str, Any], facts: LossFacts) -> list[str] | None:
-    """Name the labels of a batch that has a loss (none where the model needs none); None where it has no loss."""
-    names = facts.label_names or ["labels"] * ("labels" in inputs)  # of a wrapper whose forward takes anything
+    """Return the names of a batch's labels (empty if the model needs none); None for a batch without a loss."""
+    names = facts.label_names or ["labels"] * ("labels" in inputs)  # a wrapper's forward may accept anything
     if names:
         return names if all(inputs.get(name) is not None for name in names) else None
     asked = inputs.get("return_loss")
@@ -22,16 +22,16 @@ def targets_wanted(inputs: Mapping[str, Any], facts: LossFacts) -> list[str] | N
 
 
 def labels_of(inputs: Mapping[str, Any], names: list[str] | None) -> Any:
-    """Return the labels of a batch: one tree, a tuple of several, None of a batch without loss."""
+    """Return the labels of a batch: one tree, a tuple of several, None for a batch without a loss."""
     return None if names is None else _single(_detached(tuple(inputs.get(name) for name in names)))
 
 
 def logits_of(outputs: Any, left_out: Collection[str], *, with_loss: bool) -> Any:
-    """Return what counts as predictions of what a model returned, whatever its form; a tuple of one is opened.
+    """Return the predictions among the outputs of a model, whatever their form; a tuple of one is unpacked.
 
     Args:
         outputs: a mapping, a tuple, or one tensor.
-        left_out: names that are no predictions.
+        left_out: names of outputs that are not predictions.
         with_loss: whether the loss is among the outputs, first or under `loss`.
     """
     if isinstance(outputs, Mapping):
@@ -43,7 +43,7 @@ def logits_of(outputs: Any, left_out: Collection[str], *, with_loss: bool) -> An
 
 
 def ignored_outputs(model: nn.Module) -> Collection[str]:
-    """Name the outputs that a model itself does not count as predictions."""
+    """Return the names of the outputs that the model itself excludes from predictions."""
     config = getattr(model, "config", None)
     return getattr(config, "keys_to_ignore_at_inference", ["past_key_values"])
 

@@ -1,4 +1,4 @@
-"""What a log of the Trainer tells beside loss and gradient: recorded numbers, speed, updates that were not finite."""
+"""What the Trainer logs besides loss and gradient norm: recorded values, speed, non-finite updates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xdpx.reports.windows import Window
 from xdpx.training.accumulation import MetricAccumulator
 
 ENDING = "_loss"
-"""How an output of a model ends that is logged beside the loss."""
+"""Ending of the names of model outputs that are logged beside the loss."""
 
 WAITED = "waited"
 """Fact of an update: the seconds that this process waited for its data."""
@@ -26,7 +26,7 @@ class DataClock:
         self._seconds = 0.0
 
     def timed(self, batches: Iterator[Any]) -> Generator[Any]:
-        """Yield the same batches; the time in which each is waited for, and that alone, is waiting for data."""
+        """Yield the same batches, and measure the time spent waiting for each."""
         while True:
             asked = perf_counter()
             try:
@@ -44,7 +44,7 @@ class DataClock:
 
 
 def record_losses(accumulator: MetricAccumulator, outputs: object) -> None:
-    """Record each output of a model whose name ends in `_loss`; the mean of one with several elements."""
+    """Record each output of a model whose name ends in `_loss`; of several elements their mean."""
     if not isinstance(outputs, dict):
         return
     for name, value in outputs.items():
@@ -56,15 +56,15 @@ def record_losses(accumulator: MetricAccumulator, outputs: object) -> None:
 
 
 def over_ranks(window: Window, tokens: int | None) -> dict[str, float]:
-    """Return what a log tells of the updates of all processes; on all processes.
+    """Return the values to log for the updates of all processes; on all processes.
 
     Args:
-        window: of this process. Facts: samples, waited, left_out (the same on all processes).
-        tokens: of all processes in these updates; None where they are not counted.
+        window: that of this process. Facts: samples, waited, left_out (the same on all processes).
+        tokens: of all processes in these updates; None if they are not counted.
 
     Returns:
-        Means of what was recorded; samples_per_second, steps_per_second, tokens_per_second, data_wait_share (the
-        largest among the processes, from 0 to 1); nonfinite_steps where there are some.
+        Means of recorded values; samples_per_second, steps_per_second, tokens_per_second, data_wait_share (the largest
+            among the processes, from 0 to 1); nonfinite_steps if there are any.
     """
     seconds = max(window.seconds, 1e-9)
     shares: list[Window] = collectives.gather_objects(window)
