@@ -1,4 +1,4 @@
-"""Networks only: from the arrays of a batch to logits. A loss, a device and a step are decided elsewhere."""
+"""Networks: from the arrays of a batch to logits. Losses, devices and training steps are elsewhere."""
 
 from typing import Any
 

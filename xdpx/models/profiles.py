@@ -1,4 +1,4 @@
-"""Networks with rows made up for them, whose time `x-script run_profiling NAME` measures.
+"""Networks with generated batches, which `x-script run_profiling NAME` measures.
 
 Your own, in a file of user/modules:
 
@@ -32,22 +32,22 @@ class Profile:
     """A network and a batch for it.
 
     Attributes:
-        batch_size: rows of the batch, which `-batch_size=8` changes.
-        seq_len: tokens of each row, likewise.
+        batch_size: rows of the batch; `-batch_size=8` changes it.
+        seq_len: tokens of each row; `-seq_len=64` changes it.
     """
 
     batch_size = 32
     seq_len = 128
 
     def model_config(self) -> dict[str, Any]:
-        """Return the keys of a config that describe the network; `model` is the name it is registered by."""
+        """Return the config keys of the network; `model` is its registered name."""
         raise NotImplementedError
 
     def create_fake_data(self) -> dict[str, Any]:
-        """Return what the network is called with, by the names of its arguments.
+        """Return the inputs of the network, by argument name.
 
-        Where only `input_ids` are given, what follows from them is added: `attention_mask` where they are not
-        `pad_index`, and `masked_positions` where they are `mask_index`.
+        With `input_ids`, derived inputs may be left out: `attention_mask` (true where ids are not `pad_index`) and
+        `masked_positions` (where ids are `mask_index`).
         """
         raise NotImplementedError
 
@@ -55,10 +55,10 @@ class Profile:
         """Return the network with random weights.
 
         Args:
-            changes: keys that win over those of `model_config`.
+            changes: keys that override those of `model_config`.
 
         Raises:
-            ConfigError: a key has a value that it cannot have, or in `changes` stands one that the network lacks.
+            ConfigError: a key has an invalid value, or `changes` has a key that the network does not have.
         """
         from xdpx.models import models
 
@@ -70,7 +70,7 @@ class Profile:
         if faults:
             raise ConfigError("profile", faults)
         try:
-            # A config may hold keys of a processor, too, as those for the first XDPX do.
+            # A config may also contain keys of a processor, as those for the first XDPX do.
             known = chosen.Parameters.model_validate({key: value for key, value in keys.items() if key in fields})
         except ValidationError as error:
             raise ConfigError("profile", [_refused(each) for each in error.errors()]) from error
@@ -78,7 +78,7 @@ class Profile:
         return built
 
     def batch(self, module: nn.Module) -> dict[str, Any]:
-        """Return the data with what follows from the token ids, as far as the network takes it."""
+        """Return the inputs with those derived from the token ids, if the network takes them."""
         keys, data = self.model_config(), dict(self.create_fake_data())
         takes = inspect.signature(module.forward).parameters
         ids = data.get("input_ids")
@@ -90,13 +90,13 @@ class Profile:
         return data
 
     def random_ids(self, *, vocab_size: int = 21128, first: int = 107) -> Tensor:
-        """Return ids (B, T) of words, none of them special in the vocabulary of Chinese BERT."""
+        """Return random ids (B, T) of words, without special tokens of the vocabulary of Chinese BERT."""
         import torch
 
         return torch.randint(first, vocab_size, (self.batch_size, self.seq_len))
 
     def whole(self) -> Tensor:
-        """Return a mask (B, T) of rows without padding."""
+        """Return a mask (B, T) of all true, for rows without padding."""
         import torch
 
         return torch.ones(self.batch_size, self.seq_len, dtype=torch.bool)
@@ -117,7 +117,7 @@ def _refused(error: Any) -> Fault:
 
 
 OWN = ("batch_size", "seq_len")
-"""Attributes of a profile that words of the command line change."""
+"""Attributes of a profile that can be set on the command line."""
 
 profiles: Registry[type[Profile]] = Registry(
     "profile",

@@ -1,1 +1,1 @@
-"""The networks written for PyTorch, one file each, on the building blocks of `modules/`."""
+"""The networks for PyTorch, one file each, on the building blocks of `modules/`."""

@@ -1,4 +1,4 @@
-"""LoRA and other adapters of the package peft: few new weights inside a network whose own stay as they are."""
+"""LoRA and other adapters of the package peft: few new weights in a network whose other weights are frozen."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor, nn
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 
 INSIDE = ".base_layer."
-"""Where an adapter keeps the layer it stands for."""
+"""Part of the names of weights of a layer that an adapter wraps."""
 
 
 def add(network: nn.Module, wanted: Mapping[str, Any] | None) -> None:
-    """Put adapters into a network, and freeze the rest of it.
+    """Insert adapters into a network, and freeze the rest of it.
 
     Args:
         network: of transformers.
-        wanted: `peft_type` (LORA when it is silent) and what its config in peft knows, e.g. {r: 8, lora_alpha: 16};
+        wanted: `peft_type` (default LORA) and the fields of its config in peft, e.g. {r: 8, lora_alpha: 16};
             None adds nothing.
 
     Raises:
-        ConfigError: peft is not installed, or does not know what is wanted.
+        ConfigError: peft is not installed, or rejects the fields.
 
     Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022; others as peft cites them.
     """
@@ -47,7 +47,7 @@ def add(network: nn.Module, wanted: Mapping[str, Any] | None) -> None:
 
 
 def renamed(model: nn.Module, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return weights of a plain network under the names they have where adapters stand."""
+    """Return the weights of a network without adapters under their names in a network with adapters."""
     moved = {name.replace(INSIDE, "."): name for name in model.state_dict() if INSIDE in name}
     return {moved.get(name, name): value for name, value in found.items()}
 

@@ -1,4 +1,4 @@
-"""ALBERT, pre-trained: masked tokens, and beside them the class of a whole text."""
+"""Pre-training of ALBERT: masked tokens, and optionally the class of a whole text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLASSIFIER = "sop_classifier."
 
 
 class AlbertLanguageModel(Bert):
-    """Tokens guessed from what is around them, by way of vectors as narrow as those of words, to which it is tied.
+    """Predicts masked tokens; the head projects to the width of word embeddings, to which it is tied.
 
     Weight names are those of AlbertForMaskedLM.
 
@@ -61,9 +61,9 @@ class AlbertLanguageModel(Bert):
 
 
 class AlbertPretrain(AlbertLanguageModel):
-    """Logits of masked tokens, and of the classes of the whole text, such as the order of its two parts.
+    """Predicts masked tokens, and a class of the whole text, such as the order of its two parts.
 
-    Weight names are those of AlbertForPreTraining. A pretrained classifier of other classes is left out.
+    Weight names are those of AlbertForPreTraining. A pretrained classifier of another number of classes is dropped.
 
     Source: Lan et al., "ALBERT: A Lite BERT", ICLR 2020, section 3.1, inter-sentence coherence loss.
     """
@@ -100,5 +100,5 @@ class AlbertPretrain(AlbertLanguageModel):
         return self._guesses(output, masked_positions), classes
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Leave a classifier of another number of classes out."""
+        """Rename foreign weights; drop a classifier of another number of classes."""
         return fitting_classifier(super().adapt(found), CLASSIFIER, self.num_classes)

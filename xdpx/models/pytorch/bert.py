@@ -1,4 +1,4 @@
-"""BERT and its relatives in Hugging Face format: architecture, weights, parameter groups. B batch, T positions."""
+"""BERT and similar encoders of Hugging Face: architecture, weights, parameter groups. B rows, T positions."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Bert(Model):
     """A Hugging Face encoder under the name `bert`, so that weight names are those of Hugging Face.
 
     The architecture is that of config.json beside `pretrained_model` (or of `auto_model`), else of the bert_config
-    keys. A bert_config key that is not at its default wins over config.json, and `extra_config` wins over everything.
+    keys. A bert_config key that is not at its default overrides config.json, and `extra_config` overrides both.
     """
 
     class Parameters(BertParameters):
-        """Keys of all BERT models; the group bert_config has the sizes of BERT base."""
+        """Keys of all BERT models; defaults in the group bert_config are the sizes of BERT base."""
 
     parameters_used: Parameters
 
@@ -74,11 +74,11 @@ class Bert(Model):
         return self.bert(**self._inputs(input_ids, attention_mask, token_type_ids))
 
     def layers_apart(self) -> Sequence[nn.Module]:
-        """Return the layers of encoders that have them in a row, but for the last one, of which `pool` calls parts."""
+        """Return all layers of the stack but the last, of which `pool` calls single parts; () if there is no stack."""
         return list(self.bert.encoder.layer)[:-1] if type(self.bert) in first_token.ENCODERS else ()
 
     def pool(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Return the pooled first token (B, H), without what only the other tokens of `encode` need."""
+        """Return the pooled first token (B, H), skipping the computation of the other tokens in the last layer."""
         inputs = self._inputs(input_ids, attention_mask, token_type_ids)
         if first_token.fits(self.bert):
             return first_token.pooled(self.bert, **inputs)
@@ -87,10 +87,10 @@ class Bert(Model):
         return pooled
 
     def _inputs(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> dict[str, Any]:
-        """Return what the network is called with.
+        """Return the arguments of the network.
 
         Raises:
-            ConfigError: the texts are longer than the model has positions, or several stand in a row.
+            ConfigError: the texts are longer than the model has positions, or ids are not (B, T).
         """
         if input_ids.dim() != 2:
             problem = f"reads one text of each row, but the processor gives {tuple(input_ids.shape)}: several, apart."
@@ -100,16 +100,16 @@ class Bert(Model):
         if input_ids.shape[1] > most:
             raise _too_long(input_ids.shape[1], most)
         mask = attention_mask.bool()
-        # Padding that nobody has needs no mask; looking costs nothing on a CPU, but would make a GPU wait.
-        # What is exported is for any texts and cannot look.
+        # Without padding no mask is needed. Checking is free on a CPU, but would synchronise with a GPU.
+        # An exported network must work for any text, so it always has the mask.
         whole = mask.device.type == "cpu" and not torch.compiler.is_exporting() and bool(mask.all())
         given = {"input_ids": input_ids, "attention_mask": None if whole else encoders.mask_for(self.config, mask)}
-        # Architectures that were trained without segments have a single row for them, or none, or no such input.
+        # Architectures trained without segments have one row for them, or none, or no such input.
         segments = getattr(self.config, "type_vocab_size", 0) > 1
         return {**given, "token_type_ids": token_type_ids} if segments else given
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Rename foreign weights, and take out the heads that are pruned here."""
+        """Rename foreign weights, and remove pruned heads."""
         renamed = {self._own_name(name): value for name, value in found.items()}
         if self.pruned:
             heads = self.config.num_attention_heads
@@ -122,7 +122,7 @@ class Bert(Model):
         return {CONFIG_FILE: self.config.to_json_string(use_diff=False)}
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """Split by depth and by decay: nothing decays in a bias or a layer norm."""
+        """Return groups by depth and weight decay; biases and layer norms have none."""
         groups: dict[str, dict[str, Any]] = {}
         for name, weight in self.named_parameters():
             if weight.requires_grad:
@@ -135,7 +135,7 @@ class Bert(Model):
         return list(groups.values())
 
     def _depth(self, name: str, learning_rate: float) -> tuple[str, float]:
-        """Return the part of the model that a weight belongs to, and its learning rate."""
+        """Return the name of the group that a weight belongs to by depth, and its learning rate."""
         known, layers = self.parameters_used, int(self.config.num_hidden_layers)
         if ".embeddings." in name:
             full = known.keep_emb_lr or known.layer_lr_decay == 1.0
@@ -166,10 +166,10 @@ class Bert(Model):
 
 
 def architecture(known: Bert.Parameters) -> PretrainedConfig:
-    """Decide the Hugging Face config of a model, and check it against the data.
+    """Return the Hugging Face config of a model, after checking it against the data.
 
     Raises:
-        ConfigError: the data has more tokens, or longer texts, than the architecture has room for.
+        ConfigError: the data has more tokens, or longer texts, than the architecture supports.
     """
     config = _given_config(known)
     sizes = {key: getattr(known, key) for key in (*ARCHITECTURE_KEYS, *known.more_sizes)}
@@ -189,7 +189,7 @@ def architecture(known: Bert.Parameters) -> PretrainedConfig:
 
 
 def _given_config(known: Bert.Parameters) -> PretrainedConfig | None:
-    """Return the config that lies beside the pretrained weights or that `auto_model` names, if any."""
+    """Return the config beside the pretrained weights or that of `auto_model`, if any."""
     if known.auto_model:
         return _named_config(known.auto_model)
     source = known.pretrained_model
@@ -200,7 +200,7 @@ def _given_config(known: Bert.Parameters) -> PretrainedConfig | None:
         return None
     values = read_table(path)
     try:
-        values.pop("auto_map", None)  # code that comes with the model is never looked for
+        values.pop("auto_map", None)  # code beside a model is never loaded
         config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type", known.model_type), **values)
     except (ValueError, TypeError, AttributeError) as error:
         reason = str(error).partition("\n")[0].partition(". ")[0]
@@ -235,7 +235,7 @@ def _check_against_data(known: Bert.Parameters, config: PretrainedConfig) -> Non
 
 
 def encoder_of(config: PretrainedConfig, *, pooler: bool) -> Any:
-    """Build the network that a config describes, with random weights; with a pooler if its kind has one."""
+    """Return the network of a config, with random weights; with a pooler if its architecture has one."""
     config._attn_implementation = attention.register()
     try:
         encoder = _network(config, add_pooling_layer=pooler)
@@ -250,9 +250,9 @@ def _network(config: PretrainedConfig, **options: bool) -> Any:
 
 
 def positions_of(config: PretrainedConfig) -> int:
-    """Return the longest text, in tokens, that an architecture has room for."""
+    """Return the maximum length of a text, in tokens."""
     positions = int(config.max_position_embeddings)
-    # Descendants of fairseq number their positions from pad_token_id + 1.
+    # RoBERTa and its relatives number positions from pad_token_id + 1.
     offset = "roberta" in config.model_type or config.model_type == "camembert"
     return positions - (int(config.pad_token_id) + 1) * offset
 
@@ -264,7 +264,7 @@ def _too_long(length: int, most: int) -> ConfigError:
 
 
 def new_linear(size_in: int, size_out: int, config: PretrainedConfig) -> nn.Linear:
-    """Return a linear layer with random weights as BERT's own are drawn."""
+    """Return a linear layer with random weights, initialised as in BERT."""
     layer = nn.Linear(size_in, size_out)
     nn.init.normal_(layer.weight, std=config.initializer_range)
     with torch.no_grad():

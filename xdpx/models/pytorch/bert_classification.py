@@ -1,4 +1,4 @@
-"""BERT for one text or a pair: classes, a number, or a vector to compare. B rows, T positions, H hidden size."""
+"""BERT for a text or a pair: classes, a number, or a vector. B rows, T positions, H hidden size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from xdpx.models.pytorch.word_model import given
 class BertClassification(Bert):
     """The pooled first token, dropout, and one linear layer. Weight names are those of BertForSequenceClassification.
 
-    What the classifier sees is `features`: networks that look at more than the first token override it.
+    The input of the classifier is `features`; networks that use more than the first token override it.
 
     Source: Devlin et al., "BERT", NAACL 2019, section 4.1.
     """
@@ -33,9 +33,9 @@ class BertClassification(Bert):
             0.0, ge=0, lt=1, doc="Share of the pooled features set to 0 in training."
         )
         dropout_samples: int = declare.param(
-            1, ge=1, doc="Over how many dropout masks of the pooled features the logits are averaged in training."
+            1, ge=1, doc="Number of dropout masks over which logits are averaged in training."
         )
-        load_cls_weights: bool = declare.param(False, doc="Take over the classifier too, not only what is below it.")
+        load_cls_weights: bool = declare.param(False, doc="Load the classifier too, not only the encoder.")
         num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
 
     parameters_used: Parameters
@@ -59,7 +59,7 @@ class BertClassification(Bert):
         return int(self.config.hidden_size)
 
     def features(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """Return what the classifier sees of ids (B, T): (B, num_features)."""
+        """Return the input of the classifier (B, num_features) for ids (B, T)."""
         return self.pool(input_ids, attention_mask, token_type_ids)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
@@ -68,7 +68,7 @@ class BertClassification(Bert):
         return classified(seen, self.dropout, self.classifier, samples=self.parameters_used.dropout_samples)
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Leave the classifier out unless `load_cls_weights`."""
+        """Rename foreign weights; drop the classifier unless `load_cls_weights`."""
         ours = super().adapt(found)
         if self.parameters_used.load_cls_weights:
             return ours
@@ -76,7 +76,7 @@ class BertClassification(Bert):
 
 
 class BertRegression(BertClassification):
-    """As `bert_classification`, with one output, which is the number itself, or with `standardize` becomes it.
+    """As `bert_classification`, with one output: the number, which `standardize` scales.
 
     Source: Devlin et al., "BERT", NAACL 2019, section 4.1 (STS-B).
     """
@@ -89,7 +89,7 @@ class BertRegression(BertClassification):
         self.units = Units(parameters)
 
     def num_outputs(self) -> int:
-        """Return the width of the logits: a number."""
+        """Return the width of the logits: 1."""
         return 1
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
@@ -99,7 +99,7 @@ class BertRegression(BertClassification):
 
 
 class ProtoNet(BertClassification):
-    """The pooled first token and one linear layer, whose output is a vector to compare with others: `loss: fewshot`.
+    """The pooled first token and one linear layer, whose output is a vector to be compared: `loss: fewshot`.
 
     Source: Snell et al., "Prototypical Networks for Few-shot Learning", NeurIPS 2017, section 2.2: the embedding.
     """
@@ -117,16 +117,16 @@ class ProtoNet(BertClassification):
 
 
 class BertClassificationConcat(BertClassification):
-    """The first token of some layers side by side, one layer with tanh, dropout, and one linear layer.
+    """The concatenated first token of some layers, a tanh layer, dropout, and one linear layer.
 
-    Source: Devlin et al., "BERT", NAACL 2019, section 5.3 (layers side by side as features).
+    Source: Devlin et al., "BERT", NAACL 2019, section 5.3 (concatenated layers as features).
     """
 
     class Parameters(BertClassification.Parameters):
         """Keys of `bert_classification_concat`."""
 
         highway_layers: list[int] = declare.param(
-            [-1, -4, -7, -10], doc="Layers whose first token is looked at; negative from the last, which is -1."
+            [-1, -4, -7, -10], doc="Layers whose first token is used; negative ones count from the last, -1."
         )
 
     parameters_used: Parameters
@@ -146,10 +146,10 @@ class BertClassificationConcat(BertClassification):
 
 
 def layers_of(wanted: list[int], num_layers: int) -> list[int]:
-    """Return layers from 0 on, of numbers that may count from the last.
+    """Return the indices of layers, from 0, for numbers that may be negative.
 
     Raises:
-        ConfigError: there is none, one twice, or one that the encoder has not.
+        ConfigError: the list is empty, or has a duplicate or a layer that does not exist.
     """
     found = [layer if layer >= 0 else num_layers + layer for layer in wanted]
     if found and len(set(found)) == len(found) and all(0 <= layer < num_layers for layer in found):
@@ -160,7 +160,7 @@ def layers_of(wanted: list[int], num_layers: int) -> list[int]:
 
 
 class BertClassificationSelfAttention(BertClassification):
-    """The mean of all tokens, weighted by what a small network makes of each; dropout, and one linear layer.
+    """The attention-weighted mean of all tokens, dropout, and one linear layer.
 
     Source: Lin et al., "A Structured Self-attentive Sentence Embedding", ICLR 2017, equation 5.
     """
@@ -168,7 +168,7 @@ class BertClassificationSelfAttention(BertClassification):
     class Parameters(BertClassification.Parameters):
         """Keys of `bert_classification_self_attn`."""
 
-        attn_hidden_size: int = declare.param(100, gt=0, doc="Width of the network that weighs tokens.")
+        attn_hidden_size: int = declare.param(100, gt=0, doc="Width of the attention network.")
 
     parameters_used: Parameters
     reads_pooled: ClassVar[bool] = False
@@ -188,10 +188,10 @@ class BertClassificationSelfAttention(BertClassification):
 
 
 class SBertNLI(BertClassification):
-    """One encoder reads both texts; their vectors u and v and |u - v| side by side are classified.
+    """One encoder for both texts; the vectors u, v and |u - v| are concatenated and classified.
 
-    The vector of a text can be computed once and kept, which a model that reads pairs cannot offer. Or the pair is the
-    cosine of both, without a classifier.
+    The vector of a text can be computed once and cached, unlike with a model that reads pairs. Instead of classes the
+    output may be the cosine of u and v.
 
     Source: Reimers and Gurevych, "Sentence-BERT", EMNLP 2019, section 3, classification and regression objectives.
     """
@@ -203,7 +203,7 @@ class SBertNLI(BertClassification):
             "mean", doc="Vector of a text: the mean of all its tokens, its first token, or the maximum of each feature."
         )
         prediction: Literal["classes", "cosine"] = declare.param(
-            "classes", doc="classes: a logit for each; cosine: that of both vectors, for circle_siamese."
+            "classes", doc="classes: a logit for each; cosine: of the two vectors, for circle_siamese."
         )
 
     parameters_used: Parameters
@@ -235,7 +235,7 @@ class SBertNLI(BertClassification):
 
 
 def text_vectors(hidden_BTH: Tensor, mask_BT: Tensor, pooling: str) -> Tensor:
-    """Return one vector (B, H) for each text: mean or maximum of its tokens, or its first one."""
+    """Return one vector (B, H) for each text: mean or maximum of its tokens, or its first token."""
     if pooling == "first":
         return hidden_BTH[:, 0]
     inside = mask_BT.unsqueeze(-1)

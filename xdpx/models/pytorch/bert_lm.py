@@ -1,6 +1,6 @@
-"""BERT that guesses masked tokens: alone, for a prompt, and beside a class, a vector, or messages of a text.
+"""BERT with a masked language modelling head: alone, for prompts, and with a class, a vector, or messages.
 
-B rows or sessions, K messages, T positions, N messages that are no padding, H width.
+B rows or sessions, K messages, T positions, N messages that are not padding, H width.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xdpx.models.pytorch.word_model import given
 
 
 class BertLanguageModel(Bert):
-    """Tokens guessed from what is around them; only masked positions are projected onto the vocabulary.
+    """Predicts masked tokens; only masked positions are projected to the vocabulary.
 
     The projection is tied to the word embeddings. Weight names are those of BertForMaskedLM.
 
@@ -50,7 +50,7 @@ class BertLanguageModel(Bert):
 
 
 class BertPrompt(BertLanguageModel):
-    """The network of `bert_lm`, whose guesses at the blanks of a template stand for classes; nothing new is trained.
+    """The network of `bert_lm`, whose predictions at the blanks of a template are mapped to classes; no new weights.
 
     Source: Schick and Schuetze, "Exploiting Cloze Questions for Few Shot Text Classification and Natural Language
     Inference", EACL 2021, section 3 (PET).
@@ -64,9 +64,9 @@ CLASSIFIER = "cls.seq_relationship."
 
 
 class BertPretrain(Bert):
-    """Logits of masked tokens, and of the classes of the whole text: next sentence, sentence order, weak labels.
+    """Predicts masked tokens, and a class of the whole text: next sentence, sentence order, weak labels.
 
-    Weight names are those of BertForPreTraining. A pretrained classifier of other classes is left out.
+    Weight names are those of BertForPreTraining. A pretrained classifier of another number of classes is dropped.
 
     Source: Devlin et al., "BERT", NAACL 2019, section 3.1.
     """
@@ -102,17 +102,17 @@ class BertPretrain(Bert):
         return tokens, classes
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Leave a classifier of another number of classes out."""
+        """Rename foreign weights; drop a classifier of another number of classes."""
         return fitting_classifier(super().adapt(found), CLASSIFIER, self.num_classes)
 
 
 def fitting_classifier(found: dict[str, Tensor], prefix: str, num_classes: int) -> dict[str, Tensor]:
-    """Return weights without those behind `prefix` that have no row for each of so many classes."""
+    """Return weights without a classifier (names that begin with `prefix`) of another number of classes."""
     return {name: each for name, each in found.items() if not name.startswith(prefix) or len(each) == num_classes}
 
 
 class BertPretrainContrast(BertLanguageModel):
-    """Logits of masked tokens, and the vector (B, H) of the first token behind one layer with tanh.
+    """Predicts masked tokens, and returns the vector (B, H) of the first token after one tanh layer.
 
     Source: Gao et al., "SimCSE", EMNLP 2021, section 6.3, auxiliary masked language modelling.
     """
@@ -140,7 +140,7 @@ class BertPretrainContrast(BertLanguageModel):
 
 
 class RMRBert(BertLanguageModel):
-    """Each message by BERT alone; then one layer of attention among the messages tells which do not belong."""
+    """Encodes each message separately; one attention layer over the messages then predicts which were replaced."""
 
     class Parameters(RMRParameters):
         """Keys of `rmr_bert`."""
@@ -160,16 +160,16 @@ class RMRBert(BertLanguageModel):
     def forward(  # type: ignore[override]
         self, input_ids: Tensor, attention_mask: Tensor, masked_positions: Tensor, messages: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Read the messages that are there, and compare them.
+        """Encode the messages that are not padding, and predict masked tokens and replaced messages.
 
         Args:
             input_ids: (B, K, T).
             attention_mask: (B, K, T), true (or 1) at real tokens.
             masked_positions: (M,), flat indices into ids (B * K * T).
-            messages: (N,), flat indices into (B * K) of messages that are no padding, ascending.
+            messages: (N,), flat indices into (B * K) of messages that are not padding, ascending.
 
         Returns:
-            (logits (M, V) of the masked positions, logits (B, K) of a message having been replaced).
+            (logits (M, V) of the masked positions, logits (B, K) of each message being replaced).
         """
         sessions, slots, length = input_ids.shape
         mask = attention_mask.bool().flatten(0, 1)
@@ -188,7 +188,7 @@ class RMRBert(BertLanguageModel):
 
 
 def _begin_guessing(model: BertLanguageModel | BertPretrain) -> None:
-    """Draw the weights of the head that guesses tokens; its last matrix is the table of token embeddings."""
+    """Initialise the head for masked tokens; its decoder is tied to the token embeddings."""
     predictions = model.cls.predictions
     predictions.transform.dense.weight.data.normal_(std=model.config.initializer_range)
     predictions.transform.dense.bias.data.zero_()

@@ -1,4 +1,4 @@
-"""A classifier of mixed granularity. B texts, T pieces, W words, H width of BERT, D width of a vector."""
+"""A classifier on words and pieces. B texts, T pieces, W words, H width of BERT, D width of a word vector."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from xdpx.models.pytorch.word_model import fill_from_data, given
 
 
 class BertMix(Bert):
-    """BERT reads the pieces (characters) of a text; convolutions read its words, each known by two vectors.
+    """BERT on the pieces (characters) of a text, and convolutions on its words, which have two vectors each.
 
-    One is the largest of what BERT and a convolution make of the word's pieces, the other is the word's own; layers mix
-    them. What the convolutions find is pooled over the words; the first token of BERT is put beside it.
+    One vector is the maximum over a convolution of BERT's output at the word's pieces, the other a word embedding;
+    fusion layers combine them. Convolutions over words follow; their pooled output is joined with the first token.
 
-    Source: Kim, "Convolutional Neural Networks for Sentence Classification", EMNLP 2014, for what reads the words; no
-    paper has the whole.
+    Source: Kim, "Convolutional Neural Networks for Sentence Classification", EMNLP 2014, for the convolutions on
+    words; there is no paper on the whole network.
     """
 
     class Parameters(BertMixParameters, Bert.Parameters):
@@ -68,11 +68,11 @@ class BertMix(Bert):
         Args:
             input_ids: pieces, (B, T).
             attention_mask: true (or 1) at real pieces, (B, T).
-            word_index: the number of each piece's word, from 1; 0 for none, (B, T).
+            word_index: index of each piece's word, from 1; 0 for none, (B, T).
             words: (B, W).
             word_mask: true at real words, (B, W).
             token_type_ids: 1 in the second of two texts, (B, T).
-            pieces: what `read` gave, for those who changed it.
+            pieces: output of `read`, to be used instead of computing it.
         """
         states = self.read(input_ids, attention_mask, token_type_ids) if pieces is None else pieces
         vectors = [self.characters(states, word_index, words.shape[1])] if self.characters is not None else []
@@ -87,7 +87,7 @@ class BertMix(Bert):
         return logits
 
     def read(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Return what BERT makes of the pieces, (B, T, H)."""
+        """Return the output of BERT for the pieces, (B, T, H)."""
         inputs = self._inputs(input_ids, attention_mask, token_type_ids)
         layer = self.parameters_used.bert_seq_layer
         if layer == -1:
@@ -97,7 +97,7 @@ class BertMix(Bert):
         return chosen
 
     def load_pretrained(self, read_weights: ReadWeights) -> None:
-        """Load the word vectors in data_dir/embeddings.pt, if any, then what `pretrained_model` names."""
+        """Load the word vectors in data_dir/embeddings.pt, if any, then the weights named by `pretrained_model`."""
         if self.words is not None:
             fill_from_data(self.words.embedding, self.parameters_used.data_dir, read_weights)
         super().load_pretrained(read_weights)
@@ -111,7 +111,7 @@ class BertMix(Bert):
 
 
 class Characters(nn.Module):
-    """A vector for each word, of what BERT makes of its pieces: convolutions, and the largest of each feature."""
+    """A vector for each word from BERT's output at its pieces: convolutions, then the maximum of each feature."""
 
     def __init__(self, size: int, known: BertMixParameters) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class Characters(nn.Module):
 
 
 class WholeWords(nn.Module):
-    """A vector for each word as a whole."""
+    """A word embedding for each word."""
 
     def __init__(self, known: BertMixParameters) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class WholeWords(nn.Module):
 
 
 def largest_of_words(features_BTD: Tensor, word_index_BT: Tensor, num_words: int) -> Tensor:
-    """Return the largest value of each feature over the pieces of each word, (B, W, D); zeros without any."""
+    """Return the maximum of each feature over the pieces of each word, (B, W, D); zeros for words without pieces."""
     batch, _, width = features_BTD.shape
     lowest = features_BTD.new_full((batch, num_words + 1, width), torch.finfo(features_BTD.dtype).min)
     index = word_index_BT.unsqueeze(-1).expand_as(features_BTD)

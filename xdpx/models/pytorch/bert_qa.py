@@ -1,4 +1,4 @@
-"""Where in a text the answer to a question begins and ends. B rows, T positions."""
+"""Extractive question answering: start and end of the answer in a text. B rows, T positions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xdpx.models.pytorch.bert import Bert, new_linear
 
 
 class BertQA(Bert):
-    """One linear layer tells for each position whether the answer begins, or ends, there; [CLS] means: no answer.
+    """One linear layer predicts for each position whether the answer starts or ends there; [CLS] means no answer.
 
     Weight names are those of BertForQuestionAnswering.
 
@@ -27,17 +27,17 @@ class BertQA(Bert):
         self.qa_outputs = new_linear(self.config.hidden_size, 2, self.config)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Return logits (B, T, 2) of beginning and end; lowest where no answer can be.
+        """Return logits (B, T, 2) of start and end; the lowest value at positions that cannot be in the answer.
 
         Args:
             input_ids: question and context, (B, T).
             attention_mask: true (or 1) at real tokens, (B, T).
-            token_type_ids: 1 in the context and at the [SEP] behind it, (B, T).
+            token_type_ids: 1 in the context and at the [SEP] after it, (B, T).
         """
         hidden = self.encode(input_ids, attention_mask, token_type_ids).last_hidden_state
         logits: Tensor = self.qa_outputs(hidden).float()
         inside = token_type_ids.bool() & attention_mask.bool()
         possible = torch.zeros_like(inside)
-        possible[:, :-1] = inside[:, :-1] & inside[:, 1:]  # without the [SEP], the last one inside
+        possible[:, :-1] = inside[:, :-1] & inside[:, 1:]  # excludes the final [SEP]
         possible[:, 0] = True
         return logits.masked_fill(~possible.unsqueeze(-1), torch.finfo(logits.dtype).min)

@@ -15,7 +15,7 @@ from xdpx.models.pytorch.word_model import given
 
 
 class BertToken(Bert):
-    """The first token of each word, dropout, one linear layer; with `use_crf` the tags of a text are one choice.
+    """The first token of each word, dropout, one linear layer; with `use_crf` a CRF over the tags.
 
     Weight names are those of BertForTokenClassification.
 
@@ -28,10 +28,10 @@ class BertToken(Bert):
         output_dropout_prob: float = declare.param(
             0.1, ge=0, lt=1, doc="Share of the features of a word set to 0 in training."
         )
-        load_cls_weights: bool = declare.param(False, doc="Take over the classifier too, not only what is below it.")
-        use_crf: bool = declare.param(False, doc="Judge all tags of a text together, by which follow which.")
+        load_cls_weights: bool = declare.param(False, doc="Load the classifier too, not only the encoder.")
+        use_crf: bool = declare.param(False, doc="Score all tags of a text together with a CRF.")
         crf_lr_ratio: float = declare.param(
-            100.0, gt=0, doc="Factor on the learning rate of what follows what.", when=("use_crf", "is", True)
+            100.0, gt=0, doc="Factor on the learning rate of the transition scores.", when=("use_crf", "is", True)
         )
         num_classes: int | None = declare.param(None, gt=0, doc="Number of tags, from meta.hjson.")
 
@@ -54,7 +54,7 @@ class BertToken(Bert):
         word_mask: Tensor,
         token_type_ids: Tensor | None = None,
     ) -> TagScores:
-        """Return the scores of tags for ids (B, T), whose words begin at `word_starts` (B, W); 0 where is no word."""
+        """Return the scores of tags for ids (B, T), whose words start at `word_starts` (B, W); 0 at padding words."""
         hidden = self.encode(input_ids, attention_mask, token_type_ids).last_hidden_state
         emissions = self.classifier(self.dropout(of_words(hidden, word_starts)))
         return TagScores(emissions * word_mask.unsqueeze(-1), self.neighbours)
@@ -68,7 +68,7 @@ class BertToken(Bert):
         return super()._decay(part, decays=decays and part != "neighbours")
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Leave the classifier out unless `load_cls_weights`."""
+        """Rename foreign weights; drop the classifier unless `load_cls_weights`."""
         ours = super().adapt(found)
         if self.parameters_used.load_cls_weights:
             return ours

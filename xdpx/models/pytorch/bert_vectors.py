@@ -1,4 +1,4 @@
-"""BERT as an encoder of texts that are to be found by their vectors: SimCSE, and dense passage retrieval.
+"""BERT as an encoder of texts for retrieval: SimCSE, and dense passage retrieval.
 
 B rows, K views of each, T, Q and P positions, H hidden size.
 """
@@ -20,7 +20,7 @@ from xdpx.models.pytorch.parameters import DualEncoderParameters
 
 
 class SimCSE(Bert):
-    """The first token of an encoder, or the mean of all, behind one layer with tanh.
+    """The first token, or the mean of all tokens, after one tanh layer.
 
     Source: Gao et al., "SimCSE", EMNLP 2021, sections 3.1 and 6.3.
     """
@@ -32,7 +32,7 @@ class SimCSE(Bert):
             "first", doc="Vector of a text: that of its first token, or the mean of all its tokens."
         )
         layer_only_in_training: bool = declare.param(
-            False, doc="Leave the last layer out when texts are scored; without labels that is better."
+            False, doc="Skip the last layer in evaluation, which is better for training without labels."
         )
 
     parameters_used: Parameters
@@ -57,9 +57,9 @@ class SimCSE(Bert):
 
 
 class BertDPRQA(Bert):
-    """Two encoders of one architecture, which begin alike: the first token of each is the vector of its text.
+    """Two encoders of the same architecture and initial weights; the first token of each is the vector of its text.
 
-    `bert.*` are the weights that read questions, `passage.*` those that read passages.
+    `bert.*` are the weights of the question encoder, `passage.*` those of the passage encoder.
 
     Source: Karpukhin et al., "Dense Passage Retrieval for Open-Domain Question Answering", EMNLP 2020, section 3.
     """
@@ -85,7 +85,7 @@ class BertDPRQA(Bert):
         return torch.stack([question.last_hidden_state[:, 0], passage.last_hidden_state[:, 0]], dim=1)
 
     def load_pretrained(self, read_weights: ReadWeights) -> None:
-        """Load one encoder for both, then another for passages where `p_pretrained_model` names one."""
+        """Load one encoder for both, then another for passages if `p_pretrained_model` is given."""
         super().load_pretrained(read_weights)
         known = self.parameters_used
         if known.p_pretrained_model:
@@ -95,7 +95,7 @@ class BertDPRQA(Bert):
             weights.take_over(self, ours, strict_size=known.strict_size, source=known.p_pretrained_model)
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return weights of one encoder to both; those of a dual encoder stay as they are."""
+        """Rename foreign weights, and copy those of a single encoder to both; a dual encoder keeps its own."""
         ours = super().adapt(found)
         return {**_for_passages(ours), **ours}
 

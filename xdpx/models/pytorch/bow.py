@@ -1,4 +1,4 @@
-"""A bag of words, in the manner of fastText: the lightest classifier there is."""
+"""A bag of words as in fastText: the smallest classifier."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from xdpx.models.pytorch.parameters import LightParameters
 from xdpx.models.pytorch.word_model import WordModel, given
 
 FASTTEXT_BUCKETS = 2_000_000
-"""As many as fastText has."""
+"""The number of fastText."""
 FASTTEXT_FACTOR = 116_049_371
-"""What fastText multiplies the hash of a run of words by before it adds the next one."""
+"""Multiplier of the hash of an n-gram in fastText, before the next word is added."""
 
 
 class BagOfWords(WordModel):
-    """The mean of the vectors of all words and short runs of words, then one linear layer.
+    """The mean of the vectors of all words and n-grams, then one linear layer.
 
     Source: Joulin et al., "Bag of Tricks for Efficient Text Classification", EACL 2017, sections 2 and 2.2.
     """
@@ -27,12 +27,12 @@ class BagOfWords(WordModel):
     class Parameters(LightParameters):
         """Keys of `bow`."""
 
-        word_ngrams: int = declare.param(1, ge=1, le=8, doc="Longest run of tokens that has a vector of its own.")
+        word_ngrams: int = declare.param(1, ge=1, le=8, doc="Longest n-gram with its own vector.")
         ngram_buckets: int = declare.param(
             100_000,
             gt=0,
             le=FASTTEXT_BUCKETS,
-            doc="Number of vectors that all runs of 2 and more tokens share, by a hash.",
+            doc="Number of vectors shared by all n-grams of 2 and more tokens, by a hash.",
             when=("word_ngrams", ">", 1),
         )
 
@@ -66,13 +66,13 @@ class BagOfWords(WordModel):
 
 
 def hashed_ngrams(tokens: Tensor, mask: Tensor, longest: int, buckets: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield for each length from 2 to `longest` the bucket of every run of tokens, and which runs hold no padding.
+    """Yield for each length from 2 to `longest` the bucket of every n-gram, and a mask of those without padding.
 
     Args:
         tokens: (B, T).
         mask: (B, T), true at real tokens.
-        longest: runs longer than the text are left out.
-        buckets: a bucket is in [0, buckets).
+        longest: maximum length; lengths above T are skipped.
+        buckets: buckets are in [0, buckets).
 
     Yields:
         buckets (B, T - length + 1), int64, and a mask of that shape.

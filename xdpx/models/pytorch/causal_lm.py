@@ -1,4 +1,4 @@
-"""A decoder like Llama, which guesses each token from those before it. B batch, T positions, V tokens."""
+"""A causal decoder like Llama. B rows, T positions, V tokens."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CausalLanguageModel(LibraryModel):
             self.model.gradient_checkpointing_enable()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return logits (B, T, V) of ids (B, T); padding stands at the end of a row, and its mask is false.
+        """Return logits (B, T, V) of ids (B, T); padding is at the end of a row, where the mask is false.
 
         Raises:
             ConfigError: the texts are longer than the model has positions.
@@ -47,16 +47,16 @@ class CausalLanguageModel(LibraryModel):
             problem = f"is {input_ids.shape[1]}, but the model has positions for {most} tokens."
             remedy = f"Preprocess with max_len: {most} or less, or use a larger max_position_embeddings."
             raise ConfigError(THIS_RUN, [Fault("max_len", problem, remedy)])
-        # Nobody looks ahead, so padding at the end needs no mask.
+        # With causal attention, padding at the end needs no mask.
         logits: Tensor = self.lm_head(self.model(input_ids=input_ids, use_cache=False).last_hidden_state)
         return logits
 
 
 def architecture(known: CausalLanguageModel.Parameters) -> LlamaConfig:
-    """Decide the Hugging Face config, and check it against the data.
+    """Return the Hugging Face config, after checking it against the data.
 
     Raises:
-        ConfigError: config.json is of another kind of model, or the data has other tokens or longer texts.
+        ConfigError: config.json is of another kind of model, or the data has another vocabulary or longer texts.
     """
     config = config_beside(known.pretrained_model, LlamaConfig) or LlamaConfig(
         **{key: getattr(known, key) for key in SIZES},

@@ -1,4 +1,4 @@
-"""Convolutions over word vectors: for a text, for a pair encoded apart, and a deep pyramid (DPCNN).
+"""Convolutions over word vectors: for one text, for a pair encoded separately, and a deep pyramid (DPCNN).
 
 B batch, T positions, D width.
 """
@@ -43,11 +43,11 @@ class MatchCnn(OfTwoTexts, PooledModel):
 
 
 WINDOW = 3
-"""Width of every convolution and of the pooling between blocks, in positions."""
+"""Kernel size of every convolution and of the pooling between blocks, in positions."""
 
 
 class Dpcnn(WordModel):
-    """A region embedding, blocks of two convolutions with a shortcut, the length halved between them, one layer.
+    """A region embedding, blocks of two convolutions with a shortcut, pooling by two between them, one linear layer.
 
     Source: Johnson and Zhang, "Deep Pyramid Convolutional Neural Networks for Text Categorization", ACL 2017.
     """
@@ -57,7 +57,7 @@ class Dpcnn(WordModel):
 
         hidden_size: int = declare.param(gt=0, doc="Number of features at every position; the paper has 250.")
         blocks: int = declare.param(
-            4, gt=0, doc="Pairs of convolutions; before each but the first the length is halved."
+            4, gt=0, doc="Number of blocks of two convolutions; the length is halved between them."
         )
 
     def __init__(self, parameters: Parameters) -> None:
@@ -83,7 +83,7 @@ class Dpcnn(WordModel):
 
 
 class PyramidBlock(nn.Module):
-    """Two convolutions, each behind its activation, and the input added as it is.
+    """Two convolutions, each after its activation, and an identity shortcut.
 
     Source: sections 2.2 and 2.3 of the paper: W sigma(x) + b, shortcuts without any mapping.
     """
@@ -99,9 +99,9 @@ class PyramidBlock(nn.Module):
 
 
 def halve(x_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the largest value of three neighbours at every second position, padding apart, and the new mask.
+    """Return the maximum of three neighbours at every second position, ignoring padding, and the new mask.
 
-    Source: section 2.1 of the paper: size 3, stride 2. A text of one position stays as it is.
+    Source: section 2.1 of the paper: size 3, stride 2. A text of one position is unchanged.
     """
     lowest = torch.finfo(x_BTD.dtype).min
     across = x_BTD.masked_fill(~mask_BT.unsqueeze(-1), lowest).transpose(1, 2)
@@ -110,7 +110,7 @@ def halve(x_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _convolve(layer: nn.Module, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return (B, T, D'); padding counts as zeros."""
+    """Return (B, T, D'); padding is treated as zeros."""
     across: Tensor = layer(x_BTD.masked_fill(~mask_BT.unsqueeze(-1), 0.0).transpose(1, 2))
     return across.transpose(1, 2)
 

@@ -1,4 +1,4 @@
-"""Networks in files: scored, predicted with, and where they can be, trained on. B texts, C classes."""
+"""Networks in files of other programs: for evaluation, prediction, and training if possible. B texts, C classes."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from xdpx.models.pytorch.parameters import ModelParameters
 from xdpx.utils import io
 
 SCRIPT = "model.pth"
-"""What x-script export_torchscript calls the network."""
+"""File name of the network in an export of x-script export_torchscript."""
 INPUTS = "inputs.json"
-"""The file beside it that says in which order it takes its inputs."""
+"""File beside it with the order of its inputs."""
 SMALLEST = 1e-12
 
 GROUP = "file"
 
 
 class Deployed(Model):
-    """A network in a file that gives logits, or probabilities, of which the logarithm is taken."""
+    """A network in a file that returns logits, or probabilities, whose logarithm is taken."""
 
     class Parameters(ModelParameters):
-        """Keys of every network that is a file of another program."""
+        """Keys of every network in a file of another program."""
 
-        model_path: str = declare.param(doc="The network: a file, or the folder that holds it.", group=GROUP)
+        model_path: str = declare.param(doc="Path of the network: a file, or its folder.", group=GROUP)
         output_kind: Literal["logits", "probabilities"] = declare.param(
-            "logits", doc="What the network gives for each class.", group=GROUP
+            "logits", doc="Output of the network for each class.", group=GROUP
         )
 
     parameters_used: Any
@@ -48,9 +48,9 @@ class Deployed(Model):
 
 
 class TorchScriptModel(Deployed):
-    """What x-script export_torchscript wrote, or any TorchScript that takes the arrays of a batch and gives logits.
+    """The export of x-script export_torchscript, or any TorchScript that maps the arrays of a batch to logits.
 
-    It can be scored and predicted with (config: in x-eval and x-pred) and trained on; dropout was left out of it.
+    It can be used in x-eval and x-pred (config:) and trained; it has no dropout.
 
     Source: DeVito et al., "Using Python for Model Inference in Deep Learning", arXiv 2104.00254, on TorchScript.
     """
@@ -64,7 +64,7 @@ class TorchScriptModel(Deployed):
         path = io.join(path, SCRIPT) if io.isdir(path) else path
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch advises torch.export, which no file of before can follow
+                warnings.simplefilter("ignore")  # torch recommends torch.export, of no use for an existing file
                 self.network = torch.jit.load(io.local(path), map_location="cpu")  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError, OSError) as error:
             problem = f"is '{path}', which is no TorchScript: {str(error).strip().partition(chr(10))[0]}."
@@ -75,10 +75,10 @@ class TorchScriptModel(Deployed):
             weight.requires_grad_(weight.is_floating_point())
 
     def forward(self, **net_input: Tensor) -> Tensor:
-        """Return logits (B, C) of what the network was made for.
+        """Return logits (B, C).
 
         Raises:
-            ConfigError: the processor gives something else.
+            ConfigError: an input of the network is missing.
         """
         names = self.inputs or list(net_input)
         missing = [name for name in names if name not in net_input]
@@ -89,7 +89,7 @@ class TorchScriptModel(Deployed):
 
 
 def _inputs_beside(path: str) -> list[str]:
-    """Return the names of the inputs in their order; none where no file says them."""
+    """Return the names of the inputs in order; empty if no file names them."""
     beside = io.join(io.parent(path), INPUTS)
     if not io.isfile(beside):
         return []
@@ -98,9 +98,9 @@ def _inputs_beside(path: str) -> list[str]:
 
 
 class TFSavedModel(Deployed):
-    """A SavedModel of TensorFlow, to score and to predict with.
+    """A SavedModel of TensorFlow, for evaluation and prediction.
 
-    Where a signature wants strings it gets the text of each row, a space between its tokens.
+    If a signature takes strings, it gets the text of each row, with tokens joined by spaces.
 
     Source: Olston et al., "TensorFlow-Serving: Flexible, High-Performance ML Serving", arXiv 1712.06139.
     """
@@ -110,14 +110,14 @@ class TFSavedModel(Deployed):
     class Parameters(Deployed.Parameters):
         """Keys of `savedmodel`."""
 
-        signature_def_key: str = declare.param("serving_default", doc="Which of its signatures to call.", group=GROUP)
+        signature_def_key: str = declare.param("serving_default", doc="Name of the signature to call.", group=GROUP)
         input_flags: dict[str, Any] = declare.param(
-            {}, doc="Inputs that are always the same, by their names there: {is_training: false}.", group=GROUP
+            {}, doc="Constant inputs, by their names in the signature: {is_training: false}.", group=GROUP
         )
         input_name_map: dict[str, str] = declare.param(
-            {}, doc="Names of inputs there by those here: {tokens: q1}; others keep their names.", group=GROUP
+            {}, doc="Our names of inputs -> their names in the signature: {tokens: q1}; others are equal.", group=GROUP
         )
-        output_name: str = declare.param(doc="Which output holds the logits, or the probabilities.", group=GROUP)
+        output_name: str = declare.param(doc="Name of the output with logits or probabilities.", group=GROUP)
         data_dir: str | None = declare.param(
             None, doc="The folder that x-prepro wrote; its vocab.txt is used.", group=GROUP
         )
@@ -125,7 +125,7 @@ class TFSavedModel(Deployed):
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
         tensorflow = self._tensorflow = extras.tensorflow("model", "is 'savedmodel'")
-        # The loaded object is kept: a signature alone does not hold its variables.
+        # Keep the loaded object, since a signature alone does not hold its variables.
         self._loaded = tensorflow.saved_model.load(io.local(parameters.model_path))
         signatures = self._loaded.signatures
         key = parameters.signature_def_key
@@ -139,7 +139,7 @@ class TFSavedModel(Deployed):
         """Return logits (B, C).
 
         Raises:
-            ConfigError: an input is missing, or there is no such output.
+            ConfigError: an input or the output is missing.
         """
         known = self.parameters_used
         given = {known.input_name_map.get(name, name): value for name, value in net_input.items()}
@@ -157,7 +157,7 @@ class TFSavedModel(Deployed):
         return self.as_logits(torch.from_numpy(np.array(found[known.output_name].numpy())).to(device))
 
     def _as_wanted(self, name: str, value: object) -> Any:
-        """Return an input as a tensor of TensorFlow, of the type that the signature wants."""
+        """Return an input as a TensorFlow tensor, of the dtype in the signature."""
         kind = self._wanted[name].dtype if name in self._wanted else None
         if isinstance(value, Tensor):
             value = value.detach().cpu().numpy()
@@ -174,7 +174,7 @@ class TFSavedModel(Deployed):
         return [" ".join(word for word in (words[index] for index in row) if word != pad) for row in ids_BT.tolist()]
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """Refuse to be trained."""
+        """Raise ConfigError: it cannot be trained."""
         del learning_rate
         problem, remedy = "is 'savedmodel', which cannot be trained.", "Use x-eval or x-pred, with config: in theirs."
         raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])

@@ -1,4 +1,4 @@
-"""Replaced-token detection. B rows, T positions, M masks, V tokens, E width of a word's vector."""
+"""Replaced-token detection. B rows, T positions, M masked positions, V tokens, E width of word embeddings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from xdpx.models.pytorch.bert import Bert, encoder_of, new_linear
 
 
 class ElectraPretrain(Bert):
-    """A small generator fills the masks; the encoder that is kept tells for every token whether it was replaced.
+    """A small generator fills masked positions; the encoder predicts for every token whether it was replaced.
 
-    Both share their word vectors. The encoder is any that `bert_classification` takes, and is read back by it.
+    Both share word embeddings. The encoder is one of `bert_classification`, which can load its weights.
 
     Source: Clark et al., "ELECTRA", ICLR 2020, sections 2 and 3.2.
     """
@@ -31,7 +31,7 @@ class ElectraPretrain(Bert):
 
     parameters_used: Parameters
 
-    takes_noise = False  # the encoder reads what the generator has filled in
+    takes_noise = False  # the encoder reads the output of the generator
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters, pooler=False)
@@ -42,23 +42,23 @@ class ElectraPretrain(Bert):
 
     @property
     def words(self) -> nn.Embedding:
-        """The word vectors that both networks read."""
+        """The word embeddings shared by both networks."""
         table: nn.Embedding = self.bert.get_input_embeddings()
         return table
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, masked_positions: Tensor, noise: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Fill the masks and look for what was filled in.
+        """Fill the masked positions with tokens of the generator, and predict which tokens were replaced.
 
         Args:
             input_ids: (B, T), masked.
             attention_mask: (B, T), true (or 1) at real tokens.
             masked_positions: (M,), indices into the flattened ids (B * T).
-            noise: (M,), in [0, 1): decides which token each mask becomes.
+            noise: (M,), in [0, 1): random numbers by which a token is drawn for each masked position.
 
         Returns:
-            (the generator's logits (M, V), the tokens it put there (M,), logits (B, T) of having been replaced).
+            (the generator's logits (M, V), its tokens (M,), logits (B, T) of each token being replaced).
         """
         inputs = self._inputs(input_ids, attention_mask, None)
         guesses = self.generator(self.words, masked_positions, **inputs)
@@ -70,12 +70,12 @@ class ElectraPretrain(Bert):
 
 
 class Generator(nn.Module):
-    """A narrower encoder of the same kind, over the word vectors of another one, that guesses masked tokens.
+    """A narrower encoder of the same kind, on the word embeddings of another one, that predicts masked tokens.
 
     Args:
-        config: of the other one.
+        config: of the other encoder.
         word_width: E.
-        share: of the other's width.
+        share: width relative to the other encoder.
     """
 
     def __init__(self, config: PretrainedConfig, word_width: int, *, share: float) -> None:
@@ -84,20 +84,20 @@ class Generator(nn.Module):
         width = getattr(narrow, "embedding_size", narrow.hidden_size)
         self.narrow = new_linear(word_width, width, narrow) if width != word_width else nn.Identity()
         self.encoder: Any = encoder_of(narrow, pooler=False)
-        self.encoder.embeddings.word_embeddings = nn.Identity()  # those of the other one are read
+        self.encoder.embeddings.word_embeddings = nn.Identity()  # it gets the embeddings of the other encoder
         self.dense = new_linear(narrow.hidden_size, word_width, narrow)
         self.norm = nn.LayerNorm(word_width, eps=getattr(config, "layer_norm_eps", 1e-12))
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, words: nn.Embedding, masked_positions: Tensor, *, input_ids: Tensor, **inputs: Any) -> Tensor:
-        """Return logits (M, V) of the masked positions, over the word vectors themselves."""
+        """Return logits (M, V) of the masked positions; the output matrix is the word embeddings."""
         hidden = self.encoder(inputs_embeds=self.narrow(words(input_ids)), **inputs).last_hidden_state
         chosen = hidden.flatten(0, 1).index_select(0, masked_positions)
         return functional.linear(self.norm(functional.gelu(self.dense(chosen))), words.weight, self.bias)
 
 
 def narrower(config: PretrainedConfig, share: float) -> PretrainedConfig:
-    """Return the config of a network of fewer heads of the same size, and narrower layers."""
+    """Return the config of a network with fewer heads of the same size, and narrower layers."""
     narrow = copy.deepcopy(config)
     heads = config.num_attention_heads
     narrow.num_attention_heads = max(1, round(heads * share))
@@ -108,7 +108,7 @@ def narrower(config: PretrainedConfig, share: float) -> PretrainedConfig:
 
 
 def draw(logits: Tensor, noise: Tensor) -> Tensor:
-    """Draw one token per row of logits (M, V) by inverting their distribution at `noise` (M,)."""
+    """Draw one token per row of logits (M, V) by inverting its cumulative distribution at `noise` (M,)."""
     cumulative = logits.float().softmax(dim=-1).cumsum(dim=-1)
     wanted = noise[:, None] * cumulative[:, -1:]
     return torch.searchsorted(cumulative, wanted, right=True).squeeze(1).clamp(max=logits.shape[-1] - 1)

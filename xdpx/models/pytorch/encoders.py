@@ -1,4 +1,4 @@
-"""What encoders of transformers differ in: names of their sizes, masks, the vector of a text, numbers of layers."""
+"""Differences between encoders of transformers: names of sizes, masks, pooling, layer numbers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "hidden_act": ("hidden_activation", "activation"),
     "hidden_dropout_prob": ("mlp_dropout", "dropout"),
 }
-"""Names that some architectures have for a key of the group bert_config."""
+"""Other names of bert_config keys in some architectures."""
 
 WHOLE_MASKS = frozenset({"albert", "bert", "camembert", "electra", "roberta", "xlm-roberta"})
-"""Architectures that take a mask (B, 1, T, T) as it is; others make theirs, such as windows, of one (B, T)."""
+"""Architectures that accept a mask (B, 1, T, T); others derive theirs, e.g. for windows, from one (B, T)."""
 
 LAYER = re.compile(r"\.(?:layer|layers)\.(\d+)\.")
 
@@ -33,7 +33,7 @@ def new_config(model_type: str, sizes: Mapping[str, Any]) -> PretrainedConfig:
         sizes: the keys of the group bert_config.
 
     Raises:
-        ConfigError: transformers knows no such architecture.
+        ConfigError: transformers has no such architecture.
     """
     try:
         config: PretrainedConfig = AutoConfig.for_model(model_type)
@@ -51,32 +51,32 @@ def new_config(model_type: str, sizes: Mapping[str, Any]) -> PretrainedConfig:
 
 
 def _without_strangers(config: PretrainedConfig, num_layers: int) -> None:
-    """Forget ids beyond our vocabularies, and bring lists with an entry for each layer to their length."""
+    """Remove ids outside our vocabularies, and adjust lists with an entry per layer."""
     for name in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
         if getattr(config, name, None) is not None:
             setattr(config, name, None)
-    config.pad_token_id = 0  # until the data say another
+    config.pad_token_id = 0  # unless the data has another
     kinds = getattr(config, "layer_types", None)
     if kinds is not None:
         config.layer_types = [kinds[index % len(kinds)] for index in range(num_layers)]
 
 
 def mask_for(config: PretrainedConfig, mask_BT: Tensor) -> Tensor:
-    """Return the mask that a network is called with, of one that is true at real tokens."""
+    """Return the mask in the form that a network accepts, from one (B, T) that is true at real tokens."""
     if config.model_type in WHOLE_MASKS:
         return mask_BT[:, None, None, :].expand(-1, -1, mask_BT.shape[1], -1)
     return mask_BT.long()
 
 
 def has_pooler(encoder: nn.Module) -> bool:
-    """Tell whether a network gives a pooled vector of the first token by itself."""
+    """Return whether a network has its own pooler."""
     return getattr(encoder, "pooler", None) is not None
 
 
 class FirstToken(nn.Module):
-    """A pooler for encoders that have none: one layer on the first token. Its weights are named as DeBERTa's.
+    """A pooler for encoders without one: one layer on the first token. Weight names are those of DeBERTa.
 
-    Source: Devlin et al., "BERT", NAACL 2019, section 4.1; with GELU as in He et al., "DeBERTa", ICLR 2021, where the
+    Source: Devlin et al., "BERT", NAACL 2019, section 4.1; with GELU as in He et al., "DeBERTa", ICLR 2021, if the
     config says so.
     """
 
@@ -94,16 +94,16 @@ class FirstToken(nn.Module):
 
 
 def layer_of(name: str) -> int | None:
-    """Return the layer of an encoder that a weight belongs to; None for one that layers share, or that is in none."""
+    """Return the index of the layer of a weight; None if it is shared by layers or in none."""
     match = LAYER.search(name)
     return int(match[1]) if match and name.startswith("bert.") else None
 
 
 def is_encoder(name: str) -> bool:
-    """Tell whether hidden states depend on a weight, not only what stands above them: a pooler, a head."""
+    """Return whether a weight is needed for hidden states, unlike those of a pooler or a head."""
     return name.startswith("bert.") and not name.startswith("bert.pooler.")
 
 
 def is_shared(name: str) -> bool:
-    """Tell whether a weight is used by several layers, or ends their stack."""
+    """Return whether a weight is shared by several layers, or follows the last one."""
     return name.startswith(("bert.encoder.", "bert.final_norm."))

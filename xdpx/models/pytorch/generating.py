@@ -1,4 +1,4 @@
-"""What generated ids need around the model: how to generate, and rows of equal length."""
+"""Helpers for text generation: the generation config, and padding of generated ids."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from transformers import GenerationConfig
 
 LENGTH_OF_TRANSFORMERS = 20
-"""Tokens that are generated at most where nobody says how many."""
+"""Default maximum number of generated tokens."""
 
 FROM_LABELS = ("decoder_input_ids", "decoder_attention_mask")
-"""Inputs that a collator makes of the labels: generation must not see them."""
+"""Inputs that a collator derives from labels; generation must not use them."""
 
 
 def load_generation_config(source: str | Path | GenerationConfig) -> GenerationConfig:
-    """Return how to generate, from an object, a file, a folder or the name of a model.
+    """Return a generation config, given as an object, a file, a folder or the name of a model.
 
     Raises:
-        ValueError: it contradicts itself, so that it could not be saved with the model.
+        ValueError: it is inconsistent, so that it could not be saved with the model.
     """
     if isinstance(source, GenerationConfig):
         config = copy.deepcopy(source)
@@ -37,14 +37,14 @@ def load_generation_config(source: str | Path | GenerationConfig) -> GenerationC
 
 
 def without_labels(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what was made of the labels, so that the model generates freely."""
+    """Return the inputs without those derived from labels, so that the model generates freely."""
     made = inputs.get("decoder_input_ids")
     derived = made is not None and "labels" in inputs and made.shape == inputs["labels"].shape
     return {name: value for name, value in inputs.items() if not (derived and name in FROM_LABELS)}
 
 
 def filled_up(ids: Tensor, config: Any, pad_id: int) -> Tensor:
-    """Fill rows (B, T) up to what a generation config lets a model generate at most, if they are shorter."""
+    """Pad rows (B, T) to the maximum length of a generation config, if they are shorter."""
     have = ids.shape[-1]
     lengths = (config.max_length or LENGTH_OF_TRANSFORMERS, (config.max_new_tokens or 0) + 1)
     wanted = next((length for length in lengths if have < length), have)
@@ -52,10 +52,10 @@ def filled_up(ids: Tensor, config: Any, pad_id: int) -> Tensor:
 
 
 def pad_id_of(processing_class: object, model: nn.Module) -> int:
-    """Return the id of padding: of the tokenizer (its end, where it has none), or of the model.
+    """Return the id of padding: of the tokenizer (else its end token), or of the model.
 
     Raises:
-        ValueError: nobody knows it.
+        ValueError: none of them has one.
     """
     places = (processing_class, "pad_token_id"), (processing_class, "eos_token_id"), (model.config, "pad_token_id")
     found = next((getattr(owner, name) for owner, name in places if getattr(owner, name, None) is not None), None)

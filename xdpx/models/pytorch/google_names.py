@@ -1,6 +1,6 @@
-"""Names of weights in Google's checkpoints of BERT and ALBERT <-> ours, both ways; and tables of users.
+"""Map names of weights in Google's checkpoints of BERT and ALBERT to ours and back; also with users' tables.
 
-In a name `{}` stands for a number, the same on both sides, in the order in which they come.
+In a name `{}` stands for a number; both names have the same numbers in the same order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 
 
 class Row(NamedTuple):
-    """A weight of both: its name there, its name here, and whether a matrix is turned on the way."""
+    """Names of a weight in Google's checkpoint and here, and whether the matrix is transposed."""
 
     theirs: str
     ours: str
@@ -76,9 +76,9 @@ _NOT_OF_THE_MODEL = re.compile(
     r"(^|/)(adam_[mv]|lamb_[mv]|Adam(_1)?|AdamWeightDecay\w*|Momentum|global_step|save_counter|step|"
     r"beta[12]_power|good_steps|current_loss_scale)(/|$)|\.OPTIMIZER_SLOT"
 )
-"""What optimizers keep beside the weights."""
+"""Variables of optimizers."""
 _WRAPPED = re.compile(r"^(module/)+|:0$")
-"""What hub modules put in front of a name, and graphs behind it."""
+"""Prefixes of names in hub modules, and suffixes in graphs."""
 _ANY_LAYER = re.compile(r"(^|/)inner_group_\d+/")
 
 
@@ -93,14 +93,14 @@ def rows(*, albert: bool) -> tuple[Row, ...]:
 
 
 def ours(found: Mapping[str, Tensor], table: Sequence[Row] = ()) -> dict[str, Tensor]:
-    """Return variables of TensorFlow under our names, and turned as ours are; what only an optimizer needs is dropped.
+    """Return TensorFlow variables with our names and orientation, without those of optimizers.
 
     Args:
-        found: the variables of a checkpoint, by their names there.
-        table: of the user, looked at before that of BERT or ALBERT. A name that stands in neither stays.
+        found: variables of a checkpoint, by their names there.
+        table: of the user, with precedence over that of BERT or ALBERT. A name in neither is kept.
 
     Raises:
-        ConfigError: two variables become the same weight.
+        ConfigError: two variables map to the same weight.
     """
     cleaned = {_WRAPPED.sub("", name): value for name, value in found.items()}
     both = [*table, *rows(albert=any(_ANY_LAYER.search(name) for name in cleaned))]
@@ -119,7 +119,7 @@ def ours(found: Mapping[str, Tensor], table: Sequence[Row] = ()) -> dict[str, Te
 
 
 def theirs(found: Mapping[str, Tensor], *, albert: bool) -> tuple[dict[str, Tensor], list[str]]:
-    """Return our weights under Google's names, turned as theirs are; and those that they have no name for."""
+    """Return (our weights with Google's names and orientation, names of weights without a counterpart)."""
     known = [(_pattern(row.ours), Row(row.ours, row.theirs, row.turned)) for row in rows(albert=albert)]
     renamed, unknown = {}, []
     for name, value in found.items():
@@ -132,10 +132,10 @@ def theirs(found: Mapping[str, Tensor], *, albert: bool) -> tuple[dict[str, Tens
 
 
 def user_table(given: Iterable[object]) -> list[Row]:
-    """Return the table that a config holds: [[name there, name here, turned], ...]; `turned` may be left out.
+    """Return the table from a config: [[name there, name here, transposed], ...]; `transposed` is optional.
 
     Raises:
-        ConfigError: a row is something else, or its two names have not as many numbers.
+        ConfigError: a row is invalid, or its two names have different counts of `{}`.
     """
     return [_row(index, each) for index, each in enumerate(given)]
 

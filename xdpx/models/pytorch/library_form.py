@@ -1,6 +1,6 @@
-"""An encoder with its head as transformers has it: what `from_pretrained` and `pipeline` open.
+"""Express an encoder with its head as a network of transformers, for `from_pretrained` and `pipeline`.
 
-Weights keep their names where those are the library's own, so that a checkpoint is a file of the folder as it is.
+Weights keep their names if those are the library's own, so that a checkpoint can be used without conversion.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from transformers import PretrainedConfig
 from xdpx.models.pytorch.bert import Bert
 
 SAME = 1e-5
-"""Two probabilities, or numbers, count as the same when they differ by no more than SAME * (1 + |x|)."""
+"""Two values count as equal if they differ by at most SAME * (1 + |x|)."""
 _HEAD = re.compile(r"For(SequenceClassification|TokenClassification)$")
 _SHOWN = 3
 Problem = Literal["single_label_classification", "multi_label_classification", "regression", "tags"]
-"""What becomes of the outputs of a network, in the words of transformers, which has no word for tags."""
+"""Meaning of a network's outputs, in the words of transformers, which has no word for tags."""
 
 
 class Inexpressible(ValueError):
-    """transformers has no such network; the text says what it lacks."""
+    """There is no equivalent in transformers; the message says what is missing."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """How transformers has a network of ours.
+    """The equivalent in transformers of a network of ours.
 
     Attributes:
         kind: `SequenceClassification` or `TokenClassification`; "" for the encoder alone.
         config: for config.json, with the names of the labels.
         names: our name of each weight -> theirs.
-        reason: why the head is left out; "" where it is not.
+        reason: why the head is left out; "" if it is not.
     """
 
     kind: str
@@ -61,15 +61,15 @@ class Form:
 
 
 def form_of(model: nn.Module, problem: Problem | None, labels: Sequence[str] | None) -> Form:
-    """Return how transformers has a network; the encoder alone where it has no such head.
+    """Return the equivalent of a network; only the encoder if there is no such head in transformers.
 
     Args:
         model: the network.
-        problem: what becomes of its outputs; None for something that transformers has no word for.
+        problem: meaning of the outputs; None if transformers has no word for it.
         labels: names of the classes.
 
     Raises:
-        Inexpressible: it is built on no encoder of transformers.
+        Inexpressible: it has no encoder of transformers.
     """
     if not isinstance(model, Bert):
         raise Inexpressible(f"{type(model).__name__} is no encoder of transformers with a head")
@@ -84,7 +84,7 @@ def form_of(model: nn.Module, problem: Problem | None, labels: Sequence[str] | N
 
 
 def _with_labels(model: Bert, problem: Problem | None, labels: Sequence[str] | None) -> tuple[PretrainedConfig, str]:
-    """Return the config with what a pipeline makes of the logits, and the kind of head."""
+    """Return the config with labels and problem type for a pipeline, and the kind of head."""
     head = _HEAD.search(next(iter(model.config.architectures or [""])))
     if head is None:
         raise Inexpressible(f"the head of {type(model).__name__} is none of transformers")
@@ -103,16 +103,16 @@ def _with_labels(model: Bert, problem: Problem | None, labels: Sequence[str] | N
 
 
 def _plain(config: PretrainedConfig) -> PretrainedConfig:
-    """Return a copy without what says how this process computes attention."""
+    """Return a copy without the attention implementation of this process."""
     values = {name: value for name, value in config.to_dict().items() if "attn_implementation" not in name}
     return type(config).from_dict(values)
 
 
 def _named(model: Bert, config: PretrainedConfig, kind: str) -> Form:
-    """Find the library's name of each weight.
+    """Return the form with the library's name of each weight.
 
     Raises:
-        Inexpressible: one of the two has weights that the other lacks.
+        Inexpressible: one of the networks has weights that the other lacks.
     """
     form = Form(kind, config, {})
     try:
@@ -121,7 +121,7 @@ def _named(model: Bert, config: PretrainedConfig, kind: str) -> Form:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Inexpressible(f"transformers has no {kind or 'encoder'} for {config.model_type}") from error
     ours, theirs = model.state_dict(), network.state_dict()
-    # Of an encoder alone the library takes its own prefix off.
+    # For an encoder alone the library strips its own prefix.
     prefix = f"{network.base_model_prefix}." if kind or network.base_model_prefix == "bert" else ""
     names = {name: _renamed(name, prefix, theirs) for name in ours}
     if not kind:
@@ -137,23 +137,23 @@ def _named(model: Bert, config: PretrainedConfig, kind: str) -> Form:
 
 
 def _renamed(name: str, prefix: str, theirs: Mapping[str, Any]) -> str:
-    """Return the library's name of a weight of ours, whose encoder is `bert` whatever its kind."""
+    """Return the library's name of a weight of ours, whose encoder is always `bert`."""
     if "classifier.out_proj.weight" in theirs and name.startswith(("classifier.", "bert.pooler.", "pooler.")):
-        head, _, last = name.rpartition(".")  # RoBERTa counts its pooler to the head
+        head, _, last = name.rpartition(".")  # RoBERTa's head includes the pooler
         return f"classifier.out_proj.{last}" if head == "classifier" else f"classifier.dense.{last}"
     return f"{prefix}{name.removeprefix('bert.')}" if name.startswith("bert.") else name
 
 
-# ---- whether both give the same
+# ---- comparison of outputs
 
 
 def differs(form: Form, network: nn.Module, model: nn.Module, batches: Sequence[Mapping[str, Any]]) -> str:
-    """Say by how much the library's network gives other logits than ours for some batches; "" where it does not.
+    """Return a sentence on how much the logits of the library's network differ from ours; "" if they do not.
 
     Args:
-        form: of the network, with a head.
-        network: as `form.build` returns it, with our weights.
-        model: ours, with the same.
+        form: the form of the network, with a head.
+        network: result of `form.build`, with our weights.
+        model: ours, with the same weights.
         batches: inputs, of several shapes.
     """
     call: Callable[..., Any] = network.eval()

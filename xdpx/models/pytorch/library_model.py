@@ -1,4 +1,4 @@
-"""What models that transformers builds whole have in common: config.json, and what decays."""
+"""Common base of models whose whole network is from transformers: config.json, and weight decay."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ C = TypeVar("C", bound=PretrainedConfig)
 
 
 class LibraryModel(Model):
-    """A network of transformers, as it is.
+    """A network of transformers.
 
     Attributes:
-        config: its architecture, in Hugging Face's words.
+        config: its architecture, a config of Hugging Face.
     """
 
     config: PretrainedConfig
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """Split by decay: nothing decays in a norm or a bias."""
+        """Return groups by weight decay; norms and biases have none."""
         groups: dict[str, list[nn.Parameter]] = {"all": [], "all, no decay": []}
         for name, weight in self.named_parameters():
             if weight.requires_grad:
@@ -40,7 +40,7 @@ class LibraryModel(Model):
 
 
 def config_beside(source: str | None, kind: type[C]) -> C | None:
-    """Return the config that lies beside pretrained weights, if any.
+    """Return the config beside pretrained weights, if any.
 
     Raises:
         ConfigError: it describes another kind of model.
@@ -59,7 +59,7 @@ def config_beside(source: str | None, kind: type[C]) -> C | None:
 
 
 def refuse_vocabulary(ours: int, theirs: int, *, strict_size: bool) -> None:
-    """Raise ConfigError when the data has other tokens than the pretrained model, and its sizes are to be kept."""
+    """Raise ConfigError if the data has another vocabulary than the pretrained model and `strict_size` is true."""
     if strict_size:
         problem = f"is {ours} in the data, but the pretrained model knows {theirs} tokens."
         remedy = "Preprocess with the tokens of that model, or set strict_size: false for new embeddings."

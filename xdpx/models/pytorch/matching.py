@@ -1,7 +1,7 @@
-"""How two texts relate, by networks over word vectors. B batch, T and S positions, D width.
+"""Networks over word vectors that relate two texts. B batch, T and S positions, D width.
 
-DSSM makes one vector of each text by itself, so that millions of them can be kept; ESIM encodes, aligns, compares and
-reads once more; RE2 aligns with residual vectors, embeddings and encoded vectors.
+DSSM encodes each text into one vector, so that vectors of millions of texts can be stored; ESIM encodes, aligns,
+compares and composes; RE2 aligns with residual vectors, embeddings and encoded vectors.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from xdpx.models.pytorch.word_model import WordModel, given
 LAYERS = 2
 """Layers below the last, in the paper."""
 SMOOTHING = 10.0
-"""How much steeper than the cosine the logits are at first; it is learned."""
+"""Initial scale of the logits relative to the cosine; it is learned."""
 
 
 class Dssm(WordModel):
-    """A bag of words, tanh layers, and the cosine of the two vectors; an affine map makes a logit for each class.
+    """A bag of words, tanh layers, and the cosine of the two vectors; an affine map gives a logit for each class.
 
     With two classes this is the paper's softmax over the relevant text and one other whose cosine is learned.
 
     Source: Huang et al., "Learning Deep Structured Semantic Models for Web Search using Clickthrough Data", CIKM 2013,
-    section 3, equations 3 to 5; learned word vectors stand for its letter trigrams.
+    section 3, equations 3 to 5; with word vectors instead of letter trigrams.
     """
 
     class Parameters(LightParameters):
@@ -47,7 +47,7 @@ class Dssm(WordModel):
         share_towers: bool = declare.param(True, doc="Use the same layers for both texts.")
         prediction: Literal["classes", "cosine"] = declare.param(
             "classes",
-            doc="classes: a logit for each; cosine: as it is, for losses that compare pairs (circle_siamese).",
+            doc="classes: a logit for each; cosine: unscaled, for losses that compare pairs (circle_siamese).",
         )
 
     def __init__(self, parameters: Parameters) -> None:
@@ -69,14 +69,14 @@ class Dssm(WordModel):
         return logits
 
     def encode(self, tokens: Tensor, mask: Tensor, *, second: bool = False) -> Tensor:
-        """Return the vector (B, output_size) of each text, of length 1: what an index of texts keeps."""
+        """Return the unit vector (B, output_size) of each text, to be stored in an index."""
         layers = self.tower2 if second and self.tower2 is not None else self.tower1
         vector = layers(self.pooling(self.embedding(tokens), mask.bool()))
         return functional.normalize(vector, dim=-1)
 
 
 class Affine(nn.Module):
-    """A slope and an offset for each class. At first the slopes climb evenly, from -SMOOTHING to SMOOTHING."""
+    """A slope and an offset for each class. Initial slopes are evenly spaced from -SMOOTHING to SMOOTHING."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ def tower(known: Dssm.Parameters) -> nn.Sequential:
 
 
 class Esim(WordModel):
-    """LSTM encoding, soft alignment, local comparison, LSTM composition, mean and largest values, two layers.
+    """LSTM encoding, soft alignment, local comparison, LSTM composition, mean and max pooling, two layers.
 
     Source: Chen et al., "Enhanced LSTM for Natural Language Inference", ACL 2017, section 3 (the sequential model).
     """
@@ -155,9 +155,9 @@ class RE2(WordModel):
 
         blocks: int = declare.param(gt=0, doc="Number of blocks of encoding, alignment and fusion.")
         encoder_layers: int = declare.param(gt=0, doc="Layers of convolutions in each block.")
-        fix_embeddings: bool = declare.param(True, doc="Leave the word vectors as they are.")
+        fix_embeddings: bool = declare.param(True, doc="Do not train the word vectors.")
         alignment: Projection = declare.param("linear", doc="Whether texts are projected before they are compared.")
-        prediction: Matching = declare.param("full", doc="Which features of the two vectors the classifier sees.")
+        prediction: Matching = declare.param("full", doc="Features of the two vectors for the classifier.")
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
@@ -188,7 +188,7 @@ class RE2(WordModel):
 
 
 class RE2Block(nn.Module):
-    """Encode both texts with the same layers, align them, and fuse each with what it was aligned to."""
+    """Encodes both texts with the same layers, aligns them, and fuses each with its aligned vectors."""
 
     def __init__(self, known: RE2.Parameters, size: int) -> None:
         super().__init__()
@@ -212,12 +212,12 @@ class RE2Block(nn.Module):
 
 
 def augmented_residual(x: Tensor, before: Tensor, number: int) -> Tensor:
-    """Join a block's output with its input: the words' vectors always stand at the end.
+    """Return a block's output joined with its input; the word vectors are always last.
 
     Args:
         x: output of block `number` - 1, width H.
         before: its input: the embedding (width E) for the first block, else width H + E.
-        number: index of the block that follows.
+        number: index of the next block.
 
     Returns:
         Width H + E.

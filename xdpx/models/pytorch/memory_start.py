@@ -1,4 +1,4 @@
-"""Memories that begin with what a feed-forward part does: keys where its inputs lie, values that say what comes out.
+"""Initialise memories to imitate a feed-forward layer: keys from clusters of its inputs, values from its outputs.
 
 Letters: N tokens, H width, A heads, D width of a query, K keys of each half, C cells.
 """
@@ -18,16 +18,16 @@ from xdpx.models.pytorch.modules.product_keys import LocalMemory, ProductKeyMemo
 KMEANS_BATCH = 1024
 VALUES_BATCH = 256
 SAMPLE = 4096
-"""Tokens that distances are measured on, and that are read at once."""
+"""Tokens per batch of a computation, and for measuring distances."""
 SHARPEST = 1e3
-"""Largest factor: where keys stand on the tokens themselves, distances tell nothing."""
+"""Upper bound of the factor, for keys that coincide with tokens."""
 
 Memory = ProductKeyMemory | LocalMemory
 
 
 @dataclass(frozen=True)
 class Clustering:
-    """How k-means is run: passes, beginnings, the random seed, when it ends, when a centre is drawn anew."""
+    """Options of k-means: iterations, restarts, random seed, tolerance, and ratio for reassigning small clusters."""
 
     iterations: int
     restarts: int
@@ -36,7 +36,7 @@ class Clustering:
     reassignment_ratio: float = 0.01
 
     def centres(self, rows_ND: Tensor, count: int) -> Tensor:
-        """Return so many centres (count, D); of fewer rows some stand twice."""
+        """Return `count` centres (count, D); with fewer rows than that, rows are repeated."""
         if len(rows_ND) <= count:
             return rows_ND[torch.arange(count) % len(rows_ND)]
         kmeans = MiniBatchKMeans(
@@ -48,9 +48,9 @@ class Clustering:
 
 @torch.no_grad()
 def place_keys(memory: Memory, states_NH: Tensor, fine: Clustering, coarse: Clustering) -> None:
-    """Put queries on the main axes of states, whitened and turned for each head, and keys on centres of their halves.
+    """Set queries to whitened principal components of states, rotated per head, and keys to centres of their halves.
 
-    Source: Kalantidis and Avrithis, CVPR 2014, section 3.2: axes, cells, and centres of what is left within them.
+    Source: Kalantidis and Avrithis, CVPR 2014, section 3.2: axes, cells, and centres of the residuals within them.
     """
     mean_H = states_NH.mean(dim=0)
     _, sizes, axes = torch.linalg.svd(states_NH - mean_H, full_matrices=False)
@@ -58,7 +58,7 @@ def place_keys(memory: Memory, states_NH: Tensor, fine: Clustering, coarse: Clus
     whitened_DH = axes[:width] * (len(states_NH) ** 0.5 / sizes[:width].clamp(min=sizes[0] * 1e-6))[:, None]
     dice = torch.Generator().manual_seed(fine.seed)
     turns_ADD = torch.stack([torch.linalg.qr(torch.randn(width, width, generator=dice))[0] for _ in range(heads)])
-    used = turns_ADD[:, :, : len(whitened_DH)]  # fewer tokens than features have fewer axes
+    used = turns_ADD[:, :, : len(whitened_DH)]  # with fewer tokens than features there are fewer axes
     weight = torch.einsum("aed,dh->aeh", used, whitened_DH).flatten(0, 1)
     memory.query.load_state_dict({"weight": weight, "bias": -(weight @ mean_H)})
     query_NAD = memory.query(states_NH).view(len(states_NH), heads, width)
@@ -71,7 +71,7 @@ def place_keys(memory: Memory, states_NH: Tensor, fine: Clustering, coarse: Clus
 
 
 def _place_cells(memory: LocalMemory, head: int, query_ND: Tensor, coarse: Clustering) -> Tensor:
-    """Put the cells of a head on centres of its queries, and their turns on the axes within; return what is left."""
+    """Set the cells of a head to centres of its queries, and rotations to the axes within; return the residuals."""
     centres_CD = coarse.centres(query_ND, memory.centres.shape[1])
     memory.centres[head] = centres_CD
     cell_N = torch.cdist(query_ND, centres_CD).argmin(dim=-1)
@@ -86,9 +86,9 @@ def _place_cells(memory: LocalMemory, head: int, query_ND: Tensor, coarse: Clust
 
 @torch.no_grad()
 def common_sharpness(memories: Mapping[int, Memory], states: Mapping[int, Tensor]) -> float | None:
-    """Set the factor on squared distances, one for all memories, so that the nearest slot is 1 away in the mean.
+    """Set the factor on squared distances of all memories, so that the mean scaled distance of the nearest slot is 1.
 
-    None where distances have no factor.
+    Return the factor; None if no memory has one.
     """
     found = []
     for number, memory in memories.items():
@@ -106,7 +106,7 @@ def common_sharpness(memories: Mapping[int, Memory], states: Mapping[int, Tensor
 def learn_values(
     memory: Memory, states_NH: Tensor, added_NH: Tensor, *, updates: int, rate: float, seed: int
 ) -> tuple[float, float]:
-    """Move the values alone until the memory gives what was added; return the mean square error before and after."""
+    """Train only the values until the memory returns the outputs; return the mean squared error before and after."""
     values, dice = memory.values.weight, torch.Generator().manual_seed(seed)
     with torch.no_grad():
         values.copy_((added_NH.mean(dim=0) / memory.shape[0]).expand_as(values))
@@ -122,13 +122,13 @@ def learn_values(
 
 @torch.no_grad()
 def error(memory: Memory, states_NH: Tensor, added_NH: Tensor) -> float:
-    """Return the mean square error of what a memory holds for states."""
+    """Return the mean squared error of a memory's output for states."""
     parts = zip(torch.split(states_NH, SAMPLE), torch.split(added_NH, SAMPLE), strict=True)
     return sum(float((memory(states) - added).square().sum()) for states, added in parts) / added_NH.numel()
 
 
 def weights_of(memories: Mapping[int, Memory]) -> dict[str, Tensor]:
-    """Return the weights of memories by the names that `pretrained_memories` knows."""
+    """Return the weights of memories with the names expected by `pretrained_memories`."""
     return {
         f"memories.{number}.{name}": value.detach()
         for number, memory in memories.items()

@@ -1,4 +1,4 @@
-"""Few-shot learning that compares a query with the rows of a class word by word, then row by row, then as a whole.
+"""Few-shot learning that compares a query with a class at the levels of words, rows and the whole class.
 
 Letters: E episodes, N classes, K shots, M queries (Q of each class), T positions, U those of all shots, P width.
 """
@@ -17,21 +17,21 @@ from xdpx.models.pytorch.modules.dropout import Dropout
 
 
 class MatchesEpisodes(nn.Module):
-    """A network that compares queries with the shots of classes itself, for loss `fewshot`."""
+    """A network with its own comparison of queries with the shots of classes, for loss `fewshot`."""
 
     def match(self, net_input: Mapping[str, Any], *, n_way: int, k_shot: int, q_query: int) -> Tensor:
-        """Return logits (E, M, N) of whole episodes: N rows in turn, K shots of each class before its Q queries."""
+        """Return logits (E, M, N) of whole episodes: rows cycle through N classes, K shots of each before Q queries."""
         raise NotImplementedError
 
 
 class Mlman(MatchesEpisodes, Bert):
-    """BERT below multi-level matching and aggregation; its states stand for those of the paper's LSTMs.
+    """BERT with multi-level matching and aggregation; its states replace those of the paper's LSTMs.
 
-    Each query sees the shots of a class as it reads them, and the other way round, so no vector of a class is there by
-    itself: `match` compares. A row alone is the maximum and the mean of its states.
+    The vectors of a query depend on the shots of a class and vice versa, so a class has no vector of its own: `match`
+    compares them. `forward` returns the maximum and the mean of a row's states.
 
     Source: Ye and Ling, "Multi-Level Matching and Aggregation Network for Few-Shot Relation Classification", ACL 2019,
-    section 3, equations 2 to 13, without the penalty on shots that differ.
+    section 3, equations 2 to 13, without the penalty on differing shots.
     """
 
     class Parameters(Bert.Parameters):
@@ -54,12 +54,12 @@ class Mlman(MatchesEpisodes, Bert):
         self.dropout = Dropout(parameters.output_dropout_prob)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Return a vector (B, 2 P) of each row alone; the mask is true (or 1) at real tokens."""
+        """Return a vector (B, 2 P) of each row by itself; the mask is true (or 1) at real tokens."""
         states = self._states(input_ids, attention_mask, token_type_ids)
         return pooled(states, attention_mask.bool())
 
     def match(self, net_input: Mapping[str, Any], *, n_way: int, k_shot: int, q_query: int) -> Tensor:
-        """Return logits (E, M, N): how well each query fits each class."""
+        """Return logits (E, M, N) of each query for each class."""
         states = self._states(net_input["input_ids"], net_input["attention_mask"], net_input.get("token_type_ids"))
         mask = net_input["attention_mask"].bool()
         states, mask = (each.view(-1, k_shot + q_query, n_way, *each.shape[1:]) for each in (states, mask))
@@ -73,7 +73,7 @@ class Mlman(MatchesEpisodes, Bert):
         return states
 
     def _matched(self, query: Tensor, query_mask: Tensor, shot: Tensor, shot_mask: Tensor) -> Tensor:
-        """Compare queries (E, M, T, P) with shots (E, N, K, T, P): logits (E, M, N)."""
+        """Compare queries (E, M, T, P) with shots (E, N, K, T, P); return logits (E, M, N)."""
         joined, joined_mask = shot.flatten(2, 3), shot_mask.flatten(2, 3)
         alike = torch.einsum("emtp,enup->emntu", query.float(), joined.float())
         of_shots = alike.masked_fill(~joined_mask[:, None, :, None, :], -1e9).softmax(dim=-1).to(query.dtype)

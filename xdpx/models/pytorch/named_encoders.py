@@ -1,6 +1,6 @@
-"""Classification with the relatives of BERT: the same key by key, but for the architecture when there are no weights.
+"""Classification with relatives of BERT: the same keys, and another architecture for random weights.
 
-With `pretrained_model` or `auto_model` the architecture is what these say, whatever the name of the model.
+With `pretrained_model` or `auto_model` these determine the architecture, whatever the name of the model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NO_EFFECT = "Accepted without effect, for old configs."
 
 
 class RobertaClassification(BertClassification):
-    """BERT with positions that are numbered from behind the padding, and without segments in its own weights.
+    """BERT with positions numbered from the padding index, and without segments.
 
     Source: Liu et al., "RoBERTa: A Robustly Optimized BERT Pretraining Approach", arXiv 1907.11692.
     """
@@ -28,16 +28,14 @@ class RobertaClassification(BertClassification):
 
 
 class AlbertParameters(BertParameters):
-    """What all of ALBERT's models let a user decide beside what BERT's do."""
+    """Keys of all ALBERT models, in addition to those of BERT."""
 
     more_sizes: ClassVar[tuple[str, ...]] = ("embedding_size", "num_hidden_groups", "inner_group_num")
 
     model_type: str = declare.param("albert", doc=TYPE)
-    embedding_size: int = declare.param(128, gt=0, doc="Length of a word vector.", group=GROUP)
-    num_hidden_groups: int = declare.param(
-        1, gt=0, doc="Into how many groups layers fall that share weights.", group=GROUP
-    )
-    inner_group_num: int = declare.param(1, gt=0, doc="Layers with weights of their own in a group.", group=GROUP)
+    embedding_size: int = declare.param(128, gt=0, doc="Width of the word embeddings.", group=GROUP)
+    num_hidden_groups: int = declare.param(1, gt=0, doc="Number of groups of layers that share weights.", group=GROUP)
+    inner_group_num: int = declare.param(1, gt=0, doc="Layers with separate weights in a group.", group=GROUP)
     net_structure_type: int = declare.param(0, doc=NO_EFFECT, group=GROUP)
     layers_to_keep: list[int] = declare.param([], doc=NO_EFFECT, group=GROUP)
     gap_size: int = declare.param(0, doc=NO_EFFECT, group=GROUP)
@@ -46,7 +44,7 @@ class AlbertParameters(BertParameters):
 
 
 class AlbertClassification(BertClassification):
-    """BERT whose layers share their weights, with word vectors narrower than the layers.
+    """BERT whose layers share weights, with word embeddings narrower than the layers.
 
     Source: Lan et al., "ALBERT: A Lite BERT", ICLR 2020, section 3.1.
     """
@@ -56,7 +54,7 @@ class AlbertClassification(BertClassification):
 
 
 class ElectraClassification(BertClassification):
-    """BERT pretrained to tell replaced tokens from others; it has no pooler of its own, so that layer is new.
+    """BERT pretrained by replaced-token detection; it has no pooler, so that layer is new.
 
     Source: Clark et al., "ELECTRA", ICLR 2020, section 2.
     """
@@ -67,11 +65,11 @@ class ElectraClassification(BertClassification):
         more_sizes: ClassVar[tuple[str, ...]] = ("embedding_size",)
 
         model_type: str = declare.param("electra", doc=TYPE)
-        embedding_size: int = declare.param(128, gt=0, doc="Length of a word vector.", group=GROUP)
+        embedding_size: int = declare.param(128, gt=0, doc="Width of the word embeddings.", group=GROUP)
 
 
 class DebertaClassification(BertClassification):
-    """Attention that looks at what a token is and where it stands apart from one another.
+    """BERT with disentangled attention to content and relative position.
 
     Source: He et al., "DeBERTa: Decoding-enhanced BERT with Disentangled Attention", ICLR 2021, section 3.
     """
@@ -83,7 +81,7 @@ class DebertaClassification(BertClassification):
 
 
 class ModernBertClassification(BertClassification):
-    """Rotary positions, gated layers, norms in front, and layers that look through windows between those that do not.
+    """Rotary positions, gated layers, pre-norm, and local attention in most layers, global attention in some.
 
     Source: Warner et al., "Smarter, Better, Faster, Longer", arXiv 2412.13663, section 2.
     """

@@ -1,4 +1,4 @@
-"""What models let a user decide, where checking a config needs it: classes with rules, and their bases. No torch."""
+"""Parameters of models that are needed to check a config: classes with rules, and their bases. No torch."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ GROUP = "bert_config"
 
 
 class ModelParameters(declare.Parameters):
-    """Keys that every model understands."""
+    """Keys of every model."""
 
     pretrained_model: str | None = declare.param(
-        None, doc="Where to take over weights from: a folder or file, <best> and <last> allowed; null: random."
+        None, doc="Folder or file to load weights from, <best> and <last> allowed; null: random weights."
     )
     strict_size: bool = declare.param(
-        True, doc="Stop when a weight has another size in the file.", when=("pretrained_model", "is not", None)
+        True, doc="Fail if a weight has another size in the file.", when=("pretrained_model", "is not", None)
     )
     from_tf: bool = declare.param(
         False,
@@ -25,19 +25,19 @@ class ModelParameters(declare.Parameters):
     )
     tf_names: list[list[Any]] = declare.param(
         [],
-        doc="Weights of a TensorFlow model of your own: [[its name, ours, true where a matrix is to be turned], ...], "
+        doc="Names for a TensorFlow model of your own: [[in the file, ours, true to transpose a matrix], ...], "
         "with {} for a number. Google's names of BERT and ALBERT are known.",
         when=("from_tf", "is", True),
     )
     tf_format: Literal["checkpoint", "savedmodel"] | None = declare.param(
-        None, doc="Accepted without effect, for old configs: the path tells.", when=("from_tf", "is", True)
+        None, doc="Accepted without effect, for old configs: it follows from the path.", when=("from_tf", "is", True)
     )
 
 
 class TableParameters(ModelParameters):
-    """Keys of a table of word vectors, and what the data decides about it."""
+    """Keys of a table of word vectors, including those determined by the data."""
 
-    embedding_dim: int = declare.param(gt=0, doc="Length of a word vector.")
+    embedding_dim: int = declare.param(gt=0, doc="Width of the word vectors.")
     dropout: float = declare.param(0.2, ge=0, lt=1, doc="Share of the features set to 0 in training.")
     vocab_size: int | None = declare.param(None, gt=0, doc="Number of tokens, from meta.hjson.")
     pad_index: int | None = declare.param(None, ge=0, doc="Token id of the padding, from meta.hjson.")
@@ -46,18 +46,18 @@ class TableParameters(ModelParameters):
 
 
 class WordParameters(TableParameters):
-    """Keys of the networks that look at word vectors through windows."""
+    """Keys of networks with convolutions over word vectors."""
 
-    kernel_sizes: list[int] = declare.param([3], doc="Widths of the convolution windows, in tokens.")
+    kernel_sizes: list[int] = declare.param([3], doc="Kernel sizes of the convolutions, in tokens.")
     hidden_size: int = declare.param(gt=0, doc="Width of the layers.")
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse windows that cannot share the width evenly."""
+        """Refuse kernel sizes that cannot share the width evenly."""
         return uneven_windows(self.kernel_sizes, hidden_size=self.hidden_size)
 
 
 def uneven_windows(kernel_sizes: list[int], **widths: int) -> list[tuple[str, str]]:
-    """Return the conflicts of windows with the widths, by key, that they share evenly."""
+    """Return the conflicts of the number of kernel sizes with widths, by key, that they must divide."""
     if not kernel_sizes or min(kernel_sizes) < 1:
         return [("kernel_sizes", f"is {kernel_sizes}. Use one or more positive numbers, e.g. [3].")]
     count = len(kernel_sizes)
@@ -68,22 +68,22 @@ def uneven_windows(kernel_sizes: list[int], **widths: int) -> list[tuple[str, st
 class NumberParameters(declare.Parameters):
     """Keys of networks whose output is a number."""
 
-    label_values: list[float] | None = declare.param(None, doc="The number that each label is, from meta.hjson.")
+    label_values: list[float] | None = declare.param(None, doc="The number of each label, from meta.hjson.")
     standardize: bool = declare.param(
-        False, doc="Learn how many standard deviations a number is from the mean: for labels that are not around 0."
+        False, doc="Predict in standard deviations from the mean: for labels that are not around 0."
     )
 
 
 class BertParameters(ModelParameters):
-    """Keys of all BERT models; the group bert_config has the sizes of BERT base."""
+    """Keys of all BERT models; defaults in the group bert_config are the sizes of BERT base."""
 
     more_sizes: ClassVar[tuple[str, ...]] = ()
-    """Keys of the group bert_config that only some architectures have."""
+    """Additional keys of the group bert_config of some architectures."""
 
     pretrained_model: str | None = declare.param(
-        doc="Folder or file to take over weights from, <best> and <last> allowed; null: random weights."
+        doc="Folder or file to load weights from, <best> and <last> allowed; null: random weights."
     )
-    auto_model: str | None = declare.param(None, doc="Hugging Face name or folder that gives the architecture.")
+    auto_model: str | None = declare.param(None, doc="Hugging Face name or folder of the architecture.")
     model_type: str = declare.param(
         "bert",
         doc="Architecture of random weights, by its name in transformers: bert, roberta, albert, electra, deberta-v2, "
@@ -95,27 +95,25 @@ class BertParameters(ModelParameters):
     keep_emb_lr: bool = declare.param(
         True, doc="Train the embeddings at the full learning rate.", when=("layer_lr_decay", "<", 1.0)
     )
-    top_lr_ratio: float = declare.param(
-        1.0, gt=0, doc="Factor on the learning rate of what stands above the encoder's layers."
-    )
-    fix_lm: bool = declare.param(False, doc="Train only what stands above the encoder.")
+    top_lr_ratio: float = declare.param(1.0, gt=0, doc="Factor on the learning rate of the layers above the encoder.")
+    fix_lm: bool = declare.param(False, doc="Freeze the encoder; train only the layers above it.")
     gradient_checkpointing: bool = declare.param(
-        False, doc="Compute activations twice instead of keeping them: less memory, about a third more time."
+        False, doc="Recompute activations in the backward pass: less memory, about a third more time."
     )
     bert_wd: float | None = declare.param(None, ge=0, doc="Weight decay of embeddings and layers; null: weight_decay.")
     pruned_heads: dict[str, list[int]] | None = declare.param(
-        None, doc="Attention heads to take out, by layer; a negative layer counts from the last."
+        None, doc="Attention heads to remove, by layer; a negative layer counts from the last."
     )
     mixout: float = declare.param(
-        0.0, ge=0, lt=1, doc="Share of each weight matrix that is, in training, the pretrained one; 0: none."
+        0.0, ge=0, lt=1, doc="Share of each weight matrix replaced by pretrained weights in training; 0: none."
     )
     adapters: dict[str, Any] | None = declare.param(
-        None, doc="Adapters of peft to train in place of the encoder: {peft_type: LORA, r: 8, ...}; null: none."
+        None, doc="Adapters of peft to train instead of the encoder: {peft_type: LORA, r: 8, ...}; null: none."
     )
-    extra_config: dict[str, Any] = declare.param({}, doc="Anything else for the Hugging Face config.")
+    extra_config: dict[str, Any] = declare.param({}, doc="Further fields of the Hugging Face config.")
     vocab_size: int | None = declare.param(None, gt=0, doc="Number of tokens, from meta.hjson.")
     pad_index: int | None = declare.param(None, ge=0, doc="Token id of the padding, from meta.hjson.")
-    max_len: int | None = declare.param(None, gt=0, doc="Longest text in tokens, from meta.hjson.")
+    max_len: int | None = declare.param(None, gt=0, doc="Maximum length of a text in tokens, from meta.hjson.")
     attention_probs_dropout_prob: float = declare.param(
         0.1, ge=0, lt=1, doc="Share of the attention weights set to 0 in training.", group=GROUP
     )
@@ -125,15 +123,15 @@ class BertParameters(ModelParameters):
         0.1, ge=0, lt=1, doc="Share of the features set to 0 in training.", group=GROUP
     )
     hidden_size: int = declare.param(768, gt=0, doc="Width of the layers.", group=GROUP)
-    initializer_range: float = declare.param(0.02, gt=0, doc="Spread of random weights.", group=GROUP)
+    initializer_range: float = declare.param(0.02, gt=0, doc="Standard deviation of random weights.", group=GROUP)
     intermediate_size: int = declare.param(3072, gt=0, doc="Width inside the feed-forward layers.", group=GROUP)
-    max_position_embeddings: int = declare.param(512, gt=0, doc="Longest text in tokens.", group=GROUP)
+    max_position_embeddings: int = declare.param(512, gt=0, doc="Maximum length of a text in tokens.", group=GROUP)
     num_attention_heads: int = declare.param(12, gt=0, doc="Attention heads of each layer.", group=GROUP)
     num_hidden_layers: int = declare.param(12, gt=0, doc="Number of layers.", group=GROUP)
     type_vocab_size: int = declare.param(2, gt=0, doc="Number of segments (1 or 2 texts).", group=GROUP)
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse widths that the heads cannot share, and layers to prune that are not numbers."""
+        """Refuse widths that the heads cannot share, adapters with mixout or fix_lm, and invalid layers to prune."""
         found = []
         if self.hidden_size % self.num_attention_heads:
             remedy = f"Use a multiple of num_attention_heads ({self.num_attention_heads})."
@@ -154,10 +152,10 @@ class RMRParameters(BertParameters):
 
     top_hidden_size: int = declare.param(256, gt=0, doc="Width of the layer over messages.")
     top_heads: int = declare.param(4, gt=0, doc="Attention heads of the layer over messages.")
-    max_messages: int | None = declare.param(None, gt=0, doc="Most messages of a session, from meta.hjson.")
+    max_messages: int | None = declare.param(None, gt=0, doc="Maximum number of messages in a session, by meta.hjson.")
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse a width that the heads over messages cannot share."""
+        """Also refuse a width that the heads over messages cannot share."""
         found = super().conflicts()
         if self.top_hidden_size % self.top_heads:
             problem = f"is {self.top_hidden_size}. Use a multiple of top_heads ({self.top_heads})."
@@ -166,26 +164,26 @@ class RMRParameters(BertParameters):
 
 
 class DualEncoderParameters(BertParameters):
-    """Keys of `bert_dpr_qa`: those of BERT hold for both encoders."""
+    """Keys of `bert_dpr_qa`: those of BERT apply to both encoders."""
 
     pretrained_model: str | None = declare.param(
-        None, doc="Where to take over weights of both encoders from: a folder or file; null: see q_pretrained_model."
+        None, doc="Folder or file to load weights of both encoders from; null: see q_pretrained_model."
     )
     q_auto_config: str | None = declare.param(None, doc="As auto_model, for old configs.")
     p_auto_config: str | None = declare.param(None, doc="The same as q_auto_config, for old configs.")
     q_pretrained_model: str | None = declare.param(
-        None, doc="Weights of the encoder of questions, which that of passages begins with too; null: random."
+        None, doc="Weights of the question encoder, and initial ones of the passage encoder; null: random."
     )
     p_pretrained_model: str | None = declare.param(
-        None, doc="Weights of the encoder of passages, of the same architecture; null: those of questions."
+        None, doc="Weights of the passage encoder, of the same architecture; null: those of questions."
     )
     bert_strict_size: bool = declare.param(True, doc="As strict_size, for old configs.")
     from_tf: bool = declare.param(
-        False, doc="Weights come from checkpoints (their prefixes) or SavedModels of TensorFlow, of both: xdpx[tf]."
+        False, doc="Weights of both are TensorFlow checkpoints (prefixes) or SavedModels: xdpx[tf]."
     )
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse two architectures, and weights of TensorFlow that are not named."""
+        """Refuse two architectures, and TensorFlow weights that are not given."""
         found = super().conflicts()
         named = (self.pretrained_model, self.q_pretrained_model, self.p_pretrained_model)
         if self.from_tf and not any(named):
@@ -199,35 +197,35 @@ LLAMA_GROUP = "llama_config"
 
 
 class CausalLMParameters(ModelParameters):
-    """Keys of `causal_lm`; the group llama_config is small by default, about 20 million weights beside the tokens."""
+    """Keys of `causal_lm`; defaults in the group llama_config are about 20 million weights besides the embeddings."""
 
     gradient_checkpointing: bool = declare.param(
-        False, doc="Compute activations twice instead of keeping them: less memory, about a third more time."
+        False, doc="Recompute activations in the backward pass: less memory, about a third more time."
     )
     vocab_size: int | None = declare.param(None, gt=0, doc="Number of tokens, from meta.hjson.")
     pad_index: int | None = declare.param(None, ge=0, doc="Token id of the padding, from meta.hjson.")
-    max_len: int | None = declare.param(None, gt=0, doc="Longest text in tokens, from meta.hjson.")
+    max_len: int | None = declare.param(None, gt=0, doc="Maximum length of a text in tokens, from meta.hjson.")
     hidden_size: int = declare.param(512, gt=0, doc="Width of the layers.", group=LLAMA_GROUP)
     intermediate_size: int = declare.param(1376, gt=0, doc="Width inside the feed-forward layers.", group=LLAMA_GROUP)
     num_hidden_layers: int = declare.param(6, gt=0, doc="Number of layers.", group=LLAMA_GROUP)
     num_attention_heads: int = declare.param(8, gt=0, doc="Attention heads of each layer.", group=LLAMA_GROUP)
     num_key_value_heads: int | None = declare.param(
-        None, gt=0, doc="Heads of keys and values, each shared by several of the others; null: as many.",
+        None, gt=0, doc="Heads of keys and values, each shared by several query heads; null: as many as those.",
         group=LLAMA_GROUP,
     )  # fmt: skip
-    max_position_embeddings: int = declare.param(512, gt=0, doc="Longest text in tokens.", group=LLAMA_GROUP)
-    rope_theta: float = declare.param(10000.0, gt=0, doc="Base of the rotary positions' waves.", group=LLAMA_GROUP)
+    max_position_embeddings: int = declare.param(512, gt=0, doc="Maximum length in tokens.", group=LLAMA_GROUP)
+    rope_theta: float = declare.param(10000.0, gt=0, doc="Base of the rotary position frequencies.", group=LLAMA_GROUP)
     rms_norm_eps: float = declare.param(1e-6, gt=0, doc="Added to the mean square in norms.", group=LLAMA_GROUP)
-    initializer_range: float = declare.param(0.02, gt=0, doc="Spread of random weights.", group=LLAMA_GROUP)
+    initializer_range: float = declare.param(0.02, gt=0, doc="Standard deviation of random weights.", group=LLAMA_GROUP)
     attention_dropout: float = declare.param(
         0.0, ge=0, lt=1, doc="Share of the attention weights set to 0 in training.", group=LLAMA_GROUP
     )
     tie_word_embeddings: bool = declare.param(
-        False, doc="Let embeddings and logits share one table.", group=LLAMA_GROUP
+        False, doc="Share the embedding table with the output projection.", group=LLAMA_GROUP
     )
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse widths that heads cannot share, and heads that those of keys and values cannot."""
+        """Refuse widths that heads cannot share, and a number of key-value heads that does not divide the heads."""
         heads, shared = self.num_attention_heads, self.num_key_value_heads
         found = []
         if self.hidden_size % (2 * heads):
@@ -246,41 +244,41 @@ class MemorySizeParameters(declare.Parameters):
     """Sizes of every memory."""
 
     mem_k_dim: int = declare.param(
-        256, ge=2, doc="Width of a query; each half is compared by itself.", group=MEMORY_GROUP
+        256, ge=2, doc="Width of a query; its halves are compared separately.", group=MEMORY_GROUP
     )
-    mem_heads: int = declare.param(4, gt=0, doc="Queries of a token, each with keys of its own.", group=MEMORY_GROUP)
+    mem_heads: int = declare.param(4, gt=0, doc="Queries per token, each with its own keys.", group=MEMORY_GROUP)
     mem_knn: int = declare.param(32, gt=0, doc="Slots that each query reads.", group=MEMORY_GROUP)
     mem_keys: int = declare.param(
-        512, gt=0, doc="Keys of each half; the memory has that squared slots.", group=MEMORY_GROUP
+        512, gt=0, doc="Keys of each half; the memory has the square of that as slots.", group=MEMORY_GROUP
     )
     mem_sparse: bool = declare.param(
         False,
-        doc="Give gradients only for the values that were read: with optimizer pair or sparse_adam.",
+        doc="Use sparse gradients of the values: with optimizer pair or sparse_adam.",
         group=MEMORY_GROUP,
     )
     input_dropout: float = declare.param(
-        0.0, ge=0, lt=1, doc="Share of what is read from, set to 0.", group=MEMORY_GROUP
+        0.0, ge=0, lt=1, doc="Share of the memory's input set to 0 in training.", group=MEMORY_GROUP
     )
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse a query that has no halves."""
+        """Refuse an odd width, as a query is split into halves."""
         odd = [("mem_k_dim", f"is {self.mem_k_dim}. Use an even number.")] if self.mem_k_dim % 2 else []
         return [*super().conflicts(), *odd]
 
 
 class LightParameters(TableParameters):
-    """Keys of the networks that train their word vectors unless told otherwise."""
+    """Keys of networks that train their word vectors by default."""
 
-    fix_embeddings: bool = declare.param(False, doc="Leave the word vectors as they are.")
+    fix_embeddings: bool = declare.param(False, doc="Do not train the word vectors.")
 
 
 class PoolingParameters(LightParameters):
-    """Keys of the networks that end in one pooled vector per text."""
+    """Keys of networks that end in one pooled vector per text."""
 
     hidden_size: int = declare.param(gt=0, doc="Width of the layers.")
-    pooling: Literal["max", "attn"] = declare.param("max", doc="How one vector is made of all positions.")
+    pooling: Literal["max", "attn"] = declare.param("max", doc="Pooling of all positions to one vector.")
     pool_hidden_size: int | None = declare.param(
-        None, gt=0, doc="Width of the attention's own layer; null: hidden_size.", when=("pooling", "is", "attn")
+        None, gt=0, doc="Width of the attention network; null: hidden_size.", when=("pooling", "is", "attn")
     )
     pool_output_size: int | None = declare.param(
         None, gt=0, doc="Width of the pooled vector; null: hidden_size.", when=("pooling", "is", "attn")
@@ -288,7 +286,7 @@ class PoolingParameters(LightParameters):
 
 
 class RecurrentSizes(LightParameters):
-    """Keys of the networks that read a text in both directions."""
+    """Keys of bidirectional recurrent networks."""
 
     hidden_size: int = declare.param(gt=0, doc="Width of both directions together.")
     encoder_layers: int | None = declare.param(None, gt=0, doc="Layers of recurrent cells; null: 1.")
@@ -299,7 +297,7 @@ class RecurrentSizes(LightParameters):
 
 
 class RecurrentParameters(RecurrentSizes, PoolingParameters):
-    """Keys of those that end in one pooled vector per text."""
+    """Keys of bidirectional recurrent networks with one pooled vector per text."""
 
 
 class EsimParameters(LightParameters):
@@ -313,7 +311,7 @@ class EsimParameters(LightParameters):
 
 
 def two_halves(hidden_size: int) -> list[tuple[str, str]]:
-    """Return the conflict of an odd width with its two directions, if it is one."""
+    """Return the conflict of an odd width, which two directions cannot share."""
     if hidden_size % 2 == 0:
         return []
     return [("hidden_size", f"is {hidden_size}. Use an even number: each direction gets half of it.")]
@@ -322,41 +320,41 @@ def two_halves(hidden_size: int) -> list[tuple[str, str]]:
 class BertMixParameters(BertParameters):
     """Keys of `bert_mix`."""
 
-    embedding_dim: int = declare.param(gt=0, doc="Length of a word vector.")
+    embedding_dim: int = declare.param(gt=0, doc="Width of the word vectors.")
     task_type: Literal["classification", "matching"] | None = declare.param(
-        None, doc="Accepted without effect, for old configs: one text, and two that are read as one, have one network."
+        None, doc="Accepted without effect, for old configs: one text and a joined pair have the same network."
     )
     prediction: Literal["simple", "full"] = declare.param(
         "simple", doc="simple: one linear layer gives the logits; full: two layers."
     )
-    pooling: Literal["max", "attn"] = declare.param("max", doc="How one vector is made of all words.")
+    pooling: Literal["max", "attn"] = declare.param("max", doc="Pooling of all words to one vector.")
     dropout: float = declare.param(0.2, ge=0, lt=1, doc="Share of the features set to 0 in training, above BERT.")
     output_dropout_prob: float = declare.param(
         0.0, ge=0, lt=1, doc="Share of the features before the last layer set to 0 in training."
     )
-    word_emb: bool = declare.param(True, doc="Look at words as a whole.")
+    word_emb: bool = declare.param(True, doc="Use word embeddings.")
     word_emb_proj: int | None = declare.param(
         None, gt=0, doc="Width that word vectors are projected to; null: none.", when=("word_emb", "is", True)
     )
-    char_emb: bool = declare.param(True, doc="Look at what BERT makes of the pieces of words.")
-    bert_seq_layer: int = declare.param(-1, doc="State of BERT that is looked at: 0 the embeddings, -1 the last layer.")
-    char_layer_norm: bool = declare.param(True, doc="Normalise what BERT gives.", when=("char_emb", "is", True))
+    char_emb: bool = declare.param(True, doc="Use the output of BERT for the pieces of words.")
+    bert_seq_layer: int = declare.param(-1, doc="Hidden state of BERT to use: 0 the embeddings, -1 the last layer.")
+    char_layer_norm: bool = declare.param(True, doc="Normalise the output of BERT.", when=("char_emb", "is", True))
     char_hidden_size: int = declare.param(
         768, gt=0, doc="Width of the convolutions over pieces.", when=("char_emb", "is", True)
     )
-    concat_cls: bool = declare.param(True, doc="Let the prediction see the first token of BERT too.")
-    fusion: bool = declare.param(True, doc="Mix both vectors of a word by layers of their own.")
+    concat_cls: bool = declare.param(True, doc="Add the first token of BERT to the features of the classifier.")
+    fusion: bool = declare.param(True, doc="Combine both vectors of a word by fusion layers.")
     fusion_hidden_size: int = declare.param(150, gt=0, doc="Width of these layers.", when=("fusion", "is", True))
     fusion_layers: int = declare.param(2, gt=0, doc="Number of these layers.", when=("fusion", "is", True))
     fusion_activation: bool = declare.param(False, doc="End each of them with GELU.", when=("fusion", "is", True))
     pooler: bool = declare.param(
-        False, doc="Put a layer with tanh above the first token of BERT.", when=("concat_cls", "is", True)
+        False, doc="Add a tanh layer on the first token of BERT.", when=("concat_cls", "is", True)
     )
-    seq_pooler: bool = declare.param(False, doc="Put a layer with tanh above the pooled words.")
+    seq_pooler: bool = declare.param(False, doc="Add a tanh layer on the pooled words.")
     char_encoder_layers: int = declare.param(
         1, gt=0, doc="Layers of convolutions over pieces.", when=("char_emb", "is", True)
     )
-    kernel_sizes: list[int] = declare.param([3], doc="Widths of the convolution windows.")
+    kernel_sizes: list[int] = declare.param([3], doc="Kernel sizes of the convolutions.")
     residual: bool = declare.param(False, doc="Add the input of each layer over words but the first to its output.")
     encoder_layers: int = declare.param(3, gt=0, doc="Layers of convolutions over words.")
     encoder_hidden_size: int = declare.param(200, gt=0, doc="Width of the convolutions over words.")
@@ -365,7 +363,7 @@ class BertMixParameters(BertParameters):
     data_dir: str | None = declare.param(None, doc="The folder that x-prepro wrote; its embeddings.pt is used.")
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse to look at nothing, and windows that cannot share a width evenly."""
+        """Refuse to use neither words nor pieces, and kernel sizes that cannot share a width evenly."""
         found = super().conflicts()
         if not self.word_emb and not self.char_emb:
             found.append(("word_emb", "is false, and so is char_emb: nothing is left. Set one of them to true."))

@@ -1,4 +1,4 @@
-"""BERT with product-key memories in the place of some feed-forward parts, and what teaches such memories."""
+"""BERT with product-key memories instead of some feed-forward layers, and models to train such memories."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ VALUES = "values.weight"
 
 
 def layers_of(encoder: PreTrainedModel, positions: Sequence[int], key: str) -> dict[int, Any]:
-    """Return layers of a BERT by their numbers; negative ones count from the last.
+    """Return {index: layer} of a BERT; negative positions count from the last.
 
     Raises:
-        ConfigError: there are no such layers, or they are not those of BERT.
+        ConfigError: a layer does not exist, or the layers are not those of BERT.
     """
     layers = getattr(getattr(encoder, "encoder", None), "layer", ())
     if not layers or not all(hasattr(each, "intermediate") and hasattr(each, "output") for each in layers):
@@ -49,24 +49,24 @@ def layers_of(encoder: PreTrainedModel, positions: Sequence[int], key: str) -> d
 
 
 class PlaceParameters(BertParameters):
-    """Where the memories of a BERT stand, and come from."""
+    """Positions of the memories in a BERT, and their initial weights."""
 
     mem_positions: list[int] = declare.param(
-        doc="Layers whose feed-forward part is a memory, from 0; negative from the last.", group=MEMORY_GROUP
+        doc="Layers with a memory as feed-forward part, from 0; negative from the last.", group=MEMORY_GROUP
     )
-    share_memory: bool = declare.param(False, doc="Let all of these layers read one memory.", group=MEMORY_GROUP)
+    share_memory: bool = declare.param(False, doc="Share one memory between all of these layers.", group=MEMORY_GROUP)
     pretrained_memories: str | None = declare.param(
         None,
-        doc="Memories to begin with: what x-script pkm_init wrote, or a run of task pkm_distill.",
+        doc="Initial memories: from x-script pkm_init, or a run of task pkm_distill.",
         group=MEMORY_GROUP,
     )
 
 
 class WithMemories:
-    """Goes in front of a BERT among the bases of a class, and puts memories where feed-forward parts were.
+    """Mixin before a BERT class that replaces feed-forward layers by memories.
 
-    Their values are a group of weights by the name of memory, which do not decay: `optimizer: pair` gives them a rate
-    of their own.
+    Values are in a parameter group named memory, without weight decay: `optimizer: pair` has a separate learning rate
+    for them.
     """
 
     bert: Any
@@ -92,7 +92,7 @@ class WithMemories:
             weights.take_over(self, named, strict_size=True, source=source)  # type: ignore[arg-type]
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """Split as BERT does, with the values of memories apart: they do not decay."""
+        """Return the groups of BERT, and a group of the memories' values, without weight decay."""
         groups: list[dict[str, Any]] = super().parameter_groups(learning_rate)  # type: ignore[misc]
         return [{**group, "weight_decay": 0.0} if group["name"].startswith(MEMORY) else group for group in groups]
 
@@ -103,14 +103,14 @@ class WithMemories:
 
 
 def in_layer(name: str) -> str:
-    """Return the name of a memory's weight inside a BERT: memories.3.keys is that of layer 3."""
+    """Return the name of a memory's weight inside a BERT: memories.3.keys is in layer 3."""
     kind, _, rest = name.partition(".")
     number, _, inner = rest.partition(".")
     return f"bert.encoder.layer.{number}.intermediate.{inner}" if kind == "memories" else name
 
 
 class BertClassificationPKM(WithMemories, BertClassification):
-    """As `bert_classification`, with product-key memories in the place of some feed-forward parts.
+    """As `bert_classification`, with product-key memories instead of some feed-forward layers.
 
     Source: Lample et al., "Large Memory Layers with Product Keys", NeurIPS 2019, section 3.
     """
@@ -122,7 +122,7 @@ class BertClassificationPKM(WithMemories, BertClassification):
 
 
 class BertLanguageModelPKM(WithMemories, BertLanguageModel):
-    """As `bert_lm`, with product-key memories in the place of some feed-forward parts.
+    """As `bert_lm`, with product-key memories instead of some feed-forward layers.
 
     Source: Lample et al., "Large Memory Layers with Product Keys", NeurIPS 2019, section 3.
     """
@@ -134,7 +134,7 @@ class BertLanguageModelPKM(WithMemories, BertLanguageModel):
 
 
 class BertPretrainPKM(WithMemories, BertPretrain):
-    """As `bert_pretrain`, with product-key memories in the place of some feed-forward parts.
+    """As `bert_pretrain`, with product-key memories instead of some feed-forward layers.
 
     Source: Lample et al., "Large Memory Layers with Product Keys", NeurIPS 2019, section 3.
     """
@@ -146,7 +146,7 @@ class BertPretrainPKM(WithMemories, BertPretrain):
 
 
 class BertClassificationLOPKM(WithMemories, BertClassification):
-    """As `bert_classification_pkm`, with memories whose keys are compared within cells.
+    """As `bert_classification_pkm`, with memories that compare keys within cells.
 
     Source: Lample et al., NeurIPS 2019, section 3; cells of Kalantidis and Avrithis, CVPR 2014, section 3.
     """
@@ -158,7 +158,7 @@ class BertClassificationLOPKM(WithMemories, BertClassification):
 
 
 class BertLanguageModelLOPKM(WithMemories, BertLanguageModel):
-    """As `bert_lm_pkm`, with memories whose keys are compared within cells.
+    """As `bert_lm_pkm`, with memories that compare keys within cells.
 
     Source: Lample et al., NeurIPS 2019, section 3; cells of Kalantidis and Avrithis, CVPR 2014, section 3.
     """
@@ -170,7 +170,7 @@ class BertLanguageModelLOPKM(WithMemories, BertLanguageModel):
 
 
 class BertPretrainLOPKM(WithMemories, BertPretrain):
-    """As `bert_pretrain_pkm`, with memories whose keys are compared within cells.
+    """As `bert_pretrain_pkm`, with memories that compare keys within cells.
 
     Source: Lample et al., NeurIPS 2019, section 3; cells of Kalantidis and Avrithis, CVPR 2014, section 3.
     """
@@ -182,7 +182,7 @@ class BertPretrainLOPKM(WithMemories, BertPretrain):
 
 
 class BertTeacherForPKM(Bert):
-    """An encoder that tells what goes into the feed-forward parts of some layers, and what comes out.
+    """An encoder that returns inputs and outputs of the feed-forward part of some layers.
 
     Source: Romero et al., "FitNets: Hints for Thin Deep Nets", ICLR 2015, section 2.2: hints from inner layers.
     """
@@ -191,7 +191,7 @@ class BertTeacherForPKM(Bert):
         """Keys of `bert_teacher_for_pkm`."""
 
         target_layers: list[int] = declare.param(
-            doc="Layers whose feed-forward parts are to be learned, from 0; negative from the last."
+            doc="Layers whose feed-forward parts the student learns, from 0; negative from the last."
         )
 
     parameters_used: Parameters
@@ -206,16 +206,16 @@ class BertTeacherForPKM(Bert):
         return hidden
 
     def feed_forward(self, net_input: Mapping[str, Any]) -> dict[int, tuple[Tensor, Tensor]]:
-        """Return for each of these layers what went into its feed-forward part, and what it added, (N, H) each."""
+        """Return {layer: (inputs of its feed-forward part, its outputs)}, (N, H) each."""
         return feed_forward(self, self.targets, net_input)
 
 
 def feed_forward(
     model: Bert, layers: Mapping[int, Any], net_input: Mapping[str, Any]
 ) -> dict[int, tuple[Tensor, Tensor]]:
-    """Run a BERT, and give for some layers what went into the feed-forward part, and what it added, (N, H) each.
+    """Run a BERT; return {layer: (inputs of its feed-forward part, its outputs)}, (N, H) each.
 
-    N are the real tokens of the batch.
+    N is the number of real tokens of the batch; outputs are without residual connection and norm.
     """
     real = net_input["attention_mask"].bool()
     seen: dict[int, list[Tensor]] = {number: [] for number in layers}
@@ -244,12 +244,12 @@ class StudentParameters(ModelParameters):
         group=MEMORY_GROUP,
     )
     hidden_size: int = declare.param(768, gt=0, doc="Width of the teacher's layers.", group=MEMORY_GROUP)
-    initializer_range: float = declare.param(0.02, gt=0, doc="Spread of random values.", group=MEMORY_GROUP)
-    share_memory: bool = declare.param(False, doc="Learn one memory for all of these layers.", group=MEMORY_GROUP)
+    initializer_range: float = declare.param(0.02, gt=0, doc="Standard deviation of random values.", group=MEMORY_GROUP)
+    share_memory: bool = declare.param(False, doc="Train one memory for all of these layers.", group=MEMORY_GROUP)
 
 
 class MemoryStudent(Model):
-    """Memories, one for each of the teacher's layers or one for all, that learn what its feed-forward parts do."""
+    """Memories, one for each of the teacher's layers or one for all, trained to imitate its feed-forward layers."""
 
     make_memory: Callable[[Any, int, float], nn.Module]
 
@@ -263,10 +263,10 @@ class MemoryStudent(Model):
             shared = made if known.share_memory else None
 
     def forward(self, states: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """Return what the memories hold for what goes into the feed-forward parts of layers, (N, H) each.
+        """Return the outputs of the memories for the inputs of feed-forward layers, (N, H) each.
 
         Raises:
-            ConfigError: the teacher shows other layers.
+            ConfigError: the teacher has other layers.
         """
         if {str(number) for number in states} != set(self.memories):
             problem = f"is {list(map(int, self.memories))}, but the teacher shows its layers {sorted(states)}."
@@ -274,7 +274,7 @@ class MemoryStudent(Model):
         return {number: self.memories[str(number)](each) for number, each in states.items()}
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """Split the values, in a group by the name of memory, from keys and queries."""
+        """Return a group of the values, named memory, and one of keys and queries."""
         named = [(name, weight) for name, weight in self.named_parameters() if weight.requires_grad]
         values = [weight for name, weight in named if name.endswith(VALUES)]
         others = [weight for name, weight in named if not name.endswith(VALUES)]
@@ -285,7 +285,7 @@ class MemoryStudent(Model):
 
 
 class PKMStudent(MemoryStudent):
-    """Product-key memories that learn what feed-forward parts do: task `pkm_distill`.
+    """Product-key memories trained to imitate feed-forward layers: task `pkm_distill`.
 
     Source: Lample et al., "Large Memory Layers with Product Keys", NeurIPS 2019, section 3.
     """
@@ -295,16 +295,16 @@ class PKMStudent(MemoryStudent):
     class Parameters(MemoryParameters, StudentParameters):
         """Keys of `pkm_student`."""
 
-        query_net: Literal["linear", "mlp"] = declare.param("linear", doc="What makes the queries.", group=MEMORY_GROUP)
+        query_net: Literal["linear", "mlp"] = declare.param("linear", doc="Network of the queries.", group=MEMORY_GROUP)
         init_kernel_alpha: float = declare.param(
-            0.5, gt=0, doc="First factor on squared distances; it is learned.", when=("distance_fn", "is not", "dot"),
+            0.5, gt=0, doc="Initial factor on squared distances; it is learned.", when=("distance_fn", "is not", "dot"),
             group=MEMORY_GROUP,
         )  # fmt: skip
         kernel_alpha: float = declare.param(0.5, gt=0, doc="Has no effect: see init_kernel_alpha.", group=MEMORY_GROUP)
 
 
 class LOPKMStudent(MemoryStudent):
-    """As `pkm_student`, with memories whose keys are compared within cells.
+    """As `pkm_student`, with memories that compare keys within cells.
 
     Source: Lample et al., NeurIPS 2019, section 3; cells of Kalantidis and Avrithis, CVPR 2014, section 3.
     """

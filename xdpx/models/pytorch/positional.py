@@ -1,4 +1,4 @@
-"""A network as other programs run it: tensors in a fixed order in, tensors out; and such a program as a network."""
+"""Wrap a network with positional inputs for export; wrap an exported program as a network."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 LOGITS = "logits"
-"""What the output is called of a network that gives one tensor."""
+"""Name of the output of a network that returns one tensor."""
 
 
 class Positional(nn.Module):
-    """A network whose inputs come in a fixed order, and whose outputs are tensors alone.
+    """A network whose inputs come in a fixed order, and whose outputs are tensors only.
 
     Args:
         model: takes its inputs by name.
@@ -26,16 +26,16 @@ class Positional(nn.Module):
         self._names = tuple(inputs)
 
     def forward(self, *given: Tensor) -> Any:
-        """Return the output, or a tuple of the outputs that are there."""
+        """Return the output, or a tuple of the outputs that are not None."""
         found = self.model(**dict(zip(self._names, given, strict=True)))
         return found if isinstance(found, Tensor) else tuple(each for each in found if each is not None)
 
 
 def output_form(found: object) -> list[str | None] | None:
-    """Return what the outputs of a network are called, in order, None for those that are not there.
+    """Return the names of a network's outputs, in order, None for those that are None.
 
     Returns:
-        None for a network that gives something else than tensors.
+        None for a network that returns other things than tensors.
     """
     if isinstance(found, Tensor):
         return [LOGITS]
@@ -46,12 +46,12 @@ def output_form(found: object) -> list[str | None] | None:
 
 
 class FromFile(nn.Module):
-    """A network that another program runs.
+    """A network executed by another program.
 
     Args:
-        run: takes arrays by name, gives arrays by name.
-        inputs: the names of the arrays that it takes.
-        form: as `output_form` returned it of the network that was written.
+        run: from arrays by name to arrays by name.
+        inputs: names of its input arrays.
+        form: result of `output_form` for the exported network.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class FromFile(nn.Module):
         self._run, self._inputs, self._form = run, tuple(inputs), tuple(form)
 
     def forward(self, **net_input: Tensor) -> Any:
-        """Return the one output, or a tuple of them with None for those that are not there.
+        """Return the single output, or a tuple of outputs with None as in `form`.
 
         Raises:
-            TypeError: the processor gives other inputs.
+            TypeError: an input is missing.
         """
         missing = [name for name in self._inputs if name not in net_input]
         if missing:

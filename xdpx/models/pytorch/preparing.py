@@ -1,4 +1,4 @@
-"""What a Trainer does to a model before it trains: refuse what cannot learn, save memory, swap in kernels."""
+"""Prepare a model before a Trainer trains it: refuse untrainable models, save memory, replace kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xdpx.logger import log
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """Return the model itself: without what compiles it, spreads it over devices, or adds adapters to it."""
+    """Return the model without wrappers for compilation, distribution and adapters."""
     while True:
         inner = _inside(model)
         if inner is None:
@@ -32,7 +32,7 @@ def _inside(model: nn.Module) -> nn.Module | None:
 
 
 class PreparingArguments(Protocol):
-    """What is read from the arguments of a training."""
+    """Fields read from the arguments of a training."""
 
     use_liger_kernel: bool
     liger_kernel_config: dict[str, bool] | None
@@ -42,7 +42,7 @@ class PreparingArguments(Protocol):
 
 
 def before_training(model: nn.Module, args: PreparingArguments, processing_class: object = None) -> None:
-    """Do to the model what the arguments ask for: kernels, checkpointing, tokens, a look-out for overflows."""
+    """Apply kernels, activation checkpointing, special tokens and overflow detection, as the arguments request."""
     if args.use_liger_kernel:
         apply_liger(model, args.liger_kernel_config)
     if args.activation_checkpointing:
@@ -55,7 +55,7 @@ def before_training(model: nn.Module, args: PreparingArguments, processing_class
 
 
 def refuse_headless(model: nn.Module) -> None:
-    """Refuse a model of transformers that only computes hidden states. To be asked where the loss is the model's own.
+    """Refuse a model of transformers that only computes hidden states, if the loss is the model's own.
 
     Raises ValueError with what to use instead.
     """
@@ -104,24 +104,24 @@ def refuse_quantized(model: nn.Module) -> None:
 
 
 def set_use_cache(model: nn.Module, use_cache: bool) -> None:
-    """Tell the model whether to keep keys and values for generation, where it has a config."""
+    """Set whether the model caches keys and values for generation, if it has a config."""
     config = getattr(model, "config", None)
     if config is not None:
         config.use_cache = use_cache
 
 
 def checkpoint_activations(model: nn.Module, kwargs: Mapping[str, Any] | None = None) -> None:
-    """Let the layers of the model forget their activations and compute them again in the backward pass.
+    """Let the layers of a model recompute their activations in the backward pass instead of storing them.
 
     Args:
         model: A model of transformers, or any with `activation_checkpointing_enable` or
             `gradient_checkpointing_enable`.
-        kwargs: `every_n_layers` (1: each layer), `offload` (keep what is kept in the host's memory); the rest goes to
-            `torch.utils.checkpoint.checkpoint`, with `use_reentrant=False` unless it says otherwise.
+        kwargs: `every_n_layers` (1: each layer), `offload` (store in host memory); others are passed to
+            `torch.utils.checkpoint.checkpoint`, with `use_reentrant=False` by default.
 
     Raises:
         AttributeError: The model has neither method.
-        ValueError: The model cannot do it, or not with `every_n_layers` or `offload`.
+        ValueError: The model does not support it, or not with `every_n_layers` or `offload`.
     """
     for_torch = {"use_reentrant": False, **(kwargs or {})}
     ours = {key: for_torch.pop(key, default) for key, default in _OF_LAYERS.items()}
@@ -137,7 +137,7 @@ def checkpoint_activations(model: nn.Module, kwargs: Mapping[str, Any] | None = 
 
 
 _OF_LAYERS: dict[str, Any] = {"every_n_layers": 1, "offload": False}
-"""What the method of the model decides, with the values that it need not know."""
+"""Options of the model's method, with the default values that it need not accept."""
 
 
 def _enable(enable: Callable[..., None], name: str, for_torch: dict[str, Any], ours: dict[str, Any]) -> None:
@@ -152,13 +152,13 @@ def _enable(enable: Callable[..., None], name: str, for_torch: dict[str, Any], o
 
 
 def apply_liger(model: nn.Module, kernels: Mapping[str, bool] | None = None) -> None:
-    """Swap in the Triton kernels of Liger for the layers it knows.
+    """Replace layers by Triton kernels of Liger.
 
     Args:
-        model: A model of transformers, also under adapters; any other is left alone, and the log says so.
-        kernels: Which to use (`liger_kernel_config`), e.g. {"rope": True}.
+        model: A model of transformers, also with adapters; any other is unchanged, and a warning is logged.
+        kernels: Kernels to use (`liger_kernel_config`), e.g. {"rope": True}.
 
-    Raises ImportError where liger-kernel is not installed.
+    Raises ImportError if liger-kernel is not installed.
     """
     try:
         patch = import_module("liger_kernel.transformers")._apply_liger_kernel_to_instance
@@ -175,12 +175,12 @@ def apply_liger(model: nn.Module, kernels: Mapping[str, bool] | None = None) -> 
 
 
 def align_special_tokens(model: nn.Module, processing_class: object) -> dict[str, int]:
-    """Let the configs of a model follow its tokenizer where that defines other end, begin or padding tokens.
+    """Set the end, begin and padding tokens in a model's configs to those of its tokenizer.
 
-    A tokenizer that does not define one says nothing about it. Ids that stop generation are only ever added.
+    Tokens that the tokenizer does not define are unchanged. Ids that stop generation are only added.
 
     Returns:
-        What was changed: name of the token -> its id now.
+        The changes: name of the token -> its new id.
     """
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     if not hasattr(tokenizer, "eos_token_id") or not hasattr(getattr(model, "config", None), "get_text_config"):
@@ -200,7 +200,7 @@ def align_special_tokens(model: nn.Module, processing_class: object) -> dict[str
 
 
 def _align(configs: list[Any], name: str, token: int) -> bool:
-    """Set one token in every config there is; tell whether one of them had another."""
+    """Set one token in every config; return whether one of them was different."""
     present = [config for config in configs if config is not None]
     if all(token in _listed(getattr(config, name, None)) for config in present):
         return False

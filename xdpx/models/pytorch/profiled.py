@@ -1,4 +1,4 @@
-"""The profiles that ship: names of the first XDPX, networks of BERT's size with random weights."""
+"""The built-in profiles: names of the first XDPX, networks of BERT's size with random weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MASKED_SHARE = 0.15
 
 
 class BertClassification(Profile):
-    """`bert_classification` reads short texts."""
+    """`bert_classification` on short texts."""
 
     seq_len = 30
 
@@ -30,14 +30,14 @@ class BertClassification(Profile):
 
 
 class BertLanguageModel(Profile):
-    """`bert_lm` guesses 15 % of the tokens."""
+    """`bert_lm` with 15 % masked tokens."""
 
     def model_config(self) -> dict[str, Any]:
         """Return the keys of BERT base."""
         return {**CHINESE, "model": "bert_lm"}
 
     def create_fake_data(self) -> dict[str, Any]:
-        """Return texts in which as many tokens of each row are masked."""
+        """Return texts with the same number of masked tokens in each row."""
         ids = self.random_ids()
         order = torch.rand(ids.shape).argsort(dim=1)
         ids[order < math.ceil(MASKED_SHARE * self.seq_len)] = MASK
@@ -45,7 +45,7 @@ class BertLanguageModel(Profile):
 
 
 class AlbertLanguageModel(BertLanguageModel):
-    """`albert_lm`, whose layers share their weights."""
+    """`albert_lm`, whose layers share weights."""
 
     def model_config(self) -> dict[str, Any]:
         """Return the keys of ALBERT base."""
@@ -53,7 +53,7 @@ class AlbertLanguageModel(BertLanguageModel):
 
 
 class Memories(BertLanguageModel):
-    """`bert_lm_pkm`: a product-key memory in the place of one feed-forward part."""
+    """`bert_lm_pkm`: a product-key memory instead of one feed-forward layer."""
 
     def model_config(self) -> dict[str, Any]:
         """Return the keys of BERT base with a memory of 90 * 90 slots in layer 6."""
@@ -71,7 +71,7 @@ class LocalMemories(BertLanguageModel):
 
 
 class Gates(BertLanguageModel):
-    """`bert_lm_rezero`: gates in the place of norms."""
+    """`bert_lm_rezero`: gates instead of norms."""
 
     def model_config(self) -> dict[str, Any]:
         """Return the keys of BERT base."""
@@ -79,18 +79,18 @@ class Gates(BertLanguageModel):
 
 
 class Matching(Profile):
-    """`mlman` compares a query with the shots of ten classes; the name mgimn of the first XDPX means it, too."""
+    """`mlman`, which compares a query with the shots of ten classes; also for the name mgimn of the first XDPX."""
 
     seq_len = 30
     classes, shots = 10, 3
 
     def model_config(self) -> dict[str, Any]:
-        """Return the keys of a small BERT below the matching."""
+        """Return the keys of a small BERT with matching."""
         layers = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "num_hidden_layers": 4}
         return {**CHINESE, **layers, "model": "mlman", "proj_hidden_size": 256}
 
     def build_module(self, **changes: Any) -> nn.Module:
-        """Return the network as it is called in an episode."""
+        """Return the network wrapped for episodes."""
         return Episode(super().build_module(**changes), self.classes, self.shots)
 
     def create_fake_data(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Matching(Profile):
 
 
 class Episode(nn.Module):
-    """A network that matches, called with whole episodes."""
+    """A matching network with whole episodes as input."""
 
     def __init__(self, matching: Any, classes: int, shots: int) -> None:
         super().__init__()
@@ -108,5 +108,5 @@ class Episode(nn.Module):
         self._sizes = {"n_way": classes, "k_shot": shots, "q_query": 1}
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return how well each query fits each class."""
+        """Return the logits of each query for each class."""
         return self.matching.match({"input_ids": input_ids, "attention_mask": attention_mask}, **self._sizes)

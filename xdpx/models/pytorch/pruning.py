@@ -1,4 +1,4 @@
-"""Remove attention heads of a BERT, in the network and in weights that still hold them.
+"""Remove attention heads of a BERT, in the network and in unpruned weights.
 
 Source: Michel, Levy and Neubig, "Are Sixteen Heads Really Better than One?", NeurIPS 2019.
 """
@@ -22,7 +22,7 @@ WEIGHT = re.compile(r"bert\.encoder\.layer\.\d+\.attention\.(self\.(?:query|key|
 
 
 def plan(heads: Mapping[str, list[int]] | None, num_layers: int) -> HeadsByLayer:
-    """Return the heads to take out by layer; a negative layer counts from the last.
+    """Return the heads to remove by layer; a negative layer counts from the last.
 
     Raises:
         ConfigError: a layer does not exist.
@@ -37,10 +37,10 @@ def plan(heads: Mapping[str, list[int]] | None, num_layers: int) -> HeadsByLayer
 
 
 def prune(encoder: Any, heads_by_layer: HeadsByLayer) -> None:
-    """Shrink the attention of a BERT encoder in place.
+    """Remove heads from the attention of a BERT encoder in place.
 
     Raises:
-        ConfigError: a head does not exist, none would be left, or this encoder is no BERT.
+        ConfigError: a head does not exist, none would be left, or the encoder is not a BERT.
     """
     for layer, heads in heads_by_layer.items():
         try:
@@ -61,11 +61,11 @@ def prune(encoder: Any, heads_by_layer: HeadsByLayer) -> None:
 def prune_weights(
     found: Mapping[str, Tensor], heads_by_layer: HeadsByLayer, *, heads: int, width: int
 ) -> dict[str, Tensor]:
-    """Remove the same heads from weights that still hold all of them; others pass unchanged.
+    """Remove the same heads from unpruned weights; other weights are unchanged.
 
     Args:
         found: weights under our names.
-        heads_by_layer: what to take out.
+        heads_by_layer: heads to remove.
         heads: number of heads of an unpruned layer.
         width: features of each head.
     """
@@ -78,16 +78,16 @@ def prune_weights(
 
 
 def note(config: PretrainedConfig, heads_by_layer: HeadsByLayer) -> None:
-    """Write down in a config which heads are gone, so that whoever reads config.json builds the same network."""
+    """Record the pruned heads in a config, so that the same network is built from config.json."""
     if heads_by_layer:
         config.pruned_heads = {str(layer): sorted(heads) for layer, heads in sorted(heads_by_layer.items())}
 
 
 def outputs(encoder: Any) -> list[nn.Linear]:
-    """Return what joins the heads of each layer of a BERT encoder.
+    """Return the linear layer after the heads of each layer of a BERT encoder.
 
     Raises:
-        ConfigError: this encoder is no BERT.
+        ConfigError: the encoder is not a BERT.
     """
     try:
         return [layer.attention.output.dense for layer in encoder.encoder.layer]
@@ -96,10 +96,10 @@ def outputs(encoder: Any) -> list[nn.Linear]:
 
 
 def importances(encoder: Any, losses: Iterable[Tensor]) -> list[Tensor]:
-    """Return how much a loss depends on each head: one row (heads,) for each layer, of length 1 in every layer.
+    """Return the importance of each head for a loss: one row (heads,) per layer, each of norm 1.
 
-    That is the mean over batches of |dL / dm|, where m = 1 scales the output of a head. As a head's output goes through
-    its own columns of W alone, dL / dm is the sum over these of W * dL / dW: no mask has to be put into the network.
+    It is the mean over batches of |dL / dm|, where m = 1 scales the output of a head. As a head's output only goes
+    through its own columns of W, dL / dm is the sum over these of W * dL / dW, so no mask is needed in the network.
 
     Args:
         encoder: a BERT.
@@ -119,7 +119,7 @@ def importances(encoder: Any, losses: Iterable[Tensor]) -> list[Tensor]:
 
 
 def weakest(rows: Sequence[Tensor], counts: Mapping[str, int]) -> HeadsByLayer:
-    """Return so many of the least important heads of each named layer; a negative layer counts from the last.
+    """Return the given number of least important heads of each layer; a negative layer counts from the last.
 
     Raises:
         ConfigError: a layer does not exist, or none of its heads would be left.
@@ -138,7 +138,7 @@ def _layer_of(name: str) -> int:
 
 
 def _axis_of_heads(name: str) -> int | None:
-    """Return the axis along which the heads of this weight lie; None when it has none."""
+    """Return the dimension of this weight that is split into heads; None if there is none."""
     match = WEIGHT.fullmatch(name)
     if match is None or (match[1], match[2]) == ("output.dense", "bias"):
         return None

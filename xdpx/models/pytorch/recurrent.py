@@ -1,4 +1,4 @@
-"""Recurrent networks over word vectors: classifiers of texts, matchers of pairs encoded apart, and taggers.
+"""Recurrent networks over word vectors: classifiers, matching of pairs encoded separately, and taggers.
 
 B rows, T tokens, W words, C tags.
 """
@@ -18,7 +18,7 @@ from xdpx.models.pytorch.word_model import MatchingKeys, OfOneText, OfTwoTexts, 
 
 
 class RecurrentModel(WordModel):
-    """Word vectors, and recurrent layers in both directions."""
+    """Word vectors, and bidirectional recurrent layers."""
 
     cell: ClassVar[Cell]
 
@@ -40,7 +40,7 @@ class RecurrentModel(WordModel):
 
 
 class PooledRecurrentModel(RecurrentModel):
-    """As above, and pooling: one vector per text.
+    """As above, with pooling to one vector per text.
 
     Attributes:
         pooled_size: width of that vector.
@@ -60,7 +60,7 @@ class Lstm(OfOneText, PooledRecurrentModel):
     """A bidirectional LSTM, pooling, two layers.
 
     Source: Conneau et al., "Supervised Learning of Universal Sentence Representations", EMNLP 2017, section 3.2, for
-    the largest value of each feature over all states.
+    max pooling over all states.
     """
 
     cell: ClassVar[Cell] = "lstm"
@@ -100,9 +100,9 @@ class MatchGru(MatchLstm):
 
 
 class LstmToken(RecurrentModel):
-    """A bidirectional LSTM, one linear layer; with `use_crf` the tags of a text are one choice.
+    """A bidirectional LSTM and one linear layer; with `use_crf` a CRF over the tags.
 
-    It takes the data of `bert_token`, whose tokenizer need not be BERT's: `space` makes each word of the file one
+    It uses the data of `bert_token`, whose tokenizer need not be BERT's: with `space` each word of the file is one
     token.
 
     Source: Lample et al., "Neural Architectures for Named Entity Recognition", NAACL 2016, section 2.
@@ -113,7 +113,7 @@ class LstmToken(RecurrentModel):
     class Parameters(RecurrentSizes):
         """Keys of `lstm_token` and `gru_token`."""
 
-        use_crf: bool = declare.param(False, doc="Judge all tags of a text together, by which follow which.")
+        use_crf: bool = declare.param(False, doc="Score all tags of a text together with a CRF.")
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
@@ -122,7 +122,7 @@ class LstmToken(RecurrentModel):
         self.neighbours = nn.Parameter(torch.zeros(num_classes + 1, num_classes + 1)) if parameters.use_crf else None
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, word_starts: Tensor, word_mask: Tensor) -> TagScores:
-        """Return the scores of tags for ids (B, T), whose words begin at `word_starts` (B, W); 0 where is no word."""
+        """Return the scores of tags for ids (B, T), whose words start at `word_starts` (B, W); 0 at padding words."""
         emissions: Tensor = self.classifier(of_words(self.read(input_ids, attention_mask), word_starts))
         return TagScores(emissions * word_mask.unsqueeze(-1), self.neighbours)
 

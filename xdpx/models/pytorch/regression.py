@@ -1,4 +1,4 @@
-"""Light networks whose one output is a number: for a text, for a pair. B batch, T and S positions."""
+"""Light networks with one number as output: for a text, for a pair. B batch, T and S positions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from xdpx.models.pytorch.parameters import NumberParameters
 
 
 class Units(nn.Module):
-    """Turns outputs around 0 into numbers of the size of the labels: output * their standard deviation + their mean.
+    """Scales outputs to the range of the labels: output * standard deviation + mean.
 
-    Both are of the different labels, not of the rows; without `standardize` an output is the number itself.
+    Both are over the distinct label values, not over rows; without `standardize` the output is unchanged.
     """
 
     centre: Tensor
@@ -34,7 +34,7 @@ class Units(nn.Module):
 
 
 class CnnRegression(ClsCnn):
-    """As `cls_cnn`, with one output, which is a number."""
+    """As `cls_cnn`, with one number as output."""
 
     class Parameters(NumberParameters, ClsCnn.Parameters):
         """Keys of `cnn_regression`."""
@@ -50,7 +50,7 @@ class CnnRegression(ClsCnn):
 
 
 class RE2Regression(RE2):
-    """As `re2`, with one output, which is a number."""
+    """As `re2`, with one number as output."""
 
     class Parameters(NumberParameters, RE2.Parameters):
         """Keys of `re2_regression`."""

@@ -1,4 +1,4 @@
-"""BERT without layer norms: what a part of a layer adds begins at nothing, and grows by a gate that is learnt."""
+"""BERT without layer norms: each part of a layer is scaled by a learned gate that is initially 0."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Gated(nn.Module):
-    """The end of a part of a layer: x + gate * dropout(W f(x)), the gate 0 at first.
+    """The end of a part of a layer: x + gate * dropout(W f(x)); the gate is initially 0.
 
-    Attention and feed-forward each have a gate, where the code of the paper has one for both parts of a layer.
+    Attention and feed-forward have a gate each, whereas the paper's code shares one per layer.
 
     Source: Bachlechner et al., "ReZero is All You Need: Fast Convergence at Large Depth", UAI 2021, equation 1.
     """
@@ -35,7 +35,7 @@ class Gated(nn.Module):
 
 
 def use_gates(encoder: PreTrainedModel) -> None:
-    """Put gates where the layers of a BERT have norms.
+    """Replace the norms in the layers of a BERT by gates.
 
     Raises:
         ConfigError: its layers are not those of BERT.
@@ -50,7 +50,7 @@ def use_gates(encoder: PreTrainedModel) -> None:
 
 
 class WithGates:
-    """Goes in front of a BERT among the bases of a class, and puts gates where its layers have norms."""
+    """Mixin before a BERT class that replaces the norms in its layers by gates."""
 
     bert: Any
 
@@ -60,7 +60,7 @@ class WithGates:
 
 
 class BertClassificationReZero(WithGates, BertClassification):
-    """As `bert_classification`, with gates in place of the norms of the layers.
+    """As `bert_classification`, with gates instead of norms in the layers.
 
     Source: Bachlechner et al., "ReZero is All You Need: Fast Convergence at Large Depth", UAI 2021, section 5.
     """
@@ -70,7 +70,7 @@ class BertClassificationReZero(WithGates, BertClassification):
 
 
 class BertLanguageModelReZero(WithGates, BertLanguageModel):
-    """As `bert_lm`, with gates in place of the norms of the layers.
+    """As `bert_lm`, with gates instead of norms in the layers.
 
     Source: Bachlechner et al., "ReZero is All You Need: Fast Convergence at Large Depth", UAI 2021, section 5.
     """
@@ -80,7 +80,7 @@ class BertLanguageModelReZero(WithGates, BertLanguageModel):
 
 
 class BertPretrainReZero(WithGates, BertPretrain):
-    """As `bert_pretrain`, with gates in place of the norms of the layers.
+    """As `bert_pretrain`, with gates instead of norms in the layers.
 
     Source: Bachlechner et al., "ReZero is All You Need: Fast Convergence at Large Depth", UAI 2021, section 5.
     """

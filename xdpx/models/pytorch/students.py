@@ -14,13 +14,13 @@ from xdpx.models.pytorch.bert_classification import BertClassification
 from xdpx.models.pytorch.bert_lm import BertPretrain
 
 ABOVE = re.compile(r"\.(attention\.output|attn\.Wo|intermediate|(?<!attention\.)output|mlp|mlp_norm)\.")
-"""In names of weights of a layer: what works on the output of its attention. Norms may stand in front of it."""
+"""Matches names of weights of a layer that are applied after its attention, including norms before the next part."""
 
 
 class MiniLM(Bert):
-    """An encoder without anything above it. What stands above the last layer's attention learns nothing, and stays.
+    """An encoder without a head. Weights after the attention of the last layer get no gradient, so they are frozen.
 
-    Its weights are those of every BERT: fine-tune them with `pretrained_model` in another model.
+    To fine-tune its weights, load them with `pretrained_model` in another BERT model.
 
     Source: Wang et al., "MiniLM", NeurIPS 2020, section 3.
     """
@@ -44,15 +44,15 @@ class MiniLM(Bert):
 
 
 class FitParameters(declare.Parameters):
-    """Keys of every student of TinyBERT."""
+    """Keys of all students of TinyBERT."""
 
     fit_size: int | None = declare.param(
-        None, gt=0, doc="Width of the teacher's layers, to which those of the student are projected; null: as wide."
+        None, gt=0, doc="Width of the teacher's layers, to which the student's are projected; null: equal."
     )
 
 
 class Fit(nn.Module):
-    """Projections to the width of the teacher: one of the embeddings, one that all layers share.
+    """Projections to the width of the teacher: one of the embeddings, and one shared by all layers.
 
     Source: Jiao et al., "TinyBERT", EMNLP Findings 2020, equations 8 and 9.
     """
@@ -62,17 +62,17 @@ class Fit(nn.Module):
         self.embedding, self.hidden = (new_linear(student.config.hidden_size, size, student.config) for _ in range(2))
 
     def forward(self, hidden: Sequence[Tensor]) -> list[Tensor]:
-        """Return (B, T, size) for each of the student's (B, T, H); the first is of the embeddings."""
+        """Return (B, T, size) for each of the student's (B, T, H); the first are the embeddings."""
         return [self.hidden(each) if number else self.embedding(each) for number, each in enumerate(hidden)]
 
 
 def fit_of(student: Bert, size: int | None) -> Fit | None:
-    """Return the projections that a student needs; None where it is as wide as its teacher."""
+    """Return the projections of a student; None if it is as wide as its teacher."""
     return None if size is None else Fit(student, size)
 
 
 class TinyBertEncoder(Bert):
-    """The encoder alone, to learn from texts without labels. `fit` is of use in distillation only.
+    """An encoder without a head, for texts without labels. `fit` is used in distillation only.
 
     Source: Jiao et al., "TinyBERT", EMNLP Findings 2020, section 3.2, general distillation.
     """
@@ -93,7 +93,7 @@ class TinyBertEncoder(Bert):
 
 
 class TinyBertForGD(BertPretrain):
-    """As `bert_pretrain`, for general distillation that also imitates what is said of masked tokens and of texts.
+    """As `bert_pretrain`, for general distillation that also imitates the teacher's predictions.
 
     Source: Jiao et al., "TinyBERT", EMNLP Findings 2020, section 3.2, general distillation.
     """
@@ -107,7 +107,7 @@ class TinyBertForGD(BertPretrain):
 
 
 class TinyBertForTD(BertClassification):
-    """As `bert_classification`, for distillation of a teacher that was fine-tuned.
+    """As `bert_classification`, for distillation of a fine-tuned teacher.
 
     Source: Jiao et al., "TinyBERT", EMNLP Findings 2020, section 3.2, task-specific distillation.
     """

@@ -1,4 +1,4 @@
-"""An encoder that reads a text, and a decoder that writes another. B rows, T and U positions, V tokens."""
+"""T5: an encoder of one text, and a decoder of another. B rows, T and U positions, V tokens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class T5(LibraryModel):
         """Keys of `t5`."""
 
         gradient_checkpointing: bool = declare.param(
-            False, doc="Compute activations twice instead of keeping them: less memory, about a third more time."
+            False, doc="Recompute activations in the backward pass: less memory, about a third more time."
         )
         vocab_size: int | None = declare.param(None, gt=0, doc="Number of tokens, from meta.hjson.")
         pad_index: int | None = declare.param(None, ge=0, doc="Token id of the padding, from meta.hjson.")
@@ -59,22 +59,22 @@ class T5(LibraryModel):
             self.t5.gradient_checkpointing_enable()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:
-        """Return logits (B, U, V) of what follows each of decoder_input_ids (B, U); the mask is that of ids (B, T)."""
+        """Return logits (B, U, V) of the tokens after decoder_input_ids (B, U); the mask is that of ids (B, T)."""
         logits: Tensor = self.t5(
             input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=decoder_input_ids, use_cache=False
         ).logits
         return logits
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Add the name that stands in front of each weight here, where Hugging Face writes none."""
+        """Add the prefix of weights here to names of Hugging Face."""
         return {name if name.startswith("t5.") else f"t5.{name}": value for name, value in found.items()}
 
 
 def architecture(known: T5.Parameters) -> T5Config:
-    """Decide the Hugging Face config, and check it against the data.
+    """Return the Hugging Face config, after checking it against the data.
 
     Raises:
-        ConfigError: config.json is of another kind of model, or the data has other tokens.
+        ConfigError: config.json is of another kind of model, or the data has more tokens than the pretrained model.
     """
     config = config_beside(known.pretrained_model, T5Config)
     if config is None:

@@ -1,4 +1,4 @@
-"""Weights of other programs and of earlier runs: find the file, read it, and fit it into a network."""
+"""Find, read and load weights of other programs and of earlier runs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def read(
     """Return the named tensors of a file, or of a folder in Hugging Face format.
 
     Args:
-        source: a `.safetensors` file, a torch file (a state dict, or one under the key `state_dict` or `model`), or a
-            folder that holds model.safetensors or pytorch_model.bin, whole or in shards; or the `.index` file of a
-            checkpoint of TensorFlow, whose names become ours. Any path.
-        read_weights: reads a file of any kind without running code from it.
-        table: of a user, names in TensorFlow to ours.
+        source: a `.safetensors` file, a torch file (a state dict, or one under the key `state_dict` or `model`), a
+            folder with model.safetensors or pytorch_model.bin, whole or sharded, or the `.index` file of a TensorFlow
+            checkpoint, whose names are converted to ours. Local or remote.
+        read_weights: reads a file of any kind without unpickling.
+        table: a user's map of TensorFlow names to ours.
 
     Raises:
-        ConfigError: nothing of the kind is there.
+        ConfigError: the source does not exist, or has no weights.
     """
     if not io.exists(source):
         raise _fault(f"is '{source}', which does not exist.", "Check the path; null starts from random weights.")
@@ -46,19 +46,19 @@ def read(
 
 
 def config_file(source: str) -> str | None:
-    """Return the path of the config of the network that lies beside weights, or in their folder; None without one."""
+    """Return the path of the config beside weights, or in their folder; None if there is none."""
     folder = source if io.isdir(source) else io.parent(source)
     folders = [folder]
-    if source.endswith(TF_INDEX):  # a SavedModel has its variables in a folder, and files of others in `assets`
+    if source.endswith(TF_INDEX):  # a SavedModel has its variables in a subfolder, and extra files in `assets`
         folders += [above := io.parent(folder), io.join(above, "assets")]
     return next((path for each in folders for name in TF_NAMES if io.exists(path := io.join(each, name))), None)
 
 
 def take_over(model: nn.Module, found: Mapping[str, Tensor], *, strict_size: bool, source: str) -> None:
-    """Copy into `model` every tensor whose name and shape it knows; log what is missing, unexpected or mismatched.
+    """Copy into `model` every tensor with a known name and shape; log missing, unexpected and mismatched ones.
 
     Raises:
-        ConfigError: no tensor fits, or a shape differs while `strict_size` holds.
+        ConfigError: no tensor fits, or a shape differs and `strict_size` is true.
     """
     own = model.state_dict(keep_vars=True)
     mismatched = [name for name in found if name in own and own[name].shape != found[name].shape]
@@ -96,7 +96,7 @@ def _files_of(source: str) -> list[str]:
 
 
 def read_table(path: str) -> dict[str, Any]:
-    """Read a JSON file that lies beside weights. Raises ConfigError when it holds no table, or was never fetched."""
+    """Return the content of a JSON file beside weights. Raises ConfigError if it is not an object."""
     try:
         with io.open(path) as file:
             found = json.load(file)
@@ -116,7 +116,7 @@ def _read_file(path: str, read_weights: Callable[[str], Mapping[str, Any]]) -> d
 
 
 def _report(model: nn.Module, source: str, fitting: list[str], mismatched: list[str], *, unexpected: list[str]) -> None:
-    # A tied weight stands under two names and is loaded as soon as one of them is.
+    # A tied weight has two names, and is loaded if one of them is.
     own = model.state_dict(keep_vars=True)
     loaded = {id(own[name]) for name in fitting}
     missing = [name for name, value in own.items() if id(value) not in loaded and name not in mismatched]

@@ -1,6 +1,6 @@
-"""What the networks over word vectors share: keys, embedding table, where its vectors come from, and heads.
+"""Common base of networks over word vectors: keys, embedding table and its initial vectors, and classifiers.
 
-A head goes in front of a model among the bases of a class; the model has `pool`, which returns a vector per text.
+A classifier is a mixin before the model class; the model has `pool`, which returns a vector per text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from xdpx.utils import io
 
 
 class WordModel(Model):
-    """A model that begins with a table of word vectors."""
+    """A model with a table of word vectors."""
 
     Parameters = TableParameters
 
@@ -39,7 +39,7 @@ class WordModel(Model):
         )
 
     def load_pretrained(self, read_weights: ReadWeights) -> None:
-        """Load the vectors in data_dir/embeddings.pt, if any, then what `pretrained_model` names."""
+        """Load the vectors in data_dir/embeddings.pt, if any, then the weights of `pretrained_model`."""
         known = self.parameters_used
         filled = fill_from_data(self.embedding, known.data_dir, read_weights)
         if not filled and not self.embedding.table.weight.requires_grad and not known.pretrained_model:
@@ -51,20 +51,20 @@ class WordModel(Model):
 
 
 class PooledParameters(PoolingParameters, WordParameters):
-    """Keys of the convolutional networks that end in one pooled vector per text."""
+    """Keys of convolutional networks with one pooled vector per text."""
 
     encoder_layers: int | None = declare.param(None, gt=0, doc="Layers of convolutions; null: 1.")
 
 
 class PooledModel(WordModel):
-    """Word vectors, convolutions, and pooling: one vector per text.
+    """Word vectors, convolutions, and pooling to one vector per text.
 
     Attributes:
         pooled_size: width of that vector.
     """
 
     class Parameters(PooledParameters):
-        """Keys of every such network."""
+        """Keys of all such networks."""
 
     def __init__(self, parameters: PooledParameters, *, residual: bool = False) -> None:
         super().__init__(parameters)
@@ -87,7 +87,7 @@ class PooledModel(WordModel):
 
 
 def build_pooling(known: PoolingParameters) -> tuple[MaxPooling | AttentionPooling, int]:
-    """Return the pooling layer and the width of what it gives."""
+    """Return the pooling layer and the width of its output."""
     if known.pooling == "max":
         return MaxPooling(), known.hidden_size
     output_size = known.pool_output_size or known.hidden_size
@@ -96,7 +96,7 @@ def build_pooling(known: PoolingParameters) -> tuple[MaxPooling | AttentionPooli
 
 
 def given(value: int | None, key: str) -> int:
-    """Return a number that the data must have decided. Raises ConfigError when it did not."""
+    """Return a value that comes from the data's meta. Raises ConfigError if it is missing."""
     if value is None:
         problem = "is not known: the preprocessed data does not say it."
         raise ConfigError(THIS_RUN, [Fault(key, problem, "Inherit the data's meta: __parent__: ${data_dir}/meta.")])
@@ -104,7 +104,7 @@ def given(value: int | None, key: str) -> int:
 
 
 def fill_from_data(embedding: Embedding, data_dir: str | None, read_weights: ReadWeights) -> bool:
-    """Put the vectors in data_dir/embeddings.pt into a table; tell whether there are any."""
+    """Load the vectors in data_dir/embeddings.pt into a table; return whether there are any."""
     path = io.join(data_dir, "embeddings.pt") if data_dir else ""
     if not path or not io.exists(path):
         return False
@@ -121,13 +121,13 @@ def _vectors(content: object, path: str) -> Tensor:
 
 
 class MatchingKeys(declare.Parameters):
-    """How two vectors are compared."""
+    """Keys of the comparison of two vectors."""
 
-    prediction: Matching = declare.param("full", doc="Which features of the two vectors the classifier sees.")
+    prediction: Matching = declare.param("full", doc="Features of the two vectors for the classifier.")
 
 
 class OfOneText:
-    """Two layers behind the vector of a text."""
+    """Two layers on the vector of a text."""
 
     pool: Callable[[Tensor, Tensor], Tensor]
     pooled_size: int
@@ -144,7 +144,7 @@ class OfOneText:
 
 
 class OfTwoTexts:
-    """A comparison of the vectors of two texts that the same layers have read."""
+    """A comparison of the vectors of two texts, encoded by the same layers."""
 
     pool: Callable[[Tensor, Tensor], Tensor]
     pooled_size: int

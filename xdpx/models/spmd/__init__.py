@@ -1,1 +1,1 @@
-"""Networks of flax modules with named axes: layers, models over them, decoding, and exchange of weights."""
+"""Networks of flax modules with named axes: layers, models, decoding, and exchange of weights."""

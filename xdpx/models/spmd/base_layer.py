@@ -1,4 +1,4 @@
-"""The base of every layer and model: a flax module that is built from a template and names its weights' axes."""
+"""Base of all layers and models: a flax module built from a template, whose weights have named axes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _sorted_items(tree: NestedMap) -> tuple[tuple[str, Any], ...]:
 
 
 def _register_nested_map() -> None:
-    """Let jax see into NestedMaps; keys are sorted, as in dicts."""
+    """Register NestedMap as a pytree; keys are sorted, as in dicts."""
     jax.tree_util.register_pytree_with_keys(
         NestedMap,
         lambda tree: ([(jax.tree_util.DictKey(n), v) for n, v in _sorted_items(tree)], tuple(sorted(tree))),
@@ -48,7 +48,7 @@ _evaluating: contextvars.ContextVar[bool] = contextvars.ContextVar("evaluating",
 
 @contextlib.contextmanager
 def eval_context(evaluating: bool = True) -> Generator[None]:
-    """Trace what is inside for evaluation (no dropout, no noise) or, with False, for training."""
+    """Trace the code inside for evaluation (no dropout, no noise) or, with False, for training."""
     token = _evaluating.set(evaluating)
     try:
         yield
@@ -58,19 +58,19 @@ def eval_context(evaluating: bool = True) -> Generator[None]:
 
 @dataclass(frozen=True)
 class Weight:
-    """One weight: its shape, how it is drawn, and the logical axis of each dimension.
+    """One weight: its shape, its initialisation, and the logical axis of each dimension.
 
     Attributes:
         shape: of the weight.
-        init: how it is drawn; None: the layer's `params_init`.
+        init: initialisation; None: the layer's `params_init`.
         axes: one logical axis (sharding.py) per dimension; None: no dimension is split.
         dtype: None: the layer's `dtype`.
         trainable: False puts it into the collection "non_trainable".
-        keep_dtype: True: `theta` gives it as stored, never in `fprop_dtype`.
-        num_in: how many dimensions, after the batch ones, count for fan-in.
-        num_batch: leading dimensions that index independent weights.
-        tensor_split_dims_mapping: of Pax, instead of `axes`: the mesh axes that split each dimension, by name, by
-            number, several together; -1 or None for none.
+        keep_dtype: True: `theta` returns it as stored, not in `fprop_dtype`.
+        num_in: number of dimensions, after the batch ones, that count for fan-in.
+        num_batch: number of leading dimensions that index independent weights.
+        tensor_split_dims_mapping: as in Pax, instead of `axes`: the mesh axes that split each dimension, by name or
+            number, or several; -1 or None for none.
 
     Raises:
         ValueError: both `axes` and `tensor_split_dims_mapping` are given.
@@ -105,18 +105,18 @@ def WeightHParams(
     mesh_shape: Sequence[int] | None = None,
     tensor_split_dims_mapping: Sequence[Any] | None = None,
 ) -> Weight:
-    """Return a `Weight` as layers of Pax declare it.
+    """Return a `Weight` from the arguments used by layers of Pax.
 
     Args:
         shape: see Weight.
         init: see Weight.
         dtype: see Weight.
-        collections: "non_trainable" alone or nothing; for others there is nothing here.
-        mesh_shape: read and not needed: the experiment has the mesh.
+        collections: "non_trainable" or nothing; others are not supported.
+        mesh_shape: ignored: the experiment defines the mesh.
         tensor_split_dims_mapping: see Weight.
 
     Raises:
-        ValueError: a collection that means nothing here.
+        ValueError: a collection is not supported.
     """
     del mesh_shape
     unknown = [name for name in collections or () if name != NON_TRAINABLE]
@@ -143,16 +143,16 @@ class _Theta:
 class BaseLayer(nn.Module, Configurable, kw_only=True):
     """A flax module with a template. `setup` declares weights and children, `__call__` computes.
 
-    Fields may be declared in the class body or in a nested `class HParams(BaseLayer.HParams)`; both make them fields
-    of the module and of `Cls.HParams`.
+    Fields may be declared in the class body or in a nested `class HParams(BaseLayer.HParams)`; both become fields of
+    the module and of `Cls.HParams`.
 
     Attributes:
         dtype: of the weights.
-        fprop_dtype: of the computation; None: `dtype`. Both, and `params_init`, pass on to children that left them.
-        params_init: how weights without an own rule are drawn; None: Xavier.
-        weight_split_dims_mapping: mesh axes instead of the logical ones: a list for the first weight of the layer, or
-            a dict by weight name.
-        shared_weight_layer_id: layers of one model with equal text are one layer with one set of weights.
+        fprop_dtype: of the computation; None: `dtype`. Children inherit both, and `params_init`, unless they set them.
+        params_init: initialisation of weights without their own; None: Xavier.
+        weight_split_dims_mapping: mesh axes instead of logical ones: a list for the first weight of the layer, or a
+            dict by weight name.
+        shared_weight_layer_id: layers of one model with the same id are one layer with shared weights.
     """
 
     dtype: Any = jnp.float32
@@ -162,7 +162,7 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
     shared_weight_layer_id: str = ""
 
     class HParams(BaseHParams):
-        """The fields of a layer; `name` is that of the module, for a layer that is the root of its weights."""
+        """The fields of a layer; `name` is that of the module, for the root layer."""
 
         name: str = ""
 
@@ -183,7 +183,7 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
 
     @classmethod
     def from_template(cls, hparams: BaseHParams) -> Any:
-        """Build an unattached layer from a frozen template."""
+        """Return an unbound layer from a frozen template."""
         values = dict(hparams.fields_and_values())
         return cls(**{**values, "name": values["name"] or None})
 
@@ -206,11 +206,11 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
 
     @property
     def do_eval(self) -> bool:
-        """Whether the program being traced evaluates: no dropout, no noise."""
+        """Whether the program being traced is for evaluation: no dropout, no noise."""
         return _evaluating.get()
 
     def create_variable(self, name: str, weight: Weight) -> None:
-        """Declare one weight, in `setup`; `self.theta.<name>` reads it in `__call__`."""
+        """Declare one weight, in `setup`; in `__call__` it is `self.theta.<name>`."""
         self._refuse_taken(name)
         axes = self._axes_of(name, weight)
         dtype = self.dtype if weight.dtype is None else weight.dtype
@@ -251,7 +251,7 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         return cast
 
     def stored_weights(self) -> dict[str, tuple[jax.Array, Axes]]:
-        """Return the trained weights as they are stored, with the axes of their dimensions."""
+        """Return the trainable weights as stored, with the axes of their dimensions."""
         declared = self.__dict__.get("_weights", {}).items()
         return {
             name: (opened(self.get_variable(PARAMS, name)), self._axes_of(name, weight))
@@ -260,27 +260,27 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         }
 
     def get_var(self, name: str) -> jax.Array:
-        """Return a non-trainable variable as it is stored."""
+        """Return a non-trainable variable as stored."""
         value: jax.Array = opened(self.get_variable(NON_TRAINABLE, name))
         return value
 
     def update_var(self, name: str, value: jax.Array) -> None:
-        """Replace a non-trainable variable, where the caller lets it change."""
+        """Replace a non-trainable variable, if the collection is mutable."""
         if self.is_mutable_collection(NON_TRAINABLE):
             boxed: Any = self.get_variable(NON_TRAINABLE, name)
             new = boxed.replace_boxed(value) if isinstance(boxed, meta.AxisMetadata) else value
             self.put_variable(NON_TRAINABLE, name, new)
 
     def create_child(self, name: str, template: object, **overrides: Any) -> None:
-        """Build a child in `setup` and make it `self.<name>`; fields that the child left follow this layer.
+        """Build a child in `setup` and assign it to `self.<name>`; fields that it does not set are inherited.
 
         Args:
-            name: the attribute, and the part of the weights' paths.
+            name: the attribute, and the component in the weights' paths.
             template: HParams, a Fiddle config, a built layer, or None for no child.
             overrides: fields of the template to set.
 
         Raises:
-            ValueError: the name is a field, a weight or another child.
+            ValueError: the name is already a field, a weight or another child.
         """
         self._refuse_taken(name)
         self._attach(name, None if template is None else self._child(template, overrides))
@@ -294,7 +294,7 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         object.__setattr__(self, name, children)
 
     def _attach(self, name: str, child: BaseLayer | None) -> None:
-        # flax would move a shared layer below this one: its weights lie below the root.
+        # flax would move a shared layer below this one, but its weights are below the root.
         shared = child is not None and "_sharing_parent" in child.__dict__
         (object.__setattr__ if shared else setattr)(self, name, child)
 
@@ -308,7 +308,7 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         return self._shared(child) if getattr(child, "shared_weight_layer_id", "") else build(child)
 
     def _shared(self, child: BaseHParams) -> Any:
-        """Return the one layer of its shared id below the root of this model."""
+        """Return the single layer of its shared id below the root of this model."""
         shared_id = child.shared_weight_layer_id
         root = sharing_root(self)
         layers: dict[str, Any] = root.__dict__.setdefault("_shared_layers", {})
@@ -334,11 +334,11 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
             raise ValueError(f"{label} is taken by a field, a method, a weight or a child. Take another name.")
 
     def add_summary(self, name: str, value: jax.Array) -> None:
-        """Record a value of this step, where the caller collects "summaries"."""
+        """Record a value of this step, if the caller collects "summaries"."""
         self.sow(SUMMARIES, name, value, reduce_fn=lambda _, new: new, init_fn=lambda: None)
 
     def add_aux_loss(self, name: str, value: jax.Array, weight: float | jax.Array = 1.0) -> None:
-        """Add to the loss, where the caller collects "aux_loss"; several calls add up."""
+        """Add to the loss, if the caller collects "aux_loss"; several calls are summed."""
         pair = {"value": jnp.asarray(value, jnp.float32), "weight": jnp.asarray(weight, jnp.float32)}
 
         def added(old: Any, new: Any) -> Any:
@@ -347,13 +347,13 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         self.sow(AUX_LOSS, name, pair, reduce_fn=added, init_fn=lambda: None)
 
     def next_prng_key(self) -> jax.Array:
-        """Return a key that no other call of this step gets."""
+        """Return a key that is unique within this step."""
         key: jax.Array = self.make_rng(RANDOM)
         return key
 
 
 def opened(value: object) -> Any:
-    """Return the array in a box that names its axes. Lays no constraint, as flax's `unbox` may do."""
+    """Return the array in a box with axis names, without adding the sharding constraint of flax's `unbox`."""
     box: Any = value
     while isinstance(box, meta.AxisMetadata):
         box = box.value  # type: ignore[attr-defined]
@@ -361,7 +361,7 @@ def opened(value: object) -> Any:
 
 
 def as_template(thing: object) -> Any:
-    """Return an unfrozen template of a template, a Fiddle config, or a built layer."""
+    """Return an unfrozen template from a template, a Fiddle config, or a built layer."""
     if isinstance(thing, BaseHParams):
         return thing.clone()
     if made_by(thing) is not None:
@@ -372,7 +372,7 @@ def as_template(thing: object) -> Any:
 
 
 def sharing_root(layer: nn.Module) -> Any:
-    """Return the topmost layer of a model, or the body of a scan: shared layers below it have one set of weights."""
+    """Return the topmost layer of a model, or the body of a scan: the root of its shared layers."""
     while True:
         above = layer.__dict__.get("_sharing_parent") or layer.parent
         if not isinstance(above, nn.Module) or getattr(above, "_repeats_children", False):
@@ -381,10 +381,10 @@ def sharing_root(layer: nn.Module) -> Any:
 
 
 def total_aux_loss(collection: Mapping[str, Any]) -> tuple[jax.Array, jax.Array]:
-    """Sum a collection "aux_loss", stacked by scans or not.
+    """Return the sums of a collection "aux_loss", whether stacked by scans or not.
 
     Returns:
-        (sum of values, sum of weights), float32 scalars, zeros where nothing was added.
+        (sum of values, sum of weights), float32 scalars, zeros if nothing was added.
     """
     value = weight = jnp.zeros((), jnp.float32)
     for path, leaf in jax.tree_util.tree_leaves_with_path(collection):
@@ -400,7 +400,7 @@ def _fields_of(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def _thawed(value: object) -> Any:
-    """Return a plain dict for flax's frozen one."""
+    """Return a plain dict for a frozen one of flax."""
     if isinstance(value, Mapping) and not isinstance(value, dict):
         return {name: _thawed(item) for name, item in value.items()}
     return value
@@ -413,10 +413,10 @@ def _holds_layer(value: object) -> bool:
 
 
 def _held(value: object) -> Any:
-    """Return the template of a built layer that a field was given: every parent builds its own children.
+    """Return the template of a built layer passed to a field, since every parent builds its own children.
 
     Raises:
-        ValueError: the same built layer was given twice, so that its shared weights would have no stable name.
+        ValueError: the same built layer was passed twice, so that its shared weights would have no unique path.
     """
     if isinstance(value, list | tuple):
         return tuple(_held(item) for item in value)
@@ -433,7 +433,7 @@ def _held(value: object) -> Any:
 
 @contextlib.contextmanager
 def layers_noted() -> Generator[dict[str, str]]:
-    """Note inside the fields of every layer that is called, as text by its path."""
+    """Record the fields of every layer called inside, as text by path."""
     found: dict[str, str] = {}
 
     def note(call: Any, args: Any, kwargs: Any, context: Any) -> Any:

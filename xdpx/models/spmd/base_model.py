@@ -1,4 +1,4 @@
-"""The base of models: layers that predict, compare with what is right and, where they can, decode."""
+"""Base class of models: layers that predict, compute a loss and, optionally, decode."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from xdpx.utils.nested_map import NestedMap
 
 
 class BaseModel(BaseLayer):
-    """A model: a subclass defines `compute_predictions` and `compute_loss`; those that decode define two more."""
+    """A model: a subclass defines `compute_predictions` and `compute_loss`, and two more methods if it decodes."""
 
     def compute_predictions(self, batch: NestedMap) -> NestedMap:
-        """Return what the network gives for a batch, such as logits."""
+        """Return the network's outputs for a batch, such as logits."""
         raise self._undefined("compute_predictions")
 
     def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
-        """Return metrics as (mean, weight), the loss among them, and what there is per example."""
+        """Return (metrics as (mean, weight), including the loss; values per example)."""
         raise self._undefined("compute_loss")
 
     def __call__(self, batch: NestedMap) -> tuple[Metrics, NestedMap]:
-        """Predict and compare."""
+        """Return the loss of the predictions, as `compute_loss`."""
         return self.compute_loss(self.compute_predictions(batch), batch)
 
     def decode(self, batch: NestedMap) -> tuple[Any, Any, Any]:
-        """Return metrics as (mean, weight), what there is per example, and the decoded output."""
+        """Return metrics as (mean, weight), values per example, and the decoded output."""
         raise self._undefined("decode")
 
     def process_decode_out(
         self, model_input: Any, out: NestedMap
     ) -> tuple[dict[str, tuple[float, float]], Sequence[tuple[str, Any]]]:
-        """Return metrics as (mean, weight) and (key, row) of each decoded example. On the host."""
+        """Return metrics as (mean, weight), and (key, row) of each decoded example. On the host."""
         raise self._undefined("process_decode_out")
 
     def _undefined(self, method: str) -> ConfigError:

@@ -15,32 +15,31 @@ from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, 
 from xdpx.utils.nested_map import NestedMap
 
 MASKED, REPLACED = 0.8, 0.1
-"""Of the chosen tokens: the share that becomes the mask, and that becomes a random word; the rest stays."""
+"""Of the chosen tokens, the share replaced by the mask, and by a random word; the rest is unchanged."""
 
 
 def tied_table() -> SharedEmbeddingSoftmax.HParams:
-    """Return the template of a table that embeds words and gives their logits, with a bias per word."""
+    """Return the template of an embedding table shared with the softmax, with a bias per word."""
     return SharedEmbeddingSoftmax.HParams(scale_sqrt_depth=False, has_bias=True)
 
 
 class BertModel(BaseModel):
-    """Guesses words that were taken out of a text.
+    """Predicts masked tokens.
 
-    A batch has `ids` (B, T), and `paddings` (1 at padding), `segment_ids`, `segment_pos`, `token_types`,
-    `eval_sample_weights` where they are. What is guessed is said by `masked_ids` (what the model sees) and `masked_pos`
-    (B, T; 1 where a token is guessed), with `labels` where they differ from `ids`; without them tokens are chosen
-    here.
+    A batch has `ids` (B, T), and optionally `paddings` (1 at padding), `segment_ids`, `segment_pos`, `token_types`,
+    `eval_sample_weights`. Tokens are masked by `masked_ids` (the input of the model) and `masked_pos` (B, T; 1 at
+    predicted tokens), with `labels` if they differ from `ids`; without these, tokens are chosen here.
 
     Attributes:
         encoder_tpl: of the encoder.
-        head_tpl: of what stands between it and the table of words.
-        mask_token_id: the id of the mask.
+        head_tpl: of the layers between it and the softmax.
+        mask_token_id: the id of the mask token.
         mask_prob: share of the tokens that are chosen here.
-        random_low: the lowest id that may stand in for a chosen token, so that no control token does.
-        force_mask_generation: choose here even if the batch says what to guess.
+        random_low: the lowest id that may be chosen, or replace a chosen token; lower ids are control tokens.
+        force_mask_generation: choose tokens here even if the batch has masks.
         label_smoothing_prob: share of the target that is spread over all words, in training.
-        max_predictions: P: at most so many tokens of a row go through the softmax, the first of those that are
-            guessed; None: all T do.
+        max_predictions: P: at most this many tokens of a row go through the softmax, the first of those predicted;
+            None: all T do.
 
     Source: Devlin et al., "BERT", NAACL 2019, section 3.1.
     """
@@ -59,7 +58,7 @@ class BertModel(BaseModel):
         """Build encoder and head.
 
         Raises:
-            ValueError: the encoder's table gives no logits.
+            ValueError: the encoder's embedding table cannot compute logits.
         """
         self.create_child("encoder", self.encoder_tpl)
         self.create_child("head", self.head_tpl, model_dims=self.encoder_tpl.model_dims)
@@ -70,10 +69,10 @@ class BertModel(BaseModel):
             )
 
     def compute_predictions(self, batch: NestedMap) -> NestedMap:
-        """Guess.
+        """Return the predictions for masked tokens.
 
         Returns:
-            logits (B, P, V), positions (B, P) of what is guessed, labels and weights (B, P).
+            logits (B, P, V), positions (B, P) of the predicted tokens, labels and weights (B, P).
         """
         seen, weights = self._seen(batch)
         positions = None
@@ -89,7 +88,7 @@ class BertModel(BaseModel):
         return NestedMap(logits=logits, positions=positions, labels=labels, weights=with_rows(weights, batch))
 
     def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
-        """Compare what was guessed with what stood there.
+        """Return the loss of the predictions.
 
         Returns:
             metrics as (mean, weight): total_loss, avg_xent and log_pplx (nats per guessed token),
@@ -113,27 +112,27 @@ class BertModel(BaseModel):
         return metrics, NestedMap(labels=labels, weights=weights, correct=correct, scores=scores)
 
     def _seen(self, batch: NestedMap) -> tuple[jax.Array, jax.Array]:
-        """Return what the model sees, (B, T), and which tokens are guessed, (B, T)."""
+        """Return the input of the model, (B, T), and which tokens are predicted, (B, T)."""
         if batch.get("masked_ids") is not None and not self.force_mask_generation:
             return batch.masked_ids, batch.masked_pos.astype(jnp.float32)
         paddings = batch.get("paddings")
         real = jnp.ones(batch.ids.shape, bool) if paddings is None else paddings < 0.5
-        # Evaluation has no stream of random numbers: the same tokens are chosen every time.
+        # Evaluation has no random stream, so the same tokens are chosen every time.
         key = self.next_prng_key() if self.has_rng(RANDOM) else jax.random.key(0)
         return masked_tokens(key, batch.ids, real & (batch.ids >= self.random_low), self)
 
 
 def masked_tokens(key: jax.Array, ids: jax.Array, may_be: jax.Array, options: BertModel) -> tuple[jax.Array, jax.Array]:
-    """Choose tokens and hide them.
+    """Choose tokens and mask them.
 
     Args:
-        key: decides which.
+        key: random key.
         ids: shape (B, T).
         may_be: true at tokens that may be chosen, (B, T).
         options: `mask_prob`, `mask_token_id`, `random_low`, and the number of words.
 
     Returns:
-        (ids with most of the chosen ones hidden, 1 at the chosen ones as float32), both (B, T).
+        (ids with most of the chosen tokens masked, 1.0 at the chosen tokens), both (B, T).
     """
     choosing, how, which = jax.random.split(key, 3)
     chosen = may_be & (jax.random.uniform(choosing, ids.shape) < options.mask_prob)

@@ -1,4 +1,4 @@
-"""Models that give each example a class: over vectors, and over texts by BERT. B rows, D features, V classes."""
+"""Classifiers: of vectors, and of texts by BERT. B rows, D features, V classes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, 
 from xdpx.utils.nested_map import NestedMap
 
 TOP = 5
-"""`accuracy5` counts an example whose class is among so many likeliest ones."""
+"""`accuracy5` counts an example if its class is among the 5 most probable ones."""
 
 
 class ClassificationModel(BaseModel):
-    """A network that gives a vector per example, and a softmax over classes.
+    """A network with a vector per example as output, and a softmax over classes.
 
-    A batch has the fields that are named, and `weights` (B,) or `eval_sample_weights` (B,) where examples count
-    differently.
+    A batch has the input and label fields, and optionally `weights` (B,) or `eval_sample_weights` (B,).
 
     Attributes:
-        network_tpl: of the network, called with the input.
+        network_tpl: of the network, called with the input field.
         softmax_tpl: of the softmax, with its sizes.
         input_field: name of the input, (B, ...).
         label_field: name of the class, int (B,).
@@ -57,12 +56,12 @@ class ClassificationModel(BaseModel):
         return NestedMap(logits=logits, probs=jax.nn.softmax(logits, axis=-1))
 
     def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
-        """Compare with the classes.
+        """Return the loss of the predictions.
 
         Returns:
-            metrics as (mean, weight): total_loss, avg_xent (nats per example), accuracy, accuracy5 where there are
-            more than 5 classes, num_predictions; and per example: labels, predicted, correct, scores (the
-            log-probability of the class), each (B,).
+            metrics as (mean, weight): total_loss, avg_xent (nats per example), accuracy, accuracy5 if there are more
+                than 5 classes, num_predictions; and per example: labels, predicted, correct, scores (the
+                log-probability of the class), each (B,).
         """
         logits, labels = predictions.logits, batch[self.label_field]
         weights = batch.get("weights")
@@ -96,8 +95,8 @@ class ClassificationMLPModel(ClassificationModel):
 class BertClassificationModel(ClassificationModel):
     """A text, or a pair, classified by BERT's pooled first token: the network of `bert_classification`.
 
-    A batch has `ids` (B, T), `paddings` (1 at padding), `token_types` for pairs, and the class. Weights exchange with
-    BertForSequenceClassification (exchange/hf_bert.py), bias of the classes included.
+    A batch has `ids` (B, T), `paddings` (1 at padding), `token_types` for pairs, and the class. Weights can be
+    exchanged with BertForSequenceClassification (exchange/hf_bert.py), including the bias of the classes.
 
     Attributes:
         network_tpl: of the encoder, with its sizes.

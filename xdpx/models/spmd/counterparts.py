@@ -1,6 +1,6 @@
-"""What computes the models of x-train on JAX: their templates, their weights' names, and how a batch is laid out.
+"""Counterparts on JAX of models of x-train: templates, names of weights, and layout of batches.
 
-B rows, T tokens, P guessed tokens of a row, D model width, V words.
+B rows, T tokens, P predicted tokens of a row, D model width, V words.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from xdpx.models.spmd.exchange import hf_bert, hf_llama
 from xdpx.models.spmd.exchange.maps import Exchange
 
 Batch = Mapping[str, Any]
-"""As a processor collates it: `net_input` and, where it has labels, `target`, arrays of the host."""
+"""A collated batch of a processor: `net_input` and, if there are labels, `target`, arrays on the host."""
 
 NO_TARGET = -100
 
 
 class Shape(NamedTuple):
-    """What a batch is filled up to: rows, tokens of a row, and guessed tokens of a row (0 where all are)."""
+    """Padded shape of a batch: rows, tokens per row, and predicted tokens per row (0: all)."""
 
     rows: int
     width: int
@@ -37,14 +37,14 @@ class Counterpart:
     """A model of x-train on JAX.
 
     Args:
-        reference: the PyTorch model: its config, and the parameters that it was built from.
-        dtype: that layers compute in; weights stay float32.
+        reference: the PyTorch model: its config, and its parameters.
+        dtype: of the computation; weights remain float32.
 
     Attributes:
         template: of the layer.
         exchange: between its weights and PyTorch's names.
-        positions: the longest text.
-        required, optional: names in `net_input` that the model takes.
+        positions: maximum length of a text.
+        required, optional: names of its inputs in `net_input`.
     """
 
     required: ClassVar[frozenset[str]] = frozenset({"input_ids", "attention_mask"})
@@ -61,22 +61,22 @@ class Counterpart:
         self._keep(recompute=bool(reference.parameters_used.gradient_checkpointing))
 
     def described(self, reference: Any, config: dict[str, Any]) -> tuple[Any, Exchange]:
-        """Return template and exchange. Raises ConfigError where the config asks for what is not computed here."""
+        """Return template and exchange. Raises ConfigError if the config needs something unsupported on JAX."""
         raise NotImplementedError
 
     def network(self) -> Any:
-        """Return the part of the template that has the stack of blocks."""
+        """Return the part of the template with the stack of blocks."""
         raise NotImplementedError
 
     def logits(self, model: BaseLayer, batch: Batch) -> jax.Array:
-        """Return float32 logits: (B, V) of rows, or (B, P, V) of guessed tokens. Inside `apply`."""
+        """Return float32 logits: (B, V) of rows, or (B, P, V) of predicted tokens. Inside `apply`."""
         raise NotImplementedError
 
     def shape_of(self, batch: Batch) -> Shape:
-        """Return the shape that a batch has.
+        """Return the shape of a batch.
 
         Raises:
-            ConfigError: the texts are longer than the model has positions, or the model takes something else.
+            ConfigError: the texts are longer than the model has positions, or the batch has other inputs.
         """
         given = set(batch["net_input"])
         if not self.required <= given <= self.required | self.optional:
@@ -92,9 +92,9 @@ class Counterpart:
         return Shape(rows, width)
 
     def arranged(self, batch: Batch, shape: Shape) -> dict[str, NDArray[Any]]:
-        """Fill a batch up: {input_ids, attention_mask, ..., weights, ntokens} and, where it has labels, target.
+        """Return a padded batch: {input_ids, attention_mask, ..., weights, ntokens} and, if there are labels, target.
 
-        `weights` are 1 where the loss looks and 0 where something was only filled up.
+        `weights` are 1 where the loss is computed and 0 at padding.
         """
         inputs = {name: filled(value, (shape.rows, shape.width)) for name, value in batch["net_input"].items()}
         weights = filled(np.ones(len(batch["id"]), np.float32), (shape.rows,))
@@ -102,7 +102,7 @@ class Counterpart:
         return {**inputs, **labels, "weights": weights, "ntokens": np.asarray(batch["ntokens"], np.float32)}
 
     def example(self, rows: int) -> dict[str, NDArray[Any]]:
-        """Return the smallest batch of so many rows, from which the shapes of all weights follow."""
+        """Return the smallest batch of `rows` rows, from which the shapes of all weights follow."""
         ids = np.zeros((rows, 1), np.int32)
         return {"input_ids": ids, "attention_mask": np.ones_like(ids, bool)}
 
@@ -111,7 +111,7 @@ class Counterpart:
 
 
 class BertClassification(Counterpart):
-    """Of `bert_classification`."""
+    """Counterpart of `bert_classification`."""
 
     optional = frozenset({"token_type_ids"})
 
@@ -133,7 +133,7 @@ class BertClassification(Counterpart):
 
 
 class BertLanguageModel(Counterpart):
-    """Of `bert_lm`. Guessed tokens are found by their place in the row, so that rows can be apart on devices."""
+    """Counterpart of `bert_lm`. Predicted tokens are addressed within rows, which can be on different devices."""
 
     required = Counterpart.required | {"masked_positions"}
     optional = frozenset({"token_type_ids"})
@@ -147,13 +147,13 @@ class BertLanguageModel(Counterpart):
         return self.template.encoder_tpl
 
     def shape_of(self, batch: Batch) -> Shape:
-        """Return the shape, with the most tokens that are guessed in one row."""
+        """Return the shape, with the maximum number of predicted tokens in a row."""
         shape = super().shape_of(batch)
         rows = batch["net_input"]["masked_positions"] // shape.width
         return shape._replace(guessed=int(np.bincount(rows, minlength=1).max()))
 
     def arranged(self, batch: Batch, shape: Shape) -> dict[str, NDArray[Any]]:
-        """Fill up, and turn flat places into `places` (B, P) within the row, with targets and weights (B, P)."""
+        """Return a padded batch, with flat positions as `places` (B, P) within rows, and targets and weights (B, P)."""
         inputs = dict(batch["net_input"])
         flat, width = inputs.pop("masked_positions"), inputs["input_ids"].shape[1]
         row, place = flat // width, flat % width
@@ -167,7 +167,7 @@ class BertLanguageModel(Counterpart):
         return {**found, "ntokens": np.asarray(batch["ntokens"], np.float32)}
 
     def example(self, rows: int) -> dict[str, NDArray[Any]]:
-        """Return a batch in which the first token of each row is guessed."""
+        """Return a batch in which the first token of each row is predicted."""
         return {**super().example(rows), "places": np.zeros((rows, 1), np.int32)}
 
     def logits(self, model: BaseLayer, batch: Batch) -> jax.Array:
@@ -179,7 +179,7 @@ class BertLanguageModel(Counterpart):
 
 
 class CausalLanguageModel(Counterpart):
-    """Of `causal_lm`."""
+    """Counterpart of `causal_lm`."""
 
     def described(self, reference: object, config: dict[str, Any]) -> tuple[Any, Exchange]:
         """Return those of LlamaForCausalLM."""
@@ -190,7 +190,7 @@ class CausalLanguageModel(Counterpart):
         return self.template.lm_tpl
 
     def arranged(self, batch: Batch, shape: Shape) -> dict[str, NDArray[Any]]:
-        """Fill up; targets and weights are (B, T), the weights 0 where nothing is guessed."""
+        """Return a padded batch; targets and weights are (B, T), weights are 0 where nothing is predicted."""
         target = filled(batch["target"], (shape.rows, shape.width), NO_TARGET)
         found = super().arranged({**batch, "target": target[:, 0]}, shape)
         guessed = target != NO_TARGET
@@ -203,7 +203,7 @@ class CausalLanguageModel(Counterpart):
 
 
 def filled(values: NDArray[Any], shape: tuple[int, ...], value: float = 0) -> NDArray[Any]:
-    """Return an array of a greater shape with `values` in its first corner; int64 becomes int32, as devices have it."""
+    """Return an array of a larger shape with `values` in its first corner; int64 becomes int32, as on devices."""
     kind = np.int32 if values.dtype == np.int64 else values.dtype
     whole = np.full(shape, value, kind)
     whole[tuple(slice(size) for size in values.shape)] = values

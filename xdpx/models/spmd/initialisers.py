@@ -1,4 +1,4 @@
-"""How weights are drawn: a method, a scale, and by which dimension the scale shrinks."""
+"""Initialisation of weights: a method, a scale, and the dimension that reduces the scale."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ METHODS = (
 
 
 class WeightInit(BaseHParams):
-    """A way to draw a weight: `WeightInit.Gaussian(0.02)`, `WeightInit(method="uniform_sqrt_fanin", scale=1.0)`."""
+    """Initialisation of a weight: `WeightInit.Gaussian(0.02)`, `WeightInit(method="uniform_sqrt_fanin", scale=1.0)`."""
 
     method: str = "xavier"
     scale: float = 1.0
 
     @classmethod
     def of(cls, method: str, scale: float = 1.0) -> WeightInit:
-        """Return a frozen one, its method checked."""
+        """Return a frozen initialisation. Raises ValueError for an unknown method."""
         if method not in METHODS:
             near = nearest(method, METHODS)
             hint = f" Did you mean '{near}'?" if near else ""
@@ -54,7 +54,7 @@ class WeightInit(BaseHParams):
 
     @classmethod
     def TruncatedGaussian(cls, scale: float = 1.0) -> WeightInit:
-        """Normal, cut at two standard deviations."""
+        """Normal, truncated at two standard deviations."""
         return cls.of("truncated_gaussian", scale)
 
     @classmethod
@@ -88,8 +88,8 @@ def fans(shape: Sequence[int], num_in: int = 1, num_batch: int = 0) -> tuple[int
 
     Args:
         shape: of the weight; one dimension counts as both fans.
-        num_in: how many dimensions, after the batch ones, are inputs.
-        num_batch: leading dimensions that index independent weights (the three of a combined QKV).
+        num_in: number of input dimensions, after the batch ones.
+        num_batch: number of leading dimensions that index independent weights (the three of a combined QKV).
     """
     inner = list(shape)[num_batch:]
     if len(inner) < 2:
@@ -99,7 +99,7 @@ def fans(shape: Sequence[int], num_in: int = 1, num_batch: int = 0) -> tuple[int
 
 
 def draw(init: WeightInit, *, num_in: int = 1, num_batch: int = 0) -> Callable[[Any, Sequence[int], Any], jax.Array]:
-    """Return `function(key, shape, dtype)` that draws a weight."""
+    """Return `function(key, shape, dtype)` that initialises a weight."""
 
     def drawn(key: jax.Array, shape: Sequence[int], dtype: DTypeLike) -> jax.Array:
         return _draw(init, key, tuple(shape), dtype, fans(shape, num_in, num_batch))

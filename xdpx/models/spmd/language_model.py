@@ -1,4 +1,4 @@
-"""A decoder (or encoder) of a transformer over tokens, and the language model that trains it.
+"""A transformer over tokens, and the language model that trains it.
 
 B rows, T tokens, D model width, V words of the vocabulary.
 """
@@ -35,20 +35,20 @@ Metrics = dict[str, tuple[jax.Array, jax.Array]]
 
 
 class TransformerLm(BaseLayer):
-    """Tokens to logits: embedding, positions, blocks, a last norm, softmax.
+    """Tokens to logits: embedding, positions, blocks, a final norm, softmax.
 
     Attributes:
         vocab_size: V.
         model_dims: D.
-        hidden_dims, num_layers, num_heads, dim_per_head: passed on to the stack; None or 0: what its template says.
-        model_type: what a token sees: those before it, all, or the prefix and those before it.
-        packed_input: whether rows hold several texts, told apart by segment_ids. Without it a causal row may have
+        hidden_dims, num_layers, num_heads, dim_per_head: passed to the stack; None or 0: as in its template.
+        model_type: what a token attends to: earlier tokens, all, or the prefix and earlier tokens.
+        packed_input: whether rows contain several texts, distinguished by segment_ids. Without it a causal row may have
             padding at its end only, and attention needs no mask but the causal one.
-        softmax_tpl: gives logits; a SharedEmbeddingSoftmax embeds tokens with the same table.
-        separate_embedding_tpl: a table of its own for the input; None: the softmax's.
-        position_emb_tpl: positions that are added to the input; None for rotary or relative ones.
+        softmax_tpl: computes logits; a SharedEmbeddingSoftmax embeds tokens with the same table.
+        separate_embedding_tpl: a separate embedding table for the input; None: the softmax's.
+        position_emb_tpl: positions added to the input; None for rotary or relative ones.
         stacked_transformer_tpl: the blocks: StackedTransformer, StackedTransformerRepeated, or a pipeline of them.
-        final_ln_tpl: the last norm; None: none, as after blocks with the norm policy post.
+        final_ln_tpl: the final norm; None: none, as after blocks with the norm policy post.
         input_dropout_prob: of the input vectors.
     """
 
@@ -86,7 +86,7 @@ class TransformerLm(BaseLayer):
         self.create_child("input_dropout", Dropout.HParams(dropout_prob=self.input_dropout_prob))
 
     def _stack(self) -> Any:
-        """Return the template of the stack, with the sizes of this model in the block that it repeats."""
+        """Return the template of the stack, with the sizes of this model set in its blocks."""
         sizes = {
             "input_dims": self.model_dims,
             "hidden_dims": self.hidden_dims,
@@ -101,7 +101,7 @@ class TransformerLm(BaseLayer):
         return stack
 
     def embed(self, ids: jax.Array, positions: jax.Array) -> jax.Array:
-        """Map int ids (B, T) at positions (B, T) to vectors (B, T, D)."""
+        """Return vectors (B, T, D) of int ids (B, T) at positions (B, T)."""
         table = self.softmax if self.separate_embedding_tpl is None else self.embedding
         x = table.emb_lookup(ids).astype(self.compute_dtype)
         if self.position_emb_tpl is not None:
@@ -118,14 +118,14 @@ class TransformerLm(BaseLayer):
         segment_pos: jax.Array | None = None,
         prefix: jax.Array | None = None,
     ) -> jax.Array:
-        """Map tokens to the vectors before the softmax, (B, T, D).
+        """Return the vectors before the softmax, (B, T, D).
 
         Args:
             ids: int (B, T).
             paddings: (B, T), 1 at padding.
-            segment_ids: int (B, T), number of the text within the row; looked at if `packed_input`.
-            segment_pos: int (B, T), place within the text; None: 0, 1, 2, ...
-            prefix: (B, T), nonzero at tokens of the prefix, which model_type prefix lets everybody see.
+            segment_ids: int (B, T), index of the text within the row; used if `packed_input`.
+            segment_pos: int (B, T), position within the text; None: 0, 1, 2, ...
+            prefix: (B, T), nonzero at tokens of the prefix, which are visible to all tokens with model_type prefix.
         """
         positions = default_positions(*ids.shape) if segment_pos is None else segment_pos
         mask = self._mask(paddings, segment_ids, prefix)
@@ -134,7 +134,7 @@ class TransformerLm(BaseLayer):
         return out
 
     def __call__(self, ids: jax.Array, **kwargs: Any) -> jax.Array:
-        """Map tokens to float32 logits (B, T, V); the arguments are those of `hidden`."""
+        """Return float32 logits (B, T, V); the arguments are those of `hidden`."""
         logits: jax.Array = self.softmax.get_logits(self.hidden(ids, **kwargs))
         return logits
 
@@ -153,20 +153,20 @@ class TransformerLm(BaseLayer):
 class LanguageModel(BaseModel):
     """Predicts the next token of each token of a batch.
 
-    A batch has ids, labels (int, B x T) and weights (B x T: how much each label counts); paddings, segment_ids,
-    segment_pos, inputs_indicator (nonzero at the prompt) and eval_sample_weights (B) are looked at where they are.
+    A batch has ids, labels (int, B x T) and weights (B x T: weight of each label), and optionally paddings,
+    segment_ids, segment_pos, inputs_indicator (nonzero at the prompt) and eval_sample_weights (B).
 
     Attributes:
         lm_tpl: of the network.
-        apply_eval_sample_weights: whether `eval_sample_weights` multiply the weights: rows that fill up a batch
-            count nothing.
+        apply_eval_sample_weights: whether `eval_sample_weights` multiply the weights, so that padding rows of a batch
+            do not count.
         label_smoothing_prob: share of the target that is spread over all words, in training.
         z_loss_weight: of the square of log(sum(exp(logits))), in training. Source: PaLM, 2022, section 5.
-        return_logits: whether the results per example hold the logits.
-        logits_chunk_tokens: tokens of one device that have logits at a time while the loss is worked out, and again in
-            the backward pass; 0: all; None: 2,048 where all their logits take more than 64 MiB. A model of one's own
-            that overrides `compute_predictions` or `compute_loss`, or `return_logits`, has them all.
-        decoder_tpl: how prompts are continued: greedily, by samples, by beams (decoding/).
+        return_logits: whether the values per example include the logits.
+        logits_chunk_tokens: tokens per device whose logits are computed at a time in the loss, and again in the
+            backward pass; 0: all; None: 2,048 if all logits take more than 64 MiB. Subclasses that override
+            `compute_predictions` or `compute_loss`, and models with `return_logits`, compute all at once.
+        decoder_tpl: of the decoder: greedy, sampling or beam search (decoding/).
     """
 
     lm_tpl: BaseHParams = sub_config_field(TransformerLm.HParams)
@@ -190,13 +190,13 @@ class LanguageModel(BaseModel):
         return network(batch.ids, prefix=batch.get("inputs_indicator"), **given)
 
     def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
-        """Compare predictions with labels.
+        """Return the loss of the predictions.
 
         Returns:
             metrics, each (mean, weight): total_loss (avg_xent, label smoothing, z-loss and the auxiliary losses that
-            the caller collects), avg_xent and log_pplx (nats per token), aux_loss,
-            fraction_of_correct_next_step_preds, num_predictions; and per example: labels, weights (B, T), scores (B),
-            the sum of log-probabilities, and avg_xent (B).
+                the caller collects), avg_xent and log_pplx (nats per token), aux_loss,
+                fraction_of_correct_next_step_preds, num_predictions; and per example: labels, weights (B, T), scores
+                (B), the sum of log-probabilities, and avg_xent (B).
         """
         weights = self._weights(batch)
         scores = predictions.get("scores") or scores_of(predictions.logits, batch.labels)
@@ -216,7 +216,7 @@ class LanguageModel(BaseModel):
         return metrics, self._per_example(predictions, batch, xent, weights)
 
     def __call__(self, batch: NestedMap) -> tuple[Metrics, NestedMap]:
-        """Predict and compare; with a large vocabulary a chunk of tokens at a time (layers/label_scores.py)."""
+        """Return the loss; with a large vocabulary in chunks of tokens (layers/label_scores.py)."""
         chunk = self._chunk(batch)
         if not chunk:
             return self.compute_loss(self.compute_predictions(batch), batch)
@@ -224,7 +224,7 @@ class LanguageModel(BaseModel):
         return self.compute_loss(NestedMap(scores=scores), batch)
 
     def _chunk(self, batch: NestedMap) -> int:
-        """Return how many tokens of a row have logits at a time; 0 where somebody asks for all of them."""
+        """Return the number of tokens per row whose logits are computed at a time; 0 if all are needed at once."""
         usual = (
             _unchanged(self, LanguageModel, "compute_predictions", "compute_loss")
             and _unchanged(self.lm, TransformerLm, "__call__", "hidden")
@@ -236,13 +236,13 @@ class LanguageModel(BaseModel):
         return chunk_for(rows, tokens, self.lm.vocab_size, self.logits_chunk_tokens)
 
     def decode(self, batch: NestedMap) -> driving.DecodeResult:
-        """Continue the prompts of a batch; see `driving.prompts_of` for where they end.
+        """Continue the prompts of a batch; see `driving.prompts_of` for their lengths.
 
         Returns:
-            metrics as (mean, weight), what there is per example, and what `process_decode_out` writes down.
+            metrics as (mean, weight), values per example, and the input of `process_decode_out`.
 
         Raises:
-            ValueError: the network sees tokens after a token, so that nothing can be continued.
+            ValueError: the network is not causal.
         """
         if self.lm.model_type != "causal":
             raise ValueError(f"LanguageModel.decode: model_type is '{self.lm.model_type}'. Only 'causal' can continue.")
@@ -251,7 +251,7 @@ class LanguageModel(BaseModel):
         return driving.decode_batch(self, batch, self.decoder_tpl, step_for, most_positions=most)
 
     def process_decode_out(self, model_input: Any, out: NestedMap) -> tuple[dict[str, tuple[float, float]], list[Row]]:
-        """Return metrics and (key, row) of what was decoded, with texts by the input's tokenizer. On the host."""
+        """Return metrics and (key, row) of the decoded output, with texts by the input's tokenizer. On the host."""
         return driving.write_rows(model_input, out)
 
     def _weights(self, batch: NestedMap) -> jax.Array:
@@ -260,7 +260,7 @@ class LanguageModel(BaseModel):
         return weights if rows is None else jnp.multiply(weights, rows.astype(jnp.float32)[:, None])
 
     def _regularised(self, scores: LabelScores) -> jax.Array:
-        """Return what training adds to the cross entropy of each token, (B, T)."""
+        """Return the regularisation in training, added to the cross entropy of each token, (B, T)."""
         extra = jnp.zeros_like(scores.log_z)
         if self.do_eval:
             return extra
@@ -279,10 +279,10 @@ class LanguageModel(BaseModel):
 
 
 def _unchanged(layer: BaseLayer, kind: type[Any], *names: str) -> bool:
-    """Tell whether a layer has these methods from a class of ours, and none of its own."""
+    """Return whether these methods of a layer are those of our class, not overridden."""
     return all(getattr(type(layer), name, None) is getattr(kind, name) for name in names)
 
 
 def _mean(values: jax.Array, weights: jax.Array) -> jax.Array:
-    """Return the weighted mean; 0 where nothing counts."""
+    """Return the weighted mean; 0 if all weights are 0."""
     return jnp.sum(values * weights) / jnp.maximum(jnp.sum(weights), 1e-8)

@@ -1,4 +1,4 @@
-"""Make the fields of a layer's template the fields of its flax module, and refuse unknown ones."""
+"""Turn the fields of a layer's template into fields of its flax module, and refuse unknown ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xdpx.config.hparams_classes import check_field
 
 
 def checking_fields(function: Callable[..., None]) -> Callable[..., None]:
-    """Let `Cls(**fields)` refuse what `Cls.HParams(**fields)` refuses."""
+    """Return a constructor that refuses the same fields as `Cls.HParams(**fields)`."""
 
     @functools.wraps(function)
     def __init__(self: Any, *args: Any, **fields: Any) -> None:
@@ -25,7 +25,7 @@ def checking_fields(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def declare_nested_fields(cls: type[Any]) -> None:
-    """Make the fields of a nested HParams fields of the flax module too."""
+    """Add the fields of a nested HParams to the fields of the flax module."""
     own = cls.__dict__.get("HParams")
     if not isinstance(own, type) or not issubclass(own, BaseHParams):
         return

@@ -1,4 +1,4 @@
-"""How predictions are compared with labels: what all models share. V classes or words."""
+"""Comparison of predictions with labels, shared by all models. V classes or words."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Metrics = dict[str, tuple[jax.Array, jax.Array]]
 """(mean, weight) by name."""
 
 SMALLEST = 1e-8
-"""Keeps a sum of weights from zero."""
+"""Lower bound of a sum of weights."""
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Return the nats of labels (...) under logits (..., V), float32.
+    """Return the cross entropy (...), in nats, of labels (...) with logits (..., V), float32.
 
-    The label is picked by a comparison, not by a gather: a vocabulary that is split over devices stays split.
+    The label's logit is selected by a comparison instead of a gather, so that a sharded vocabulary stays sharded.
     """
     is_label = labels[..., None] == jnp.arange(logits.shape[-1])
     picked = jnp.sum(jnp.where(is_label, logits, 0.0), axis=-1)
@@ -27,12 +27,12 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def smoothed(xent: jax.Array, logits: jax.Array, share: float) -> jax.Array:
-    """Spread a share of the target over all classes.
+    """Return the cross entropy with label smoothing.
 
     Args:
         xent: cross entropy of the labels, (...).
         logits: shape (..., V).
-        share: from 0 to 1.
+        share: of the target that is spread over all classes, from 0 to 1.
 
     Source: Szegedy et al., "Rethinking the Inception Architecture", CVPR 2016, section 7.
     """
@@ -43,16 +43,16 @@ def smoothed(xent: jax.Array, logits: jax.Array, share: float) -> jax.Array:
 
 
 def mean_of(values: jax.Array, weights: jax.Array) -> jax.Array:
-    """Return the weighted mean; 0 where nothing counts."""
+    """Return the weighted mean; 0 if all weights are 0."""
     return jnp.sum(values * weights) / jnp.maximum(jnp.sum(weights), SMALLEST)
 
 
 def with_rows(weights: jax.Array, batch: Mapping[str, Any]) -> jax.Array:
-    """Let rows that only fill up a batch count nothing.
+    """Return the weights with padding rows of a batch set to 0.
 
     Args:
         weights: shape (B, ...).
-        batch: has `eval_sample_weights` (B,) if some rows are such.
+        batch: has `eval_sample_weights` (B,) if some rows are padding.
     """
     rows = batch.get("eval_sample_weights")
     if rows is None:

@@ -1,4 +1,4 @@
-"""A model that turns one sequence into another. B rows, S source tokens, T target tokens, V words."""
+"""A sequence-to-sequence model. B rows, S source tokens, T target tokens, V words."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from xdpx.utils.nested_map import NestedMap
 
 
 class SequenceModel(BaseModel):
-    """Predicts each token of the target from the source and the tokens before it.
+    """Predicts each token of the target from the source and the earlier target tokens.
 
-    A batch has `src` and `tgt`, see TransformerEncoderDecoder; `tgt` has `labels` and `weights` (B, T) too, and its
-    `ids` are the labels one place later, behind the token that begins every target.
+    A batch has `src` and `tgt`, see TransformerEncoderDecoder; `tgt` also has `labels` and `weights` (B, T), and its
+    `ids` are the labels shifted by one position, after the start token.
 
     Attributes:
         model_tpl: of the network.
-        decoder_tpl: how targets are written (decoding/).
+        decoder_tpl: of the decoder of targets (decoding/).
         label_smoothing_prob: share of the target that is spread over all words, in training.
-        return_predictions: whether the results per example hold the logits.
+        return_predictions: whether the values per example include the logits.
     """
 
     model_tpl: BaseHParams = sub_config_field(TransformerEncoderDecoder.HParams)
@@ -49,7 +49,7 @@ class SequenceModel(BaseModel):
         return NestedMap(logits=self.model(batch.src, batch.tgt))
 
     def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
-        """Compare with the labels.
+        """Return the loss of the predictions.
 
         Returns:
             metrics as (mean, weight): total_loss, avg_xent and log_pplx (nats per token),
@@ -76,10 +76,10 @@ class SequenceModel(BaseModel):
         return metrics, per_example
 
     def decode(self, batch: NestedMap) -> driving.DecodeResult:
-        """Write the target of each source, from the token that begins targets on.
+        """Decode the target of each source, from the start token on.
 
         Returns:
-            metrics as (mean, weight), what there is per example, and what `process_decode_out` writes down.
+            metrics as (mean, weight), values per example, and the input of `process_decode_out`.
         """
         tgt = batch.tgt
         real = tgt.weights if tgt.get("paddings") is None else 1.0 - tgt.paddings
@@ -96,12 +96,12 @@ class SequenceModel(BaseModel):
         return driving.decode_batch(self, prompts, self.decoder_tpl, step_for, most_positions=most)
 
     def process_decode_out(self, model_input: Any, out: NestedMap) -> tuple[dict[str, tuple[float, float]], list[Row]]:
-        """Return metrics and (key, row) of what was decoded, with texts by the input's tokenizer. On the host."""
+        """Return metrics and (key, row) of the decoded output, with texts by the input's tokenizer. On the host."""
         return driving.write_rows(model_input, out)
 
 
 def _step(network: BaseLayer, src: NestedMap, slots: int) -> Step:
-    """Make a step of the decoder. The source travels in the cache, since rows are repeated and moved with it."""
+    """Return a decoding step. The encoded source is part of the cache, as rows are repeated and reordered with it."""
     memory = network.encode(src)[:, None]
     paddings = src.get("paddings")
     paddings = jnp.zeros(src.ids.shape) if paddings is None else paddings

@@ -1,4 +1,4 @@
-"""Logical axis names of weights and activations, and the tables that map them to the axes of a mesh."""
+"""Logical axis names of weights and activations, and rules that map them to mesh axes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jax.sharding import Mesh, PartitionSpec
 from xdpx.utils.axis_splits import DATA, MDL, REPLICA, STAGE, Rules, splits
 
 Axis = str | tuple[str, ...] | None
-"""One dimension: a logical axis, a mesh axis, several mesh axes, or None for a dimension that is never split."""
+"""One dimension: a logical axis, a mesh axis, several mesh axes, or None for a dimension that is not sharded."""
 
 Axes = tuple[Axis, ...]
 
@@ -40,10 +40,10 @@ TRANSFORMER_RULES = (
     ("activation_vocab", MDL),
     ("activation_expert", MDL),
 )
-"""For meshes (replica, data, mdl): weights are split over data and mdl, rows over replica and data."""
+"""For meshes (replica, data, mdl): weights are sharded over data and mdl, rows over replica and data."""
 
 PIPELINE_RULES = ((STAGE, STAGE), *(rule for rule in TRANSFORMER_RULES if rule[0] != STAGE))
-"""For meshes (stage, replica, data, mdl): what is stacked by stage lives with its stage."""
+"""For meshes (stage, replica, data, mdl): arrays stacked by stage are sharded over the stages."""
 
 
 _hidden: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("hidden", default=frozenset())
@@ -51,14 +51,14 @@ _hidden: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("hidden
 
 @contextlib.contextmanager
 def placed(mesh: Mesh, rules: Rules = TRANSFORMER_RULES) -> Generator[None]:
-    """Make `constrain` hold for a mesh while a program is traced inside. The mesh needs Auto axes."""
+    """Make `constrain` effective for a mesh while a program is traced inside. The mesh needs Auto axes."""
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh), nn.logical_axis_rules(rules):
         yield
 
 
 @contextlib.contextmanager
 def without_mesh_axes(*names: str) -> Generator[None]:
-    """Let no constraint inside name these mesh axes: `jax.vmap(spmd_axis_name=stage)` refuses its own axis."""
+    """Exclude mesh axes from constraints inside: `jax.vmap(spmd_axis_name=stage)` does not accept its own axis."""
     token = _hidden.set(_hidden.get() | frozenset(names))
     try:
         yield
@@ -67,12 +67,12 @@ def without_mesh_axes(*names: str) -> Generator[None]:
 
 
 def below_vmap_over_stages() -> bool:
-    """Tell whether what is traced is mapped over the stages of a pipeline."""
+    """Return whether the traced code is vmapped over the stages of a pipeline."""
     return bool(_hidden.get())
 
 
 def constrain(x: jax.Array, axes: Sequence[Axis]) -> jax.Array:
-    """Ask that an activation be split along logical axes. Without a mesh or rules, gives `x` as it is.
+    """Return an activation with a sharding constraint on logical axes; unchanged without a mesh or rules.
 
     Args:
         x: any array.
@@ -86,7 +86,7 @@ def constrain(x: jax.Array, axes: Sequence[Axis]) -> jax.Array:
 
 
 def split_of(axes: Sequence[Axis], shape: Sequence[int]) -> PartitionSpec:
-    """Return how the mesh and the rules around split an array of logical axes; not at all without them."""
+    """Return the partition spec of logical axes with the current mesh and rules; an empty one without them."""
     mesh, rules = jax.sharding.get_abstract_mesh(), nn.get_logical_axis_rules()
     if mesh.empty or not rules:
         return PartitionSpec()
@@ -95,7 +95,7 @@ def split_of(axes: Sequence[Axis], shape: Sequence[int]) -> PartitionSpec:
 
 
 def num_parts(axis: str, size: int) -> int:
-    """Return into how many parts the mesh and the rules around split a dimension of a logical axis."""
+    """Return the number of parts of a dimension with a logical axis, with the current mesh and rules."""
     (entry,) = split_of((axis,), (size,)) or (None,)
     names = () if entry is None else (entry,) if isinstance(entry, str) else entry
     mesh = jax.sharding.get_abstract_mesh()
@@ -103,10 +103,10 @@ def num_parts(axis: str, size: int) -> int:
 
 
 def resolve(axes: Sequence[Axis], shape: Sequence[int], rules: Rules, sizes: Mapping[str, int]) -> PartitionSpec:
-    """Turn logical axes into a partition spec that the shape allows; what does not divide stays whole.
+    """Return the partition spec of logical axes; dimensions that are not divisible are not sharded.
 
     Args:
-        axes: one entry per dimension; further dimensions are not split.
+        axes: one entry per dimension; further dimensions are not sharded.
         shape: of the array.
         rules: logical axis to mesh axes.
         sizes: of the mesh, by axis.
@@ -120,7 +120,7 @@ def resolve(axes: Sequence[Axis], shape: Sequence[int], rules: Rules, sizes: Map
 
 
 def axes_from_mapping(mapping: Sequence[Any], mesh_axis_names: Sequence[str] = (REPLICA, DATA, MDL)) -> Axes:
-    """Read a split mapping: entries are an axis name, a tuple of names, an index into the mesh axes, -1 or None."""
+    """Return axes from a split mapping of axis names, tuples of names, indices of mesh axes, -1 or None."""
     axes: list[Axis] = []
     for entry in mapping:
         if entry is None or (isinstance(entry, int) and entry < 0):

@@ -1,6 +1,6 @@
 """Capture the activations of an encoder: its hidden states, and the queries, keys and values of each layer.
 
-A network runs as ever except while its activations are captured.
+The network is unchanged except while its activations are captured.
 B texts, T positions, A heads, D features of a head, H width.
 """
 
@@ -22,7 +22,7 @@ NAME = "xdpx_watched"
 
 
 class Heads(NamedTuple):
-    """What the attention of a layer is made of, (B, A, T, D) each."""
+    """Inputs of a layer's attention, (B, A, T, D) each."""
 
     query: Tensor
     key: Tensor
@@ -30,11 +30,11 @@ class Heads(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """What a network computed on the way to its output.
+    """Activations of a network in one pass.
 
     Attributes:
-        output: what it gave.
-        hidden: the embeddings, then what each layer gave, (B, T, H) each.
+        output: of the network.
+        hidden: the embeddings, then the output of each layer, (B, T, H) each.
         heads: of each layer.
     """
 
@@ -47,14 +47,14 @@ _captured: ContextVar[list[Heads] | None] = ContextVar("_captured", default=None
 
 
 def capture_activations(model: nn.Module, net_input: Mapping[str, Any]) -> Activations:
-    """Run a model once, and return what its encoder computed.
+    """Run a model once, and return the activations of its encoder.
 
     Args:
-        model: one with an encoder of transformers under the name `bert`.
-        net_input: what it takes.
+        model: one with an encoder of transformers as attribute `bert`.
+        net_input: its inputs.
 
     Raises:
-        ConfigError: it has no such encoder, or one whose attention cannot be captured.
+        ConfigError: it has no such encoder, or the attention of its encoder cannot be captured.
     """
     encoder: Any = getattr(model, "bert", None)
     if encoder is None:
@@ -80,9 +80,9 @@ def capture_activations(model: nn.Module, net_input: Mapping[str, Any]) -> Activ
 def capturing_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """Return what `attend` gives, and keep what it was made of."""
+    """Return the result of `attend`, and record its inputs."""
     heads = _captured.get()
-    if heads is not None:  # None when activations are computed anew on the way back
+    if heads is not None:  # None while activations are recomputed in the backward pass
         heads.append(Heads(query, key, value))
     return attention.attend(module, query, key, value, attention_mask, **options)
 

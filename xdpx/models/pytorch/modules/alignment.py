@@ -1,4 +1,4 @@
-"""Two texts look at each other. Letters: B batch, T and S positions of the texts, D width."""
+"""Attention between two texts. Letters: B batch, T and S positions of the texts, D width."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Alignment(nn.Module):
             self.project = nn.Sequential(Dropout(dropout), linear(size, hidden_size, activation=True))
 
     def forward(self, a_BTD: Tensor, b_BSD: Tensor, mask_a_BT: Tensor, mask_b_BS: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what a sees of b (B, T, D) and what b sees of a (B, S, D)."""
+        """Return for a its attention over b (B, T, D), and for b its attention over a (B, S, D)."""
         scores_BTS = (self.project(a_BTD) @ self.project(b_BSD).transpose(1, 2)) * self.temperature
         return attend_to_each_other(scores_BTS, a_BTD, b_BSD, mask_a_BT, mask_b_BS)
 
@@ -35,7 +35,7 @@ class Alignment(nn.Module):
 def attend_to_each_other(
     scores_BTS: Tensor, a_BTD: Tensor, b_BSD: Tensor, mask_a_BT: Tensor, mask_b_BS: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return what a sees of b (B, T, D) and what b sees of a (B, S, D), weighted by the scores; padding is not seen.
+    """Return for a its attention over b (B, T, D), and for b its attention over a (B, S, D), without padding.
 
     Source: Parikh et al., "A Decomposable Attention Model for Natural Language Inference", EMNLP 2016, section 3.1.
     """
@@ -46,7 +46,7 @@ def attend_to_each_other(
 
 
 class Fusion(nn.Module):
-    """Compare a text with what it was aligned to, in three ways, and merge the findings.
+    """Compares a text with its aligned vectors in three ways, and merges the results.
 
     Source: the same paper, section 2.3.
     """

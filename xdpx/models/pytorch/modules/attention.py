@@ -1,9 +1,9 @@
 """Attention with dropout, for training on a CPU. Letters: B batch, H heads, T positions, D features of a head.
 
-torch's own kernels leave the fast road as soon as attention weights are dropped: they draw a mask of Bernoulli numbers
-and walk over (B, H, T, T) numbers about ten times in main memory. Here a few texts at a time go all the way through
-while they are in the cache, the mask is drawn as in `dropout.py`, and one tensor is kept for the way back: the weights,
-with a minus where they were dropped.
+torch's own kernels fall back to a slow path with dropout on attention weights: they draw a mask of Bernoulli numbers
+and pass over (B, H, T, T) numbers about ten times in main memory. Here a few texts at a time are processed completely
+while in cache, the mask is drawn as in `dropout.py`, and one tensor is saved for the backward pass: the weights,
+negated where they were dropped.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def attend(
     scaling: float | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """Return attention's output (B, T, H, D) in the form that Hugging Face models call.
+    """Return attention's output (B, T, H, D), with the interface that Hugging Face models call.
 
-    Everything but training with dropout on a CPU in float32 goes to torch's own kernels.
+    Only training with dropout on a CPU in float32 is computed here; everything else by torch's own kernels.
     """
     slow_elsewhere = dropout > 0.0 and query.device.type == "cpu" and query.dtype == torch.float32
     whole_keys = attention_mask is None or (attention_mask.shape[1] == 1 and attention_mask.stride(2) == 0)
@@ -53,15 +53,15 @@ def attend(
 
 
 def _bias(mask_B1TT: Tensor) -> Tensor:
-    """Return (B, 1, 1, T): 0 at real tokens, and a number that no score outweighs at padding."""
+    """Return (B, 1, 1, T): 0 at real tokens, and the lowest float at padding."""
     lowest = torch.finfo(torch.float32).min
     return torch.zeros(mask_B1TT[:, :, :1].shape).masked_fill_(~mask_B1TT[:, :, :1], lowest)
 
 
 class DroppedAttention(torch.autograd.Function):
-    """dropout(softmax(query key' + bias)) value; the query is scaled already.
+    """dropout(softmax(query key' + bias)) value; the query is already scaled.
 
-    Source of the way back: Dao et al., "FlashAttention", NeurIPS 2022, appendix B, without tiles along T.
+    Source of the backward pass: Dao et al., "FlashAttention", NeurIPS 2022, appendix B, without tiles along T.
     """
 
     @staticmethod
@@ -103,13 +103,13 @@ class DroppedAttention(torch.autograd.Function):
 
 
 def _parts(scores_BHTT: Tensor) -> Iterator[slice]:
-    """Cut the batch so that the scores of each part fit in the cache."""
+    """Return slices of the batch, so that the scores of each part fit in the cache."""
     step = max(1, NUMBERS_IN_CACHE // max(1, scores_BHTT[0].numel()))
     return (slice(begin, begin + step) for begin in range(0, len(scores_BHTT), step))
 
 
 def register() -> str:
-    """Make this attention known to Hugging Face models; return the name to configure."""
+    """Register this attention with Hugging Face models; return the name to configure."""
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     return NAME

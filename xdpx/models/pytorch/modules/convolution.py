@@ -12,9 +12,9 @@ from xdpx.models.pytorch.modules.dropout import Dropout
 
 
 class Convolution(nn.Module):
-    """Convolutions of several widths side by side, weight-normalised, with GELU; the length stays the same.
+    """Convolutions of several kernel sizes in parallel, weight-normalised, with GELU; the length is preserved.
 
-    Source: Salimans and Kingma, "Weight Normalization", NeurIPS 2016; He et al. (2015) for the spread at the start.
+    Source: Salimans and Kingma, "Weight Normalization", NeurIPS 2016; He et al. (2015) for the initialisation.
     """
 
     def __init__(self, size_in: int, size_out: int, kernel_sizes: Sequence[int]) -> None:
@@ -26,20 +26,20 @@ class Convolution(nn.Module):
     def forward(self, x_BTD: Tensor) -> Tensor:
         """Return (B, T, size_out)."""
         across = x_BTD.transpose(1, 2)
-        length = across.shape[2]  # an even window gives one position too many
+        length = across.shape[2]  # an even kernel yields one position too many
         joined = torch.cat([convolution(across)[..., :length] for convolution in self.convolutions], dim=1)
         out: Tensor = self.activation(joined).transpose(1, 2)
         return out
 
 
 class Encoder(nn.Module):
-    """Layers of convolutions with dropout in front of each but the first; padding never leaks into a neighbour.
+    """Layers of convolutions, with dropout before each but the first; padding does not affect real tokens.
 
     Args:
         size_in, size_out: widths.
         layers: number of layers.
-        kernel_sizes: widths of the windows, sharing `size_out` evenly.
-        dropout: share of the numbers set to 0 in training.
+        kernel_sizes: kernel sizes, with equal parts of `size_out`.
+        dropout: share of features set to 0 in training.
         residual: add the input of each layer but the first to its output.
     """
 
@@ -60,7 +60,7 @@ class Encoder(nn.Module):
         self.residual = residual
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return (B, T, size_out); what stands at padded positions is of no meaning."""
+        """Return (B, T, size_out); values at padded positions are meaningless."""
         padding = ~mask_BT.unsqueeze(-1)
         x = x_BTD
         for number, layer in enumerate(self.layers):
@@ -72,7 +72,7 @@ class Encoder(nn.Module):
 
 
 def linear(size_in: int, size_out: int, *, activation: bool = False) -> nn.Module:
-    """Return a weight-normalised linear layer, followed by GELU if asked for."""
+    """Return a weight-normalised linear layer, followed by GELU if requested."""
     layer = nn.Linear(size_in, size_out)
     nn.init.normal_(layer.weight, std=((2.0 if activation else 1.0) / size_in) ** 0.5)
     nn.init.zeros_(layer.bias)

@@ -1,7 +1,7 @@
-"""Dropout that is cheap on a CPU, where drawing the mask would cost as much as a matrix product, and two relatives.
+"""Dropout that is cheap on a CPU, where drawing the mask can cost as much as a matrix product; and two variants.
 
-Multi-sample dropout reads one classifier through several masks at once; mixout drops towards the pretrained weights
-instead of towards zero.
+Multi-sample dropout averages logits over several masks; mixout replaces weights by the pretrained ones instead of by
+zero.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 LEVELS = 1 << 16
-"""Random numbers per element are 16 bits wide, so a share of 0.1 is 6554 / 65536."""
+"""Random numbers have 16 bits, so a share of 0.1 is 6554 / 65536."""
 
 
 class Dropout(nn.Dropout):
     """`nn.Dropout`, with the same distribution and far faster random numbers on a CPU.
 
-    torch draws one Bernoulli number per element, at 4 to 10 ns each; four 16-bit numbers cut from one 64-bit word of a
-    generator that torch's own seeds cost a tenth of that. The mask is a pure function of torch's random state.
+    torch draws one Bernoulli number per element, at 4 to 10 ns each; four 16-bit numbers from one 64-bit word of a
+    generator seeded by torch cost a tenth of that. The mask is a pure function of torch's random state.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Set a share `p` of the numbers to 0 in training, and scale the rest so that the mean stays."""
+        """Set a share `p` of the numbers to 0 in training, and scale the rest to keep the mean."""
         if not self.training or self.p == 0.0 or x.device.type != "cpu":
             return functional.dropout(x, self.p, self.training)
         kept = functional.hardtanh_(random_levels(x.numel()).sub_(_first_kept(self.p) - 1.0), 0.0, 1.0)
@@ -34,7 +34,7 @@ class Dropout(nn.Dropout):
 
 
 def scale_of(share: float) -> float:
-    """Return what the kept numbers are multiplied by when `share`, rounded to 16 bits, is set to 0."""
+    """Return the factor on the remaining numbers if `share`, rounded to 16 bits, is set to 0."""
     return LEVELS / (LEVELS - _dropped_levels(share)) if share < 1.0 else 0.0
 
 
@@ -44,7 +44,7 @@ def random_signs(count: int, share: float) -> Tensor:
 
 
 def random_levels(count: int) -> Tensor:
-    """Return `count` floats, evenly spread over the whole numbers from -32768 to 32767.
+    """Return `count` floats, uniform over the integers from -32768 to 32767.
 
     Source of the generator: SFC64, part of PractRand by Chris Doty-Humphrey, as in numpy.
     """
@@ -55,7 +55,7 @@ def random_levels(count: int) -> Tensor:
 
 
 def use_fast_dropout(network: nn.Module) -> None:
-    """Replace every `nn.Dropout` inside a network that somebody else wrote."""
+    """Replace every `nn.Dropout` inside a network of another library."""
     for module in list(network.modules()):
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
@@ -71,10 +71,10 @@ def _first_kept(share: float) -> float:
 
 
 def classified(features: Tensor, dropout: nn.Module, classifier: nn.Module, *, samples: int) -> Tensor:
-    """Return logits (B, C) of features (B, H): in training the mean under so many dropout masks.
+    """Return logits (B, C) of features (B, H); in training the mean over `samples` dropout masks.
 
-    Source: Inoue, "Multi-Sample Dropout for Accelerated Training and Better Generalization", 2019, section 2, with the
-    mean taken over logits, so that any loss may follow; the paper takes it over losses.
+    Source: Inoue, "Multi-Sample Dropout for Accelerated Training and Better Generalization", 2019, section 2, but with
+    the mean over logits, so that any loss can follow; the paper takes it over losses.
     """
     count = samples if dropout.training else 1
     logits: Tensor = torch.stack([classifier(dropout(features)) for _ in range(count)]).mean(dim=0)
@@ -85,9 +85,9 @@ ANCHOR = "anchor"
 
 
 class MixoutLinear(nn.Linear):
-    """A linear layer of whose weight, in training, a share is that of the pretrained network; the rest is scaled up.
+    """A linear layer that in training uses the pretrained weight for a share of its elements; the rest is scaled up.
 
-    The mean over the masks is the weight itself. The pretrained weight is kept beside it, under `anchor`.
+    The mean over masks is the weight itself. The pretrained weight is stored as `anchor`.
 
     Source: Lee, Cho and Kang, "Mixout: Effective Regularization to Finetune Large-scale Pretrained Language Models",
     ICLR 2020, equation 5, in the form u + dropout(w - u).
@@ -110,7 +110,7 @@ class MixoutLinear(nn.Linear):
 
 
 def use_mixout(network: nn.Module, share: float) -> None:
-    """Replace every linear layer inside a network; nothing for a share of 0."""
+    """Replace every linear layer inside a network; do nothing for a share of 0."""
     if share == 0.0:
         return
     for module in list(network.modules()):
@@ -120,7 +120,7 @@ def use_mixout(network: nn.Module, share: float) -> None:
 
 
 def with_anchors(model: nn.Module, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Add to pretrained weights those that `model` is to mix in: the same, where the file has none of its own."""
+    """Return pretrained weights with the anchors of `model` added: copies, unless the file has anchors."""
     own = {name for name in model.state_dict() if name.endswith(f".{ANCHOR}")}
     weights = {f"{name.removesuffix('weight')}{ANCHOR}": value for name, value in found.items()}
     return {**{name: value for name, value in weights.items() if name in own}, **found}

@@ -1,4 +1,4 @@
-"""Token ids to vectors."""
+"""Embedding of token ids."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from xdpx.models.pytorch.modules.dropout import Dropout
 
 
 class Embedding(nn.Module):
-    """A table of vectors with dropout. The row of the padding is zero and stays zero.
+    """A table of vectors with dropout. The row of padding is zero and is not trained.
 
     Args:
         vocab_size: number of rows.
         dim: length of a vector.
-        pad_index: row of the padding.
-        fixed: whether the table stays as it is in training.
-        dropout: share of the numbers set to 0 in training.
+        pad_index: row of padding.
+        fixed: whether the table is not trained.
+        dropout: share of features set to 0 in training.
     """
 
     def __init__(self, vocab_size: int, dim: int, *, pad_index: int, fixed: bool, dropout: float) -> None:
         super().__init__()
         self.table = nn.Embedding(vocab_size, dim, padding_idx=pad_index)
-        # Vectors of length about 1 whatever the dimension: small enough for Adam to turn them around in an epoch.
+        # Vectors of norm about 1 for any dimension: small enough for Adam to change their direction within an epoch.
         nn.init.normal_(self.table.weight, std=dim**-0.5)
         with torch.no_grad():
             self.table.weight[pad_index].zero_()
@@ -36,7 +36,7 @@ class Embedding(nn.Module):
         return vectors
 
     def fill(self, vectors: Tensor, source: str) -> None:
-        """Put pretrained vectors (vocab_size, dim) into the table. Raises ConfigError for another shape."""
+        """Copy pretrained vectors (vocab_size, dim) into the table. Raises ConfigError for another shape."""
         if vectors.shape != self.table.weight.shape:
             here = "x".join(map(str, self.table.weight.shape))
             there = "x".join(map(str, vectors.shape))

@@ -1,7 +1,7 @@
-"""The last layer of a BERT for its first token alone. Letters: B batch, T positions, H hidden size.
+"""The last layer of BERT computed for the first token only. Letters: B batch, T positions, H hidden size.
 
-A classifier reads one vector per text: the first token's. What the last layer makes of all other tokens is thrown
-away, so only their keys and values are worked out. With six layers that saves a seventh of the work, both ways.
+A classifier uses one vector per text, that of the first token. The last layer's outputs for other tokens are not
+needed, so only their keys and values are computed. With six layers that saves a seventh of the work, in both passes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from transformers import BertModel, CamembertModel, RobertaModel, XLMRobertaMode
 
 from xdpx.models.pytorch.modules import attention
 
-# Named one by one: in these, the pooler reads the first token, and normalisation comes after each part of a layer.
+# Only these: their pooler reads the first token, and normalisation follows each part of a layer.
 ENCODERS = (BertModel, RobertaModel, XLMRobertaModel, CamembertModel)
 
 
 def fits(encoder: Any) -> bool:
-    """Tell whether `pooled` gives what the network's own `pooler_output` is, and nobody looks at its other tokens."""
+    """Return whether `pooled` equals the network's `pooler_output`."""
     config = encoder.config
     plain = type(encoder) in ENCODERS and not config.is_decoder and len(encoder.encoder.layer) > 0
     return plain and config._attn_implementation == attention.NAME
@@ -32,7 +32,7 @@ def pooled(
     Args:
         encoder: a network that `fits`.
         input_ids: (B, T).
-        attention_mask: (B, 1, T or 1, T), true where a token may be looked at; None when all may.
+        attention_mask: (B, 1, T or 1, T), true at positions to attend to; None for all.
         token_type_ids: (B, T) or None.
     """
     hidden = encoder.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
@@ -45,10 +45,10 @@ def pooled(
 
 
 def _last_layer(layer: Any, hidden_BTH: Tensor, mask_B11T: Tensor | None) -> Tensor:
-    """Return (B, 1, H): attention from the first token to all, then the feed-forward network on it alone."""
+    """Return (B, 1, H): attention from the first token to all, then the feed-forward network on the first token."""
     first_B1H, looking = hidden_BTH[:, :1], layer.attention.self
     query, key, value = (
-        part.view(*part.shape[:-1], -1, looking.attention_head_size).transpose(1, 2)  # ONNX knows no unflatten
+        part.view(*part.shape[:-1], -1, looking.attention_head_size).transpose(1, 2)  # ONNX has no unflatten
         for part in (looking.query(first_B1H), looking.key(hidden_BTH), looking.value(hidden_BTH))
     )
     dropout = looking.dropout.p if layer.training else 0.0

@@ -1,6 +1,6 @@
-"""From the positions of a text to one vector, and from one or two vectors to logits. B batch, T positions, D width.
+"""Pooling of a text to one vector, and classifiers on one or two vectors. B batch, T positions, D width.
 
-A text without a token gives zeros.
+A text without tokens is pooled to zeros.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from xdpx.models.pytorch.modules.dropout import Dropout
 
 
 class MaxPooling(nn.Module):
-    """The largest value of each feature over the real tokens."""
+    """The maximum of each feature over the real tokens."""
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Return (B, D)."""
@@ -57,7 +57,7 @@ Matching = Literal["simple", "full", "symmetric"]
 
 
 def prediction(size_in: int, hidden_size: int, num_classes: int, dropout: float) -> nn.Module:
-    """Return a two-layer classifier with dropout in front of both layers."""
+    """Return a two-layer classifier with dropout before both layers."""
     hidden = linear(size_in, hidden_size, activation=True)
     return nn.Sequential(Dropout(dropout), hidden, Dropout(dropout), linear(hidden_size, num_classes))
 
@@ -65,7 +65,7 @@ def prediction(size_in: int, hidden_size: int, num_classes: int, dropout: float)
 class MatchingPrediction(nn.Module):
     """Logits from two text vectors a and b.
 
-    `simple` looks at [a; b], `full` at [a; b; a-b; a*b], `symmetric` at [a; b; |a-b|; a*b].
+    The features are [a; b] for `simple`, [a; b; a-b; a*b] for `full`, [a; b; |a-b|; a*b] for `symmetric`.
 
     Source: Yang et al., "Simple and Effective Text Matching with Richer Alignment Features", ACL 2019, section 2.5.
     """

@@ -15,15 +15,15 @@ def attach(model: nn.Module, alpha: float) -> Handle:
     """Add uniform noise in +-alpha/sqrt(T*H) to the input embeddings (..., T, H) whenever the model is in training.
 
     Args:
-        model: Has `get_input_embeddings`; wrappers around it are looked through.
+        model: Has `get_input_embeddings`; it may be wrapped.
         alpha: Size of the noise, > 0; the paper uses 5 to 15.
 
     Returns:
-        What takes the noise off again: `with attach(model, 5.0): ...`, or `.remove()`.
+        The handle that removes the noise: `with attach(model, 5.0): ...`, or `.remove()`.
 
     Raises:
         ValueError: `alpha` is not above 0.
-        AttributeError: The model does not say which its embeddings are.
+        AttributeError: The model has no `get_input_embeddings`.
 
     Source: Jain et al., "NEFTune: Noisy Embeddings Improve Instruction Finetuning", ICLR 2024, algorithm 1.
     """
@@ -35,14 +35,14 @@ def attach(model: nn.Module, alpha: float) -> Handle:
 
 
 class Handle:
-    """The noise on one embedding. Leaving it as a context, also by an exception, takes the noise off."""
+    """The noise on one embedding. Used as a context manager, it is removed at the end, also after an exception."""
 
     def __init__(self, embedding: nn.Module, hook: RemovableHandle) -> None:
         self._embedding = embedding
         self._hook = hook
 
     def remove(self) -> None:
-        """Leave the embedding as it was found. May be called again."""
+        """Remove the noise. May be called repeatedly."""
         self._hook.remove()
         self._embedding.__dict__.pop("neftune_noise_alpha", None)
 
@@ -54,7 +54,7 @@ class Handle:
 
 
 class _Noise:
-    """The hook. One number is worked out per length of sequence, in float32 as the original does at every step."""
+    """The hook. The magnitude is cached per sequence length, computed in float32 as in the original."""
 
     def __init__(self) -> None:
         self._size: dict[tuple[float, int], float] = {}

@@ -1,4 +1,4 @@
-"""Memories with very many slots of which each token reads a few: product keys.
+"""Product-key memories: very many slots, of which each token reads a few.
 
 Letters: N tokens, H width, A heads, D width of a query, K keys of each half, S slots that a head reads, C cells.
 """
@@ -22,7 +22,7 @@ class MemoryParameters(MemorySizeParameters):
     query_norm: Literal["layer"] | None = declare.param(None, doc="Norm of each half of a query.", group=MEMORY_GROUP)
     distance_fn: Literal["dot", "euc", "mah", "mah_fast"] = declare.param(
         "dot",
-        doc="How near a key is: product; Euclidean; with a learned weight for each feature (mah and mah_fast alike).",
+        doc="Similarity of keys: dot product; Euclidean; with a learned weight per feature (mah, mah_fast: the same).",
         group=MEMORY_GROUP,
     )
     kernel_alpha: float = declare.param(
@@ -35,19 +35,19 @@ class MemoryParameters(MemorySizeParameters):
 
 
 class LocalMemoryParameters(MemorySizeParameters):
-    """Keys of a memory of cells."""
+    """Keys of a memory with cells."""
 
-    mem_k_dim: int = declare.param(ge=2, doc="Width of a query; each half is compared by itself.", group=MEMORY_GROUP)
-    mem_heads: int = declare.param(gt=0, doc="Queries of a token, each with keys of its own.", group=MEMORY_GROUP)
+    mem_k_dim: int = declare.param(ge=2, doc="Width of a query; halves are compared separately.", group=MEMORY_GROUP)
+    mem_heads: int = declare.param(gt=0, doc="Number of queries per token, each with its own keys.", group=MEMORY_GROUP)
     mem_knn: int = declare.param(gt=0, doc="Slots that each query reads.", group=MEMORY_GROUP)
-    mem_keys: int = declare.param(gt=0, doc="Keys of each half; a cell has that squared slots.", group=MEMORY_GROUP)
-    mem_cells: int = declare.param(4, gt=0, doc="Cells of each head, each with slots of its own.", group=MEMORY_GROUP)
+    mem_keys: int = declare.param(gt=0, doc="Keys of each half; a cell has its square as slots.", group=MEMORY_GROUP)
+    mem_cells: int = declare.param(4, gt=0, doc="Cells of each head, each with its own slots.", group=MEMORY_GROUP)
 
 
 class ProductKeyMemory(nn.Module):
-    """A table of K * K values; a query is cut in halves, and a slot is as near as its two half keys together.
+    """A table of K * K values; a query is split into halves, and the score of a slot is the sum over its half keys.
 
-    So the S nearest of K * K slots are found among the S nearest of each half: K comparisons in place of K * K.
+    So the S best of K * K slots are found among the S best of each half: with K comparisons instead of K * K.
 
     Source: Lample et al., "Large Memory Layers with Product Keys", NeurIPS 2019, section 3, equations 1 to 5.
     """
@@ -80,7 +80,7 @@ class ProductKeyMemory(nn.Module):
         return nn.Linear(width, wide)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return what the memory holds for states (..., H), of the same shape."""
+        """Return the output of the memory for states (..., H), of the same shape."""
         tokens_NH = self.input_dropout(hidden).flatten(0, -2)
         query = self.query_dropout(self.norm(self.query(tokens_NH).view(-1, *self.shape)))
         nearness_NAS, slot_NAS = self.nearest(query)
@@ -89,11 +89,11 @@ class ProductKeyMemory(nn.Module):
         return read.view_as(hidden)
 
     def nearest(self, query: Tensor) -> tuple[Tensor, Tensor]:
-        """Return nearness and number of the S slots that are nearest to queries (N, A, 2, D / 2), (N, A, S) both."""
+        """Return score and index of the S best slots for queries (N, A, 2, D / 2), both (N, A, S)."""
         return self.best_pairs(self.nearness(query))
 
     def nearness(self, query: Tensor) -> Tensor:
-        """Return how near half keys are to halves of queries (N, A, 2, D / 2): (N, A, 2, K)."""
+        """Return the scores (N, A, 2, K) of half keys for halves of queries (N, A, 2, D / 2)."""
         products = torch.einsum("nahd,ahkd->nahk", query, self.keys)
         if self.distance == "dot":
             return products
@@ -107,7 +107,7 @@ class ProductKeyMemory(nn.Module):
         return self.alpha * (2.0 * products - squares)  # type: ignore[no-any-return]
 
     def best_pairs(self, nearness: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the S best sums of two halves of (N, A, 2, K), and the number of the slot of each, (N, A, S) both."""
+        """Return the S best sums of two halves of (N, A, 2, K), and the index of the slot of each, both (N, A, S)."""
         best, key = nearness.topk(self.num_read, dim=-1)
         sums = (best[:, :, 0, :, None] + best[:, :, 1, None, :]).flatten(2)
         slots = (key[:, :, 0, :, None] * self.num_keys + key[:, :, 1, None, :]).flatten(2)
@@ -116,9 +116,9 @@ class ProductKeyMemory(nn.Module):
 
 
 class LocalMemory(nn.Module):
-    """As a product-key memory, within cells: keys are compared with what is left of a query behind its cell's centre.
+    """A product-key memory within cells: keys are compared with the residual of a query to its cell's centre.
 
-    Each cell turns that rest by a matrix of its own, and has values of its own: C * K * K slots.
+    Each cell has its own rotation of residuals, and its own values: C * K * K slots.
 
     Source: Lample et al., NeurIPS 2019, section 3, with the cells of Kalantidis and Avrithis, "Locally Optimized
     Product Quantization for Approximate Nearest Neighbor Search", CVPR 2014, section 3.
@@ -140,7 +140,7 @@ class LocalMemory(nn.Module):
         self.input_dropout = Dropout(known.input_dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return what the memory holds for states (..., H), of the same shape."""
+        """Return the output of the memory for states (..., H), of the same shape."""
         query_NAD = self.query(self.input_dropout(hidden).flatten(0, -2)).view(-1, *self.shape)
         away_NAC = torch.cdist(query_NAD.transpose(0, 1).float(), self.centres.float()).transpose(0, 1)
         cell_NA = away_NAC.argmin(dim=-1)
@@ -161,7 +161,7 @@ class LocalMemory(nn.Module):
 
 
 class MemoryOutput(nn.Module):
-    """The end of a layer whose feed-forward part is a memory: what was read is added, and the sum normed."""
+    """The end of a layer with a memory as feed-forward part: residual connection and normalisation."""
 
     def __init__(self, replaced: Any) -> None:
         super().__init__()

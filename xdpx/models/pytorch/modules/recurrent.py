@@ -1,4 +1,4 @@
-"""Recurrent layers over both directions of a text. Letters: B batch, T positions, D width."""
+"""Bidirectional recurrent layers. Letters: B batch, T positions, D width."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ CELLS: dict[Cell, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GR
 
 
 class Recurrent(nn.Module):
-    """Layers that read a text forward and backward, with dropout in front of each but the first.
+    """Layers that read a text forward and backward, with dropout before each but the first.
 
-    A text is turned around within its own length, so the backward direction begins at its last real token whatever
-    padding follows, and no length has to leave the device.
+    A text is reversed within its own length, so the backward direction starts at its last real token whatever padding
+    follows, and lengths need not be copied to the host.
 
     Args:
-        cell: kind of the cells.
-        size_in, size_out: widths; both directions share `size_out` evenly.
+        cell: kind of cell.
+        size_in, size_out: widths; each direction has half of `size_out`.
         layers: number of layers.
-        dropout: share of the numbers set to 0 in training.
+        dropout: share of features set to 0 in training.
 
     Source: Schuster and Paliwal, "Bidirectional Recurrent Neural Networks", IEEE Trans. on Signal Processing, 1997;
     Hochreiter and Schmidhuber (1997) for the LSTM, Cho et al. (2014) for the GRU.
@@ -37,7 +37,7 @@ class Recurrent(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return (B, T, size_out); padding stands behind the real tokens, and what it gets is of no meaning."""
+        """Return (B, T, size_out); padding must follow the real tokens, and values there are meaningless."""
         turned_BT = turned(mask_BT)
         x = x_BTD
         for number, (forwards, backwards) in enumerate(zip(self.forwards, self.backwards, strict=True)):
@@ -50,7 +50,7 @@ class Recurrent(nn.Module):
 
 
 def turned(mask_BT: Tensor) -> Tensor:
-    """Return the position that each position changes places with when real tokens are read backward; padding stays."""
+    """Return the index (B, T) that reverses the real tokens of each row; padding is unchanged."""
     positions = torch.arange(mask_BT.shape[1], device=mask_BT.device).expand(mask_BT.shape)
     lengths = mask_BT.sum(dim=1, keepdim=True)
     return torch.where(mask_BT, lengths - 1 - positions, positions)
@@ -61,7 +61,7 @@ def _reorder(x_BTD: Tensor, positions_BT: Tensor) -> Tensor:
 
 
 def _direction(cell: Cell, size_in: int, size_out: int) -> nn.Module:
-    """Return cells with orthogonal recurrent matrices, and for an LSTM a forget gate that is open at first.
+    """Return cells with orthogonal recurrent matrices, and for an LSTM with the bias 1 of the forget gate.
 
     Source: Jozefowicz et al., "An Empirical Exploration of Recurrent Network Architectures", ICML 2015, section 2.2.
     """

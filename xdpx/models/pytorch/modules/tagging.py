@@ -1,9 +1,9 @@
-"""Tags of words: what speaks for each, and a chain of tags as one choice. B rows, T tokens, W words, C tags, D width.
+"""Tagging of words, with a linear-chain CRF. B rows, T tokens, W words, C tags, D width.
 
-A mask (B, W) is true at words, which stand in front. Scores of neighbours are one matrix (C + 1, C + 1): entry [i, j]
-for tag j behind tag i; row C for what may begin a chain, column C for what may end it.
+A mask (B, W) is true at words, which come first. Transition scores are one matrix (C + 1, C + 1): entry [i, j] for
+tag j after tag i; row C for the start of a chain, column C for its end.
 
-Source: Lafferty et al., "Conditional Random Fields", ICML 2001, section 3; in front of an encoder: Lample et al.,
+Source: Lafferty et al., "Conditional Random Fields", ICML 2001, section 3; on an encoder: Lample et al.,
 "Neural Architectures for Named Entity Recognition", NAACL 2016, section 2.2.
 """
 
@@ -16,11 +16,11 @@ from torch import Tensor
 
 
 class TagScores(NamedTuple):
-    """What speaks for a tag.
+    """Scores of tags.
 
     Attributes:
-        emissions: by the word itself, (B, W, C).
-        neighbours: by the tags beside it, (C + 1, C + 1) as in `chain_scores`; None where words are judged alone.
+        emissions: of each word by itself, (B, W, C).
+        neighbours: transition scores, (C + 1, C + 1) as in `chain_scores`; None without a CRF.
     """
 
     emissions: Tensor
@@ -28,12 +28,12 @@ class TagScores(NamedTuple):
 
 
 def of_words(hidden_BTD: Tensor, word_starts_BW: Tensor) -> Tensor:
-    """Return (B, W, D): what was worked out for the token at which each word begins."""
+    """Return (B, W, D): the state of the first token of each word."""
     return hidden_BTD.gather(1, word_starts_BW.unsqueeze(-1).expand(-1, -1, hidden_BTD.shape[-1]))
 
 
 def chain_scores(emissions_BWC: Tensor, neighbours: Tensor, tags_BW: Tensor, mask_BW: Tensor) -> Tensor:
-    """Return the score (B,) of one chain of tags for each row; tags at padding do not matter."""
+    """Return the score (B,) of one chain of tags for each row; tags at padding are ignored."""
     tags = tags_BW.masked_fill(~mask_BW, 0)
     last = neighbours.shape[0] - 1
     own = emissions_BWC.gather(2, tags.unsqueeze(-1)).squeeze(-1)
@@ -55,7 +55,7 @@ def log_partition(emissions_BWC: Tensor, neighbours: Tensor, mask_BW: Tensor) ->
 
 
 def best_chain(emissions_BWC: Tensor, neighbours: Tensor, mask_BW: Tensor) -> Tensor:
-    """Return the chain (B, W) of the highest score (Viterbi); 0 at padding."""
+    """Return the chain (B, W) with the highest score (Viterbi); 0 at padding."""
     inner = neighbours[:-1, :-1]
     best = neighbours[-1, :-1] + emissions_BWC[:, 0]
     steps: list[Tensor] = []

@@ -1,1 +1,1 @@
-"""Text from a language model: greedy, sampled or by beams, with a key-value cache."""
+"""Decoding of a language model: greedy, sampling or beam search, with a key-value cache."""

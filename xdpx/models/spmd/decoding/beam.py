@@ -1,4 +1,4 @@
-"""Beam search: the likeliest continuations, several at a time.
+"""Beam search: the most probable continuations.
 
 B prompts, K beams, C candidates per step, L slots, V ids. With `length_norm="power"` the result is that of
 transformers' `generate(num_beams=K, length_penalty=alpha)`.
@@ -18,16 +18,16 @@ from xdpx.models.spmd.decoding.greedy import Decoder
 from xdpx.models.spmd.decoding.sequences import NEVER, Decoded, Limits, Prompts, Rows, Step, started
 
 LengthNorm = Callable[[jax.Array], jax.Array]
-"""From a number of new tokens to what the sum of their log-probabilities is divided by."""
+"""Maps a number of new tokens to the divisor of the sum of their log-probabilities."""
 
 
 def power_norm(alpha: float) -> LengthNorm:
-    """Divide by length^alpha, as transformers does."""
+    """Return division by length^alpha, as in transformers."""
     return lambda length: length.astype(jnp.float32) ** alpha
 
 
 def gnmt_norm(alpha: float) -> LengthNorm:
-    """Divide by ((5 + length) / 6)^alpha.
+    """Return division by ((5 + length) / 6)^alpha.
 
     Source: Wu et al., "Google's Neural Machine Translation System", 2016, equation 14.
     """
@@ -36,15 +36,15 @@ def gnmt_norm(alpha: float) -> LengthNorm:
 
 @dataclass(frozen=True)
 class BeamSearch:
-    """What is searched for.
+    """Options of a search.
 
     Attributes:
-        beams: how many continuations of each prompt are kept, at work and in the result.
-        candidates: how many are looked at per step; at least one more per end of sequence than there are beams.
-        norm: of the lengths.
-        early_exit: a prompt is done as soon as it has `beams` continuations that ended; else once no beam at work can
-            still beat the worst of them at its present length.
-        limits: how long rows can become.
+        beams: number of continuations kept for each prompt, during the search and in the result.
+        candidates: number considered per step; at least one more per end of sequence than there are beams.
+        norm: length normalisation.
+        early_exit: a prompt is done once it has `beams` finished continuations; else once no running beam can beat the
+            worst of them at its present length.
+        limits: limits of the lengths.
     """
 
     beams: int
@@ -64,7 +64,7 @@ class Beams(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """A search at work: `running` beams, `finished` ones (`whole` (B, K) says which of those are real)."""
+    """State of a search: `running` beams, `finished` ones (`whole` (B, K) is true at those that exist)."""
 
     number: jax.Array
     cache: Any
@@ -77,12 +77,12 @@ class _Search(NamedTuple):
 
 
 def search(step: Step, prompts: Prompts, options: BeamSearch) -> Decoded:
-    """Return the K best continuations of each prompt, the best first.
+    """Return the K best continuations of each prompt, best first.
 
     Args:
         step: the model.
         prompts: B of them.
-        options: what is searched for.
+        options: of the search.
     """
     rows = started(step, prompts, options.limits, times=options.beams)
     found = jax.lax.while_loop(
@@ -99,7 +99,7 @@ def _begun(rows: Rows, options: BeamSearch) -> _Search:
         return each.reshape(-1, options.beams, *each.shape[1:])
 
     lengths = by_prompt(rows.lengths)
-    # All beams of a prompt begin alike: only the first may be continued, or they would stay alike.
+    # All beams of a prompt start equal: only the first may be continued, or they would stay equal.
     scores = jnp.full(lengths.shape, NEVER).at[:, 0].set(0.0)
     running = Beams(scores, by_prompt(rows.ids), by_prompt(rows.logprobs), lengths)
     return _Search(
@@ -142,7 +142,7 @@ def _advanced(step: Step, state: _Search, options: BeamSearch) -> _Search:
 
 
 def _candidates(state: _Search, options: BeamSearch) -> tuple[Beams, jax.Array, jax.Array]:
-    """Return the C likeliest ways to go on from each prompt's beams, their beams (B, C), and their new ids (B, C)."""
+    """Return the C best candidates of each prompt, the indices of their beams (B, C), and their new ids (B, C)."""
     prompts, beams, slots = state.running.ids.shape
     likely = jax.nn.log_softmax(state.logits)
     totals = options.limits.allowed(likely, state.number).reshape(prompts, beams, -1) + state.running.scores[..., None]
@@ -165,7 +165,7 @@ def _candidates(state: _Search, options: BeamSearch) -> tuple[Beams, jax.Array, 
 
 
 def _finished(state: _Search, new: Beams, ended: jax.Array, options: BeamSearch) -> tuple[Beams, jax.Array]:
-    """Merge those of the best K candidates that ended into the finished ones, and keep the best K of all."""
+    """Merge the ended ones among the best K candidates into the finished ones, and keep the best K of all."""
     counted = ended & (jnp.arange(ended.shape[1]) < options.beams)
     closed = ~state.hopeful | (jnp.all(state.whole, axis=1) & options.early_exit)
     scores = new.scores / options.norm(state.number + 1)
@@ -181,7 +181,7 @@ def _finished(state: _Search, new: Beams, ended: jax.Array, options: BeamSearch)
 def _can_improve(
     running: Beams, finished: Beams, whole: jax.Array, length: jax.Array, options: BeamSearch
 ) -> jax.Array:
-    """Tell of each prompt (B,) whether its best beam, were it to end now, would beat its worst finished one."""
+    """Return for each prompt (B,) whether its best beam, if it ended now, would beat its worst finished one."""
     best = running.scores[:, :1] / options.norm(length)
     worst = jnp.where(whole, finished.scores.min(axis=1, keepdims=True), NEVER)
     improves: jax.Array = jnp.any(best > worst, axis=1)
@@ -201,17 +201,17 @@ def _chosen(beams: Beams, which: jax.Array) -> Beams:
 
 
 class BeamDecoder(Decoder):
-    """Beam search: the likeliest continuations of each prompt, the best first."""
+    """Beam search: the most probable continuations of each prompt, best first."""
 
     class HParams(Decoder.HParams):
-        """How wide, and when to stop.
+        """Width, and when to stop.
 
         Attributes:
-            beam_size: continuations kept at work, and given back.
-            tokens_per_beam: ways to go on that are looked at per beam; None: one more than there are ends of sequence.
+            beam_size: number of continuations kept and returned.
+            tokens_per_beam: candidates considered per beam; None: one more than there are ends of sequence, at least 2.
             length_norm: `gnmt` divides a score by ((5 + length) / 6)^alpha, `power` by length^alpha as transformers.
             length_norm_alpha: the alpha; 0 prefers short continuations.
-            early_exit: stop as soon as `beam_size` continuations have ended.
+            early_exit: stop once `beam_size` continuations have ended.
         """
 
         beam_size: int = 4
@@ -224,7 +224,7 @@ class BeamDecoder(Decoder):
         """Check the sizes.
 
         Raises:
-            ValueError: there is no beam, or too few ways to go on are looked at.
+            ValueError: there is no beam, or there are too few candidates per beam.
         """
         super().__init__(hparams)
         if hparams.beam_size < 1:
@@ -238,11 +238,11 @@ class BeamDecoder(Decoder):
 
     @property
     def rows_per_prompt(self) -> int:
-        """How many continuations each prompt gets."""
+        """Number of continuations of each prompt."""
         return int(self.hparams.beam_size)
 
     def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
-        """Return the best continuations of every prompt; the key is not used."""
+        """Return the best continuations of every prompt; the key is unused."""
         known = self.hparams
         per_beam = known.tokens_per_beam or max(2, 1 + len(self.limits.ends))
         norm = (gnmt_norm if known.length_norm == "gnmt" else power_norm)(known.length_norm_alpha)

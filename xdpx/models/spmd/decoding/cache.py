@@ -1,10 +1,10 @@
-"""Keys and values of the tokens so far, so that a new token costs one position.
+"""Key-value cache of the tokens so far, so that decoding computes one position per new token.
 
 B rows, T new tokens, S slots, N heads, H width per head.
 
-Slot and position are the same number: the token at position p of a row lies in slot p of that row, whatever the
-lengths of the other rows. A slot is visible from its own position on, and by then it has been written, so that what
-the padding of a short prompt left behind is never seen.
+Slot and position are the same number: the token at position p of a row is in slot p of that row, whatever the lengths
+of the other rows. A slot is visible from its own position on, and by then it has been written, so that padding of a
+short prompt is never attended to.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from flax import linen as nn
 from xdpx.models.spmd.sharding import constrain
 
 COLLECTION = "decoder_cache"
-"""The linen collection that holds them; a scan over layers stacks it on axis 0, as it does the weights."""
+"""The flax collection of the cache; a scan over layers stacks it on axis 0, like weights."""
 
 _slots: ContextVar[int] = ContextVar("slots", default=0)
 
 
 class Extended(NamedTuple):
-    """What attention looks at while decoding.
+    """Keys and values to attend to while decoding.
 
     Attributes:
         key: of all slots, shape (B, S, N, H).
         value: the same shape.
-        visible: which slots each new token sees, shape (B, 1, T, S); true is seen.
+        visible: which slots each new token attends to, shape (B, 1, T, S); true is visible.
         positions: of the slots, shape (1, S).
     """
 
@@ -44,7 +44,7 @@ class Extended(NamedTuple):
 
 @contextmanager
 def caching(slots: int) -> Generator[None]:
-    """Let attention traced inside keep its keys and values in `slots` slots; 0 turns it off."""
+    """Let attention traced inside store its keys and values in `slots` slots; 0 turns it off."""
     token = _slots.set(slots)
     try:
         yield
@@ -58,13 +58,13 @@ def num_slots() -> int:
 
 
 def extend(module: nn.Module, key: jax.Array, value: jax.Array, positions: jax.Array) -> Extended | None:
-    """Write the new tokens into the cache of an attention layer, and return what they look at.
+    """Write the new tokens into the cache of an attention layer, and return all keys and values to attend to.
 
-    The same call fills the cache with a whole prompt, which has any T, and extends it by one token, T = 1.
+    The same call stores a whole prompt, with any T, or one more token, T = 1.
 
     Args:
-        module: the layer, whose collection `decoder_cache` holds both; they are made where missing.
-        key: of the new tokens, shape (B, T, N, H), rotated already where positions are rotary.
+        module: the layer, whose collection `decoder_cache` holds both; they are created if missing.
+        key: of the new tokens, shape (B, T, N, H), after rotation if positions are rotary.
         value: the same shape.
         positions: of the new tokens, shape (B, T).
 
@@ -86,8 +86,8 @@ def _written(module: nn.Module, name: str, new: jax.Array, positions: jax.Array,
     kept: Any = module.get_variable(COLLECTION, name)
     if kept is None:
         kept = jnp.zeros((new.shape[0], slots, *new.shape[2:]), new.dtype)
-    # A finished row may be asked for a position beyond its last slot: such a write is dropped, not wrapped. Row by
-    # row, so that rows that lie on different devices stay there.
+    # A finished row may get a position beyond its last slot: such a write is dropped, not wrapped. By vmap over rows,
+    # so that rows on different devices stay there.
     written = jax.vmap(lambda row, at, values: row.at[at].set(values, mode="drop"))(kept, positions, new)
     placed = constrain(written, ("activation_batch", "activation_length", "activation_heads", "activation_kv"))
     module.put_variable(COLLECTION, name, placed)
@@ -95,7 +95,7 @@ def _written(module: nn.Module, name: str, new: jax.Array, positions: jax.Array,
 
 
 def repeated_rows(cache: Mapping[str, Any], times: int) -> Any:
-    """Repeat every row of a cache, so that several samples or beams grow out of one prompt.
+    """Repeat every row of a cache, for several samples or beams of one prompt.
 
     Args:
         cache: the collection, a tree of arrays.
@@ -110,5 +110,5 @@ def chosen_rows(cache: Mapping[str, Any], rows: jax.Array) -> Any:
 
 
 def row_axis(leaf: jax.Array) -> int:
-    """Return the axis of the rows: the fourth from the end, after those that stacks of layers put in front."""
+    """Return the axis of the rows: the fourth from the end, after axes added by stacks of layers."""
     return leaf.ndim - 4

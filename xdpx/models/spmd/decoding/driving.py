@@ -1,4 +1,4 @@
-"""Let a decoder drive a network with a cache: what models do in `decode` and `process_decode_out`.
+"""Run a decoder on a network with a cache: implementations of `decode` and `process_decode_out` of models.
 
 B rows, P prompt slots, N new tokens at most, S samples or beams.
 """
@@ -21,14 +21,14 @@ from xdpx.models.spmd.decoding.sequences import Decoded, Prompts, Step
 from xdpx.utils.nested_map import NestedMap
 
 DecodeResult = tuple[dict[str, tuple[jax.Array, jax.Array]], NestedMap, NestedMap]
-"""Metrics as (mean, weight), what there is per example, and what was decoded."""
+"""Metrics as (mean, weight), values per example, and the decoded output."""
 
 NextLogits = Callable[..., jax.Array]
 """`next_logits(network, ids (R, T), positions (R, T), wanted (R,)) -> logits (R, V)`."""
 
 
 def next_logits(network: BaseLayer, ids: jax.Array, positions: jax.Array, wanted: jax.Array) -> jax.Array:
-    """Return the logits (R, V) after one token per row; only that one goes through the softmax.
+    """Return the logits (R, V) after one token per row; only that token goes through the softmax.
 
     Args:
         network: with `hidden` and `softmax`, as TransformerLm.
@@ -43,7 +43,7 @@ def next_logits(network: BaseLayer, ids: jax.Array, positions: jax.Array, wanted
 
 
 def cached_step(network: BaseLayer, slots: int, logits_of: NextLogits = next_logits) -> Step:
-    """Make a step of a bound network, whose keys and values are kept in `slots` slots."""
+    """Return a decoding step of a bound network, whose keys and values are cached in `slots` slots."""
     loose, variables = network.unbind()
     variables = {name: tree for name, tree in variables.items() if name != DECODER_CACHE}
 
@@ -65,10 +65,10 @@ def cached_step(network: BaseLayer, slots: int, logits_of: NextLogits = next_log
 
 
 def prompts_of(batch: Mapping[str, Any]) -> Prompts:
-    """Tell where the prompts of a batch end.
+    """Return the prompts of a batch with their lengths.
 
-    That is said by `prefix_lengths` (B,), else by `inputs_indicator` (B, P), nonzero at the prompt, else the prompt
-    is all that is no padding. A row without any prompt begins with its first id.
+    Lengths are `prefix_lengths` (B,), else the count of nonzero `inputs_indicator` (B, P), else the number of tokens
+    that are not padding. A row without a prompt starts with its first id.
     """
     ids = batch["ids"]
     whole = _lengths(batch)
@@ -100,12 +100,12 @@ def decode_batch(
     """Continue the prompts of a batch. Traceable.
 
     Args:
-        layer: the model, which may have a stream of random numbers.
-        batch: `ids` (B, P) and what `prompts_of` looks at; where they are: `labels` and how many of them are real
-            (`original_lengths` (B,); else as many as `ids`), `eval_sample_weights`.
+        layer: the model, optionally with a random stream.
+        batch: `ids` (B, P) and the fields of `prompts_of`; optionally `labels` and the number of real ones
+            (`original_lengths` (B,); else that of `ids`), `eval_sample_weights`.
         decoder_tpl: template of a decoder.
-        step_for: from a number of slots to the step that has them.
-        most_positions: how many positions the network has, if that is limited.
+        step_for: from a number of slots to a step with as many.
+        most_positions: number of positions of the network, if limited.
 
     Raises:
         ValueError: prompt and new tokens do not fit into the positions.
@@ -146,14 +146,14 @@ def _result(found: Decoded, batch: Mapping[str, Any]) -> DecodeResult:
 
 
 def write_rows(model_input: Any, out: Mapping[str, Any]) -> tuple[dict[str, tuple[float, float]], list[Row]]:
-    """Return (metrics as (mean, weight), (key, row) of every continuation) from what was decoded. On the host.
+    """Return (metrics as (mean, weight), (key, row) of every continuation) of the decoded output. On the host.
 
     Args:
-        model_input: whose tokenizer the ids belong to; None writes numbers.
-        out: what `decode_batch` gives third.
+        model_input: the input whose tokenizer has the ids; None writes numbers.
+        out: third result of `decode_batch`.
     """
     origin = out.get("provenance")
-    one_each = origin is not None and np.ndim(origin["shard_index"]) == 1  # a packed row is of several examples
+    one_each = origin is not None and np.ndim(origin["shard_index"]) == 1  # a packed row has several examples
     keyed = one_each and hasattr(model_input, "row_keys")
     rows = decoded_rows(out, texts_by(model_input), model_input.row_keys(out) if keyed else None)
     real = float((np.asarray(out["eval_sample_weights"]) > 0).sum())

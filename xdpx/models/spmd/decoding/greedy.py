@@ -1,4 +1,4 @@
-"""Greedy decoding: the likeliest token, every time; and what all ways to decode have in common."""
+"""Greedy decoding, and the base class of all decoders."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Decoder(Configurable):
     """A way to continue prompts."""
 
     class HParams(BaseHParams):
-        """When rows end.
+        """Limits of rows.
 
         Attributes:
-            max_decode_steps: new tokens at most; the prompt does not count.
-            min_decode_steps: no end of sequence before that many new tokens.
+            max_decode_steps: maximum number of new tokens, without the prompt.
+            min_decode_steps: minimum number of new tokens before an end of sequence.
             eos_id: the id, or ids, that end a row; None: every row gets `max_decode_steps` tokens.
-            pad_id: the id behind the end of a row.
+            pad_id: the id after the end of a row.
         """
 
         max_decode_steps: int = 32
@@ -33,7 +33,7 @@ class Decoder(Configurable):
         """Check the limits.
 
         Raises:
-            ValueError: they contradict each other.
+            ValueError: the limits are inconsistent.
         """
         if not 0 <= hparams.min_decode_steps <= hparams.max_decode_steps or hparams.max_decode_steps < 1:
             raise ValueError(
@@ -43,7 +43,7 @@ class Decoder(Configurable):
 
     @property
     def limits(self) -> Limits:
-        """When rows end."""
+        """The limits of rows."""
         known = self.hparams
         ends = () if known.eos_id is None else known.eos_id
         ends = (ends,) if isinstance(ends, int) else tuple(ends)
@@ -51,7 +51,7 @@ class Decoder(Configurable):
 
     @property
     def rows_per_prompt(self) -> int:
-        """How many continuations each prompt gets."""
+        """Number of continuations of each prompt."""
         return 1
 
     def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
@@ -60,18 +60,18 @@ class Decoder(Configurable):
         Args:
             step: the model, see `sequences.Step`.
             prompts: ids (B, P) and lengths (B,).
-            key: for whoever draws.
+            key: random key, if the decoder samples.
         """
         raise NotImplementedError(f"{type(self).__name__} has no decode: use Greedy-, Sample- or BeamDecoder.")
 
 
 class GreedyDecoder(Decoder):
-    """The likeliest token, every time."""
+    """Chooses the most probable token at each step."""
 
     class HParams(Decoder.HParams):
-        """The limits; nothing else to choose."""
+        """The limits only."""
 
     def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
-        """Continue every prompt by its likeliest tokens; the key is not used."""
+        """Continue every prompt by its most probable tokens; the key is unused."""
         rows = started(step, prompts, self.limits, times=1)
         return gathered(grown(step, rows, lambda logits, number: jnp.argmax(logits, -1), self.limits), prompts)

@@ -1,4 +1,4 @@
-"""What was decoded, as rows of JSON: prompts and continuations with their texts. On the host, no arrays of a device."""
+"""Decoded output as rows of JSON: prompts and continuations with their texts. On the host."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Texts = Callable[[Sequence[Sequence[int]]], Sequence[str]]
-"""From rows of ids, without padding, to their texts."""
+"""Maps rows of ids, without padding, to their texts."""
 
 Row = tuple[str, dict[str, Any]]
 
 COLUMNS = ("output_ids", "decode_lengths", "logprobs", "scores", "prefix_lengths", "original_ids", "original_lengths")
-"""Of what was decoded: what a row is made of."""
+"""The decoded arrays that rows are made of."""
 
 
 def texts_by(model_input: Any, key: str | None = None) -> Texts:
-    """Return what turns ids into texts by an input's tokenizer; without an input, numbers stand for themselves."""
+    """Return a function that detokenizes with an input's tokenizer; without an input, ids become numbers."""
 
     def texts(rows: Sequence[Sequence[int]]) -> Sequence[str]:
         if model_input is None:
@@ -34,16 +34,16 @@ def texts_by(model_input: Any, key: str | None = None) -> Texts:
 
 
 def decoded_rows(out: Mapping[str, Any], texts: Texts, keys: Sequence[str | None] | None = None) -> list[Row]:
-    """Return `(key, row)` for each continuation, the best first; examples that only fill up a batch are left out.
+    """Return `(key, row)` for each continuation, best first; examples that only pad a batch are left out.
 
     A row has `prefix, decoded, original, ids, logprobs, prefix_length, decode_length, decoded_substr, decoded_ids`;
-    where a prompt has several continuations, `sample_index` and `score` too. `ids` and `logprobs` have as many
-    entries as there are slots; `decode_length` counts the prompt and the new tokens.
+    with several continuations per prompt also `sample_index` and `score`. `ids` and `logprobs` have one entry per slot;
+    `decode_length` counts the prompt and the new tokens.
 
     Args:
-        out: what `LanguageModel.decode` gives third, on the host.
+        out: third result of `LanguageModel.decode`, on the host.
         texts: of the input's tokenizer.
-        keys: of the examples; the texts of their prompts otherwise.
+        keys: of the examples; None: the texts of their prompts.
     """
     table = {name: np.asarray(out[name]).tolist() for name in COLUMNS}
     real = np.flatnonzero(np.asarray(out["eval_sample_weights"]) > 0).tolist()
@@ -56,7 +56,7 @@ def decoded_rows(out: Mapping[str, Any], texts: Texts, keys: Sequence[str | None
 
 
 class _Continuation(NamedTuple):
-    """One continuation of one example: parts of its ids, and what is written of it beside texts."""
+    """One continuation of one example: parts of its ids, and the other fields of its row."""
 
     example: int
     prefix: list[int]

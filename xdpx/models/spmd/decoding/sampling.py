@@ -1,4 +1,4 @@
-"""Sampling: which of the likely tokens comes next. R rows, V ids."""
+"""Sampling of the next token. R rows, V ids."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from xdpx.models.spmd.decoding.sequences import Decoded, Prompts, Step, gathered
 
 
 def tempered(logits: jax.Array, temperature: float) -> jax.Array:
-    """Divide logits (R, V) by the temperature: below 1 the likely tokens become likelier, above 1 less so."""
+    """Divide logits (R, V) by the temperature: below 1 probable tokens become more probable, above 1 less so."""
     return logits / temperature
 
 
 def among_top_k(logits: jax.Array, k: int) -> jax.Array:
-    """Rule out all but the `k` likeliest tokens of each row; 0 keeps all. Ties with the last one stay.
+    """Exclude all but the `k` most probable tokens of each row; 0 keeps all. Ties with the last one are kept.
 
     Source: Fan et al., "Hierarchical Neural Story Generation", ACL 2018, section 5.4.
     """
@@ -26,9 +26,9 @@ def among_top_k(logits: jax.Array, k: int) -> jax.Array:
 
 
 def among_top_p(logits: jax.Array, p: float) -> jax.Array:
-    """Rule out all but the fewest tokens of each row whose probabilities add up to at least `p`; 1 keeps all.
+    """Exclude all but the fewest tokens of each row whose probabilities sum to at least `p`; 1 keeps all.
 
-    Ties with the last one stay.
+    Ties with the last one are kept.
 
     Source: Holtzman et al., "The Curious Case of Neural Text Degeneration", ICLR 2020, section 3.1.
     """
@@ -42,12 +42,12 @@ def among_top_p(logits: jax.Array, p: float) -> jax.Array:
 
 
 def drawn(logits: jax.Array, keys: jax.Array, number: jax.Array) -> jax.Array:
-    """Draw one id per row, from a stream of its own: what a row gets does not depend on its neighbours.
+    """Draw one id per row, from its own random stream, so that the result does not depend on other rows.
 
     Args:
         logits: shape (R, V); minus infinity is never drawn.
         keys: one key per row, shape (R,).
-        number: of the new token, so that each position draws anew.
+        number: index of the new token, so that each position has its own random number.
 
     Returns:
         Ids, shape (R,).
@@ -61,23 +61,23 @@ def drawn(logits: jax.Array, keys: jax.Array, number: jax.Array) -> jax.Array:
 
 
 def row_keys(key: jax.Array, count: int) -> jax.Array:
-    """Return a key for each of `count` rows: row r gets the same one whatever the count."""
+    """Return a key for each of `count` rows; that of row r does not depend on the count."""
     keys: jax.Array = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(count))
     return keys
 
 
 class SampleDecoder(Decoder):
-    """Tokens drawn by their probabilities, several continuations per prompt if wanted."""
+    """Samples tokens, and several continuations per prompt if requested."""
 
     class HParams(Decoder.HParams):
-        """What is drawn from; first the temperature, then k, then p.
+        """Distribution to sample from; the temperature is applied first, then k, then p.
 
         Attributes:
             num_samples: continuations per prompt.
-            temperature: 0 takes the likeliest token.
-            k: only that many likeliest tokens are drawn from; 0: all.
-            p: only the likeliest tokens that together have this probability; 1: all.
-            sort_samples: the likeliest continuation of each prompt comes first.
+            temperature: 0 chooses the most probable token.
+            k: sample only from the k most probable tokens; 0: all.
+            p: sample only from the most probable tokens that together have this probability; 1: all.
+            sort_samples: sort the continuations of each prompt by score, best first.
         """
 
         num_samples: int = 1
@@ -87,7 +87,7 @@ class SampleDecoder(Decoder):
         sort_samples: bool = True
 
     def __init__(self, hparams: HParams) -> None:
-        """Check what is asked for.
+        """Check the options.
 
         Raises:
             ValueError: a field is out of its range.
@@ -105,11 +105,11 @@ class SampleDecoder(Decoder):
 
     @property
     def rows_per_prompt(self) -> int:
-        """How many continuations each prompt gets."""
+        """Number of continuations of each prompt."""
         return int(self.hparams.num_samples)
 
     def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
-        """Continue every prompt by drawn tokens."""
+        """Continue every prompt by sampled tokens."""
         rows = started(step, prompts, self.limits, times=self.rows_per_prompt)
         keys = row_keys(key, rows.lengths.shape[0])
         found = gathered(

@@ -1,7 +1,7 @@
-"""Grow rows of ids token by token: what greedy decoding, sampling and beams share.
+"""Extend rows of ids token by token: common code of greedy decoding, sampling and beam search.
 
 B prompts, R rows (B times the samples or beams of each), P prompt slots, N new tokens at most, L = P + N slots, V ids.
-The token at position p of a row lies in slot p: the first new token of a row follows its own prompt directly.
+The token at position p of a row is in slot p: the first new token of a row directly follows its own prompt.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import jax.numpy as jnp
 from xdpx.models.spmd.decoding.cache import repeated_rows
 
 NEVER = -1e9
-"""A log-probability, in nats, that loses against every real one and can still be added to another."""
+"""A log-probability, in nats, below every real one, which can be added to another."""
 
 NO_LOG_PROBABILITY = 1.0
-"""What stands where a token was not chosen by the model: no log-probability is positive."""
+"""Placeholder at tokens that the model did not choose: no log-probability is positive."""
 
 
 class Step(Protocol):
     """A language model over new tokens: `step(cache, ids, positions, wanted) -> (logits, cache)`.
 
-    `cache` is None for the prompts; `ids` and `positions` have shape (R, T); `wanted` (R,) is the one token per row,
-    counted from 0 among the T, whose logits (R, V) are asked for.
+    `cache` is None for the prompts; `ids` and `positions` have shape (R, T); `wanted` (R,) is the index, among the T
+    tokens of each row, of the one whose logits (R, V) are returned.
     """
 
     def __call__(
@@ -37,21 +37,21 @@ class Step(Protocol):
 
 
 class Prompts(NamedTuple):
-    """Where rows begin: `ids` (B, P), whatever stands behind the prompt, and `lengths` (B,), each from 1 to P."""
+    """Starts of rows: `ids` (B, P), with anything after the prompt, and `lengths` (B,), each from 1 to P."""
 
     ids: jax.Array
     lengths: jax.Array
 
 
 class Decoded(NamedTuple):
-    """What was decoded; S samples or beams per prompt, the best first where they are ordered.
+    """Decoded output; S samples or beams per prompt, best first if they are ordered.
 
     Attributes:
         output_ids: prompt, new tokens, then padding; shape (B, S, L).
-        decode_lengths: tokens of the prompt and new ones, the end of sequence included; shape (B, S).
-        logprobs: of each new token under the model as it is, in nats; NO_LOG_PROBABILITY elsewhere; shape (B, S, L).
+        decode_lengths: number of tokens of the prompt and new ones, including the end of sequence; shape (B, S).
+        logprobs: of each new token under the unmodified model, in nats; NO_LOG_PROBABILITY elsewhere; shape (B, S, L).
         scores: of the whole continuation: the sum of its logprobs, divided by the length norm for beams; shape (B, S).
-        prefix_lengths: tokens of the prompt; shape (B,).
+        prefix_lengths: number of tokens of the prompt; shape (B,).
     """
 
     output_ids: jax.Array
@@ -63,13 +63,13 @@ class Decoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """When rows end. All counts are of new tokens, whatever the length of the prompt.
+    """Limits of rows. All counts are of new tokens, whatever the length of the prompt.
 
     Attributes:
-        most: new tokens at most.
-        least: an end of sequence is not chosen before that many new tokens.
-        ends: ids that end a row; none: every row gets `most` tokens.
-        padding: the id that fills a row behind its end.
+        most: maximum number of new tokens.
+        least: minimum number of new tokens before an end of sequence.
+        ends: ids that end a row; (): every row gets `most` tokens.
+        padding: the id after the end of a row.
     """
 
     most: int
@@ -78,11 +78,11 @@ class Limits:
     padding: int = 0
 
     def ended(self, ids: jax.Array) -> jax.Array:
-        """Tell which ids end their row; the shape is theirs."""
+        """Return which ids end their row, in the same shape."""
         return jnp.isin(ids, jnp.asarray(self.ends, ids.dtype)) if self.ends else jnp.zeros(ids.shape, bool)
 
     def allowed(self, scores: jax.Array, number: jax.Array) -> jax.Array:
-        """Rule out the ends of sequence while new token `number`, counted from 0, comes too early for one.
+        """Return the scores without ends of sequence while new token `number`, counted from 0, is before the minimum.
 
         Args:
             scores: logits or log-probabilities, shape (..., V).
@@ -95,10 +95,10 @@ class Limits:
 
 
 class Rows(NamedTuple):
-    """Rows while they grow.
+    """Rows during decoding.
 
-    `number` new tokens were asked for so far; `logits` (R, V) decide the next one; `ids` and `logprobs` have shape
-    (R, L), `lengths` and `ended` (R,).
+    `number` new tokens have been added; `logits` (R, V) are for the next one; `ids` and `logprobs` have shape (R, L),
+    `lengths` and `ended` (R,).
     """
 
     number: jax.Array
@@ -115,12 +115,12 @@ Choose = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def started(step: Step, prompts: Prompts, limits: Limits, *, times: int) -> Rows:
-    """Read all prompts in one pass, and make `times` rows of each.
+    """Process all prompts in one pass, and return `times` rows of each.
 
     Args:
         step: the model.
         prompts: B of them.
-        limits: how long rows can become.
+        limits: limits of the lengths.
         times: samples or beams per prompt; those of prompt b are rows b * times and following.
     """
     prompt_ids, prompt_lengths = prompts
@@ -142,7 +142,7 @@ def started(step: Step, prompts: Prompts, limits: Limits, *, times: int) -> Rows
 
 
 def grown(step: Step, rows: Rows, choose: Choose, limits: Limits) -> Rows:
-    """Add tokens until every row has ended, or has all the tokens it may have."""
+    """Return the rows after adding tokens until each has ended, or has the maximum number."""
 
     def unfinished(rows: Rows) -> jax.Array:
         return (rows.number < limits.most) & ~jnp.all(rows.ended)
@@ -151,7 +151,7 @@ def grown(step: Step, rows: Rows, choose: Choose, limits: Limits) -> Rows:
         chosen = choose(limits.allowed(rows.logits, rows.number), rows.number)
         chosen = jnp.where(rows.ended, limits.padding, chosen).astype(rows.ids.dtype)
         after = _with_token(rows, chosen, limits)
-        # Rows that have ended are computed along, at the last position they have.
+        # Rows that have ended are computed along, at their last position.
         logits, cache = step(rows.cache, chosen[:, None], (after.lengths - 1)[:, None], jnp.zeros_like(chosen))
         return after._replace(logits=logits.astype(jnp.float32), cache=cache, number=rows.number + 1)
 
@@ -171,7 +171,7 @@ def _with_token(rows: Rows, chosen: jax.Array, limits: Limits) -> Rows:
 
 
 def gathered(rows: Rows, prompts: Prompts) -> Decoded:
-    """Return what grew, prompt by prompt."""
+    """Return the rows grouped by prompt."""
     prompt_count = prompts.lengths.shape[0]
     ids, logprobs, lengths = (
         each.reshape(prompt_count, -1, *each.shape[1:]) for each in (rows.ids, rows.logprobs, rows.lengths)

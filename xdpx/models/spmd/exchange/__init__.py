@@ -1,1 +1,1 @@
-"""Weights of Hugging Face models in and out: maps of names and shapes, and templates from a config.json."""
+"""Import and export weights of Hugging Face models: maps of names and shapes, and templates from a config.json."""

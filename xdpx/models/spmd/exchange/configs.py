@@ -1,4 +1,4 @@
-"""Read a config.json of Hugging Face, and refuse what would be computed differently here."""
+"""Read a config.json of Hugging Face, and refuse options that are not supported here."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from xdpx.models.spmd.layers.activations import GELU, BaseActivation, ReLU, SiLU
 
 SOURCE = "config.json"
 PLAIN_ROTATIONS = (None, "default")
-"""Kinds of rotary positions that are not stretched."""
+"""Kinds of rotary positions without scaling."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What a family of models can be told.
+    """The options of a family of models.
 
     Attributes:
         model_types: values of `model_type`.
         needed: keys that it must have.
-        refused: by key: the only value that can be computed, and what another one would mean.
+        refused: by key: the only supported value, and the meaning of others.
     """
 
     model_types: tuple[str, ...]
@@ -33,7 +33,7 @@ def read_config(config: Mapping[str, Any], known: Known) -> dict[str, Any]:
     """Check the content of a config.json.
 
     Raises:
-        ConfigError: it is of another family, lacks a size, or asks for what is not computed here; all faults at once.
+        ConfigError: it is of another family, lacks a size, or needs something unsupported; all faults at once.
     """
     faults = [*_family(config, known), *_missing(config, known), *_refused(config, known), *_rotations(config)]
     if faults:
@@ -45,7 +45,7 @@ def activation(config: Mapping[str, Any], usual: str = "gelu") -> BaseActivation
     """Return the template of `hidden_act`.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the name is unknown.
     """
     named: dict[str, BaseActivation.HParams] = {
         "gelu": GELU.HParams(approximate=False),

@@ -1,7 +1,7 @@
 """BERT in Hugging Face format: templates from config.json, and maps of the weights of the encoder and its heads.
 
-The tables are those of BertModel, BertForMaskedLM and BertForSequenceClassification, which x-train's `bert_lm` and
-`bert_classification` have too: a model trained on one engine is read by the other.
+Names are those of BertModel, BertForMaskedLM and BertForSequenceClassification, which are also those of x-train's
+`bert_lm` and `bert_classification`: a model trained on one engine can be loaded on the other.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ KNOWN = Known(
 )
 
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
-"""Numbers that some files hold beside the weights."""
+"""Buffers that some files contain in addition to weights."""
 
 
 def encoder(config: Mapping[str, Any], *, pooler: bool = False) -> BertEncoder.HParams:
-    """Return the template of the encoder that a config.json describes, its blocks repeated.
+    """Return the template of the encoder of a config.json, with its blocks in a scan.
 
     Args:
         config: its content.
-        pooler: whether there is one.
+        pooler: whether to add a pooler.
 
     Raises:
-        ConfigError: it describes what this cannot compute.
+        ConfigError: it needs something unsupported.
     """
     known = read_config(config, KNOWN)
     block = bert_block()
@@ -93,14 +93,14 @@ def encoder_exchange(
     theirs: str = "",
     pooler: bool = False,
 ) -> Exchange:
-    """Return the map between our encoder and the table of BertModel.
+    """Return the map between our encoder and the names of BertModel.
 
     Args:
         config: content of config.json.
-        template: of our encoder, where its stack is not the one that `encoder` gives.
-        ours: where the encoder lies in our tree, e.g. `network/`.
-        theirs: what its names begin with, e.g. `bert.`.
-        pooler: whether it has one here; if not, theirs is left out.
+        template: of our encoder, if its stack differs from that of `encoder`.
+        ours: path of the encoder in our tree, e.g. `network/`.
+        theirs: prefix of its names, e.g. `bert.`.
+        pooler: whether ours has one; if not, theirs is left out.
     """
     known = read_config(config, KNOWN)
     layout = layout_in(encoder(config) if template is None else template)
@@ -117,11 +117,11 @@ def encoder_exchange(
 
 
 def masked_lm_exchange(config: Mapping[str, Any], template: BaseHParams | None = None) -> Exchange:
-    """Return the map between a BertModel of ours and the table of BertForMaskedLM.
+    """Return the map between our BertModel and the names of BertForMaskedLM.
 
     Args:
         config: content of config.json.
-        template: of our model, where its stack is not the one that `masked_lm` gives.
+        template: of our model, if its stack differs from that of `masked_lm`.
     """
     known = read_config(config, KNOWN)
     below = None if template is None else template.encoder_tpl
@@ -132,7 +132,7 @@ def masked_lm_exchange(config: Mapping[str, Any], template: BaseHParams | None =
         *_dense("head/dense", f"{head}.transform.dense", known["hidden_size"], known["hidden_size"]),
         *_layer_norm("head/layer_norm", f"{head}.transform.LayerNorm", known["hidden_size"]),
     ]
-    # The table and its bias stand there a second time; and a next-sentence head may lie beside.
+    # The table and its bias have a second name there, and there may be a next-sentence head.
     left_out = (*inner.left_out, f"{head}.decoder.", "cls.seq_relationship.")
     return Exchange((*inner.pairs, *pairs), layers=inner.layers, stacked=inner.stacked, left_out=left_out)
 
@@ -140,12 +140,12 @@ def masked_lm_exchange(config: Mapping[str, Any], template: BaseHParams | None =
 def classification_exchange(
     config: Mapping[str, Any], num_classes: int, template: BaseHParams | None = None
 ) -> Exchange:
-    """Return the map between a BertClassificationModel of ours and the table of BertForSequenceClassification.
+    """Return the map between our BertClassificationModel and the names of BertForSequenceClassification.
 
     Args:
         config: content of config.json.
-        num_classes: how many there are.
-        template: of our model, where its stack is not the one that `classification` gives.
+        num_classes: number of classes.
+        template: of our model, if its stack differs from that of `classification`.
     """
     below = None if template is None else template.network_tpl
     inner = encoder_exchange(config, below, ours="network/", theirs="bert.", pooler=True)

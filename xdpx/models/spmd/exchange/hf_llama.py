@@ -1,6 +1,6 @@
-"""Llama and its likes in Hugging Face format: a template from config.json, and a map of the weights.
+"""Llama and similar models in Hugging Face format: a template from config.json, and a map of the weights.
 
-The pairs are named for unrolled layers or for a stack of them; a linear layer of PyTorch is (out, in), ours (in, out).
+The map is for unrolled or stacked layers; a linear layer of PyTorch is (out, in), ours (in, out).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ KNOWN = Known(
 
 
 def network(config: Mapping[str, Any], *, repeated: bool = True) -> TransformerLm.HParams:
-    """Return the template of the network that a config.json describes.
+    """Return the template of the network of a config.json.
 
     Args:
         config: its content.
-        repeated: layers as one scan, their weights stacked; False: unrolled.
+        repeated: layers in one scan, with stacked weights; False: unrolled.
 
     Raises:
-        ConfigError: it describes what this cannot compute.
+        ConfigError: it needs something unsupported.
     """
     known = read_config(config, KNOWN)
     attention = Attention.HParams(
@@ -75,21 +75,21 @@ def network(config: Mapping[str, Any], *, repeated: bool = True) -> TransformerL
 
 
 def language_model(config: Mapping[str, Any], *, repeated: bool = True) -> LanguageModel.HParams:
-    """Return the template of a language model over `network`; its weights lie below `lm`."""
+    """Return the template of a language model over `network`; its weights are below `lm`."""
     return LanguageModel.HParams(lm_tpl=network(config, repeated=repeated))
 
 
 def exchange(config: Mapping[str, Any], template: BaseHParams | None = None, *, prefix: str = "lm/") -> Exchange:
-    """Return the map between a tree of our weights and the table of `LlamaForCausalLM`.
+    """Return the map between a tree of our weights and the names of `LlamaForCausalLM`.
 
     Args:
         config: content of config.json.
-        template: of the network (TransformerLm), where its stack is not the one that `network` gives: unrolled,
-            repeated or pipelined.
-        prefix: where the network lies in our tree; "" for a bare TransformerLm.
+        template: of the network (TransformerLm), if its stack differs from that of `network`: unrolled, repeated or
+            pipelined.
+        prefix: path of the network in our tree; "" for a bare TransformerLm.
 
     Raises:
-        ConfigError: the config describes what this cannot compute.
+        ConfigError: the config needs something unsupported.
     """
     known = read_config(config, KNOWN)
     layout = layout_in(network(config) if template is None else template)
@@ -98,7 +98,7 @@ def exchange(config: Mapping[str, Any], template: BaseHParams | None = None, *, 
         (*_ends(known, prefix, tied=tied), *_block(known, f"{prefix}transformer/{layout.path}")),
         layers=known["num_hidden_layers"],
         stacked=layout.stacked,
-        # The table is written under both names by some programs where it is tied.
+        # If the table is tied, some programs write it under both names.
         left_out=("lm_head.", "model.rotary_emb.") if tied else ("model.rotary_emb.",),
     )
 
@@ -157,6 +157,6 @@ def _head_width(known: Mapping[str, Any]) -> int:
 
 
 def _theta(known: Mapping[str, Any]) -> float:
-    """Return the base of the rotary waves."""
+    """Return the base of the rotary frequencies."""
     scaled = known.get("rope_parameters") or known.get("rope_scaling") or {}
     return float(scaled.get("rope_theta") or known.get("rope_theta") or 10_000.0)

@@ -1,4 +1,4 @@
-"""Where the blocks of a stack lie in the tree of its weights: unrolled, stacked by a scan, by stages, or both."""
+"""Paths of a stack's blocks in the tree of weights: unrolled, stacked by a scan, by stages, or both."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class BlockPaths:
     """Paths of blocks.
 
     Attributes:
-        path: of a block, below its stack; `{layer}` stands for its number where blocks are apart.
-        stacked: leading dims of every weight where all blocks lie in one; empty where they are apart.
+        path: of a block, below its stack; `{layer}` stands for its number if blocks are separate.
+        stacked: leading dims of every weight if blocks are stacked; empty if they are separate.
     """
 
     path: str
@@ -23,7 +23,7 @@ class BlockPaths:
 
 
 def layout_in(network: BaseHParams) -> BlockPaths:
-    """Tell how the template of a network with `stacked_transformer_tpl` and `num_layers` lays out its blocks."""
+    """Return the layout of the blocks in a template with `stacked_transformer_tpl` and `num_layers`."""
     stack = network.stacked_transformer_tpl.clone()
     if network.num_layers:
         set_num_layers(stack, network.num_layers)
@@ -31,10 +31,10 @@ def layout_in(network: BaseHParams) -> BlockPaths:
 
 
 def layout_of(stack: BaseHParams) -> BlockPaths:
-    """Tell how a template of a stack lays out its blocks.
+    """Return the layout of the blocks in a template of a stack.
 
     Raises:
-        ValueError: stages are unrolled inside, so that one weight here belongs to some layers only.
+        ValueError: blocks are unrolled inside a scan or stages, so that one weight belongs to some layers only.
     """
     fields = stack._field_table
     if "x_times" in fields:

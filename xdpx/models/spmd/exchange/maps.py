@@ -1,6 +1,6 @@
-"""Two names and two shapes for the same weights: carry numpy arrays over, either way, bit for bit.
+"""Convert names and shapes of weights between two forms, bit for bit: numpy arrays here and there.
 
-A tree is a nested dict of arrays, as parameters are; a table is a flat dict, as a state dict of PyTorch is.
+A tree is a nested dict of arrays, like our parameters; a table is a flat dict, like a state dict of PyTorch.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ Array = Any
 Tree = dict[str, Any]
 
 LAYER = "{layer}"
-"""Stands in a name for the number of the layer."""
+"""Placeholder in a name for the index of the layer."""
 
 MOST_NAMES_SHOWN = 8
 
 
 @dataclass(frozen=True)
 class WeightPair:
-    """One weight here and there, or the same weight of every layer.
+    """One weight in both forms, or the same weight of every layer.
 
     Attributes:
         ours: path in the tree, `a/b/w`.
-        theirs: name in the table; with `{layer}` in both it stands for every layer. With `{layer}` only there, ours
-            has all layers stacked on its leading axes.
+        theirs: name in the table; with `{layer}` in both names it stands for every layer. With `{layer}` only here in
+            `theirs`, ours has all layers stacked on its leading dims.
         their_shape: of one layer.
-        split: their shape with its dims split further, where ours is split, e.g. (heads, width, features).
-        order: the axes of `split` in our order.
+        split: their shape with dims split further as in ours, e.g. (heads, width, features).
+        order: the dims of `split` in our order.
     """
 
     ours: str
@@ -43,43 +43,43 @@ class WeightPair:
 
     @property
     def our_shape(self) -> tuple[int, ...]:
-        """The shape here, of one layer."""
+        """Our shape, of one layer."""
         return tuple(self.split[axis] for axis in self.order)
 
     def taken(self, value: Array) -> Array:
-        """Turn their array into ours."""
+        """Return their array in our form."""
         return np.ascontiguousarray(np.asarray(value).reshape(self.split).transpose(self.order))
 
     def given(self, value: Array) -> Array:
-        """Turn our array into theirs."""
+        """Return our array in their form."""
         return np.ascontiguousarray(np.asarray(value).transpose(np.argsort(self.order))).reshape(self.their_shape)
 
 
 def same(ours: str, theirs: str, *shape: int) -> WeightPair:
-    """Pair two weights of the same shape."""
+    """Return the pair of two weights of the same shape."""
     return WeightPair(ours, theirs, shape, shape, tuple(range(len(shape))))
 
 
 def linear(ours: str, theirs: str, features_in: int, features_out: int) -> WeightPair:
-    """Pair our (in, out) with their (out, in)."""
+    """Return the pair of our (in, out) and their (out, in)."""
     shape = (features_out, features_in)
     return WeightPair(ours, theirs, shape, shape, (1, 0))
 
 
 def heads_in(ours: str, theirs: str, width: int, heads: tuple[int, int]) -> WeightPair:
-    """Pair our (D, N, H) with their (N * H, D)."""
+    """Return the pair of our (D, N, H) and their (N * H, D)."""
     count, head = heads
     return WeightPair(f"{ours}/w", f"{theirs}.weight", (count * head, width), (count, head, width), (2, 0, 1))
 
 
 def heads_out(ours: str, theirs: str, heads: tuple[int, int], width: int) -> WeightPair:
-    """Pair our (N, H, D) with their (D, N * H)."""
+    """Return the pair of our (N, H, D) and their (D, N * H)."""
     count, head = heads
     return WeightPair(f"{ours}/w", f"{theirs}.weight", (width, count * head), (width, count, head), (1, 2, 0))
 
 
 def head_bias(ours: str, theirs: str, heads: tuple[int, int]) -> WeightPair:
-    """Pair our (N, H) with their (N * H)."""
+    """Return the pair of our (N, H) and their (N * H)."""
     count, head = heads
     return WeightPair(f"{ours}/b", f"{theirs}.bias", (count * head,), heads, (0, 1))
 
@@ -90,10 +90,10 @@ class Exchange:
 
     Attributes:
         pairs: of weights.
-        layers: how many layers `{layer}` counts.
-        stacked: leading dims of weights that hold all layers: (layers,) of a repeated stack, (stages, layers per
-            stage) of a pipeline, (rounds, stages, layers per stage) of a circular one.
-        left_out: beginnings of their names that have no weight here, e.g. of a pooler that is not used.
+        layers: number of layers for `{layer}`.
+        stacked: leading dims of stacked weights: (layers,) of a repeated stack, (stages, layers per stage) of a
+            pipeline, (rounds, stages, layers per stage) of a circular one.
+        left_out: prefixes of their names without a weight here, e.g. of an unused pooler.
     """
 
     pairs: tuple[WeightPair, ...]
@@ -102,14 +102,14 @@ class Exchange:
     left_out: tuple[str, ...] = ()
 
     def names(self) -> list[str]:
-        """Return every name there."""
+        """Return every name in their table."""
         return [name for pair in self.pairs for name in self._names_of(pair)]
 
     def take(self, table: Mapping[str, Array]) -> Tree:
-        """Build our tree from their table.
+        """Return our tree for their table.
 
         Raises:
-            ValueError: names are missing or nobody's, or a shape differs; all of them are told at once.
+            ValueError: names are missing or unknown, or a shape differs; all faults at once.
         """
         self._check(table)
         tree: Tree = {}
@@ -119,10 +119,10 @@ class Exchange:
         return tree
 
     def give(self, tree: Mapping[str, Any]) -> dict[str, Array]:
-        """Build their table from our tree.
+        """Return their table for our tree.
 
         Raises:
-            ValueError: a weight is missing here, or has another shape.
+            ValueError: a weight is missing, or has another shape.
         """
         table: dict[str, Array] = {}
         for pair in self.pairs:
@@ -174,7 +174,7 @@ class Exchange:
 
 
 def _misfit(name: str, pair: WeightPair, table: Mapping[str, Array]) -> str:
-    """Return how the shape of a weight differs from what the configuration says; '' when it does not."""
+    """Return how the shape of a weight differs from the configuration; '' if it does not."""
     have, want = tuple(table[name].shape), pair.their_shape
     if have == want:
         return ""

@@ -1,1 +1,1 @@
-"""Layers: what networks are put together from, each built from a template."""
+"""Layers: the parts of networks, each built from a template."""

@@ -11,7 +11,7 @@ from xdpx.models.spmd.base_layer import BaseLayer
 
 
 class BaseActivation(BaseLayer):
-    """A function of each number by itself."""
+    """An elementwise function."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Return an array of the same shape."""
@@ -19,7 +19,7 @@ class BaseActivation(BaseLayer):
 
 
 class Identity(BaseActivation):
-    """The value itself."""
+    """The identity."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Return `x`."""

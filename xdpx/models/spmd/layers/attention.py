@@ -1,4 +1,4 @@
-"""Multi-head attention: grouped queries, one product for query, key and value, rotations, biases, caps, a cache.
+"""Multi-head attention: grouped queries, combined projections, rotary positions, biases, logit caps, a cache.
 
 B rows, T queries, S keys, D model width, N heads, K heads of keys and values, G = N / K, H width of a head.
 """
@@ -26,14 +26,14 @@ _HEADS = ("activation_batch", "activation_length", "activation_heads", "activati
 
 
 class AttentionProjection(BaseLayer):
-    """A product from the model width to heads (D, N, H), or back (N, H, D).
+    """A projection from the model width to heads (D, N, H), or back (N, H, D).
 
     Attributes:
         input_dim: D.
         num_heads: N.
         dim_per_head: H.
-        is_output_projection: whether it goes back to D.
-        use_bias: whether the result has a bias.
+        is_output_projection: whether it projects back to D.
+        use_bias: whether it has a bias.
     """
 
     input_dim: int = 0
@@ -63,7 +63,7 @@ class AttentionProjection(BaseLayer):
 
 
 class CombinedQKVProjection(BaseLayer):
-    """One product for queries, keys and values: weight (3, D, N, H).
+    """One projection for queries, keys and values: weight (3, D, N, H).
 
     Attributes:
         input_dim, num_heads, dim_per_head: D, N, H.
@@ -92,7 +92,7 @@ class CombinedQKVProjection(BaseLayer):
 
 
 class PerDimScale(BaseLayer):
-    """Scales each number of a query by softplus(scale) / (log 2 sqrt(H)); at the start that is 1 / sqrt(H).
+    """Scales each element of a query by softplus(scale) / (log 2 sqrt(H)), initially 1 / sqrt(H).
 
     Attributes:
         dim: H.
@@ -105,7 +105,7 @@ class PerDimScale(BaseLayer):
         self.create_variable("per_dim_scale", Weight((self.dim,), WeightInit.Constant(0.0), axes=("kv",)))
 
     def __call__(self, query: jax.Array) -> jax.Array:
-        """Scale (..., H)."""
+        """Return (..., H), scaled."""
         scale = jax.nn.softplus(self.theta.per_dim_scale) * (1.0 / (math.log(2.0) * math.sqrt(self.dim)))
         return query * scale.astype(query.dtype)
 
@@ -115,18 +115,18 @@ class Attention(BaseLayer):
 
     Attributes:
         input_dim: D. num_heads: N. dim_per_head: H; None: D / N. num_kv_heads: K, a divisor of N; None: N.
-        causal: whether a token sees only itself and those before it.
+        causal: whether a token attends only to itself and earlier ones.
         use_bias: biases in all projections.
-        use_output_bias: bias in the last projection; None: as `use_bias`.
+        use_output_bias: bias in the output projection; None: as `use_bias`.
         combine_qkv: one weight for queries, keys and values.
-        per_dim_scale: a trained scale for each number of a query (PerDimScale) instead of 1 / sqrt(H).
-        logit_cap: c: attention logits become c tanh(logits / c); 0 or None: as they are.
+        per_dim_scale: a trained scale for each element of a query (PerDimScale) instead of 1 / sqrt(H).
+        logit_cap: c: attention logits become c tanh(logits / c); 0 or None: unchanged.
         dropout_prob: of attention probabilities.
         rotary_tpl, relative_bias_tpl: of positions; None: none.
-        qk_norm_tpl: of a norm for each head's queries and keys; None: none.
-        flash: one kernel that writes no logits to memory (layers/fused_attention.py): `auto` where the platform has
-            one for these fields, `never`, or `always`, which refuses what no kernel takes; other platforms than CUDA
-            then compute what the kernel would. The log and plans tell which attention is used, and why.
+        qk_norm_tpl: of a norm of each head's queries and keys; None: none.
+        flash: one kernel that does not write logits to memory (layers/fused_attention.py): `auto` if the platform has
+            one for these fields, `never`, or `always`, which raises for unsupported fields; other platforms than CUDA
+            then compute the same in another way. The log and plans say which attention is used, and why.
     """
 
     input_dim: int = 0
@@ -160,7 +160,7 @@ class Attention(BaseLayer):
         """Check the sizes and build the parts.
 
         Raises:
-            ValueError: heads do not divide as they must.
+            ValueError: numbers of heads are not divisible as required.
         """
         self._check()
         common = {"input_dim": self.input_dim, "dim_per_head": self.head_dim}
@@ -207,14 +207,14 @@ class Attention(BaseLayer):
         positions: jax.Array | None = None,
         memory: jax.Array | None = None,
     ) -> jax.Array:
-        """Attend.
+        """Return the attention of `x` to itself or to `memory`.
 
         Args:
-            x: queries come from it, (B, T, D).
-            mask: true where a query sees a key, (B or 1, 1 or N, T or 1, S); None: everything that `causal` allows.
-                Not looked at while decoding with a cache (decoding/cache.py), which knows what is visible.
+            x: source of queries, (B, T, D).
+            mask: true where a query may attend to a key, (B or 1, 1 or N, T or 1, S); None: everything that `causal`
+                allows. Ignored while decoding with a cache (decoding/cache.py), which has its own mask.
             positions: of the tokens, int (B, T); None: 0, 1, 2, ...
-            memory: keys and values come from it, (B, S, D); None: from `x`.
+            memory: source of keys and values, (B, S, D); None: `x`.
 
         Returns:
             (B, T, D).
@@ -270,7 +270,7 @@ class Attention(BaseLayer):
         *,
         causal: bool,
     ) -> jax.Array:
-        """Attend with scaled queries (B, T, N, H), keys and values (B, S, K, H); gives (B, T, N, H)."""
+        """Return attention (B, T, N, H) of scaled queries (B, T, N, H) to keys and values (B, S, K, H)."""
         kernel = self._kernel(query, key, mask, bias)
         if kernel != "plain":
             return fused_attention.attend(kernel, query, key, value, mask, bias, causal=causal, cap=self.logit_cap)
@@ -297,7 +297,7 @@ class Attention(BaseLayer):
     def _kernel(
         self, query: jax.Array, key: jax.Array, mask: jax.Array | None, bias: jax.Array | None
     ) -> fused_attention.Kernel:
-        """Choose what attends. Few queries at a time (decoding with a cache) and drawing weights need no kernel."""
+        """Return the kernel to use. None is needed for few queries (decoding with a cache) and initialisation."""
         drawing = self.is_initializing() and self.flash == "auto"
         if self.flash == "never" or cache.num_slots() or drawing:
             return "plain"

@@ -1,4 +1,4 @@
-"""The encoder of BERT: three tables added up, blocks with the norm after each part, and what stands on top.
+"""The encoder of BERT: sum of three embeddings, blocks with post-norm, and heads.
 
 B rows, T tokens, D model width, V words.
 """
@@ -26,11 +26,11 @@ from xdpx.models.spmd.layers.transformer import ACTIVATIONS, Transformer, Transf
 from xdpx.models.spmd.sharding import constrain
 
 INIT_STD = 0.02
-"""Deviation of BERT's weights at the start."""
+"""Standard deviation of BERT's initial weights."""
 
 
 def bert_block() -> Transformer.HParams:
-    """Return the template of a block as BERT has it: biases, exact GELU, the norm after each part."""
+    """Return the template of a block of BERT: biases, exact GELU, post-norm."""
     return Transformer.HParams(
         norm_policy="post",
         causal=False,
@@ -40,7 +40,7 @@ def bert_block() -> Transformer.HParams:
 
 
 def blocks_of(stack: BaseHParams) -> list[Any]:
-    """Return the templates of the blocks inside a template of a stack, however deep."""
+    """Return the templates of the blocks inside a template of a stack, at any depth."""
     fields = stack._field_table
     inner = stack.body if "body" in fields else stack.layer_tpl if "layer_tpl" in fields else None
     if inner is None:
@@ -49,20 +49,20 @@ def blocks_of(stack: BaseHParams) -> list[Any]:
 
 
 class BertEncoder(BaseLayer):
-    """Tokens to vectors that know their neighbours on both sides.
+    """Bidirectional encoder of tokens.
 
     Attributes:
         vocab_size: V.
         model_dims: D.
         hidden_dims, num_layers, num_heads: of the blocks.
-        max_positions: the longest text.
-        num_segments: kinds of tokens, as of the first and second text of a pair; 0: no such table.
-        dropout_prob: of the input and of what is added around each part.
+        max_positions: maximum length of a text.
+        num_segments: number of segments, e.g. 2 for pairs of texts; 0: no segment embedding.
+        dropout_prob: of the input and of the output of each part.
         attention_dropout_prob: of attention probabilities.
-        embedding_tpl: of the words; a SharedEmbeddingSoftmax gives logits with the same table.
+        embedding_tpl: of the words; a SharedEmbeddingSoftmax can also compute logits.
         stacked_transformer_tpl: of the blocks: a repeated, unrolled or pipelined stack.
         norm_tpl: of all norms.
-        has_pooler: whether `pooled` can be asked for.
+        has_pooler: whether there is a pooler, for `pooled`.
 
     Source: Devlin et al., "BERT", NAACL 2019, section 3.
     """
@@ -120,17 +120,17 @@ class BertEncoder(BaseLayer):
         segment_ids: jax.Array | None = None,
         segment_pos: jax.Array | None = None,
     ) -> jax.Array:
-        """Map int ids (B, T) to vectors (B, T, D).
+        """Return vectors (B, T, D) of int ids (B, T).
 
         Args:
             ids: the tokens.
-            paddings: 1 at padding, (B, T): nobody sees it.
-            token_types: which text of a pair, (B, T); None: the first.
-            segment_ids: which of several texts of a row, (B, T); they do not see each other.
-            segment_pos: place within the text, (B, T); None: 0, 1, 2, ...
+            paddings: 1 at padding, (B, T), which is not attended to.
+            token_types: index of the text of a pair, (B, T); None: the first.
+            segment_ids: index of the text within a row of several, (B, T); texts do not attend to each other.
+            segment_pos: position within the text, (B, T); None: 0, 1, 2, ...
 
         Raises:
-            ValueError: the row is longer than the table of positions.
+            ValueError: the row is longer than `max_positions`.
         """
         if ids.shape[1] > self.max_positions:
             raise ValueError(
@@ -148,7 +148,7 @@ class BertEncoder(BaseLayer):
         return out
 
     def pooled(self, ids: jax.Array, **kwargs: Any) -> jax.Array:
-        """Map ids (B, T) to one vector per row (B, D): the first token's, through a dense layer with tanh.
+        """Return one vector per row (B, D): the first token's, after a dense tanh layer.
 
         Raises:
             ValueError: `has_pooler` is false.
@@ -159,12 +159,12 @@ class BertEncoder(BaseLayer):
         return first
 
     def __call__(self, ids: jax.Array, **kwargs: Any) -> jax.Array:
-        """Do what `pooled` does where there is a pooler, else what `hidden` does."""
+        """Return `pooled` if there is a pooler, else `hidden`."""
         return self.pooled(ids, **kwargs) if self.has_pooler else self.hidden(ids, **kwargs)
 
 
 class MaskedLmHead(BaseLayer):
-    """What stands between the encoder and the table of words: a dense layer, an activation, a norm.
+    """The layers between the encoder and the softmax: a dense layer, an activation, a norm.
 
     Attributes:
         model_dims: D.

@@ -1,4 +1,4 @@
-"""Tables of vectors for tokens, and the softmax that may share its table with them."""
+"""Embedding tables of tokens, and softmax layers, which may share the table."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Embedding(BaseLayer):
     """A table of `num_classes` vectors of width `input_dims`.
 
     Attributes:
-        num_classes: rows of the table.
+        num_classes: number of rows.
         input_dims: width of a vector.
-        lookup_style: `index` takes rows; `matmul` multiplies by one-hot vectors, which a split table prefers: a chunk
-            of tokens at a time where those of all tokens are large (layers/token_chunks.py).
+        lookup_style: `index` gathers rows; `matmul` multiplies by one-hot vectors, which is better for a sharded table;
+            in chunks of tokens if the one-hot vectors of all are large (layers/token_chunks.py).
         scale_sqrt_depth: whether vectors are multiplied by sqrt(input_dims).
         axes: logical axes of the table.
     """
@@ -39,7 +39,7 @@ class Embedding(BaseLayer):
     axes: tuple[Any, ...] = ("vocab", "embed")
 
     def setup(self) -> None:
-        """Declare the table: Gaussian with deviation 1/sqrt(width), unless `params_init` says otherwise."""
+        """Declare the table: Gaussian with deviation 1/sqrt(width), unless `params_init` is set."""
         init = self.params_init or WeightInit.Gaussian(1.0 / math.sqrt(self.input_dims))
         self.create_variable("emb_var", Weight((self.num_classes, self.input_dims), init, axes=tuple(self.axes)))
 
@@ -52,7 +52,7 @@ class Embedding(BaseLayer):
             stored = {"emb_var": self.stored_weights()["emb_var"]}
             vectors = in_chunks(self._product, (ids,), stored, chunk)
         elif not by_product:
-            # Whole rows on every device: of rows split over data, each device would look up a part for all tokens.
+            # Gather the whole width on every device: otherwise each device would look up a part for all tokens.
             vectors = jnp.take(constrain(table, (self.axes[0], None)), ids, axis=0, mode="clip")
         else:
             vectors = self._product({"emb_var": table}, ids, _LOGITS)
@@ -66,7 +66,7 @@ class Embedding(BaseLayer):
         return jnp.einsum("...v,vd->...d", one_hot, weights["emb_var"].astype(self.compute_dtype))
 
     def __call__(self, ids: jax.Array) -> jax.Array:
-        """Do what `emb_lookup` does."""
+        """Return `emb_lookup` of the ids."""
         return self.emb_lookup(ids)
 
 
@@ -76,7 +76,7 @@ class BaseSoftmax(BaseLayer):
     Attributes:
         num_classes: V.
         input_dims: D.
-        soft_cap_logits: c: logits become c tanh(logits / c); 0 or None: as they are.
+        soft_cap_logits: c: logits become c tanh(logits / c); 0 or None: unchanged.
         has_bias: whether each class has a bias.
     """
 
@@ -90,11 +90,11 @@ class BaseSoftmax(BaseLayer):
             self.create_variable("b", Weight((self.num_classes,), WeightInit.Constant(0.0), axes=("vocab",)))
 
     def product(self, x: jax.Array, weights: Weights) -> jax.Array:
-        """Map (..., D) to float32 (..., V), with neither bias nor cap."""
+        """Map (..., D) to float32 (..., V), without bias and cap."""
         raise NotImplementedError(f"{type(self).__name__} is abstract: use FullSoftmax or SharedEmbeddingSoftmax.")
 
     def logits_from(self, x: jax.Array, weights: Weights) -> jax.Array:
-        """Map (..., D) to float32 logits (..., V) by given weights: those of `stored_weights`, or `theta`."""
+        """Map (..., D) to float32 logits (..., V) with given weights: from `stored_weights`, or `theta`."""
         wide = self.product(x, weights)
         wide = wide + weights["b"].astype(self.compute_dtype).astype(jnp.float32) if self.has_bias else wide
         return capped(wide, self.soft_cap_logits)
@@ -104,21 +104,21 @@ class BaseSoftmax(BaseLayer):
         return _split(self.logits_from(x, self.theta), _LOGITS)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Do what `get_logits` does."""
+        """Return `get_logits`."""
         return self.get_logits(x)
 
 
 class FullSoftmax(BaseSoftmax):
-    """A softmax with a weight of its own, shape (D, V)."""
+    """A softmax with a separate weight, shape (D, V)."""
 
     def setup(self) -> None:
-        """Declare the weight, Gaussian with deviation 1/sqrt(D), unless `params_init` says otherwise."""
+        """Declare the weight, Gaussian with deviation 1/sqrt(D), unless `params_init` is set."""
         init = self.params_init or WeightInit.Gaussian(1.0 / math.sqrt(self.input_dims))
         self.create_variable("w", Weight((self.input_dims, self.num_classes), init, axes=("embed", "vocab")))
         self._declare_bias()
 
     def product(self, x: jax.Array, weights: Weights) -> jax.Array:
-        """Map (..., D) to float32 (..., V), with neither bias nor cap."""
+        """Map (..., D) to float32 (..., V), without bias and cap."""
         kind = self.compute_dtype
         return jnp.einsum(
             "...d,dv->...v", x.astype(kind), weights["w"].astype(kind), preferred_element_type=jnp.float32
@@ -126,7 +126,7 @@ class FullSoftmax(BaseSoftmax):
 
 
 class SharedEmbeddingSoftmax(Embedding, BaseSoftmax):
-    """One table, stored once as `emb_var` (V, D), that embeds tokens and gives their logits."""
+    """One table, stored once as `emb_var` (V, D), for both the embedding of tokens and their logits."""
 
     scale_sqrt_depth: bool = True
 
@@ -136,7 +136,7 @@ class SharedEmbeddingSoftmax(Embedding, BaseSoftmax):
         self._declare_bias()
 
     def product(self, x: jax.Array, weights: Weights) -> jax.Array:
-        """Map (..., D) to float32 (..., V), with neither bias nor cap."""
+        """Map (..., D) to float32 (..., V), without bias and cap."""
         kind = self.compute_dtype
         return jnp.einsum(
             "...d,vd->...v", x.astype(kind), weights["emb_var"].astype(kind), preferred_element_type=jnp.float32

@@ -1,4 +1,4 @@
-"""An encoder that reads a text, and a decoder that writes another one while looking at it.
+"""A transformer with encoder and decoder.
 
 B rows, S source tokens, T target tokens, D model width, V words.
 """
@@ -25,20 +25,20 @@ from xdpx.utils.nested_map import NestedMap
 class TransformerEncoderDecoder(BaseLayer):
     """Source and target tokens to logits of the next target token.
 
-    `src` and `tgt` are maps of `ids`, and where they are `paddings`, `segment_ids` (several texts in a row),
+    `src` and `tgt` are maps with `ids`, and optionally `paddings`, `segment_ids` (several texts in a row),
     `segment_pos`.
 
     Attributes:
-        vocab_size: V, of the target, and of the source where it shares the table.
-        source_vocab_size: of a table of its own for the source; 0: the target's table.
+        vocab_size: V, of the target, and of the source if it shares the table.
+        source_vocab_size: of a separate table for the source; 0: the target's table.
         model_dims: D.
         hidden_dims, num_heads: of all blocks.
-        num_encoder_layers, num_decoder_layers: how many blocks.
-        packed_input: whether rows hold several texts, told apart by segment_ids.
-        softmax_tpl: embeds target tokens and gives their logits.
+        num_encoder_layers, num_decoder_layers: number of blocks.
+        packed_input: whether rows contain several texts, distinguished by segment_ids.
+        softmax_tpl: embeds target tokens and computes their logits.
         position_emb_tpl: added to both inputs; None: none.
         encoder_tpl, decoder_tpl: the stacks.
-        norm_tpl: of the last norm of each.
+        norm_tpl: of the final norm of each stack.
         dropout_prob: of both inputs.
 
     Source: Vaswani et al., "Attention is all you need", NeurIPS 2017, section 3.
@@ -81,7 +81,7 @@ class TransformerEncoderDecoder(BaseLayer):
         return stack
 
     def encode(self, src: NestedMap) -> jax.Array:
-        """Read the source: vectors (B, S, D)."""
+        """Return the encoded source, (B, S, D)."""
         table = self.softmax if self.source_embedding is None else self.source_embedding
         x, positions = self._embedded(table, src)
         mask = all_of(self._within(src, src), self._unpadded(src))
@@ -89,12 +89,12 @@ class TransformerEncoderDecoder(BaseLayer):
         return out
 
     def hidden(self, tgt: NestedMap, memory: jax.Array, memory_mask: jax.Array | None) -> jax.Array:
-        """Map target tokens to the vectors before the softmax, (B, T, D).
+        """Return the vectors of target tokens before the softmax, (B, T, D).
 
         Args:
-            tgt: the tokens before those that are predicted.
-            memory: what `encode` gave.
-            memory_mask: what each token sees of it, (B or 1, 1, T or 1, S); None: everything.
+            tgt: the tokens before those to predict.
+            memory: result of `encode`.
+            memory_mask: what each token attends to in it, (B or 1, 1, T or 1, S); None: everything.
         """
         x, positions = self._embedded(self.softmax, tgt)
         mask = self._within(tgt, tgt)
@@ -103,7 +103,7 @@ class TransformerEncoderDecoder(BaseLayer):
         return out
 
     def memory_mask(self, src: NestedMap, tgt: NestedMap | None = None) -> jax.Array | None:
-        """Tell what target tokens see of the source: its text, without padding."""
+        """Return the mask of target tokens over the source: its text, without padding."""
         return all_of(None if tgt is None else self._within(tgt, src), self._unpadded(src))
 
     def __call__(self, src: NestedMap, tgt: NestedMap) -> jax.Array:

@@ -1,7 +1,7 @@
-"""Attention in one kernel on a GPU, logits never written to memory: which kernel, and one of our own for capped logits.
+"""Fused attention on a GPU, without logits in memory: choice of the kernel, and our own for capped logits.
 
-cuDNN's kernel, which `jax.nn.dot_product_attention` offers, has no cap of logits. Ours has; otherwise it is that of
-FlashAttention-2, written in Pallas for Triton.
+cuDNN's kernel, which `jax.nn.dot_product_attention` provides, does not support a cap of logits. Ours does; otherwise
+it is FlashAttention-2, written in Pallas for Triton.
 
 B rows, T queries, S keys, N heads, H width of a head.
 
@@ -29,30 +29,30 @@ Kernel = Literal["cudnn", "pallas", "plain"]
 _CUDA = "cuda"
 
 WIDEST_HEAD = 128
-"""Of the kernels that cuDNN has on every GPU since Ampere, and of ours."""
+"""Supported by cuDNN on every GPU since Ampere, and by our kernel."""
 
 _PALLAS_HEADS = (32, 64, 128)
 _BLOCKS = (64, 32, 16)
-"""Tokens that one program takes at a time: the first that divides both lengths. On Ampere they fit into the memory of
-a multiprocessor at the widest head, twice buffered."""
+"""Tokens per block: the first that divides both lengths. On Ampere these fit into the shared memory of a multiprocessor
+for the widest head, with double buffering."""
 
 _HEADS = ("activation_batch", None, "activation_heads", None)
 
 
 class KernelChoice(NamedTuple):
-    """Which kernel attends, and why."""
+    """The kernel to use, and the reason."""
 
     kernel: Kernel
     reason: str
 
 
 class _Target(NamedTuple):
-    """For what is traced.
+    """Platform that a program is traced for.
 
     Attributes:
         platform: `cuda`, `rocm`, `tpu` or `cpu`.
-        imitated: nothing will run: kernels are replaced by something with their inputs, outputs and memory.
-        found: choices that were made meanwhile.
+        imitated: whether nothing will run: kernels are replaced by code with the same inputs, outputs and memory.
+        found: reasons of the choices made while tracing.
     """
 
     platform: str
@@ -61,18 +61,18 @@ class _Target(NamedTuple):
 
 
 _told: set[str] = set()
-"""Choices that the log has told: each layer and program makes them anew."""
+"""Reasons already logged, since each layer and program makes its own choice."""
 
 _target: contextvars.ContextVar[_Target | None] = contextvars.ContextVar("target", default=None)
 
 
 @contextlib.contextmanager
 def traced_for(platform: str, *, imitated: bool = False) -> Generator[list[str]]:
-    """Choose kernels as on another platform while a program is traced inside. Gives the choices that are made.
+    """Choose kernels as on another platform while a program is traced inside; yield the reasons of the choices.
 
     Args:
         platform: `cuda`, `rocm`, `tpu` or `cpu`.
-        imitated: compile for this machine: kernels are replaced by something with their inputs, outputs and memory.
+        imitated: compile for this machine: kernels are replaced by code with the same inputs, outputs and memory.
     """
     found: list[str] = []
     token = _target.set(_Target(platform, imitated, found))
@@ -83,7 +83,7 @@ def traced_for(platform: str, *, imitated: bool = False) -> Generator[list[str]]
 
 
 def _here() -> _Target:
-    """Tell for what is traced now."""
+    """Return the platform that is currently traced for."""
     return _target.get() or _Target(_own_platform(), False, [])
 
 
@@ -106,14 +106,14 @@ def choose(
     mask: jax.Array | None,
     anywhere: bool = False,
 ) -> KernelChoice:
-    """Choose the kernel for some queries and keys on the platform that is traced for.
+    """Choose the kernel for given queries and keys on the platform that is traced for.
 
     Args:
         query: (B, T, N, H).
         key: (B, S, K, H).
         cap: of logits; None or 0 for none.
-        dropout: of probabilities, 0 where nothing is dropped.
-        has_bias: whether something is added to logits.
+        dropout: of probabilities, 0 for none.
+        has_bias: whether a bias is added to logits.
         mask: (B or 1, 1 or N, T or 1, S) or None.
         anywhere: choose as on CUDA.
     """
@@ -159,12 +159,12 @@ def _lacks_in_cudnn(query: jax.Array, key: jax.Array, *, cap: float | None, mask
     if cap:
         return f"the logit cap {cap:g}"
     if mask is not None and below_vmap_over_stages():
-        return "masks in the stages of a pipeline"  # JAX's rule for vmap takes a mask for each head only
+        return "masks in the stages of a pipeline"  # JAX's batching rule supports only a mask per head
     return "masks of odd lengths" if mask is not None and (query.shape[1] % 2 or key.shape[1] % 2) else ""
 
 
 def unable(query: jax.Array, dropout: float) -> str:
-    """Tell why no fused kernel takes this; '' where one does."""
+    """Return why no fused kernel supports this; '' if one may."""
     width = query.shape[-1]
     if query.dtype not in {jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16)}:
         return f"{query.dtype} logits; a fused kernel takes bfloat16 or float16 (FPROP_DTYPE)"
@@ -201,17 +201,17 @@ def attend(
     causal: bool,
     cap: float | None,
 ) -> jax.Array:
-    """Attend by a fused kernel.
+    """Return attention by a fused kernel, (B, T, N, H).
 
     Args:
-        kernel: that of `choose`, not `plain`.
+        kernel: result of `choose`, not `plain`.
         query: scaled, (B, T, N, H).
         key: (B, S, K, H).
         value: like `key`.
-        mask: true where a query sees a key, (B or 1, 1 or N, T or 1, S); None for all that `causal` allows.
+        mask: true where a query may attend to a key, (B or 1, 1 or N, T or 1, S); None: all that `causal` allows.
         bias: added to logits, for cuDNN only.
-        causal: whether a token sees itself and those before it only.
-        cap: of logits, for ours only.
+        causal: whether a token attends only to itself and earlier ones.
+        cap: of logits, for our kernel only.
     """
     whole = None if mask is None else jnp.broadcast_to(mask, (*mask.shape[:2], query.shape[1], key.shape[1]))
     here = _here()
@@ -238,16 +238,16 @@ def flash(
     cap: float,
     interpret: bool = False,
 ) -> jax.Array:
-    """Attend with capped logits by our kernel, each device with its rows and heads.
+    """Return attention with capped logits by our kernel; each device computes its rows and heads.
 
     Args:
         query: scaled, (B, T, N, H), H a power of two.
         key: (B, S, K, H), K a divisor of N.
         value: like `key`.
-        mask: true where a query sees a key, (B or 1, 1, T, S); None for all that `causal` allows.
-        causal: whether a token sees itself and those before it only.
+        mask: true where a query may attend to a key, (B or 1, 1, T, S); None: all that `causal` allows.
+        causal: whether a token attends only to itself and earlier ones.
         cap: logits become cap tanh(logits / cap); 0 for none.
-        interpret: compute it step by step, on any platform.
+        interpret: run the kernel in Pallas's interpreter, on any platform.
     """
     block = _block(query.shape[1], key.shape[1])
     if block is None:
@@ -266,13 +266,13 @@ def flash(
         return on_device(*arrays)
     heads = split_of(_HEADS, query.shape)
     specs = [heads] * 3 if mask is None else [*[heads] * 3, split_of(_HEADS[:2], mask.shape)]
-    # A kernel is opaque to the compiler, which would let every device compute the whole of it.
+    # A kernel is opaque to the compiler, which would compute the whole on every device.
     laid: jax.Array = jax.shard_map(on_device, in_specs=tuple(specs), out_specs=heads, check_vma=False)(*arrays)
     return laid
 
 
 class _Options(NamedTuple):
-    """Of our kernel; see `flash`."""
+    """Options of our kernel; see `flash`."""
 
     causal: bool
     cap: float
@@ -281,7 +281,7 @@ class _Options(NamedTuple):
 
 
 _Kept = tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array, jax.Array]
-"""For the backward pass: queries, keys, values, what is seen, the outcome, and log(sum(exp(logits)))."""
+"""Residuals of the backward pass: queries, keys, values, mask, output, and log(sum(exp(logits)))."""
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
@@ -298,7 +298,7 @@ def _flash_forward(
 
 
 def _forward(query: jax.Array, key: jax.Array, value: jax.Array, seen: jax.Array | None, options: _Options) -> Any:
-    """Return the outcome (B, T, N, H) and log(sum(exp(logits))), float32 (B, N, T)."""
+    """Return the output (B, T, N, H) and log(sum(exp(logits))), float32 (B, N, T)."""
     rows, queries, heads, width = query.shape
     blocked, whole = _specs(options.block, key.shape[1], width)
     return _call(
@@ -371,7 +371,7 @@ def _call(
 
 
 def _specs(block: int, whole: int, width: int) -> tuple[Any, Any]:
-    """Return which part of (B, T, N, H) a program sees: its block, or the whole of its row and head."""
+    """Return block specs of (B, T, N, H): a block of tokens, or all tokens, of one row and head."""
     from jax.experimental import pallas as pl
 
     one = pl.BlockSpec((None, block, None, width), lambda i, b, n: (b, i, n, 0))
@@ -379,14 +379,14 @@ def _specs(block: int, whole: int, width: int) -> tuple[Any, Any]:
 
 
 def _line_spec(size: int, *, whole: bool = False) -> Any:
-    """Return which part of (B, N, T) a program sees."""
+    """Return the block spec of (B, N, T)."""
     from jax.experimental import pallas as pl
 
     return pl.BlockSpec((None, None, size), (lambda i, b, n: (b, n, 0)) if whole else (lambda i, b, n: (b, n, i)))
 
 
 def _seen_spec(seen: jax.Array | None, shape: tuple[int, int], *, by_query: bool) -> Any:
-    """Return which part of a mask (B or 1, 1, T, S) a program sees."""
+    """Return the block spec of a mask (B or 1, 1, T, S)."""
     from jax.experimental import pallas as pl
 
     if seen is None:
@@ -403,7 +403,7 @@ def _seen_spec(seen: jax.Array | None, shape: tuple[int, int], *, by_query: bool
 def _forward_kernel(
     q_ref: Any, k_ref: Any, v_ref: Any, seen_ref: Any, o_ref: Any, z_ref: Any, *, options: _Options
 ) -> None:
-    """Work one block of queries out: keys pass by, block by block."""
+    """Compute one block of queries, in a loop over blocks of keys."""
     from jax.experimental import pallas as pl
 
     block = options.block
@@ -428,7 +428,7 @@ def _forward_kernel(
 
 
 def _query_kernel(*refs: Any, options: _Options) -> None:
-    """Work the gradient of one block of queries out: keys pass by."""
+    """Compute the gradient of one block of queries, in a loop over blocks of keys."""
     from jax.experimental import pallas as pl
 
     q_ref, k_ref, v_ref, seen_ref, g_ref, z_ref, delta_ref, dq_ref = refs
@@ -449,7 +449,7 @@ def _query_kernel(*refs: Any, options: _Options) -> None:
 
 
 def _key_kernel(*refs: Any, options: _Options) -> None:
-    """Work the gradients of one block of keys and values out: queries pass by."""
+    """Compute the gradients of one block of keys and values, in a loop over blocks of queries."""
     from jax.experimental import pallas as pl
 
     q_ref, k_ref, v_ref, seen_ref, g_ref, z_ref, delta_ref, dk_ref, dv_ref = refs
@@ -468,7 +468,7 @@ def _key_kernel(*refs: Any, options: _Options) -> None:
         return dk + _dot(d_logits.astype(q.dtype).T, q), dv + _dot(probs.astype(grad.dtype).T, grad)
 
     empty = jnp.zeros(k.shape, jnp.float32)
-    begin = pl.program_id(0) if options.causal else 0  # queries before this block see none of its keys
+    begin = pl.program_id(0) if options.causal else 0  # earlier queries do not attend to these keys
     dk, dv = jax.lax.fori_loop(begin, q_ref.shape[0] // block, step, (empty, empty))
     dk_ref[...], dv_ref[...] = dk.astype(dk_ref.dtype), dv.astype(dv_ref.dtype)
 
@@ -476,7 +476,7 @@ def _key_kernel(*refs: Any, options: _Options) -> None:
 def _logits(
     q: jax.Array, k: jax.Array, seen: jax.Array | None, first_query: jax.Array, first_key: jax.Array, options: _Options
 ) -> tuple[Any, Any]:
-    """Return the capped logits of a block, very low where nothing is seen, and how they grow with the plain ones."""
+    """Return the capped logits of a block, very low where masked, and their derivatives by the plain logits."""
     plain = _dot(q, k.T)
     bent = jnp.tanh(plain / options.cap) if options.cap else 0.0
     logits = options.cap * bent if options.cap else plain
@@ -490,7 +490,7 @@ def _logits(
 
 
 def _end(keys: int, options: _Options) -> Any:
-    """Return how many blocks of keys the block of queries of this program sees."""
+    """Return the number of blocks of keys for this program's block of queries."""
     from jax.experimental import pallas as pl
 
     return pl.program_id(0) + 1 if options.causal else keys // options.block

@@ -1,7 +1,7 @@
-"""What a loss asks of logits, with all of them at once or a chunk of tokens at a time.
+"""Compute what a loss needs of logits, from all logits at once or in chunks of tokens.
 
-Logits over a large vocabulary are the largest array of a small model. Making them twice, a chunk at a time, costs less
-than three percent of an update of 1B parameters.
+Logits over a large vocabulary are the largest array of a small model. Computing them twice, in chunks, costs less than
+three percent of an update of 1B parameters.
 
 B rows, T tokens, D model width, V words.
 """
@@ -19,13 +19,13 @@ from xdpx.models.spmd.sharding import constrain
 
 
 class LabelScores(NamedTuple):
-    """What there is for each token, float32 (B, T).
+    """Values for each token, float32 (B, T).
 
     Attributes:
         log_z: log(sum(exp(logits))).
         label: the logit of the label.
-        correct: 1 where the label has the largest logit.
-        mean: of the logits.
+        correct: 1 if the label has the largest logit.
+        mean: mean of the logits.
     """
 
     log_z: jax.Array
@@ -35,8 +35,8 @@ class LabelScores(NamedTuple):
 
 
 def scores_of(logits: jax.Array, labels: jax.Array) -> LabelScores:
-    """Look at logits (..., V) with int labels (...)."""
-    # A sum over a comparison, not a gather: a vocabulary that is split over devices stays split.
+    """Return the scores of logits (..., V) with int labels (...)."""
+    # A sum over a comparison instead of a gather, so that a sharded vocabulary stays sharded.
     is_label = labels[..., None] == jnp.arange(logits.shape[-1])
     return LabelScores(
         log_z=jax.nn.logsumexp(logits, axis=-1),
@@ -47,7 +47,7 @@ def scores_of(logits: jax.Array, labels: jax.Array) -> LabelScores:
 
 
 def scores_in_chunks(softmax: BaseSoftmax, x: jax.Array, labels: jax.Array, chunk: int) -> LabelScores:
-    """Look at the logits of `softmax` for vectors (B, T, D), `chunk` tokens of each row at a time."""
+    """Return the scores for vectors (B, T, D), computing logits for `chunk` tokens of each row at a time."""
 
     def look(weights: dict[str, jax.Array], x: jax.Array, labels: jax.Array) -> LabelScores:
         return scores_of(constrain(softmax.logits_from(x, weights), (None, None, "activation_vocab")), labels)

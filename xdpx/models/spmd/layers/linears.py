@@ -1,4 +1,4 @@
-"""Products with a weight, biases, and feed-forward layers made of them."""
+"""Linear layers, biases, and feed-forward layers made of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Bias(BaseLayer):
 
     Attributes:
         dims: width of the input.
-        bias_init: what it starts with.
+        bias_init: initial value.
         axes: logical axis of the weight.
     """
 
@@ -64,7 +64,7 @@ class FeedForward(BaseLayer):
     Attributes:
         input_dims: width of the input.
         output_dims: width of the output.
-        has_bias: whether b is there.
+        has_bias: whether there is a bias b.
         axes: logical axes of the weight; the bias has the last.
         linear_tpl, bias_tpl, activation_tpl: of the parts.
     """
@@ -94,10 +94,10 @@ class FeedForward(BaseLayer):
 
 
 class MLPBlock(BaseLayer):
-    """Feed-forward layers one after another.
+    """A stack of feed-forward layers.
 
     Attributes:
-        num_layers: how many, at least 1; the last one has no activation.
+        num_layers: number of layers, at least 1; the last one has no activation.
         input_dims, hidden_dims, output_dims: widths.
         ff_tpl: of one layer.
     """
@@ -109,7 +109,7 @@ class MLPBlock(BaseLayer):
     ff_tpl: FeedForward.HParams = sub_config_field(FeedForward.HParams)
 
     def setup(self) -> None:
-        """Build the layers; neighbours split opposite dimensions, so that only every other product communicates."""
+        """Build the layers; neighbours shard opposite dimensions, so that only every other product communicates."""
         widths = [self.input_dims, *[self.hidden_dims] * (self.num_layers - 1), self.output_dims]
         layers = []
         for index, (width_in, width_out) in enumerate(zip(widths, widths[1:], strict=False)):

@@ -1,4 +1,4 @@
-"""Which tokens see which: boolean masks of shape (B or 1, 1, T, S), true where query t sees key s."""
+"""Attention masks: booleans of shape (B or 1, 1, T, S), true where query t may attend to key s."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from jax.typing import DTypeLike
 
 
 def causal_mask(length: int) -> jax.Array:
-    """Let every token see itself and those before it. Shape (1, 1, length, length)."""
+    """Return the causal mask (1, 1, length, length): each token attends to itself and earlier ones."""
     steps = jnp.arange(length)
     return (steps[:, None] >= steps[None, :])[None, None]
 
 
 def segment_mask(query_segments: jax.Array, key_segments: jax.Array | None = None) -> jax.Array:
-    """Let tokens see tokens of their own segment only.
+    """Return the mask of attention within segments.
 
     Args:
-        query_segments: int (B, T); 0 is padding, which is a segment like another.
+        query_segments: int (B, T); padding is segment 0, treated like any other.
         key_segments: int (B, S); None: the same.
 
     Returns:
@@ -30,12 +30,12 @@ def segment_mask(query_segments: jax.Array, key_segments: jax.Array | None = Non
 
 
 def padding_mask(paddings: jax.Array) -> jax.Array:
-    """Let nobody see padding. `paddings` (B, S) is 1 at padding; gives (B, 1, 1, S)."""
+    """Return the mask (B, 1, 1, S) of all keys but padding; `paddings` (B, S) is 1 at padding."""
     return (paddings < 0.5)[:, None, None, :]
 
 
 def prefix_mask(prefix: jax.Array) -> jax.Array:
-    """Let every token see the whole prefix, and itself and those before it.
+    """Return the mask of attention to the whole prefix, and to itself and earlier tokens.
 
     Args:
         prefix: (B, T), nonzero (or true) at tokens of the prefix.
@@ -47,7 +47,7 @@ def prefix_mask(prefix: jax.Array) -> jax.Array:
 
 
 def all_of(*masks: jax.Array | None) -> jax.Array | None:
-    """Return the mask that allows what all of them allow; None allows everything."""
+    """Return the conjunction of masks; None allows everything."""
     whole: jax.Array | None = None
     for mask in masks:
         whole = mask if whole is None else whole if mask is None else whole & mask
@@ -55,6 +55,6 @@ def all_of(*masks: jax.Array | None) -> jax.Array | None:
 
 
 def lowest(dtype: DTypeLike = jnp.float32) -> float:
-    """Return a very negative finite number: infinities make NaN of rows that see nothing."""
+    """Return a very low finite number: with -inf, rows without any visible key would be NaN."""
     limits: Any = jnp.finfo
     return -0.7 * float(limits(dtype).max)

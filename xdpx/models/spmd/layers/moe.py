@@ -1,4 +1,4 @@
-"""A feed-forward layer of experts: each token is computed by the few that its router likes best.
+"""A mixture-of-experts feed-forward layer: a router assigns each token to a few experts.
 
 B rows, T positions, D and F features, G groups of S tokens, E experts, C slots per expert and group.
 """
@@ -23,22 +23,22 @@ from xdpx.models.spmd.sharding import constrain
 class MoeFeedForward(BaseLayer):
     """act(x w1) w2, or (act(x wg) * x w1) w2 with a gate, with weights of the token's own experts.
 
-    A token that finds all its experts full comes out as zeros: the residual connection around the layer carries it.
+    If all experts of a token are full, its output is zero, so that the residual connection carries the token.
     """
 
     class HParams(BaseLayer.HParams):
-        """Sizes, and how tokens are routed.
+        """Sizes, and routing.
 
         Attributes:
             input_dims: D.
             hidden_dims: F.
-            num_experts: E, split over the mesh by the axis `expert`.
-            experts_per_token: how many compute each token.
-            capacity_factor: slots per token; `experts_per_token` is just enough for equally busy experts.
-            expert_capacity: slots of an expert per group at least.
-            num_groups: G, into which the tokens of a batch are cut; None: one per row.
+            num_experts: E, sharded by the mesh axis `expert`.
+            experts_per_token: number of experts of each token.
+            capacity_factor: slots per token; `experts_per_token` is enough if experts are equally busy.
+            expert_capacity: minimum slots of an expert per group.
+            num_groups: G, number of groups of a batch's tokens; None: one per row.
             aux_loss_weight: of the balance loss, which is 1 for equally busy experts.
-            router_z_loss_weight: of the mean squared log-sum of the router's exponentials; 0 leaves it out.
+            router_z_loss_weight: of the mean squared logsumexp of the router's logits; 0 for none.
             use_gated_activation: whether there is a gate.
             activation_tpl: of the hidden layer, or of the gate.
             dropout_prob: of the hidden layer.
@@ -63,7 +63,7 @@ class MoeFeedForward(BaseLayer):
         """Declare the router and the experts.
 
         Raises:
-            ValueError: there are fewer experts than each token wants.
+            ValueError: there are fewer experts than `experts_per_token`.
         """
         if not 1 <= self.experts_per_token <= self.num_experts:
             raise ValueError(
@@ -81,10 +81,10 @@ class MoeFeedForward(BaseLayer):
         self.create_child("dropout", Dropout.HParams(dropout_prob=self.dropout_prob))
 
     def __call__(self, x: jax.Array, paddings: jax.Array | None = None) -> jax.Array:
-        """Map (B, T, D) to the same shape. `paddings` (B, T) is 1 where a token is none: it is given to no expert.
+        """Map (B, T, D) to the same shape. `paddings` (B, T) is 1 at padding, which is routed to no expert.
 
         Raises:
-            ValueError: the tokens cannot be cut into `num_groups`.
+            ValueError: the number of tokens is not divisible by `num_groups`.
         """
         groups = self._groups(x)
         counts = jnp.ones(groups.shape[:2]) if paddings is None else 1.0 - paddings.reshape(groups.shape[:2])
@@ -98,7 +98,7 @@ class MoeFeedForward(BaseLayer):
         return constrain(out.reshape(x.shape), ("activation_batch", "activation_length", "activation_embed"))
 
     def dense(self, x: jax.Array) -> jax.Array:
-        """Compute every token by its experts one by one, whatever their capacity: slow, and what `__call__` equals.
+        """Compute every token by its experts without capacity limits: slow; equals `__call__` if no token is dropped.
 
         Args:
             x: shape (B, T, D).
@@ -121,7 +121,7 @@ class MoeFeedForward(BaseLayer):
         return constrain(cut, ("activation_batch", None, "activation_embed"))
 
     def _experts(self, x: jax.Array) -> jax.Array:
-        """Let expert e compute x[e], of shape (..., D)."""
+        """Return the output of expert e for x[e], of shape (..., D)."""
         hidden = saved(FFN1, jnp.einsum("e...d,edf->e...f", x, self.theta.wi_0))
         if self.use_gated_activation:
             hidden = hidden * self.activation(saved(FFN1, jnp.einsum("e...d,edf->e...f", x, self.theta.wi_1)))
@@ -130,7 +130,7 @@ class MoeFeedForward(BaseLayer):
         return saved(FFN2, jnp.einsum("e...f,efd->e...d", self.dropout(hidden), self.theta.wo_0))
 
     def _tell(self, routing: Routing, logits: jax.Array, counts: jax.Array) -> None:
-        """Add the losses, and record how busy the experts are."""
+        """Add the auxiliary losses, and record statistics of the experts."""
         self.add_aux_loss("expert_balance", self.aux_loss_weight * routing.balance)
         if self.router_z_loss_weight:
             spread = jnp.square(jax.nn.logsumexp(logits, axis=-1)) * counts
@@ -140,7 +140,7 @@ class MoeFeedForward(BaseLayer):
 
 
 class TransformerFeedForwardMoe(ResidualPart):
-    """A mixture of experts in the place of a block's feed-forward part, with norm and residual around it.
+    """A mixture of experts as feed-forward part of a block, with norm and residual connection.
 
     Attributes:
         hidden_dims: width of an expert.
@@ -156,10 +156,10 @@ class TransformerFeedForwardMoe(ResidualPart):
         self.create_child("moe", self.moe_tpl, input_dims=self.input_dims, hidden_dims=self.hidden_dims)
 
     def __call__(self, x: jax.Array, paddings: jax.Array | None = None) -> jax.Array:
-        """Map (B, T, D) to the same shape; padding goes to no expert."""
+        """Map (B, T, D) to the same shape; padding is routed to no expert."""
         return self._with_residual(x, lambda y: self.moe(y, paddings))
 
 
 def _by_expert(x: jax.Array) -> jax.Array:
-    """Put (E, G, C, D) onto the devices of the experts."""
+    """Shard (E, G, C, D) by expert."""
     return constrain(x, ("activation_expert", "activation_batch", None, None))

@@ -1,4 +1,4 @@
-"""Normalisation over the last dimension, computed in float32 whatever the dtype of the rest."""
+"""Normalisation over the last dimension, computed in float32 for any dtype of the input."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class BaseNorm(BaseLayer):
     Attributes:
         dim: its width.
         epsilon: added to the variance.
-        direct_scale: True multiplies by `scale`, which starts at 1; False by 1 + `scale`, which starts at 0, so that
-            weight decay pulls towards the plain norm.
+        direct_scale: True multiplies by `scale`, initially 1; False by 1 + `scale`, initially 0, so that weight decay
+            pulls towards the plain norm.
     """
 
     dim: int = 0
@@ -80,7 +80,7 @@ class RMSNorm(BaseNorm):
 
 
 class NoNorm(BaseNorm):
-    """No norm, where a template wants one."""
+    """The identity, for templates that require a norm."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Return `x`."""

@@ -1,7 +1,7 @@
-"""A stack of equal stages, each on its own devices, that work on different micro-batches at the same time.
+"""A pipeline of equal stages, each on its own devices, which process different micro-batches at the same time.
 
-S stages, R rounds, M micro-batches of m rows. The weights of all stages are stacked: leading axes (S,), or (R, S) where
-micro-batches pass the stages more than once; the layers of a model then lie in the order round, stage, layer of the
+S stages, R rounds, M micro-batches of m rows. The weights of all stages are stacked: leading dims (S,), or (R, S) if
+micro-batches pass the stages several times; the layers of a model are in the order round, stage, layer of the
 stage.
 """
 
@@ -37,22 +37,22 @@ _ACTIVATIONS = ("activation_batch", "activation_length", "activation_embed")
 
 
 class Pipelined(BaseLayer):
-    """Stages side by side by vmap over a stage axis, and a buffer that shifts from stage to stage.
+    """Stages in parallel, by vmap over a stage axis and a buffer that shifts from stage to stage.
 
-    Equal to the stages one after another, gradients included. What is called with a leading batch dim beside the
-    activations (masks, positions, segments) goes with its micro-batch; the rest is the same for all.
+    Equal to the stages in sequence, including gradients. Arguments with a leading batch dim (masks, positions,
+    segments) are split into micro-batches like the activations; others are the same for all.
     """
 
     class HParams(BaseLayer.HParams):
         """The stages and the micro-batches.
 
         Attributes:
-            body: of one stage; gives activations of the shape that it takes.
-            num_stages: S; where the mesh has a stage axis, its size.
-            num_microbatches: M; or give the size of one.
-            microbatch_size: rows of the whole batch, over all devices, that make one micro-batch.
-            circular_repeat: R. With R > 1 bubbles are R times shorter, and every stage holds R blocks.
-            checkpoint_policy: what of an iteration is kept for the backward pass (layers/remat.py).
+            body: of one stage; its output has the shape of its input.
+            num_stages: S; the size of the stage axis, if the mesh has one.
+            num_microbatches: M; or set microbatch_size.
+            microbatch_size: rows of the whole batch, over all devices, per micro-batch.
+            circular_repeat: R. With R > 1 the bubble is R times shorter, and every stage has R blocks.
+            checkpoint_policy: which activations of an iteration are stored for the backward pass (layers/remat.py).
         """
 
         body: BaseHParams | None = None
@@ -66,7 +66,7 @@ class Pipelined(BaseLayer):
         """Check the sizes.
 
         Raises:
-            ValueError: there is no body, or the micro-batches are told not at all or twice.
+            ValueError: there is no body, or not exactly one of num_microbatches and microbatch_size.
         """
         if self.body is None:
             raise ValueError("Pipelined.body: is None. Give the template of one stage.")
@@ -85,7 +85,7 @@ class Pipelined(BaseLayer):
         """Pass x (B, T, D) through all stages.
 
         Raises:
-            ValueError: the batch is not divided by the micro-batches, or a stage keeps running statistics.
+            ValueError: the batch is not divisible into micro-batches, or a stage has running statistics.
         """
         body = self._unattached()
         if not self.has_variable(PARAMS, _SUB):
@@ -97,10 +97,10 @@ class Pipelined(BaseLayer):
         return self._side_by_side(body, weights, x, args, kwargs)
 
     def schedule(self, rows: int) -> Schedule:
-        """Return the schedule for a batch of that many rows.
+        """Return the schedule for a batch of `rows` rows.
 
         Raises:
-            ValueError: the rows cannot be divided into the micro-batches that are asked for.
+            ValueError: the rows are not divisible into the requested micro-batches.
         """
         count = self.num_microbatches or -(-rows // (self.microbatch_size or 1))
         if rows % count or (self.microbatch_size is not None and rows % self.microbatch_size):
@@ -112,7 +112,7 @@ class Pipelined(BaseLayer):
         return Schedule(self.num_stages, count, self.circular_repeat)
 
     def _unattached(self) -> Any:
-        """Build the body outside of this module: its weights are handed to it."""
+        """Return the body as an unbound module, which gets its weights as arguments."""
         child = as_template(self.body)
         for field in self._inherited:
             if field in child._field_table and field not in child.given():
@@ -125,7 +125,7 @@ class Pipelined(BaseLayer):
         return (self.num_stages,) if self.circular_repeat == 1 else (self.circular_repeat, self.num_stages)
 
     def _initialise(self, body: BaseLayer, x: jax.Array, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Draw the weights of all stages, each from a key of its own."""
+        """Initialise the weights of all stages, each with its own key."""
 
         def one(key: jax.Array) -> Any:
             row = jax.tree.map(lambda each: each[:1] if _has_rows(each, len(x)) else each, (x, args, kwargs))
@@ -173,13 +173,13 @@ class Pipelined(BaseLayer):
         return constrain(micro.joined(out), _ACTIVATIONS[: x.ndim])
 
     def _kept(self, stages: Stages) -> Any:
-        """Let the backward pass compute again what the policy does not keep."""
+        """Return the stages with recomputation in the backward pass, as the policy says."""
         if keeps_everything(self.checkpoint_policy):
             return stages
         return jax.checkpoint(stages, policy=policy_named(self.checkpoint_policy, vmapped=True), prevent_cse=False)
 
     def _stages(self, body: BaseLayer) -> Any:
-        """Return the function of all stages side by side."""
+        """Return the function that runs all stages in parallel."""
         axis = _stage_axis(self.num_stages)
 
         def stage(
@@ -209,13 +209,13 @@ class Pipelined(BaseLayer):
         return side_by_side
 
     def _of_round(self, weights: Mapping[str, Any], rounds: jax.Array) -> Any:
-        """Return the weights (S, ...) that each stage uses in its round."""
+        """Return the weights (S, ...) of each stage in its round."""
         if self.circular_repeat == 1:
             return weights
         return jax.tree.map(lambda w: jax.vmap(lambda each, number: each[number], in_axes=(1, 0))(w, rounds), weights)
 
     def _record(self, sown: Mapping[str, Any], work: Work, schedule: Schedule) -> None:
-        """Hand on what the stages recorded: the mean over micro-batches, bubbles left out, per round and stage."""
+        """Store the recorded values of the stages: means over micro-batches without bubbles, per round and stage."""
         of_round = work.round[..., None] == jnp.arange(schedule.rounds)
         counts = (work.counts[..., None] & of_round).astype(jnp.float32)
 
@@ -236,7 +236,7 @@ class Pipelined(BaseLayer):
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> jax.Array:
-        """Pass the whole batch through one block after the other: a new token is not worth a pipeline."""
+        """Pass the whole batch through the blocks in sequence, for decoding, where a pipeline does not pay."""
         leading = self._leading()
         blocks = jax.tree.map(lambda w: w.reshape(-1, *w.shape[len(leading) :]), weights)
         cache: Any = self.get_variable(DECODER_CACHE, _SUB) if self.has_variable(DECODER_CACHE, _SUB) else {}
@@ -254,9 +254,9 @@ class Pipelined(BaseLayer):
 
 
 class _Microbatches:
-    """Rows of a batch as micro-batches: row r of micro-batch i is row r * M + i of the batch.
+    """Splits a batch into micro-batches: row r of micro-batch i is row r * M + i of the batch.
 
-    So each device keeps the rows it has: it holds a run of rows of the batch, and of every micro-batch.
+    So rows need not move between devices: each has a run of rows of the batch, and of every micro-batch.
     """
 
     def __init__(self, schedule: Schedule, rows: int) -> None:
@@ -264,24 +264,24 @@ class _Microbatches:
         self.rows = rows
 
     def split(self, x: jax.Array) -> jax.Array:
-        """Turn (B, ...) into (slots, m, ...); slots beyond M repeat the first micro-batches."""
+        """Reshape (B, ...) to (slots, m, ...); slots beyond M repeat the first micro-batch."""
         count = self.schedule.microbatches
         micro = jnp.swapaxes(x.reshape(self.rows // count, count, *x.shape[1:]), 0, 1)
         extra = self.schedule.slots - count
         return jnp.concatenate([micro, jnp.repeat(micro[:1], extra, axis=0)]) if extra else micro
 
     def joined(self, micro: jax.Array) -> jax.Array:
-        """Do the reverse of `split`."""
+        """Reverse `split`."""
         rows = jnp.swapaxes(micro[: self.schedule.microbatches], 0, 1)
         return rows.reshape(self.rows, *micro.shape[2:])
 
     def told_apart(
         self, arguments: tuple[tuple[Any, ...], Mapping[str, Any]]
     ) -> tuple[Callable[[list[Any]], Any], list[jax.Array]]:
-        """Find the arrays that have a row per row of the batch.
+        """Separate the arguments that have one row per row of the batch.
 
         Returns:
-            (a function from those arrays, of some rows, to the arguments; those arrays as micro-batches).
+            (a function from these arrays, for some rows, to all arguments; these arrays as micro-batches).
         """
         leaves: list[Any]
         form: Any
@@ -305,7 +305,7 @@ def _is_box(node: object) -> bool:
 
 
 def _named(box: Any, axes: tuple[str, ...]) -> Any:
-    """Name the leading axes of a weight whose other axes are named."""
+    """Add names for the leading axes of a weight to those of its other axes."""
     if isinstance(box, nn.LogicallyPartitioned):
         return box.replace(names=(*axes, *box.names))
     rest = (None,) * (box.ndim - len(axes))
@@ -313,7 +313,7 @@ def _named(box: Any, axes: tuple[str, ...]) -> Any:
 
 
 def _stage_axis(stages: int) -> tuple[str, ...]:
-    """Return the mesh axis of the stages, or nothing where there is none."""
+    """Return the mesh axis of the stages, () if there is none."""
     mesh, rules = jax.sharding.get_abstract_mesh(), nn.get_logical_axis_rules()
     if mesh.empty or not rules:
         return ()
@@ -323,10 +323,10 @@ def _stage_axis(stages: int) -> tuple[str, ...]:
 
 
 def _at_stages(x: jax.Array) -> jax.Array:
-    """Put activations (S, m, T, D), or (S, slots, m, T, D), onto the stages."""
+    """Shard activations (S, m, T, D), or (S, slots, m, T, D), over the stages."""
     return constrain(x, (STAGE, *[None] * (x.ndim - 4), *_ACTIVATIONS))
 
 
 def _beside(x: jax.Array) -> jax.Array:
-    """Put (S, m, ...) of what goes with the activations onto the stages."""
+    """Shard other arguments (S, m, ...) over the stages."""
     return constrain(x, (STAGE, _ACTIVATIONS[0]))

@@ -1,4 +1,4 @@
-"""Where a token stands: sinusoids, trained vectors, rotations of queries and keys, biases by distance."""
+"""Positional encodings: sinusoids, trained vectors, rotary embeddings, relative biases."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def default_positions(rows: int, length: int) -> jax.Array:
 
 
 class PositionalEmbedding(BaseLayer):
-    """Sines, then cosines, of the position at wave lengths from 2 pi min to 2 pi max, evenly spaced in logarithm.
+    """Sines, then cosines, of the position with wave lengths from 2 pi min to 2 pi max, in geometric progression.
 
     Attributes:
-        embedding_dims: width, even or odd (an odd one ends with a zero).
+        embedding_dims: width; an odd width ends with a zero.
         min_timescale, max_timescale: of the waves.
 
     Source: Vaswani et al., 2017, section 3.5, with sines and cosines in halves.
@@ -47,7 +47,7 @@ class TrainablePositionalEmbedding(BaseLayer):
     """A trained vector for each position.
 
     Attributes:
-        max_seq_length: how many positions there are; later ones get the last vector.
+        max_seq_length: number of positions; later ones get the last vector.
         embedding_dims: width.
         lookup_style: as in Embedding.
     """
@@ -74,13 +74,13 @@ class TrainablePositionalEmbedding(BaseLayer):
 
 
 class RotaryPositionalEmbedding(BaseLayer):
-    """Rotates pairs of numbers (i, i + width / 2) of queries and keys by an angle that grows with the position.
+    """Rotates pairs of features (i, i + width / 2) of queries and keys by an angle proportional to the position.
 
     Attributes:
         embedding_dims: width of one head, even.
-        min_timescale, max_timescale: of the waves; `max_timescale` is what others call the base, or theta.
+        min_timescale, max_timescale: of the waves; `max_timescale` is also known as the base, or theta.
 
-    Source: Su et al., RoFormer, 2021, section 3.2; the halves are paired as in GPT-NeoX and Llama.
+    Source: Su et al., RoFormer, 2021, section 3.2; features are paired as in GPT-NeoX and Llama.
     """
 
     embedding_dims: int = 0
@@ -105,13 +105,13 @@ class RotaryPositionalEmbedding(BaseLayer):
 
 
 class RelativeBias(BaseLayer):
-    """A trained number per head for each bucket of distances, added to the attention logits.
+    """A trained bias per head for each bucket of distances, added to the attention logits.
 
     Attributes:
         num_heads: N.
-        num_buckets: half of them exact when small, the others of growing width.
-        max_distance: where the last bucket begins to hold everything.
-        bidirectional: whether keys after the query have buckets of their own; False: they share that of distance 0.
+        num_buckets: half of them for single small distances, the others for ranges of growing width.
+        max_distance: distances from here on are in the last bucket.
+        bidirectional: whether keys after the query have separate buckets; False: they are in that of distance 0.
 
     Source: Raffel et al., T5, 2020, section 2.1.
     """
@@ -122,7 +122,7 @@ class RelativeBias(BaseLayer):
     bidirectional: bool = False
 
     def setup(self) -> None:
-        """Declare the table (num_buckets, num_heads), Gaussian unless `params_init` says otherwise."""
+        """Declare the table (num_buckets, num_heads), Gaussian unless `params_init` is set."""
         init = self.params_init or WeightInit.Gaussian(1.0 / math.sqrt(self.num_buckets))
         self.create_variable("wrb", Weight((self.num_buckets, self.num_heads), init, axes=(None, "heads")))
 

@@ -1,8 +1,8 @@
-"""What is kept of a block's forward pass for its backward pass, and what is computed again: named policies.
+"""Rematerialisation: named policies of which activations are stored for the backward pass, and which recomputed.
 
-Layers mark their tensors by `saved("out_proj", x)`; a policy says which marks are kept. Names keep their meaning under
-vmap and scan, unlike rules on the shape of a product: a weight product of a stage gets a batch dim as soon as
-the stages are vmapped, so that "products without batch dims" would keep nothing at all there.
+Layers name their tensors by `saved("out_proj", x)`; a policy says which names are stored. Names work under vmap and
+scan, unlike rules on the shape of a product: a weight product of a stage gets a batch dim once the stages are vmapped,
+so that "products without batch dims" would store nothing there.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ ITERATION_INPUT, LAYER_OUTPUT = "iteration_input", "transformer_layer_out"
 
 QKV = (QUERY, KEY, VALUE, COMBINED_QKV)
 PROJECTIONS = (*QKV, OUT_PROJ, FFN1, FFN2)
-"""Products with weights: those that have no batch dims where nothing is vmapped."""
+"""Products with weights: those without batch dims, if nothing is vmapped."""
 
 NAMES = (*QKV, LOGITS, CONTEXT, OUT_PROJ, FFN1, FFN2, ITERATION_INPUT, LAYER_OUTPUT)
-"""Every mark that a transformer layer gives."""
+"""All names in a transformer layer."""
 
 Policy = Callable[..., Any]
 
@@ -50,14 +50,14 @@ _BY_SHAPE: Mapping[str, str] = {
 _UNDER_VMAP: Mapping[str, tuple[str, ...]] = {"dot_with_no_batch_dim": PROJECTIONS}
 
 POLICIES = (*_BY_SHAPE, *_KEPT_NAMES)
-"""All names; `save_` in front, and capitals, are accepted too, as experiments spell them: `SAVE_DOT_ONLY`."""
+"""All policies; the prefix `save_` and capitals are accepted, as in experiments: `SAVE_DOT_ONLY`."""
 
 
 def saved(name: str, value: jax.Array) -> jax.Array:
-    """Mark a tensor, so that a policy can keep it; its value does not change.
+    """Return the tensor with a name for policies; its value is unchanged.
 
     Raises:
-        ValueError: the name is none of NAMES, so that no policy would ever keep it.
+        ValueError: the name is not in NAMES, so that no policy could store it.
     """
     if name not in NAMES:
         raise ValueError(f"saved({name!r}): no policy knows it. {_choice(name, NAMES)}")
@@ -70,10 +70,10 @@ def policy_named(name: str, *, vmapped: bool = False) -> Policy:
 
     Args:
         name: one of POLICIES.
-        vmapped: the block is vmapped over stages: `dot_with_no_batch_dim` is then told by names, with the same result.
+        vmapped: the block is vmapped over stages: `dot_with_no_batch_dim` then selects by names, with the same result.
 
     Raises:
-        ConfigError: there is no such policy.
+        ConfigError: the name is unknown.
     """
     plain = name.lower().removeprefix("save_")
     if plain not in POLICIES:
@@ -87,7 +87,7 @@ def policy_named(name: str, *, vmapped: bool = False) -> Policy:
 
 
 def keeps_everything(name: str) -> bool:
-    """Tell whether a policy computes nothing again, so that the block needs no `jax.checkpoint` at all."""
+    """Return whether a policy recomputes nothing, so that the block needs no `jax.checkpoint`."""
     return name.lower().removeprefix("save_") == "everything"
 
 

@@ -1,4 +1,4 @@
-"""Equal blocks one after another as one scan: the program has one block, the weights a leading axis "layers"."""
+"""Equal blocks as one scan: the program contains one block, and weights have a leading axis "layers"."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _STACKED = (PARAMS, NON_TRAINABLE, SUMMARIES, AUX_LOSS, cache.COLLECTION)
 
 
 class StackedTransformerRepeated(BaseLayer):
-    """One block applied `x_times` times with weights of its own each time, by `lax.scan`.
+    """One block applied `x_times` times with different weights, by `lax.scan`.
 
     Compiles in the time of one block. All weights of the block have a leading axis "layers" of size `x_times`.
 
     Attributes:
-        body: of what is repeated: a block, or a stack of a few.
-        x_times: how often.
-        checkpoint_policy: what an iteration keeps for the backward pass (layers/remat.py).
-        unroll: how many iterations one step of the loop has.
+        body: of the repeated block, or a stack of a few.
+        x_times: number of repetitions.
+        checkpoint_policy: which activations an iteration stores for the backward pass (layers/remat.py).
+        unroll: number of iterations per step of the loop.
     """
 
     body: BaseHParams = sub_config_field(Transformer.HParams)
@@ -39,7 +39,7 @@ class StackedTransformerRepeated(BaseLayer):
         self.create_child("sub", self.body)
 
     def __call__(self, x: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:
-        """Map (B, T, D) to (B, T, D); the arguments are those of Transformer, the same for every iteration."""
+        """Map (B, T, D) to (B, T, D); the other arguments are those of Transformer, the same for every iteration."""
 
         def step(block: BaseLayer, carry: jax.Array, _: None) -> tuple[jax.Array, None]:
             return recomputed(block, self.checkpoint_policy, scanned=True)(carry, *args, **kwargs), None

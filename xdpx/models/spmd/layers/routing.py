@@ -1,4 +1,4 @@
-"""Which expert gets which token: top-k gates, a fixed capacity, and a loss that keeps experts equally busy.
+"""Routing of tokens to experts: top-k gates, a fixed capacity, and a load-balancing loss.
 
 G groups, S tokens per group, E experts, C slots of an expert per group, K experts per token.
 
@@ -14,17 +14,17 @@ import jax
 import jax.numpy as jnp
 
 SMALLEST = 1e-9
-"""Keeps the sum of a token's gates from zero."""
+"""Lower bound of the sum of a token's gates."""
 
 
 class Routing(NamedTuple):
-    """Who computes what.
+    """The assignment of tokens to experts.
 
     Attributes:
         combine: the weight of an expert's slot in a token's output, shape (G, S, E, C); 0 nearly everywhere.
-        dispatch: whether the slot holds the token, the same shape, boolean.
-        balance: 1 where experts are equally busy, at most E; a scalar.
-        dropped: share of the wanted places, from 0 to 1, that no expert had room for; a scalar.
+        dispatch: whether the slot contains the token, the same shape, boolean.
+        balance: balance loss: 1 for equally busy experts, at most E; a scalar.
+        dropped: share of requested slots, from 0 to 1, that exceeded the capacity; a scalar.
     """
 
     combine: jax.Array
@@ -34,26 +34,26 @@ class Routing(NamedTuple):
 
 
 def capacity_of(tokens: int, experts: int, factor: float, least: int = 0) -> int:
-    """Return the slots of each expert per group.
+    """Return the number of slots of each expert per group.
 
     Args:
-        tokens: of a group.
-        experts: how many there are.
-        factor: slots per token: with K experts per token, K is just enough for equally busy experts.
-        least: slots at least.
+        tokens: number of tokens of a group.
+        experts: number of experts.
+        factor: slots per token: with K experts per token, K is enough for equally busy experts.
+        least: minimum number of slots.
     """
     return max(1, least, min(tokens, int(tokens * factor / experts)))
 
 
 def gates_of(logits: jax.Array, experts_per_token: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Choose the experts of each token.
+    """Return probabilities, gates and experts of each token.
 
     Args:
         logits: of the router, shape (G, S, E).
         experts_per_token: K.
 
     Returns:
-        (probabilities (G, S, E), gates (G, S, K) that add up to 1, experts (G, S, K), the likeliest first).
+        (probabilities (G, S, E), gates (G, S, K) that sum to 1, experts (G, S, K), most probable first).
     """
     probabilities = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
     gates, chosen = jax.lax.top_k(probabilities, experts_per_token)
@@ -62,13 +62,13 @@ def gates_of(logits: jax.Array, experts_per_token: int) -> tuple[jax.Array, jax.
 
 
 def route(logits: jax.Array, counts: jax.Array, *, experts_per_token: int, capacity: int) -> Routing:
-    """Return every token its places.
+    """Return the slots of every token.
 
-    First choices of all tokens come before second ones, and earlier tokens before later ones, until an expert is full.
+    First choices of all tokens have priority over second ones, and earlier tokens over later ones.
 
     Args:
         logits: of the router, shape (G, S, E).
-        counts: whether a token is real, shape (G, S): padding takes no place.
+        counts: whether a token is real, shape (G, S): padding gets no slot.
         experts_per_token: K.
         capacity: C.
     """
@@ -84,7 +84,7 @@ def route(logits: jax.Array, counts: jax.Array, *, experts_per_token: int, capac
 
 
 def _places(wanted: jax.Array) -> jax.Array:
-    """Number the tokens of each expert, from 0: rank by rank, and within a rank by position."""
+    """Return the index, from 0, of each token in its expert's queue: rank by rank, and within a rank by position."""
     by_rank = jnp.swapaxes(wanted, 1, 2)
     groups, ranks, tokens, experts = by_rank.shape
     queue = by_rank.reshape(groups, ranks * tokens, experts)
@@ -93,7 +93,7 @@ def _places(wanted: jax.Array) -> jax.Array:
 
 
 def _balance(probabilities: jax.Array, first: jax.Array, counts: jax.Array) -> jax.Array:
-    """Multiply, per expert, the share of tokens that want it first by its mean probability."""
+    """Return E * sum over experts of (share of tokens with it as first choice) * (its mean probability)."""
     real = jnp.maximum(counts.sum(axis=1, keepdims=True).astype(jnp.float32), 1.0)
     share = first.sum(axis=1) / real
     mean = (probabilities * counts[..., None]).sum(axis=1) / real

@@ -1,11 +1,11 @@
-"""The schedule of a pipeline: which stage works on which micro-batch when, and how activations move between stages.
+"""The schedule of a pipeline: which stage processes which micro-batch when, and how activations move.
 
-S stages, M micro-batches, R rounds (how often each micro-batch passes all stages), C = M / S. All arrays that move have
-a leading stage axis, so that on a mesh with a stage axis every movement is a send to a neighbour.
+S stages, M micro-batches, R rounds (how often each micro-batch passes all stages), C = M / S. All moving arrays have a
+leading stage axis, so that on a mesh with a stage axis every movement is a send to a neighbour.
 
-Micro-batches lie in a conveyor (S, C, ...): at iteration i stage 0 takes slot (0, i mod C); that column then moves one
-stage down, and what the last stage has finished fills its end. Inputs are thus spread over the stages, outputs
-replace them in place, and nothing is gathered anywhere.
+Micro-batches are stored in a conveyor (S, C, ...): at iteration i stage 0 takes slot (0, i mod C); that column then
+shifts by one stage, and the result of the last stage is put at its end. So inputs are spread over the stages, outputs
+replace them in place, and nothing is gathered.
 
 Source: Huang et al., "GPipe", NeurIPS 2019, section 2; Xu et al., "GSPMD", 2021, section 3.3 (vmapped stages and a
 shifting buffer); Narayanan et al., "Efficient Large-Scale Language Model Training", SC 2021, section 2.2 (rounds).
@@ -27,7 +27,7 @@ class Schedule:
 
     Attributes:
         stages: S.
-        microbatches: how many there are; the conveyor holds the next multiple of S.
+        microbatches: M; the conveyor has the next multiple of S.
         rounds: R.
     """
 
@@ -47,16 +47,16 @@ class Schedule:
 
     @property
     def iterations(self) -> int:
-        """How often all stages work side by side; S - 1 of them are bubbles of every stage."""
+        """Number of iterations; for each stage S - 1 of them are bubbles."""
         return self.slots * self.rounds + self.stages - 1
 
     @property
     def bubble(self) -> float:
-        """Share of the work that is thrown away, from 0 to 1."""
+        """Share of the computation that is discarded, from 0 to 1."""
         return 1.0 - self.microbatches * self.rounds / self.iterations
 
     def work_at(self, iteration: jax.Array) -> Work:
-        """Tell what each stage works on in one iteration."""
+        """Return the work of each stage in one iteration."""
         count = iteration - jnp.arange(self.stages)
         microbatch = count % self.slots
         busy = (count >= 0) & (count < self.slots * self.rounds)
@@ -65,9 +65,9 @@ class Schedule:
 
 
 class Work(NamedTuple):
-    """What the stages do in one iteration: `microbatch`, `round` and `counts` have shape (S,).
+    """The work of the stages in one iteration: `microbatch`, `round` and `counts` have shape (S,).
 
-    Where `counts` is false the stage is in a bubble: its result is thrown away and nothing of it may be recorded.
+    If `counts` is false the stage is in a bubble: its result is discarded and must not be recorded.
     """
 
     iteration: jax.Array
@@ -77,7 +77,7 @@ class Work(NamedTuple):
 
 
 class _Moving(NamedTuple):
-    """Activations on their way: `state` (S, ...), `conveyor` (S, C, ...), `waiting` (S, M, ...) or nothing."""
+    """Moving activations: `state` (S, ...), `conveyor` (S, C, ...), `waiting` (S, slots, ...) or None."""
 
     state: jax.Array
     conveyor: jax.Array
@@ -85,23 +85,23 @@ class _Moving(NamedTuple):
 
 
 Stages = Callable[[jax.Array, Work], tuple[jax.Array, Any]]
-"""`stages(x (S, ...), work) -> (y (S, ...), what is recorded)`: all stages side by side."""
+"""`stages(x (S, ...), work) -> (y (S, ...), recorded values)`: all stages in parallel."""
 
 Constrain = Callable[[jax.Array], jax.Array]
-"""Return where an array with a leading stage axis lies."""
+"""Adds a sharding constraint to an array with a leading stage axis."""
 
 
 def run(stages: Stages, inputs: jax.Array, schedule: Schedule, constrain: Constrain = lambda x: x) -> tuple[Any, Any]:
     """Pass all micro-batches through all stages, R times.
 
     Args:
-        stages: the work of one iteration.
-        inputs: shape (slots, ...), micro-batches first; what fills up to `slots` can be anything finite.
+        stages: the computation of one iteration.
+        inputs: shape (slots, ...), micro-batches first; extra slots may contain anything finite.
         schedule: the sizes.
-        constrain: puts the leading axis of an array onto the stages of the mesh.
+        constrain: shards the leading axis of an array over the stages of the mesh.
 
     Returns:
-        (outputs of the shape of `inputs`, what each iteration recorded, stacked on axis 0).
+        (outputs of the shape of `inputs`, recorded values of each iteration, stacked on axis 0).
     """
     shape = (schedule.stages, schedule.columns, *inputs.shape[1:])
     conveyor = constrain(inputs.reshape(shape))
@@ -128,10 +128,10 @@ def run(stages: Stages, inputs: jax.Array, schedule: Schedule, constrain: Constr
 def _entering(
     moving: _Moving, stream: jax.Array, filler: jax.Array, iteration: jax.Array, schedule: Schedule
 ) -> jax.Array:
-    """Return what stage 0 takes, in row 0: an input, what came around, or in a bubble an input once more.
+    """Return the input of stage 0, in row 0: a new one, one from the last stage, or in a bubble any input.
 
-    A bubble computes on real activations, whose gradient is finite: times zero it is zero, which that of a division
-    by the deviation of zeros would not be.
+    A bubble computes on real activations, whose gradient is finite, so that it is zero when multiplied by zero; with
+    zeros as input, a division by a standard deviation would give NaN.
     """
     entering = stream
     if schedule.rounds > 1:
@@ -145,7 +145,7 @@ def _entering(
 def _moved(
     moving: _Moving, stream: jax.Array, y: jax.Array, iteration: jax.Array, schedule: Schedule, constrain: Constrain
 ) -> _Moving:
-    """Hand every result to the next stage, and that of the last one to the conveyor."""
+    """Pass every result to the next stage, and that of the last stage to the conveyor."""
     shifted = constrain(jnp.roll(y, 1, axis=0))
     column = _at_row(schedule.stages - 1, y, jnp.roll(stream, -1, axis=0))
     conveyor = jax.lax.dynamic_update_index_in_dim(moving.conveyor, column, iteration % schedule.columns, 1)

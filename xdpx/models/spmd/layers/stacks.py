@@ -1,6 +1,7 @@
-"""Set the sizes of blocks inside templates of stacks, repeated stacks and pipelines, however they are nested.
+"""Set the sizes of blocks in templates of stacks, repeated stacks and pipelines, at any nesting.
 
-A stack is known by its fields: `x_times` repeats its `body`, `num_stages` pipelines it, `layer_tpl` has `num_layers`.
+A stack is recognised by its fields: `x_times` repeats its `body`, `num_stages` pipelines it, `layer_tpl` has
+`num_layers`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from xdpx.config.hparams import BaseHParams
 
 
 def set_in_blocks(template: BaseHParams, sizes: Mapping[str, Any], *, causal: bool | None = None) -> None:
-    """Set fields of every block that a template of a stack contains.
+    """Set fields of every block in the template of a stack.
 
     Args:
-        template: of a stack or of a single block; it is changed.
-        sizes: values by field; those that a block does not have are left out.
-        causal: for blocks that do not say it themselves; None: leave them.
+        template: of a stack or of a single block; it is modified.
+        sizes: values by field; fields that a block does not have are skipped.
+        causal: for blocks that do not set it; None: unchanged.
     """
     inner = _inner(template)
     for block in inner:
@@ -29,7 +30,7 @@ def set_in_blocks(template: BaseHParams, sizes: Mapping[str, Any], *, causal: bo
 
 
 def count_layers(template: BaseHParams) -> int:
-    """Return how many blocks a token passes in a stack."""
+    """Return the number of blocks that a token passes in a stack."""
     fields = template._field_table
     if "x_times" in fields:
         return int(template.x_times * count_layers(template.body))
@@ -39,10 +40,10 @@ def count_layers(template: BaseHParams) -> int:
 
 
 def set_num_layers(template: BaseHParams, num_layers: int) -> None:
-    """Make a stack have so many blocks: more repetitions, or more blocks per stage of a pipeline.
+    """Set the number of blocks of a stack: by repetitions, or blocks per stage of a pipeline.
 
     Raises:
-        ValueError: the stack can only have multiples of another number.
+        ValueError: the number is not a multiple of what the stack requires.
     """
     fields = template._field_table
     if "x_times" in fields:

@@ -9,11 +9,11 @@ from xdpx.models.spmd.base_layer import BaseLayer
 
 
 class Dropout(BaseLayer):
-    """Sets numbers to zero at random while training, and scales the rest so that the mean stays.
+    """Sets elements to zero at random in training, and scales the rest to keep the mean.
 
     Attributes:
         dropout_prob: share of zeros, in [0, 1).
-        broadcast_dims: dimensions along which one draw is used, e.g. (1,) to drop a feature at all positions.
+        broadcast_dims: dimensions that share one draw, e.g. (1,) to drop a feature at all positions.
     """
 
     dropout_prob: float = 0.0

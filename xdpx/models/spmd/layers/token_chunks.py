@@ -1,10 +1,10 @@
-"""A function of tokens and weights, a chunk of tokens at a time: what it makes for all of them never exists together.
+"""Apply a function of tokens and weights in chunks of tokens, so that its large intermediate arrays stay small.
 
-What is made for a chunk is looked at, forgotten, and made again in the backward pass. Each device goes through its own
-tokens with its own copy of the weights, whose gradient is summed up in the type in which they are stored, and over
-devices once, behind the last chunk.
+Intermediate results of a chunk are discarded, and recomputed in the backward pass. Each device processes its own tokens
+with its own copy of the weights; weight gradients are summed in the dtype of the stored weights, and over devices once,
+after the last chunk.
 
-B rows, T tokens, C tokens of a row in a chunk; G and L parts into which devices split B and T.
+B rows, T tokens, C tokens of a row in a chunk; G and L: numbers of parts into which devices split B and T.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import jax.numpy as jnp
 from xdpx.models.spmd.sharding import Axes, constrain, num_parts
 
 LARGE = 64 * 2**20
-"""Bytes of float32 (B, T, V) on one device above which it is made in chunks."""
+"""Bytes of float32 (B, T, V) on one device above which chunks are used."""
 
 CHUNK_TOKENS, CHUNK = 2048, 256 * 2**20
-"""Tokens of one device in a chunk, enough for products at full speed; and the bytes that their words may take."""
+"""Tokens per device in a chunk, enough for products at full speed; and the limit of bytes of a chunk's (B, C, V)."""
 
 _PARTS = ("activation_batch", "activation_length")
 
 
 def chunk_for(rows: int, tokens: int, words: int, wanted: int | None = None) -> int:
-    """Return how many tokens of each row make a chunk; 0 for all of them at once.
+    """Return the number of tokens of each row in a chunk; 0 for all at once.
 
     Args:
-        rows: B of the array (B, T, V) that shall not exist.
+        rows: B of the array (B, T, V) to avoid.
         tokens: its T.
         words: its V.
-        wanted: tokens of one device in a chunk; 0 for all at once, None: `CHUNK_TOKENS`, or as many as fit into
-            CHUNK, where the whole is LARGE.
+        wanted: tokens per device in a chunk; 0 for all at once; None: if the array is larger than LARGE, `CHUNK_TOKENS`
+            or as many as fit into CHUNK.
     """
     if wanted == 0:
         return 0
@@ -50,12 +50,12 @@ def chunk_for(rows: int, tokens: int, words: int, wanted: int | None = None) -> 
 def in_chunks(
     look: Callable[..., Any], arrays: Sequence[jax.Array], weights: Mapping[str, tuple[jax.Array, Axes]], chunk: int
 ) -> Any:
-    """Return `look(weights, *arrays)`, worked out for `chunk` tokens of each row at a time.
+    """Return `look(weights, *arrays)`, computed for `chunk` tokens of each row at a time.
 
     Args:
         look: from weights by name, and rows of tokens (B / G, C, ...), to arrays of the same two dimensions.
         arrays: each (B, T, ...).
-        weights: as they are stored, with the axes of their dimensions.
+        weights: as stored, with the axes of their dimensions.
         chunk: tokens of each row.
     """
     rows, tokens = arrays[0].shape[:2]
@@ -71,12 +71,12 @@ def in_chunks(
 
 
 def _on_all_parts(weight: jax.Array, axes: Axes, parts: tuple[int, int]) -> jax.Array:
-    """Return a weight to each part of the tokens: (G, L, ...), one copy on a device."""
+    """Return a weight for each part of the tokens: (G, L, ...), one copy per device."""
     return constrain(jnp.broadcast_to(weight, (*parts, *weight.shape)), (*_PARTS, *axes))
 
 
 def _cut(x: jax.Array, parts: tuple[int, int], chunk: int) -> jax.Array:
-    """Cut (B, T, ...) into chunks (number, G, L, B / G, C, ...), the last ones filled up with zeros."""
+    """Return (B, T, ...) in chunks (number, G, L, B / G, C, ...), the last ones padded with zeros."""
     rows, tokens, *rest = x.shape
     groups, lengths = parts
     each = tokens // lengths
@@ -88,7 +88,7 @@ def _cut(x: jax.Array, parts: tuple[int, int], chunk: int) -> jax.Array:
 
 
 def _joined(x: jax.Array, shape: tuple[int, int], parts: tuple[int, int]) -> jax.Array:
-    """Join chunks (number, G, L, B / G, C, ...) into (B, T, ...)."""
+    """Return (B, T, ...) of chunks (number, G, L, B / G, C, ...)."""
     (rows, tokens), (groups, lengths), rest = shape, parts, x.shape[5:]
     x = jnp.moveaxis(x, (1, 3, 2, 0, 4), (0, 1, 2, 3, 4)).reshape(groups, rows // groups, lengths, -1, *rest)
     return constrain(x[:, :, :, : tokens // lengths].reshape(*shape, *rest), _PARTS)

@@ -1,6 +1,6 @@
-"""The transformer block, its feed-forward part, and a stack of blocks one after another.
+"""The transformer block, its parts, and a stack of blocks.
 
-Every stack and block is called the same way: `layer(x, mask, positions, memory, memory_mask)` with x (B, T, D).
+All stacks and blocks have the same interface: `layer(x, mask, positions, memory, memory_mask)` with x (B, T, D).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from xdpx.models.spmd.layers.stochastics import Dropout
 from xdpx.models.spmd.sharding import constrain
 
 NormPolicy = Literal["pre", "post", "primer_hybrid", "post_skip"]
-"""Where the norms of a part f stand.
+"""Positions of the norms of a part f.
 
 pre: x + f(norm(x)). post: norm(x + f(x)). primer_hybrid: x + norm(f(norm(x))). post_skip: x + norm(f(x)).
 """
@@ -32,13 +32,13 @@ _HIDDEN = ("activation_batch", "activation_length", "activation_mlp")
 
 
 class ResidualPart(BaseLayer):
-    """A part of a block around which the input goes: norms by policy, dropout, the sum.
+    """A part of a block with residual connection: norms by policy, dropout, the sum.
 
     Attributes:
         input_dims: D.
         norm_policy: see NormPolicy.
         norm_tpl: of the norms.
-        residual_dropout_prob: of what is added to the input.
+        residual_dropout_prob: of the output of the part, before the sum.
     """
 
     input_dims: int = 0
@@ -62,14 +62,14 @@ class ResidualPart(BaseLayer):
 
 
 class TransformerFeedForward(ResidualPart):
-    """Two products with an activation between them, gated or not, and the residual around them.
+    """Two linear layers with an activation between them, optionally gated, and the residual connection.
 
     Attributes:
-        hidden_dims: width between the products.
+        hidden_dims: width between the layers.
         activation_tpl: of the activation.
         use_gated_activation: whether the activation of one product multiplies another product (SwiGLU with SiLU).
         has_bias: biases in all products.
-        hidden_dropout_prob: of the numbers between the products.
+        hidden_dropout_prob: of the features between the layers.
 
     Source: gates: Shazeer, GLU Variants Improve Transformer, 2020.
     """
@@ -96,7 +96,7 @@ class TransformerFeedForward(ResidualPart):
         self.create_child("hidden_dropout", Dropout.HParams(dropout_prob=self.hidden_dropout_prob))
 
     def __call__(self, x: jax.Array, paddings: jax.Array | None = None) -> jax.Array:
-        """Map (B, T, D) to (B, T, D). `paddings` is for parts that route tokens; this one does not look at it."""
+        """Map (B, T, D) to (B, T, D). `paddings` is for parts that route tokens, and is ignored here."""
         return self._with_residual(x, self._products)
 
     def _products(self, x: jax.Array) -> jax.Array:
@@ -108,7 +108,7 @@ class TransformerFeedForward(ResidualPart):
 
 
 class AttentionPart(ResidualPart):
-    """Attention with the residual around it.
+    """Attention with the residual connection.
 
     Attributes:
         attention_tpl: of the attention.
@@ -129,18 +129,18 @@ class AttentionPart(ResidualPart):
 
 
 class Transformer(BaseLayer):
-    """One block: self-attention, attention to a memory if asked, a feed-forward part.
+    """One block: self-attention, optional cross-attention to a memory, a feed-forward part.
 
     Attributes:
         input_dims: D.
         hidden_dims: width of the feed-forward part.
-        num_heads, dim_per_head, num_kv_heads: of the attention; None: what its template says.
-        causal: whether tokens see only those before them; None: what the template says.
-        use_cross_attention: whether there is attention to a memory.
+        num_heads, dim_per_head, num_kv_heads: of the attention; None: as in its template.
+        causal: whether tokens attend only to earlier ones; None: as in the template.
+        use_cross_attention: whether there is cross-attention.
         norm_policy, norm_tpl: of all parts.
-        attention_tpl, cross_attention_tpl: of the attentions; the second, when None, follows the first.
-        ff_tpl: of the feed-forward part, or of what stands for it (a mixture of experts): a layer with the fields
-            input_dims, hidden_dims, norm_policy, norm_tpl, residual_dropout_prob, called with (x, paddings).
+        attention_tpl, cross_attention_tpl: of the attentions; None for the second: as the first.
+        ff_tpl: of the feed-forward part, or a replacement (a mixture of experts): a layer with the fields input_dims,
+            hidden_dims, norm_policy, norm_tpl, residual_dropout_prob, called with (x, paddings).
         dropout_prob: of residuals; attention and hidden dropout are fields of their templates.
     """
 
@@ -192,10 +192,10 @@ class Transformer(BaseLayer):
 
         Args:
             x: the tokens.
-            mask: true where a token sees another, see Attention.
+            mask: true where a token may attend to another, see Attention.
             positions: of the tokens, see Attention.
-            memory: (B, S, D) for the attention to a memory.
-            memory_mask: true where a token sees a key of the memory, (B or 1, 1, T or 1, S).
+            memory: (B, S, D) for cross-attention.
+            memory_mask: true where a token may attend to a key of the memory, (B or 1, 1, T or 1, S).
             paddings: (B, T), 1 at padding, for feed-forward parts that route tokens.
         """
         x = self.self_attention(x, mask, positions)
@@ -206,15 +206,15 @@ class Transformer(BaseLayer):
 
 
 class StackedTransformer(BaseLayer):
-    """Blocks one after another, each traced by itself.
+    """A sequence of blocks, each traced separately.
 
     Attributes:
-        num_layers: how many.
-        input_dims, hidden_dims, num_heads, dim_per_head: of every block; None or 0: what the template says.
+        num_layers: number of blocks.
+        input_dims, hidden_dims, num_heads, dim_per_head: of every block; None or 0: as in the template.
         layer_tpl: of a block, or a list with one for each.
-        moe_layers: numbers of the blocks whose feed-forward part is `moe_tpl`.
+        moe_layers: indices of the blocks whose feed-forward part is `moe_tpl`.
         moe_tpl: of a mixture of experts.
-        checkpoint_policy: what each block keeps for the backward pass (layers/remat.py); everything: no recomputation.
+        checkpoint_policy: activations that each block stores for the backward pass (layers/remat.py); by default all.
     """
 
     num_layers: int = 1
@@ -255,12 +255,12 @@ class StackedTransformer(BaseLayer):
 
 
 def recomputed(layer: BaseLayer, policy: str, *, scanned: bool = False) -> Callable[..., jax.Array]:
-    """Return a function that calls a block and keeps for the backward pass only what a policy names.
+    """Return a function that calls a block and stores for the backward pass only what a policy names.
 
     Args:
         layer: the bound block.
         policy: a name of layers/remat.py.
-        scanned: whether a scan is around it: then nothing needs to stop the compiler from merging passes.
+        scanned: whether it is inside a scan, so that the compiler need not be kept from merging the passes.
     """
 
     def call(block: BaseLayer, x: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:
