@@ -1,1 +1,1 @@
-"""Logs and predictions of runs -> tables and figures."""
+"""Turn the logs and predictions of runs into tables and figures."""

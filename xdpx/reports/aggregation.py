@@ -1,4 +1,4 @@
-"""Many runs -> one table: the best row of each, and with `full` their speed and the settings in which they differ."""
+"""One table of many runs: the best row of each and, with `full`, their speed and the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.utils import io
 
 LIVE_SECONDS = 60
-"""A run whose logs were touched less than this long ago counts as running."""
+"""A run whose logs were modified less than this many seconds ago counts as running."""
 
 _NOT_COMPARED = RUN_ONLY_KEYS | {"__version__"}
 
 
 def find_runs(roots: Iterable[str], keywords: Sequence[str] = ()) -> list[str]:
-    """Return the folders below `roots` that hold an evaluation log and every keyword in their path, sorted."""
+    """Return the folders below `roots` that hold an evaluation log and whose path contains every keyword, sorted."""
     found = []
     for root in roots:
         if not io.isdir(root):
@@ -31,10 +31,10 @@ def find_runs(roots: Iterable[str], keywords: Sequence[str] = ()) -> list[str]:
 
 
 def aggregate(folders: Sequence[str], *, full: bool = False) -> list[dict[str, Any]]:
-    """Return one row for each run that has been evaluated, best first when `full`.
+    """Return one row for each run that has been evaluated; with `full`, sorted by score, best first.
 
-    A row begins with `run` (marked `*` while it is being written), `best_score` and `step`; then the other columns of
-    the run's evaluation log at that step.
+    A row starts with `run` (prefixed with `*` while it is being written), `best_score` and `step`, followed by the
+    metrics of the run's evaluation log at that step.
     """
     found = (read_run(folder, train=False, thinned=True) for folder in folders)
     runs = [run for run in found if run.best_row is not None]
@@ -71,7 +71,7 @@ def _is_live(folder: str) -> bool:
 
 
 def _speed(run: RunLogs) -> dict[str, float]:
-    """Return updates and tokens per second in the middle, total training seconds, and the steps walked."""
+    """Return the median updates and tokens per second, the total training seconds and the last step."""
     middle = {name: float(np.nanmedian(run.valid[name])) for name in ("ups", "wps") if name in run.valid}
     walls = run.valid["train_wall"]
     last = {"train_wall": float(walls[-1])} if len(walls) and np.isfinite(walls[-1]) else {}
@@ -79,6 +79,6 @@ def _speed(run: RunLogs) -> dict[str, float]:
 
 
 def differing_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the keys whose values are not the same in all of `settings`, in the order in which they occur."""
+    """Return the keys whose values are not the same in all of `settings`, in order of first appearance."""
     keys = dict.fromkeys(key for each in settings for key in each if key not in _NOT_COMPARED)
     return [key for key in keys if any(each.get(key) != settings[0].get(key) for each in settings[1:])]

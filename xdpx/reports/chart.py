@@ -1,4 +1,4 @@
-"""One figure: curves, the best point, epoch lines and a level line, drawn the same way everywhere."""
+"""One figure: curves, the best point, epoch lines and a horizontal level line, in the same style everywhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_EPOCH_LINES = 60
 
 @dataclass(frozen=True)
 class Chart:
-    """Everything that one figure shows."""
+    """The contents of one figure."""
 
     title: str
     x_label: str
@@ -36,17 +36,17 @@ class Chart:
     epochs: Floats = field(default_factory=lambda: np.empty(0))
     level: tuple[float, str] | None = None
     y_label: str = ""
-    """The unit, where there is one."""
+    """The unit, if there is one."""
     source: str = ""
-    """Whose figure it is."""
+    """The run that the figure belongs to, shown in its upper right corner."""
     strokes: Mapping[str, Stroke] = field(default_factory=dict)
-    """What each kind of line means, where more than one kind is used."""
+    """Legend label -> line style, if more than one line style is used."""
 
 
 def render(chart: Chart, figure_format: str) -> bytes:
     """Draw a chart and return the bytes of its file.
 
-    Figures are made without pyplot: nothing is kept between calls, and any thread may draw.
+    Figures are made without pyplot, so no state is kept between calls, and any thread may draw.
     """
     figure = Figure(figsize=(8.4, 4.8), dpi=110)
     FigureCanvasAgg(figure)
@@ -85,7 +85,7 @@ def _frame(axes: Axes, chart: Chart) -> None:
 
 
 def short_number(value: float) -> str:
-    """Write a place on the x axis: 950, 1.5k, 20k, 1.25M."""
+    """Return a position on the x axis as a short text: 950, 1.5k, 20k, 1.25M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             unit = 1e3 if letter == "k" else size
@@ -110,7 +110,7 @@ def _is_within(value: float, limits: tuple[float, float] | None) -> bool:
 
 
 def _line(axes: Axes, curve: Curve) -> None:
-    dots = (curve.dots and len(curve.x) <= 40) or len(curve.x) == 1  # a line of one point would not be seen
+    dots = (curve.dots and len(curve.x) <= 40) or len(curve.x) == 1  # a line through a single point would be invisible
     axes.plot(curve.x, curve.y, **_style(curve), marker="." if dots else None)
 
 
@@ -135,7 +135,7 @@ def _outliers(axes: Axes, chart: Chart, limits: tuple[float, float] | None) -> N
 
 
 def _legend(figure: Figure, chart: Chart) -> int:
-    """Write what each line means above the axes, and return the number of rows that took."""
+    """Write the legend above the axes, and return the number of rows that it takes."""
     entries = _curve_entries(chart)
     if chart.best:
         entries[chart.best_label] = Line2D([], [], linestyle="none", marker="o", color=BEST, markersize=8, mec="white")
@@ -162,14 +162,14 @@ def _legend(figure: Figure, chart: Chart) -> int:
 
 
 def _legend_columns(letters: Sequence[int]) -> int:
-    """Return how many entries fit beside each other: a row has room for 108 letters, a line and its gaps take nine."""
+    """Return how many entries fit side by side: a row holds 108 characters; a line sample and its gaps take nine."""
     if sum(count + 9 for count in letters) <= 108:
         return max(1, len(letters))
     return max(1, 108 // (max(letters) + 9))
 
 
 def _curve_entries(chart: Chart) -> dict[str, Line2D]:
-    """Name each colour once and each kind of line once, so that four runs do not need sixteen entries."""
+    """Return one legend entry per colour and one per line style, so that four runs do not need sixteen entries."""
     seen = [curve for curve in chart.curves if not curve.faint]
     colours = {curve.label: curve.colour for curve in seen if curve.label}
     entries = {label: Line2D([], [], color=_colour(number), linewidth=2.0) for label, number in colours.items()}
@@ -185,7 +185,7 @@ def _colour(number: int) -> str:
 
 
 def file_of(figure: Figure, figure_format: str) -> bytes:
-    """Return the bytes of a figure's file."""
+    """Return a figure as the bytes of an image file."""
     buffer = BytesIO()
     options: dict[str, Any] = {"pil_kwargs": {"compress_level": 3}} if figure_format == "png" else {}
     figure.savefig(buffer, format=figure_format, **options)

@@ -1,4 +1,4 @@
-"""What x-check found -> the sections of a page."""
+"""The findings of x-check as the sections of a page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def sections(told: Mapping[str, Any]) -> list[Section]:
     """Return the sections of the page.
 
     Args:
-        told: what `x-check --json` prints.
+        told: the output of `x-check --json`.
     """
     found = told["findings"]
     parts: list[Part] = [Note("Nothing looks wrong.")] if not found else []

@@ -1,4 +1,4 @@
-"""What x-check found -> lines for a terminal, the worst first."""
+"""The findings of x-check as lines for a terminal, the most severe first."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MOST_LABELS = 12
 
 
 def as_text(told: Mapping[str, Any]) -> str:
-    """Return everything in words.
+    """Return the whole report as text.
 
     Args:
-        told: what `x-check --json` prints.
+        told: the output of `x-check --json`.
     """
     return "\n".join(_lines(told)) + "\n"
 
@@ -37,7 +37,7 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
 
 
 def split_row(split: Mapping[str, Any]) -> dict[str, str]:
-    """Return the row of a split in a table of all."""
+    """Return the row of one split for the table of splits."""
     shares = {key: "" if split[key] is None else f"{split[key]:.1%}" for key in ("cut_share", "unknown_share")}
     mean, longest = split["tokens_per_text"], split["longest"]
     return {
@@ -57,7 +57,7 @@ def labels_in_words(labels: Mapping[str, int]) -> str:
 
 
 def outlook_in_words(outlook: Mapping[str, Any] | None) -> list[str]:
-    """Return what a training will take."""
+    """Return the estimated time and memory of a training run, one sentence per line; [] without an estimate."""
     if outlook is None:
         return []
     seconds = outlook["updates"] * outlook["seconds_per_update"]
@@ -80,7 +80,7 @@ def _finding(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def remedy_of(found: Mapping[str, Any]) -> str:
-    """Return what to do about a finding."""
+    """Return what to do about a finding, including how to ignore it."""
     meant = f' If it is meant: ignore_findings: ["{found["code"]}"].' if found["can_be_ignored"] else ""
     return f"{found['remedy']}{meant if found['severity'] != 'note' else ''}".strip()
 

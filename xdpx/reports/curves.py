@@ -1,4 +1,4 @@
-"""Logs of several runs -> curves over one x axis, on which the same place means the same number of training samples."""
+"""Logs of several runs as curves over a shared x axis, on which one position means the same number of samples."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import numpy as np
 from xdpx.reports.run_logs import Floats, RunLogs, Table
 
 FEW_TO_CALM = 80
-"""Fewer values are drawn as they are."""
+"""Curves with fewer values than this are drawn unsmoothed."""
 MOST_POINTS = 1500
-"""Points kept of one curve: more than a figure has pixels to show."""
+"""The most points that are kept of one curve; a figure does not have more pixels to show."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How the steps of one run become places on the shared x axis."""
+    """How the steps of one run map to positions on the shared x axis."""
 
     label: str
     place: Callable[[Floats], Floats]
 
 
 class Stroke(Enum):
-    """How a line is drawn; the values are matplotlib's."""
+    """Line styles; the values are matplotlib's."""
 
     SOLID = "-"
     DASHED = (0, (3.5, 1.6))
@@ -37,7 +37,7 @@ class Stroke(Enum):
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a figure; curves of one label share a colour. 0 is the first colour, that of the run itself."""
+    """One line of a figure. Curves with the same label share a colour; colour 0 is that of the run itself."""
 
     x: Floats
     y: Floats
@@ -49,7 +49,7 @@ class Curve:
 
 
 def step_axis(run: RunLogs, own: RunLogs) -> Axis:
-    """Put the steps of `run` where `own` had seen the same number of training samples."""
+    """Map the steps of `run` to those at which `own` had seen the same number of training samples."""
     theirs, ours = run.samples_per_step, own.samples_per_step
     scale = theirs / ours if theirs and ours else 1.0
     label = f"steps (of {ours:.0f} samples)" if ours else "steps"
@@ -57,7 +57,7 @@ def step_axis(run: RunLogs, own: RunLogs) -> Axis:
 
 
 def walltime_axis(run: RunLogs) -> Axis:
-    """Put the steps of `run` where it had trained for so many seconds, between evaluations in proportion."""
+    """Map the steps of `run` to its seconds of training, linearly interpolated between evaluations."""
     steps = np.concatenate([[0.0], run.valid["step"]])
     seconds = np.concatenate([[0.0], run.valid["train_wall"]])
     known = ~np.isnan(seconds)
@@ -75,10 +75,10 @@ def _interpolation(steps: Floats, seconds: Floats) -> Callable[[Floats], Floats]
 
 
 def epoch_borders(*tables: Table) -> Floats:
-    """Return the steps at which a new epoch (with `lazy_load`: a new shard) begins, as well as the logs tell.
+    """Return the steps at which a new epoch (with `lazy_load`: a new shard) begins, estimated from the logs.
 
-    Where epochs of one length agree with every row, borders are that far apart. Else a border lies in the middle
-    between the rows on both sides of it, and several between two rows share their distance.
+    If epochs of equal length are consistent with every row, the borders are that far apart. Otherwise a border is put
+    midway between the rows before and after it; several borders between two rows are spaced evenly.
     """
     steps = np.concatenate([[0.0], *(table["step"] for table in tables if len(table))])
     epochs = np.concatenate([[1.0], *(table["epoch"] for table in tables if len(table))])
@@ -98,7 +98,7 @@ def epoch_borders(*tables: Table) -> Floats:
 
 
 def _epoch_length(steps: Floats, epochs: Floats) -> float | None:
-    """Return the updates of an epoch, where one number agrees with every row; of several the least, a whole one."""
+    """Return the updates per epoch if one number is consistent with every row: the smallest, an integer if possible."""
     later = epochs > 1
     lowest, limit = float((steps / epochs).max()), float((steps[later] / (epochs[later] - 1)).min(initial=np.inf))
     if not 0 < lowest < limit < np.inf:
@@ -108,14 +108,14 @@ def _epoch_length(steps: Floats, epochs: Floats) -> float | None:
 
 
 def points(table: Table, column: str, axis: Axis) -> tuple[Floats, Floats]:
-    """Return the places and values of one column where it holds a number, thinned to what a figure can show."""
+    """Return the positions and values of one column where it is finite, thinned to what a figure can show."""
     values = table[column]
-    there = np.isfinite(values)
-    return thin(axis.place(table["step"][there]), values[there])
+    known = np.isfinite(values)
+    return thin(axis.place(table["step"][known]), values[known])
 
 
 def thin(x: Floats, y: Floats, most: int = MOST_POINTS) -> tuple[Floats, Floats]:
-    """Keep the lowest and the highest point of each of `most` / 2 stretches, so that no spike is lost."""
+    """Keep the lowest and the highest point of each of `most` / 2 intervals, so that no spike is lost."""
     if len(x) <= most:
         return x, y
     borders = np.linspace(0, len(y), most // 2 + 1).astype(int)[:-1]
@@ -124,9 +124,10 @@ def thin(x: Floats, y: Floats, most: int = MOST_POINTS) -> tuple[Floats, Floats]
 
 
 def calm(x: Floats, y: Floats, *, mean: bool = False) -> tuple[Floats, Floats]:
-    """Return the course of noisy values: the median (or mean) of each of 10 to 80 stretches, at its middle.
+    """Smooth noisy values: return the median (or mean) of each of 10 to 80 intervals, at the centre of the interval.
 
-    A stretch has eight values or more, so that one spike does not move its median. Fewer than 80 values stay.
+    An interval has at least eight values, so that a single spike does not move its median. Fewer than 80 values are
+    returned unchanged.
     """
     if len(x) < FEW_TO_CALM:
         return x, y
@@ -137,7 +138,7 @@ def calm(x: Floats, y: Floats, *, mean: bool = False) -> tuple[Floats, Floats]:
 
 
 def y_limits(values: Iterable[Floats]) -> tuple[float, float] | None:
-    """Return limits that show the body of the values; a few far outliers may lie beyond. None without any value."""
+    """Return y limits that show the bulk of the values; a few far outliers may be outside. None without any value."""
     everything = np.concatenate([*values, np.empty(0)])
     everything = everything[np.isfinite(everything)]
     if not len(everything):
@@ -157,7 +158,7 @@ def _inner_limits(values: Floats) -> tuple[float, float]:
 
 
 def group_names(names: Iterable[str]) -> Mapping[str, list[str]]:
-    """Put names that differ only in the digits at their end (`f1_0`, `f1_1`) under one title (`f1`)."""
+    """Group names that differ only in the digits at their end (`f1_0`, `f1_1`) under one title (`f1`)."""
     names = list(names)
     stems: dict[str, list[str]] = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""What x-eval found of some splits -> the sections of a page, and a few lines for the log."""
+"""The results of x-eval for some splits, as the sections of a page and as a few lines for the log."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from xdpx.reports.page import Card, Cell, Part, Scatter, Section, Table, cell, n
 from xdpx.reports.tables import as_text
 
 Report = Mapping[str, Any]
-"""One input of `x-eval --json`."""
+"""The report of one input, as in the output of `x-eval --json`."""
 
 MOST_IN_TABLE = 30
-"""Of more classes the page shows the most confused pairs instead of the whole table of confusions."""
+"""With more classes than this, the page shows only the most confused pairs instead of the full confusion matrix."""
 MOST_IN_TEXT = 12
 SHOWN_ERRORS = 3
 LENGTH_SCORES = {
@@ -35,7 +35,7 @@ SHARES = frozenset({"acc", "exact_rows", "macro_f1", "f1", "precision", "recall"
 
 
 def sections(reports: Sequence[Report]) -> list[Section]:
-    """Return a section for each input that was scored."""
+    """Return one section for each input that was scored."""
     return [
         Section(str(each["name"]), [_scores(each)], [inner for inner in _inner(each) if inner.parts])
         for each in reports
@@ -152,7 +152,7 @@ def _calibration(report: Report) -> list[Part]:
 
 
 def calibrated(found: Mapping[str, Any]) -> str:
-    """Say how far probabilities can be trusted."""
+    """Return a sentence on the calibration: how far the predicted probabilities can be trusted."""
     way = "too sure" if found["too_sure"] > 0 else "not sure enough"
     chance = f"{found['by_chance']:.3f}, seldom more than {found['most_by_chance']:.3f}"
     told = f"Expected calibration error {found['ece']:.3f}; were probabilities exactly right, it would be {chance}"
@@ -167,7 +167,7 @@ def _card(error: Mapping[str, Any], kind: str) -> Card:
 
 
 def joined(words: Sequence[str]) -> str:
-    """Return words as a text: with blanks between, but for Chinese characters and the like."""
+    """Return words joined into a text: separated by spaces, except between Chinese characters and the like."""
     return _BETWEEN_WIDE.sub("", " ".join(words))
 
 
@@ -199,7 +199,7 @@ def _span(entity: Mapping[str, Any], words: Sequence[str]) -> str:
 
 
 def in_words(report: Report) -> str:
-    """Return some lines for the log: intervals, confusions of few classes, scores by length, and a few worst errors."""
+    """Return lines for the log: intervals, calibration, the confusion matrix of few classes, and the worst errors."""
     lines = []
     intervals = [f"{name} {number(report['scores'][name])} ({number(low, 3)} to {number(high, 3)})"
                  for name, (low, high) in report["intervals"].items()]  # fmt: skip

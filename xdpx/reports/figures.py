@@ -1,4 +1,4 @@
-"""A run's logs -> its folder of figures, alone or beside reference runs."""
+"""The figures of a run, drawn from its logs, alone or compared with reference runs."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from xdpx.utils.commit import write_bytes
 FOLDER = "plots"
 MOST_REFERENCES = 4
 FEW_TO_COMPARE = 3
-"""Evaluations from which on metrics that were equal in all of them count as the same."""
+"""From this many evaluations on, metrics that were equal in all of them count as the same."""
 _TRAIN_COLUMNS = frozenset({"epoch", "step", "gnorm", "clip", "wps", "ups", "lr", "loss_scale"})
 _VALID_COLUMNS = frozenset({*_TRAIN_COLUMNS, "train_wall", "best_score", "memory"})
 _LIKELIHOODS = frozenset({"ce_loss", "kl_loss", "lm_loss", "cls_loss", "cl_loss", "rtd_loss"})
-"""Parts of losses that are in their unit."""
+"""Components of losses, which have the same unit as the loss."""
 _TRAIN_AND_VALID = {"train": Stroke.DASHED, "valid": Stroke.SOLID}
 
 
 @dataclass(frozen=True)
 class _DrawnRun:
-    """A run with its place among those drawn together: 0 is the run itself, then its references."""
+    """A run with its index among those drawn together: 0 is the run itself, followed by its references."""
 
     number: int
     label: str
@@ -57,13 +57,13 @@ def draw_run(
     figext: str = "png",
     walltime: bool = False,
 ) -> list[str]:
-    """Draw everything that the logs of a run hold into `<save_dir>/plots/`, and return the files written.
+    """Draw everything in the logs of a run into `<save_dir>/plots/`, and return the paths of the files written.
 
     Args:
-        save_dir: any path. What its logs do not hold (yet) is left out.
+        save_dir: local or remote. What its logs do not hold (yet) is left out.
         label: the run's name in the legends, by default the name of its folder when there are references.
-        references: label -> folder of up to four runs to compare with. Their steps are rescaled so that the same
-            place on the x axis means the same number of training samples.
+        references: label -> folder, of up to four runs to compare with. Their steps are rescaled so that the same
+            position on the x axis means the same number of training samples.
         figext: a format matplotlib can write: png, svg, pdf ...
         walltime: use the seconds spent training as the x axis instead of steps.
     """
@@ -75,7 +75,7 @@ def draw_run(
         path = io.join(folder, f"{_file_name(name)}.{figext}")
         write_bytes(path, render(chart, figext))
         written.append(path)
-        gc.collect(1)  # the parts of a figure know each other: of a long log its pixels and lines take 25 MB
+        gc.collect(1)  # figures are reference cycles; of a long log, one holds 25 MB of pixels and lines
     return written
 
 
@@ -123,7 +123,7 @@ def _charts(runs: Sequence[_DrawnRun]) -> Iterator[tuple[str, Chart]]:
 
 
 def _distinct(logs: RunLogs, groups: Mapping[str, list[str]]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield (title, metrics, titles of those that are the same in every evaluation), so that no picture comes twice."""
+    """Yield (title, metrics, titles with identical values in every evaluation), so that no figure is drawn twice."""
     first: dict[bytes, tuple[str, list[str], list[str]]] = {}
     with_training = {title for title, members in groups.items() if f"train_{members[0]}" in logs.valid}
     for title, members in sorted(groups.items(), key=lambda group: group[0] not in with_training):
@@ -139,16 +139,16 @@ def _training_charts(runs: Sequence[_DrawnRun], blank: Chart) -> Iterator[tuple[
     for name, title in (("gnorm", "gradient norm"), ("lr", "learning rate"), ("clip", "share of clipped updates")):
         curves = [curve for run in runs for curve in _training_curves(run, name, beside=len(runs) > 1)]
         if name == "clip" and not any(curve.y.any() for curve in curves):
-            continue  # never clipped: the picture of gradient norms says so
+            continue  # never clipped: the figure of gradient norms says so
         if curves:
             yield name, replace(blank, title=title, curves=curves, level=_clip_level(runs[0].logs, name))
 
 
 def _training_curves(run: _DrawnRun, name: str, *, beside: bool) -> list[Curve]:
-    """Return what was logged during training: the rate as it was, the noisy columns with their course."""
+    """Return the curves of a column of the training log: the learning rate unsmoothed, noisy columns also smoothed."""
     table = run.logs.train
-    there = np.isfinite(table[name])
-    x, y = run.axis.place(table["step"][there]), table[name][there]
+    known = np.isfinite(table[name])
+    x, y = run.axis.place(table["step"][known]), table[name][known]
     if not len(y):
         return []
     if name == "lr":
@@ -176,7 +176,7 @@ def _summary_names(logs: RunLogs, metrics: Sequence[str]) -> list[str]:
 
 
 def _metric_chart(runs: Sequence[_DrawnRun], title: str, members: Sequence[str], blank: Chart) -> Chart:
-    """Draw one metric: a colour for each run, training dashed and validation solid, a dot at the best evaluation."""
+    """Draw one metric: a colour per run, training dashed and validation solid, a dot at the best evaluation."""
     if len(members) > 1:
         return _group_chart(runs, title, [(name, f"valid_{name}") for name in members], blank)
     curves = [curve for run in runs for curve in _metric_curves(run, members[0])]
@@ -192,7 +192,7 @@ def _metric_chart(runs: Sequence[_DrawnRun], title: str, members: Sequence[str],
 
 
 def _group_chart(runs: Sequence[_DrawnRun], title: str, members: Sequence[tuple[str, str]], blank: Chart) -> Chart:
-    """Draw metrics that differ in their last digits: a colour for each metric, a kind of line for each run."""
+    """Draw metrics whose names differ only in their final digits: a colour per metric, a line style per run."""
     kinds = list(Stroke)
     curves = []
     for run in runs:
@@ -214,7 +214,7 @@ def _metric_curves(run: _DrawnRun, metric: str) -> list[Curve]:
 
 
 def _best(run: _DrawnRun, metric: str) -> tuple[tuple[float, float] | None, str]:
-    """Return the point of the best evaluation (by the major metric), whose weights `<best>` names."""
+    """Return the point and legend label of the best evaluation (by the major metric), the one that `<best>` names."""
     row, valid = run.logs.best_row, run.logs.valid
     value = valid[f"valid_{metric}"][row] if row is not None else np.nan
     if row is None or not np.isfinite(value):

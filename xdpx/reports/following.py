@@ -1,4 +1,4 @@
-"""What was added to a log since it was last read: a page that shows a training asks for it again and again."""
+"""Incremental reading of a log that grows: the page of a running training polls for the rows that were added."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from xdpx.utils import io
 
 HEADER = b"epoch\tstep"
 ALWAYS = ("epoch", "step")
-"""Columns that are read whatever is asked for: rows are placed by them."""
+"""Columns that are always read, whichever are requested: they position the rows."""
 LONGEST_LINE = 16 << 20
-"""What goes on for so many bytes without a line end is no log; the rest of such a file is not read."""
+"""A file with this many bytes without a line end is not a log; the rest of it is not read."""
 _CHECKED = 256
 
 
 @dataclass(frozen=True)
 class Place:
-    """How far a log was read.
+    """A position in a log, up to which it was read.
 
     Attributes:
-        offset: the bytes that were read, all of them whole lines.
-        header: where the header begins that holds for the rows after them.
-        mark: a checksum of this header and of the bytes before `offset`: they are others when the log was begun anew,
-            cut back to an earlier step, or got a further column.
+        offset: number of bytes read, always whole lines.
+        header: offset of the header that applies to the rows that follow.
+        mark: checksum of this header and of the bytes just before `offset`. It changes if the log was restarted,
+            truncated to an earlier step, or gained a column.
     """
 
     offset: int
@@ -40,14 +40,14 @@ class Place:
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """Return the place that a text names, None when it names none."""
+        """Return the place that a text encodes; None if the text is not a valid place."""
         found = re.fullmatch(r"(\d{1,18})-(\d{1,18})-([0-9a-f]{1,8})", text)
         return cls(int(found[1]), int(found[2]), int(found[3], 16)) if found else None
 
 
 @dataclass(frozen=True)
 class Added:
-    """Rows of a log: those after a place, or with `anew` all of them, which replace what was read before."""
+    """Rows of a log: those after a place or, with `anew`, all rows, which replace those read before."""
 
     columns: Columns
     place: Place
@@ -55,17 +55,17 @@ class Added:
 
 
 def follow(path: str, names: Collection[str], place: Place | None = None) -> Added:
-    """Read what stands in a log after `place`; all of it, a long one thinned, where that place is no more.
+    """Read the rows of a log after `place`; all rows (of a long log, a sample) if that place no longer exists.
 
-    A last line without its line end is still being written, so it is left for the next time.
+    A last line without a line end is still being written, so it is left for the next read.
 
     Args:
         path: of the log.
-        names: of the columns that are wanted; epoch and step are read, too.
-        place: up to which it was read before; None to read it from its beginning.
+        names: of the requested columns; epoch and step are always read as well.
+        place: where the last read ended; None to read from the beginning.
 
     Raises:
-        OSError: there is no such file, or it cannot be read.
+        OSError: the file does not exist or cannot be read.
     """
     wanted = {*ALWAYS, *names}
     with io.open_partly(path) as file:
@@ -113,12 +113,12 @@ def _mark(file: IO[bytes], header: int, offset: int) -> int:
 
 
 def ends_of(path: str, few: int = 1 << 12, most: int = 1 << 16) -> tuple[list[str], list[str]]:
-    """Return the names of a log's columns and the cells of its last whole row; [] where there are none.
+    """Return the column names of a log and the cells of its last complete row; [] for what is missing.
 
     Args:
         path: of the log, of which only the first and the last bytes are read.
-        few: how many bytes of either end are looked at.
-        most: how many, where a line is longer.
+        few: number of bytes to read at either end.
+        most: number of bytes to read at either end if a line is longer than `few`.
     """
     with io.open_partly(path) as file:
         size = file.seek(0, os.SEEK_END)
@@ -135,7 +135,7 @@ def _ends_of(file: IO[bytes], size: int, most: int) -> tuple[list[str], list[str
     head, end, _ = first.partition(b"\n")
     if not end or not head.startswith(HEADER):
         return [], []
-    _, begun, line = last.rpartition(b"\n")[0].rpartition(b"\n")  # without a line end before it, its begin is not seen
+    _, begun, line = last.rpartition(b"\n")[0].rpartition(b"\n")  # without a line end before it, the line may be cut
     names = head.decode("utf-8", "replace").split("\t")
     is_row = begun and not line.startswith(HEADER)
     return names, line.decode("utf-8", "replace").split("\t") if is_row else []

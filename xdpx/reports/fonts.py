@@ -1,4 +1,4 @@
-"""Which installed fonts draw a text, and what to write when none of them can."""
+"""Which installed fonts can draw a text, and what to write if none can."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ FILES = (
     "cjk", "notosanssc", "sourcehan", "wqy", "msyh", "simhei", "pingfang", "heiti", "hiragino", "arialunicode",
     "droidsansfallback", "unifont",
 )  # fmt: skip
-"""Parts of the names of their files."""
+"""Parts of the file names of these fonts."""
 
 
 @cache
 def families() -> tuple[str, ...]:
-    """Return the installed font families to draw with, in the order in which they are asked for a character."""
+    """Return the installed font families to draw with; for each character, the first one that has it is used."""
     installed = {font.name for font in fontManager.ttflist}
     if not installed & set(WIDE):
         installed |= _installed_since()
@@ -46,12 +46,12 @@ def families() -> tuple[str, ...]:
 
 
 def _installed_since() -> set[str]:
-    """Add fonts that were installed after matplotlib made its list, which it keeps; return their names."""
+    """Add fonts installed since matplotlib cached its list, and return the names of all known fonts."""
     known = {font.fname for font in fontManager.ttflist}
     for path in findSystemFonts():
         stem = "".join(letter for letter in PurePath(path).stem.lower() if letter.isalnum())
         if path not in known and any(part in stem for part in FILES):
-            with suppress(OSError, RuntimeError):  # what FreeType cannot read draws nothing
+            with suppress(OSError, RuntimeError):  # a font that FreeType cannot read is of no use
                 fontManager.addfont(path)
     return {font.name for font in fontManager.ttflist}
 
@@ -63,12 +63,12 @@ def _drawable() -> frozenset[int]:
 
 
 def can_draw(text: str) -> bool:
-    """Tell whether the installed fonts have every character of `text`."""
+    """Return whether the installed fonts have every character of `text`."""
     return all(ord(letter) in _drawable() for letter in text)
 
 
 def drawable_label(candidates: Iterable[str], *, otherwise: str) -> str:
-    """Return the first candidate that can be drawn, at most 40 characters of it, else `otherwise`."""
+    """Return the first candidate that can be drawn, else `otherwise`, shortened to at most 40 characters."""
     chosen = next((text for text in candidates if text and can_draw(text)), otherwise)
     chosen = chosen if len(chosen) <= 40 else f"{chosen[:18]} … {chosen[-19:]}"
     return chosen.replace("$", r"\$")

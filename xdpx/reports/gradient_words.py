@@ -1,4 +1,4 @@
-"""Say in words where gradients vanish, explode or are dead, from their sizes over time."""
+"""Describe in words where gradients vanish, explode or are dead, from their sizes over time."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from math import log10
 from statistics import median
 
 Sizes = Mapping[str, tuple[float, float, float]]
-"""Name of a weight -> (mean, largest absolute gradient, share that is exactly 0), in the order of the model."""
+"""Weight name -> (mean, largest absolute gradient, share of exact zeros), in the order of the model."""
 
 LOOKS = 3
-"""Looks that must agree before anything is said: one odd batch is none."""
+"""Samples that must agree before a problem is reported: a single odd batch is not one."""
 LAYERS = 3
-"""Layers that a stack must have for one of them to be compared with the others."""
+"""Layers that a stack needs for one of them to be compared with the others."""
 VANISHING = 1e-5
-"""The mean gradient of the first layer of a stack as a share of that of the last: of a BERT or GPT that learns it is
-between 0.05 and 20, of a deep net of sigmoids 1e-8."""
+"""The mean gradient of the first layer of a stack divided by that of the last: between 0.05 and 20 for a BERT or GPT
+that learns, 1e-8 for a deep sigmoid network."""
 EXPLODING = 1e3
-"""The mean gradient of a layer as a multiple of that of the next, or of the median of the others of its stack."""
+"""The mean gradient of a layer divided by that of the next layer, or by the median of the others of its stack."""
 GROWING = 1e3
-"""The mean gradient of the whole as a multiple of its own median before."""
+"""The mean gradient of the whole model divided by its own earlier median."""
 LOOKS_BEFORE = 5
-"""Looks that this median is of, at least."""
+"""Number of earlier samples that this median needs at least."""
 
 NUMBERED = re.compile(r"^(?P<stack>(?:.*?[./_])?)(?P<index>\d+)(?=[./])")
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """What is wrong with the gradients of a model.
+    """A problem with the gradients of a model.
 
     Attributes:
         kind: vanishing, exploding, growing or dead.
         where: the layer, stack or weight.
-        words: one sentence on it, with what to do.
+        words: a sentence or two on it, with what to do.
     """
 
     kind: str
@@ -44,10 +44,10 @@ class Trouble:
 
 
 def troubles(history: Sequence[Sizes]) -> list[Trouble]:
-    """Return what is wrong in all of the last looks, [] where nothing is or fewer than `LOOKS` were taken.
+    """Return the problems found in each of the last `LOOKS` samples; [] if there are none or too few samples.
 
     Args:
-        history: the sizes of one look after another, oldest first.
+        history: the sizes of each sample, oldest first.
     """
     if len(history) < LOOKS:
         return []
@@ -61,7 +61,7 @@ def troubles(history: Sequence[Sizes]) -> list[Trouble]:
 
 
 def _dead(last: Sequence[Sizes]) -> list[Trouble]:
-    """Name each layer, or weight outside of one, whose gradients were all exactly 0 in every look."""
+    """Report each layer, or weight outside of a stack, whose gradients were all exactly 0 in every sample."""
     names = [name for name in last[0] if all(name in sizes and sizes[name][1] == 0.0 for sizes in last)]
     if len(names) == len(last[0]):
         return [Trouble("dead", "model", "every gradient is exactly 0: is the loss cut off from the model?")]
@@ -84,7 +84,7 @@ def _dead(last: Sequence[Sizes]) -> list[Trouble]:
 
 
 def _in_stack(stack: str, layers: Mapping[str, list[str]], last: Sequence[Sizes], dead: set[str]) -> list[Trouble]:
-    """Compare the layers of one stack, first to last."""
+    """Compare the layers of one stack, from first to last."""
     alive = [layer for layer in layers if layer not in dead]
     if len(alive) < LAYERS:
         return []
@@ -102,7 +102,7 @@ def _in_stack(stack: str, layers: Mapping[str, list[str]], last: Sequence[Sizes]
     ]
     if not offenders:
         return []
-    layer = offenders[-1]  # gradients come from the last layer, so that those before it have it from there
+    layer = offenders[-1]  # gradients flow back from the last layer, so earlier layers inherit the explosion
     usual = median(looks[-1][other] for other in alive[alive.index(layer) + 1 :] or alive[:-1])
     words = (
         f"gradients explode in layer '{layer}': {looks[-1][layer] / max(usual, 1e-300):.3g} times those of the layers "
@@ -112,7 +112,7 @@ def _in_stack(stack: str, layers: Mapping[str, list[str]], last: Sequence[Sizes]
 
 
 def _explodes(layer: str, after: str | None, looks: Sequence[Mapping[str, float]]) -> bool:
-    """Tell whether a layer has far more than the layer after it, or than the others, in each look."""
+    """Return whether the gradient of a layer is far above that of the next layer or the others, in every sample."""
     return all(
         (after is not None and look[layer] > EXPLODING * look[after])
         or look[layer] > EXPLODING * median(size for other, size in look.items() if other != layer)
@@ -121,7 +121,7 @@ def _explodes(layer: str, after: str | None, looks: Sequence[Mapping[str, float]
 
 
 def _growing(history: Sequence[Sizes]) -> list[Trouble]:
-    """Say where the gradients of the whole model have grown out of bounds."""
+    """Report if the gradients of the whole model have grown far beyond their usual size."""
     if len(history) < LOOKS_BEFORE + LOOKS:
         return []
     wholes = [_mean_of(sizes, list(sizes)) for sizes in history]
@@ -136,7 +136,7 @@ def _growing(history: Sequence[Sizes]) -> list[Trouble]:
 
 
 def layer_of(name: str) -> str:
-    """Return the layer of a stack that a weight belongs to (`encoder.layer.3`), or its module outside of stacks."""
+    """Return the layer of a stack that a weight belongs to (`encoder.layer.3`); outside of stacks, its module."""
     found = NUMBERED.match(name)
     return found[0] if found else re.split(r"[./](?=[^./]*$)", name)[0]
 
@@ -150,7 +150,7 @@ def by_layer(sizes: Sizes) -> dict[str, float]:
 
 
 def _stacks(sizes: Sizes) -> dict[str, dict[str, list[str]]]:
-    """Return stack -> layer -> weights, of the weights that stand in numbered layers."""
+    """Return stack -> layer -> weights, for the weights in numbered layers."""
     found: dict[str, dict[str, list[str]]] = {}
     for name in sizes:
         numbered = NUMBERED.match(name)
@@ -160,5 +160,5 @@ def _stacks(sizes: Sizes) -> dict[str, dict[str, list[str]]]:
 
 
 def _mean_of(sizes: Sizes, names: Sequence[str]) -> float:
-    """Return the mean over some weights of their mean gradient."""
+    """Return the average of the mean gradients of some weights."""
     return sum(sizes[name][0] for name in names if name in sizes) / max(1, len(names))

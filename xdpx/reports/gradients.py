@@ -1,4 +1,4 @@
-"""How large the gradient of every weight is: the picture that shows where gradients vanish or explode."""
+"""Figures of the gradient of every weight, which show where gradients vanish or explode."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from xdpx.utils.commit import write_bytes
 INCHES_PER_WEIGHT = 0.16
 WIDTH = 9.0
 SMALLEST = 1e-12
-"""Anything below is drawn here; a gradient of exactly 0 gets a red cross."""
+"""Smaller gradients are drawn at this size; a gradient of exactly 0 gets a red cross."""
 MANY_ZEROS = 0.5
-"""Shares of zeros from this on are written beside the bar, as of an embedding with tokens that no batch has."""
+"""Shares of zeros from this one on are written next to the bar, e.g. of an embedding with tokens that no batch has."""
 
 
 LAYERS_NAMED = 60
-"""Rows of the picture of the history that are named, so that the names can be read."""
+"""The most rows of the history figure that get a label, so that labels stay readable."""
 
 
 def draw_gradients(sizes: Sizes, path: str, *, title: str) -> None:
@@ -30,8 +30,8 @@ def draw_gradients(sizes: Sizes, path: str, *, title: str) -> None:
 
     Args:
         sizes: name of a weight -> (mean, largest) absolute gradient and share of zeros, in the order of the model.
-        path: of the figure, any path.
-        title: what it shows.
+        path: of the figure, local or remote.
+        title: of the figure.
     """
     names = list(sizes)
     means, largest, zeros = np.array([sizes[name] for name in names], dtype=np.float64).reshape(-1, 3).T
@@ -57,7 +57,7 @@ def draw_history(history: Sequence[tuple[int, Sizes]], path: str) -> None:
 
     Args:
         history: (step, sizes) of each look, oldest first.
-        path: of the figure, any path.
+        path: of the figure, local or remote.
     """
     looks = [(step, by_layer(sizes)) for step, sizes in history]
     layers = list(looks[-1][1])

@@ -1,4 +1,4 @@
-"""A tab separated log that grows by rows, and by columns too, without ever shifting a cell."""
+"""A tab separated log that can gain rows and columns without shifting any cell."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ LONGEST_HEADER = 1 << 20
 
 
 class GrowingTable:
-    """Append rows to a file with a header. A new column rewrites the file atomically, old rows padded.
+    """A file with a header that rows are appended to. A new column rewrites it atomically, with old rows padded.
 
-    A local file is appended to row by row. For a store without appending the rows are collected in a local file, which
-    `flush` puts there whole. What is there already is continued; where it is damaged, its whole rows are.
+    A local file is appended to row by row. For a store without append, rows are collected in a local file, which
+    `flush` uploads as a whole. An existing file is continued; of a damaged one, the complete rows are kept.
 
     Args:
         path: of the file.
-        lines: gets each row as well; None: nothing does.
-        phase: of the rows, as the lines name it.
+        lines: also receives each row; None for no second log.
+        phase: of the rows, as recorded in `lines`.
     """
 
     def __init__(self, path: str, *, lines: MetricLines | None = None, phase: Phase = "train") -> None:
@@ -38,12 +38,12 @@ class GrowingTable:
         self.columns = self._mended_header()
 
     def _fetch(self) -> None:
-        """Copy what is at a remote path into the local file."""
+        """Download an existing remote file into the local one."""
         if self._file != self.path and io.isfile(self.path):
             io.copy(self.path, self._file)
 
     def append(self, row: Mapping[str, Cell], *, more: Mapping[str, str] | None = None) -> None:
-        """Add a row; cells of columns that it does not name stay empty. `more` goes to the lines alone."""
+        """Append a row; columns that it does not name stay empty. `more` is written to the JSON lines only."""
         new = [name for name in row if name not in self.columns]
         if new:
             self._rewrite([*self.columns, *new], _whole_lines(self._file, len(self.columns)))
@@ -54,9 +54,9 @@ class GrowingTable:
             self._lines.append(self._phase, {**row, **(more or {})})
 
     def drop_after(self, step: int) -> int:
-        """Drop the rows of later steps, which a resumed run will write again; tell how many there were.
+        """Drop the rows of later steps, which a resumed run will write again, and return how many there were.
 
-        Steps rise, so the file is read from its end.
+        Steps increase, so the file is read from its end.
         """
         if self._lines is not None:
             self._lines.drop_after(self._phase, step)
@@ -77,7 +77,7 @@ class GrowingTable:
         return dropped
 
     def flush(self) -> None:
-        """Make sure that every row is in the file."""
+        """Make sure that every row has reached the file."""
         if self._dirty and self._file != self.path:
             io.copy(self._file, self.path)
         self._dirty = False
@@ -92,8 +92,8 @@ class GrowingTable:
         self.columns, self._dirty = columns, True
 
     def _mended_header(self) -> list[str]:
-        """Return the columns of what is there. A damaged file is set aside, and its whole rows are written anew."""
-        if os.path.islink(self._file):  # in a folder that was received it may lead anywhere
+        """Return the columns of the existing file. A damaged file is set aside and its complete rows are rewritten."""
+        if os.path.islink(self._file):  # in a folder from elsewhere, a link may point anywhere
             set_aside(self._file, "is a link", then="a new one begins")
         if not io.exists(self._file):
             return []
@@ -111,24 +111,24 @@ class GrowingTable:
 
 
 class UnwrittenTable(GrowingTable):
-    """Stands for a table in a process that writes none."""
+    """The table of a process that writes none: its methods do nothing."""
 
     def __init__(self) -> None:
         self.path, self.columns = "", []
 
     def append(self, row: Mapping[str, Cell], *, more: Mapping[str, str] | None = None) -> None:
-        """Forget a row."""
+        """Discard the row."""
 
     def drop_after(self, step: int) -> int:
-        """Drop nothing."""
+        """Return 0: there is nothing to drop."""
         return 0
 
     def flush(self) -> None:
-        """Write nothing."""
+        """Do nothing."""
 
 
 def _trouble_of(path: str) -> str:
-    """Return what is wrong with a log: nothing of it is a table, or a byte in it is no text; '' when nothing is."""
+    """Return what is wrong with a log (it is unreadable, not UTF-8, or has no header); '' if nothing is."""
     trouble = is_unreadable(path)
     if trouble:
         return trouble
@@ -148,14 +148,14 @@ def _trouble_of(path: str) -> str:
 
 
 def _header(path: str) -> list[str]:
-    """Return the names of the columns; none where a kill cut the first line short."""
+    """Return the column names; [] if a kill cut the header short."""
     with io.open(path, "rb") as log_file:
         line = log_file.readline(LONGEST_HEADER)
     return line[:-1].decode(errors="replace").split("\t") if line.endswith(b"\n") else []
 
 
 def _whole_lines(path: str, width: int) -> Iterator[str]:
-    """Go through the rows without their line ends; one that a kill cut short, or that is no text, is left out."""
+    """Yield the rows without line ends, except those that were cut short by a kill or are not valid text."""
     if not width:
         return
     with io.open(path, errors="replace", newline="\n") as log_file:
@@ -167,7 +167,7 @@ def _whole_lines(path: str, width: int) -> Iterator[str]:
 
 
 def _step_in(line: bytes, index: int, width: int) -> int | None:
-    """Return the step of a row; None where a kill cut it short, or it is none."""
+    """Return the step of a row; None if the row was cut short by a kill or has no step."""
     cells = line.split(b"\t")
     try:
         return int(cells[index]) if line.endswith(b"\n") and len(cells) == width else None
@@ -178,5 +178,5 @@ def _step_in(line: bytes, index: int, width: int) -> int | None:
 def _text(cell: Cell) -> str:
     if cell is None:
         return ""
-    # Nine digits: enough to compare a score that was computed again to 1e-6, few enough to read.
+    # Nine digits: enough to compare a recomputed score to 1e-6, few enough to read.
     return f"{cell:.9g}" if isinstance(cell, float) else str(cell)

@@ -1,4 +1,4 @@
-"""What was logged as JSON, `metrics.jsonl`, `logs.jsonl` or `trainer_state.json`, as the two tables of a run."""
+"""Convert JSON logs (`metrics.jsonl`, `logs.jsonl`, `trainer_state.json`) to the two tables of a run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from xdpx.reports.run_logs import Columns
 from xdpx.reports.run_tables import COLUMNS, EVAL
 
 COSTS = ("_runtime", "_samples_per_second", "_steps_per_second", "_model_preparation_time")
-"""How names end that tell what an evaluation cost."""
+"""Suffixes of the names of numbers that measure what an evaluation cost."""
 SUMMARY = "train_runtime"
-"""What only the last record of a training has, which sums it up: it is no row."""
+"""A key that only the summary at the end of a training has; that record is not a row."""
 PLACES = frozenset({"epoch", "step", "time", "phase"})
 
 
 def records_of(text: str) -> list[dict[str, Any]]:
-    """Return what stands in the lines of a file of JSON lines; lines that are none are left out."""
+    """Return the objects in a file of JSON lines; lines that are not JSON objects are skipped."""
     found = []
     for line in text.split("\n"):
         try:
@@ -33,13 +33,13 @@ def records_of(text: str) -> list[dict[str, Any]]:
 
 
 def history_of(state: object) -> list[dict[str, Any]]:
-    """Return the records in the content of a `trainer_state.json`; none where there are none."""
+    """Return the records in the content of a `trainer_state.json`; [] if it has none."""
     history = state.get("log_history") if isinstance(state, dict) else None
     return [record for record in history if isinstance(record, dict)] if isinstance(history, list) else []
 
 
 def tables_of(records: Iterable[Mapping[str, Any]]) -> dict[str, Columns]:
-    """Return the columns of `train` and of `valid`, in the names that x-train gives them, one row per step."""
+    """Return the columns of `train` and `valid`, named as x-train names them, with one row per step."""
     rows: dict[str, dict[float, dict[str, float]]] = {"train": {}, "valid": {}}
     for record in records:
         step = _number(record.get("step"))

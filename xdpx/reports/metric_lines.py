@@ -19,12 +19,12 @@ Phase = Literal["train", "valid"]
 
 
 class MetricLines:
-    """Appends to a file: when, at which step, of which phase, and what. A resumed run goes on in the same file.
+    """An append-only file of JSON lines with time, phase, step and numbers. A resumed run continues the same file.
 
-    A disk that is full ends no training because of this file: it is said once, and no more is written to it.
+    A full disk does not end the training: it is reported once, and nothing more is written.
 
     Args:
-        path: of the file; of a remote one the lines are collected in a local file, which `flush` puts there.
+        path: of the file; for a remote one, lines are collected in a local file, which `flush` uploads.
     """
 
     def __init__(self, path: str) -> None:
@@ -33,7 +33,7 @@ class MetricLines:
         self._works, self._dirty, self._fetched = True, False, self._file == path
 
     def append(self, phase: Phase, row: Mapping[str, Any]) -> None:
-        """Write one line; `step` is the first of its numbers."""
+        """Write one line; `step` comes before the other numbers."""
         now = datetime.now().astimezone().isoformat(timespec="milliseconds")
         found = {"time": now, "phase": phase, "step": row.get("step")}
         found |= {name: plain(value) for name, value in row.items() if value is not None}
@@ -46,11 +46,11 @@ class MetricLines:
         self._dirty = True
 
     def drop_after(self, phase: Phase | None, step: int) -> None:
-        """Drop the lines of later steps, which a resumed run will write again, and one that a kill cut short.
+        """Drop the lines of later steps, which a resumed run will write again, and a line cut short by a kill.
 
         Args:
-            phase: of which lines are dropped; None: of all.
-            step: from which on nothing is dropped.
+            phase: whose lines are dropped; None for all phases.
+            step: the last step that is kept.
         """
         self._guarded(lambda: self._drop_after(phase, step))
 
@@ -75,13 +75,13 @@ class MetricLines:
         self._dirty = True
 
     def flush(self) -> None:
-        """Make sure that every line is in the file."""
+        """Make sure that every line has reached the file."""
         if self._dirty and self._file != self.path:
             self._guarded(lambda: io.copy(self._file, self.path))
         self._dirty = False
 
     def _fetch(self) -> None:
-        """Copy what is at a remote path into the local file, once."""
+        """Download an existing remote file into the local one, once."""
         if not self._fetched and io.isfile(self.path):
             io.copy(self.path, self._file)
         self._fetched = True
@@ -97,14 +97,14 @@ class MetricLines:
 
 
 def plain(value: object) -> Any:
-    """Return what strict JSON can hold: "nan" and "inf" are text there."""
+    """Return a value that strict JSON can hold; NaN and infinities become the texts "nan", "inf" and "-inf"."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _place_of(line: bytes) -> tuple[str, int | None]:
-    """Return the phase and the step of a line; None where a kill cut it short, or it is none."""
+    """Return the phase and the step of a line; ("", None) if it was cut short by a kill or is not such a record."""
     try:
         found = json.loads(line) if line.endswith(b"\n") else None
         return (str(found["phase"]), int(found["step"])) if isinstance(found, dict) else ("", None)

@@ -1,4 +1,4 @@
-"""Pictures that a model noted while it trained, beside those that are drawn of the logs."""
+"""Pictures that a model recorded during training, stored next to the figures drawn from the logs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ FOLDER = io.join("plots", "summaries")
 
 
 def write_pictures(folder: str, pictures: Mapping[str, bytes], step: int) -> dict[str, str]:
-    """Write pictures into a run, and return where in it each is.
+    """Write pictures into the folder of a run, and return the path of each, relative to that folder.
 
     Args:
         folder: of the run.
-        pictures: PNG by name.
-        step: at which they were noted.
+        pictures: name -> PNG.
+        step: at which they were recorded.
     """
     found = {}
     for name, picture in pictures.items():

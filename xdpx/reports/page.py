@@ -1,6 +1,6 @@
-"""A page of results: sections of tables, pictures and texts -> one HTML file that needs nothing else.
+"""A page of results: sections of tables, pictures and texts, rendered as one self-contained HTML file.
 
-No script, no font and no picture is fetched, so it opens from a disk, in a mail, behind a wall. Every text is escaped.
+It fetches no script, font or picture, so it opens from a disk, in an e-mail, or offline. Every text is escaped.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Cell:
     """One cell of a table.
 
     Attributes:
-        text: what it says.
-        number: whether it is one, and stands to the right.
-        share: draws a bar of so much of the cell, in [0, 1].
-        interval: ends of its 95 % interval, drawn over the bar and written behind the text.
-        heat: how strongly the cell is coloured, in [0, 1].
-        good: whether by the colour of what is right.
-        title: is shown while the pointer is over it.
+        text: the content.
+        number: whether the content is a number, which is aligned to the right.
+        share: length of a bar as a share of the cell, in [0, 1].
+        interval: ends of its 95 % interval, drawn over the bar and written after the text.
+        heat: intensity of the cell's colour, in [0, 1].
+        good: use the colour for correct results.
+        title: tooltip.
     """
 
     text: str
@@ -40,13 +40,13 @@ class Cell:
 
     @property
     def place(self) -> str:
-        """Where the text stands in its column, which its heading shares: `num` to the right, `mid`, or the left."""
+        """The alignment of the text, shared with the heading of its column: `num` (right), `mid` or '' (left)."""
         return "mid" if self.heat is not None else "num" if self.number and self.share is None else ""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells below the names of their columns; the first column is a heading of its row."""
+    """Rows of cells below the names of their columns; the first cell of a row is its heading."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -56,12 +56,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Card:
-    """One text with what is to be said of it: a worst error.
+    """One text with facts about it, e.g. one of the worst errors.
 
     Attributes:
-        place: where the text stands.
-        texts: the text, or both of a pair.
-        said: (name, value) to be read at once, such as what was wanted and what was predicted.
+        place: where the text is from.
+        texts: the text, or both texts of a pair.
+        said: (name, value) of facts shown with it, such as the true and the predicted class.
     """
 
     place: str
@@ -72,7 +72,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Scatter:
-    """Dots (x, y) over axes of the same scale, with the line on which both are equal."""
+    """A scatter plot: dots (x, y) over axes of the same scale, with the line x = y."""
 
     dots: Sequence[tuple[float, float]]
     x_label: str
@@ -82,7 +82,7 @@ class Scatter:
 
     @property
     def span(self) -> tuple[float, float]:
-        """Ends of both axes."""
+        """The limits of both axes."""
         finite = [value for dot in self.dots for value in dot if math.isfinite(value)] or [0.0, 1.0]
         low, high = min(finite), max(finite)
         margin = 0.05 * (high - low) or 0.5
@@ -90,18 +90,18 @@ class Scatter:
 
     @property
     def places(self) -> list[tuple[float, float]]:
-        """Finite dots in percent of the picture, y from above."""
+        """The finite dots in percent of the picture, y measured from the top."""
         return [(self.percent(x), 100 - self.percent(y)) for x, y in self.dots if math.isfinite(x) and math.isfinite(y)]
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """(percent, text) of the marks of an axis."""
+        """(percent, text) of the ticks of an axis."""
         low, high = self.span
         values = [float(value) for value in MaxNLocator(5).tick_values(low, high) if low <= value <= high]
         return [(self.percent(value), f"{value:.4g}") for value in values]
 
     def percent(self, value: float) -> float:
-        """Return where a value lies, in percent of the axis."""
+        """Return the position of a value in percent of the axis."""
         low, high = self.span
         return round(100 * (value - low) / (high - low), 2)
 
@@ -119,7 +119,7 @@ Part = Table | Card | Scatter | Note
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it, perhaps with sections of its own."""
+    """A heading with its content and, optionally, subsections."""
 
     title: str
     parts: Sequence[Part] = ()
@@ -130,15 +130,15 @@ def render(title: str, facts: Mapping[str, str], sections: Sequence[Section]) ->
     """Return a page as HTML.
 
     Args:
-        title: its heading.
+        title: heading of the page.
         facts: name -> value, shown at the top: which run, which checkpoint, when.
-        sections: what stands below, in this order.
+        sections: content of the page, in this order.
     """
     return _template().render(title=title, facts=facts, sections=sections)
 
 
 def number(value: object, digits: int = 4) -> str:
-    """Write a number for a page: so many significant digits; NaN and infinities in words; nothing for None."""
+    """Format a number: integers with separators, floats with `digits` significant digits; '' for None."""
     if value is None:
         return ""
     if isinstance(value, int):
@@ -153,7 +153,7 @@ def number(value: object, digits: int = 4) -> str:
 
 
 def cell(value: object) -> Cell:
-    """Return a cell that holds a value; numbers stand to the right."""
+    """Return a cell with a value; numbers are aligned to the right."""
     return Cell(number(value), number=isinstance(value, int | float))
 
 

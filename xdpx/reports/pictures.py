@@ -1,4 +1,4 @@
-"""Pictures beside the curves of a run: confusions, differences of scores, and how sure a model is."""
+"""Figures of evaluations: confusion matrices, differences between runs, and calibration."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from xdpx.reports.chart import BEST, COLOURS, INK, LEVEL, QUIET, file_of
 from xdpx.reports.fonts import drawable_label, families
 
 MOST_WITH_NUMBERS = 25
-"""Of more classes the cells show their colour alone."""
+"""With more classes than this, cells show only their colour."""
 MOST_NAMED = 60
 
 
 def confusion_picture(labels: Sequence[str], counts: Sequence[Sequence[int]], title: str, figure_format: str) -> bytes:
-    """Return a picture: a row for each true class, a column for each predicted one, coloured by shares of the row.
+    """Return a confusion matrix: a row per true class, a column per predicted one, coloured by the share of the row.
 
     Args:
-        labels: names of the C classes; one that no installed font can draw is shown as its number.
+        labels: names of the C classes; one that no installed font can draw is replaced by its number.
         counts: rows by (true, predicted), (C, C).
-        title: above it.
+        title: shown above it.
         figure_format: png, svg, pdf or another that matplotlib writes.
     """
     table = np.asarray(counts, np.int64)
@@ -56,10 +56,10 @@ def confusion_picture(labels: Sequence[str], counts: Sequence[Sequence[int]], ti
 
 
 def difference_picture(told: Mapping[str, Any], figure_format: str) -> bytes:
-    """Return a picture of what `x-script compare_runs` found: a line for each pair, or of one pair for each metric.
+    """Return a figure of `x-script compare_runs`: one line for each pair or, with a single pair, for each metric.
 
     Args:
-        told: what it prints as JSON.
+        told: the JSON output of that script.
         figure_format: png, svg, pdf or another that matplotlib writes.
     """
     comparisons, deciding = told["comparisons"], told["metric"]
@@ -91,11 +91,11 @@ def difference_picture(told: Mapping[str, Any], figure_format: str) -> bytes:
 
 
 def reliability_picture(found: Mapping[str, Any], title: str, figure_format: str) -> bytes:
-    """Return a picture: the share of right rows over confidence, with 95 % intervals, and how many rows there are.
+    """Return a reliability diagram: accuracy over confidence with 95 % intervals, and a histogram of the confidence.
 
     Args:
-        found: `calibration` of an input, as x-eval prints it as JSON.
-        title: above it.
+        found: `calibration` of an input in the JSON output of x-eval.
+        title: shown above it.
         figure_format: png, svg, pdf or another that matplotlib writes.
     """
     bins = found["bins"]

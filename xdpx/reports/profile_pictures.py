@@ -1,4 +1,4 @@
-"""Pictures of a profile: which module the time goes into, part by part, and how much memory is taken over time."""
+"""Figures of a profile: in which modules the time is spent (a flame graph), and memory over time."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from xdpx.utils.commit import write_bytes
 WIDTH = 12.0
 DEEPEST = 12
 NARROWEST = 0.002
-"""Share of the whole below which a part is left out."""
+"""Share of the total below which a part is left out."""
 NAMED = 0.03
-"""Share of the whole from which a part has room for its name."""
+"""Share of the total from which a part is wide enough for its name."""
 
 
 @dataclass
 class Part:
-    """What something took, and its parts.
+    """A node of a profile: the time it took, and its children.
 
     Attributes:
-        seconds: in all, its parts included.
-        parts: by name.
+        seconds: total time, including that of the parts.
+        parts: name -> part.
     """
 
     seconds: float = 0.0
     parts: dict[str, Part] = field(default_factory=dict)
 
     def add(self, path: Sequence[str], seconds: float) -> None:
-        """Add what the last name of a path took; those before it contain it, and have it counted already."""
-        here = self
+        """Add seconds to the part at the end of `path`; its ancestors, whose own time includes them, are unchanged."""
+        node = self
         for name in path:
-            here = here.parts.setdefault(name, Part())
-        here.seconds += seconds
+            node = node.parts.setdefault(name, Part())
+        node.seconds += seconds
 
 
 def draw_flame(root: Part, path: str, *, title: str) -> None:
-    """Draw what took how long as boxes below one another, each as wide as its time; the whole stands on top."""
+    """Draw a flame graph: boxes below one another, each as wide as its share of the time, the outermost on top."""
     total = sum(part.seconds for part in root.parts.values()) or 1.0
     boxes: list[tuple[int, float, float, str]] = []
     _lay_out(root, "", 0, 0.0, total, boxes)
@@ -55,7 +55,7 @@ def draw_flame(root: Part, path: str, *, title: str) -> None:
         axes.barh(level, width, left=left, height=0.92, color=colour, edgecolor="white", linewidth=0.4)
         if width >= NAMED:
             room = max(2, int(150 * width))
-            shown = name if len(name) <= room else f"…{name[1 - room :]}"  # the end of a module's name tells most
+            shown = name if len(name) <= room else f"…{name[1 - room :]}"  # the end of a module's name says most
             axes.text(left + 0.002, level, shown, fontsize=6, va="center", clip_on=True)
     axes.set(xlim=(0, 1), ylim=(depth - 0.5, -0.5), xlabel=f"share of {total:.3g} s", title=title, yticks=[])
     _write(figure, path)
@@ -64,7 +64,7 @@ def draw_flame(root: Part, path: str, *, title: str) -> None:
 def _lay_out(
     part: Part, own: str, level: int, left: float, total: float, boxes: list[tuple[int, float, float, str]]
 ) -> None:
-    """Add a box for each part of `own`, whose name is left out where theirs begin with it."""
+    """Append a box for each part of `own`, omitting that name where it is a prefix of the part's."""
     if level >= DEEPEST:
         return
     for name, each in sorted(part.parts.items(), key=lambda item: -item[1].seconds):
@@ -76,12 +76,12 @@ def _lay_out(
 
 
 def draw_memory(samples: Sequence[tuple[float, float]], path: str, *, title: str) -> None:
-    """Draw how much memory was taken over time.
+    """Draw memory use over time.
 
     Args:
         samples: (seconds, bytes), in order.
-        path: of the figure, any path.
-        title: what it shows.
+        path: of the figure, local or remote.
+        title: of the figure.
     """
     figure = Figure(figsize=(WIDTH, 3.5), layout="constrained")
     FigureCanvasAgg(figure)

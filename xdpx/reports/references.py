@@ -1,4 +1,4 @@
-"""How runs to compare with, and figure formats, are written in a config. Light: nothing is drawn here."""
+"""How reference runs and figure formats are written in a config. Imports no drawing library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xdpx.config.faults import nearest
 from xdpx.utils import io
 
 FORMATS = ("eps", "jpeg", "jpg", "pdf", "pgf", "png", "ps", "raw", "rgba", "svg", "svgz", "tif", "tiff", "webp")
-"""What matplotlib can write, held here so that checking a config need not import it; a test compares."""
+"""The formats that matplotlib can write, listed here so that checking a config need not import it; tested."""
 
 MOST_REFERENCES = 4
 
@@ -17,7 +17,7 @@ References = str | list[str] | Mapping[str, str] | None
 
 
 def named_references(reference: References) -> dict[str, str]:
-    """Return label -> folder for every way of writing references; without labels, the names of the folders."""
+    """Return label -> folder for each way of writing references; without labels, folder names are the labels."""
     if not reference:
         return {}
     if isinstance(reference, Mapping):
@@ -28,7 +28,7 @@ def named_references(reference: References) -> dict[str, str]:
 
 
 def reference_conflicts(key: str, reference: References) -> list[tuple[str, str]]:
-    """Refuse more references than a figure can show apart."""
+    """Return a conflict if there are more references than a figure can distinguish."""
     count = len(reference) if isinstance(reference, (list, Mapping)) else 0
     if count <= MOST_REFERENCES:
         return []
@@ -36,7 +36,7 @@ def reference_conflicts(key: str, reference: References) -> list[tuple[str, str]
 
 
 def format_conflicts(key: str, figure_format: str) -> list[tuple[str, str]]:
-    """Refuse a figure format that matplotlib cannot write."""
+    """Return a conflict for a figure format that matplotlib cannot write."""
     if figure_format in FORMATS:
         return []
     near = nearest(figure_format.lstrip(".").lower(), FORMATS)

@@ -1,4 +1,4 @@
-"""Metrics of one split as users read them: on the console, and in `<split>_results.json`."""
+"""Metrics of one split as users read them: on the console and in `<split>_results.json`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GIGA = 10**9
 
 
 def formatted(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metrics as texts for people: times as h:m:s, operations in GF, memory in MB, others with four digits."""
+    """Return metrics formatted for people: times as h:m:s, operations in GF, memory in MB, others to 4 decimals."""
     return {name: _formatted(name, value) for name, value in metrics.items()}
 
 
@@ -34,7 +34,7 @@ def _formatted(name: str, value: Any) -> Any:
 
 
 def show(split: str, metrics: Mapping[str, Any]) -> None:
-    """Print the metrics of a split to standard output, one per line, in columns: scripts read them there."""
+    """Print the metrics of a split to standard output, one per line, aligned; scripts parse this output."""
     texts = {name: str(value) for name, value in formatted(metrics).items()}
     width, column = max(map(len, texts), default=0), max(map(len, texts.values()), default=0)
     lines = [f"  {name:{width}} = {texts[name]:>{column}}" for name in sorted(texts)]
@@ -42,7 +42,7 @@ def show(split: str, metrics: Mapping[str, Any]) -> None:
 
 
 def save(folder: str, split: str, metrics: Mapping[str, Any], *, combined: bool) -> None:
-    """Write `<split>_results.json`; with `combined`, also put them into `all_results.json`."""
+    """Write `<split>_results.json`; with `combined`, also merge the metrics into `all_results.json`."""
     _write(io.join(folder, f"{split}_results.json"), dict(metrics))
     if combined:
         path = io.join(folder, "all_results.json")
@@ -50,7 +50,7 @@ def save(folder: str, split: str, metrics: Mapping[str, Any], *, combined: bool)
 
 
 def _known(path: str) -> dict[str, Any]:
-    """Return what is in the file so far; one that is damaged is set aside."""
+    """Return the current content of the file; a damaged one is set aside."""
     if not io.exists(path):
         return {}
     text, trouble = text_of(path)
@@ -67,7 +67,7 @@ def _write(path: str, metrics: dict[str, Any]) -> None:
 
 
 def speed_metrics(split: str, started: float, **counts: float) -> dict[str, float]:
-    """Return the seconds since `started` (of `time.time`), and each count per second, e.g. `num_samples`."""
+    """Return the seconds since `started` (from `time.time`) and, for each count, e.g. `num_samples`, its rate."""
     seconds = time.time() - started
     metrics = {f"{split}_runtime": round(seconds, 4)}
     if seconds > 0:
@@ -77,12 +77,12 @@ def speed_metrics(split: str, started: float, **counts: float) -> dict[str, floa
 
 
 def prefixed(metrics: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return the same metrics, each name beginning with `<prefix>_`."""
+    """Return the metrics with each name prefixed by `<prefix>_`, unless it already is."""
     return {name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": value for name, value in metrics.items()}
 
 
 def plain_numbers(value: Any) -> Any:
-    """Return Python's own numbers for numpy's and for tensors of one element, so that JSON can hold them."""
+    """Convert NumPy scalars and one-element tensors to Python numbers, recursively, so that JSON can hold them."""
     if isinstance(value, dict):
         return {name: plain_numbers(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -92,10 +92,10 @@ def plain_numbers(value: Any) -> Any:
 
 
 def wanted_metric(metric: str, metrics: dict[str, float]) -> float:
-    """Return the metric that decides which model is best, `metric_for_best_model`.
+    """Return the metric that decides which model is best (`metric_for_best_model`).
 
     Raises:
-        KeyError: the evaluation did not give it; the message lists what it gave.
+        KeyError: if the evaluation did not return it; the message lists the metrics that it returned.
     """
     name = evaluated(metric)
     if name not in metrics:

@@ -1,4 +1,4 @@
-"""What a run wrote down while it trained: its two logs and the settings that a reader of them needs."""
+"""What a run recorded while it trained: its two logs, and the settings that are needed to interpret them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Floats = NDArray[np.float64]
 Columns = dict[str, Floats]
 
 UNIT_OF_OLD_RUNS = "bits"
-"""Unit of the losses of runs that began before there was the key `loss_unit`."""
+"""Unit of the losses of runs that are older than the parameter `loss_unit`."""
 WITHOUT_UNIT = frozenset({"minilm", "mse", "pkm_local_distill", "tinybert", "tinybert_td"})
-"""Losses of which none, or not all parts, are logarithms of probabilities."""
+"""Losses that are not, or only in part, logarithms of probabilities."""
 BLOCK = 1 << 20
 """Bytes of a log that are parsed at a time."""
 FEW_ROWS = 20_000
-"""Logs of so many rows are never thinned."""
+"""Logs with at most this many rows are never thinned."""
 STRETCHES = 1000
-"""Into so many stretches a longer log is cut when it is thinned; each keeps its extremes, and some rows between."""
+"""Number of stretches into which a longer log is cut for thinning; each keeps its extremes and some rows between."""
 _ROWS_BETWEEN = 16
 
 _parsed: dict[tuple[str, bool], tuple[tuple[int, str], Table]] = {}
@@ -39,7 +39,7 @@ _MOST_PARSED = 32
 
 @dataclass(frozen=True)
 class Table:
-    """A log as named columns of float64, one row per step, steps rising; a cell nobody wrote is NaN."""
+    """A log as named columns of float64, one row per step, steps increasing; empty cells are NaN."""
 
     columns: Mapping[str, Floats] = field(default_factory=dict)
 
@@ -53,14 +53,14 @@ class Table:
         return self.columns[name] if name in self.columns else np.full(len(self), np.nan)
 
     def row(self, index: int) -> dict[str, float]:
-        """Return one row without the cells that nobody wrote."""
+        """Return one row without its empty cells."""
         cells = {name: float(values[index]) for name, values in self.columns.items()}
         return {name: value for name, value in cells.items() if not np.isnan(value)}
 
 
 @dataclass(frozen=True)
 class RunLogs:
-    """One run's logs and settings (of its newest `args.py`, flat; empty when it has none)."""
+    """The logs and settings of one run. `settings` are those of its newest `args.py`, flat; empty if it has none."""
 
     folder: str
     train: Table
@@ -69,13 +69,13 @@ class RunLogs:
 
     @property
     def samples_per_step(self) -> float | None:
-        """The number of training samples of one update, None when `args.py` does not say."""
+        """The number of training samples per update; None if `args.py` does not specify a batch size."""
         batch_size = self.settings.get("batch_size")
         return float(batch_size * (self.settings.get("update_freq") or 1)) if batch_size else None
 
     @property
     def loss_unit(self) -> str | None:
-        """The unit of likelihood losses; None where the loss has another, or args.py does not say which loss it is."""
+        """The unit of likelihood losses; None if the loss has no such unit, or args.py does not name a loss."""
         name = self.settings.get("loss")
         if not isinstance(name, str) or name in WITHOUT_UNIT or name not in catalogue.names("loss"):
             return None
@@ -83,7 +83,7 @@ class RunLogs:
 
     @property
     def ascending(self) -> bool:
-        """Tell whether a higher major metric is better; without settings, from the way `best_score` went."""
+        """Whether a higher major metric is better; without settings, judged by the trend of `best_score`."""
         if "ascending_metric" in self.settings:
             return bool(self.settings["ascending_metric"])
         scores = self.valid["best_score"]
@@ -92,7 +92,7 @@ class RunLogs:
 
     @property
     def best_row(self) -> int | None:
-        """The index in `valid` of the first best evaluation, None when there is none."""
+        """The index in `valid` of the first best evaluation; None if there is none."""
         scores = self.major_scores
         if np.isnan(scores).all():
             return None
@@ -100,18 +100,18 @@ class RunLogs:
 
     @property
     def major_scores(self) -> Floats:
-        """The major metric of each evaluation; without settings the best so far, which serves as well."""
+        """The major metric of each evaluation; without settings, `best_score`, which has the same extreme."""
         metric = f"valid_{self.settings.get('major_metric')}"
         return self.valid[metric if metric in self.valid else "best_score"]
 
 
 def read_run(folder: str, *, train: bool = True, thinned: bool = False) -> RunLogs:
-    """Read what is there of a run in `folder` (any path). A log that does not exist yet is an empty table.
+    """Read the logs and settings of a run. A log that does not exist (yet) becomes an empty table.
 
     Args:
-        folder: of the run.
-        train: read train.log.tsv, too.
-        thinned: as `read_table` has it.
+        folder: of the run, local or remote.
+        train: also read train.log.tsv.
+        thinned: see `read_table`.
     """
     valid = read_table(io.join(folder, VALID_LOG), thinned=thinned)
     trained = read_table(io.join(folder, TRAIN_LOG), thinned=thinned) if train else Table()
@@ -119,7 +119,7 @@ def read_run(folder: str, *, train: bool = True, thinned: bool = False) -> RunLo
 
 
 def _settings(folder: str) -> dict[str, Any]:
-    """Return what args.py says; nothing, and a warning, where it is damaged: the logs can be read without it."""
+    """Return the settings in args.py. If it is damaged, warn and return {}: the logs can be read without it."""
     args_file = newest_args(folder)
     try:
         return read_args(args_file) if args_file else {}
@@ -129,14 +129,14 @@ def _settings(folder: str) -> dict[str, Any]:
 
 
 def read_table(path: str, *, thinned: bool = False) -> Table:
-    """Read a log that may still be growing. What has not changed since the last reading is not parsed again.
+    """Read a log that may still be growing. An unchanged file is not parsed again.
 
-    A last line without its line end is still being written, so it is left out. A second header starts further columns.
-    Where a run was resumed from an earlier step, the rows that it walked a second time replace the first ones.
+    A last line without a line end is still being written, so it is left out. A second header starts new columns.
+    If a run was resumed from an earlier step, the rows of repeated steps replace the earlier ones.
 
     Args:
         path: of the log.
-        thinned: of a log of more than `FEW_ROWS` rows keep a part, in bounded memory: the first and the last row, those
+        thinned: of a log with more than `FEW_ROWS` rows keep a sample, in bounded memory: the first and last row, those
             with the lowest and the highest value of each column in each stretch, those that begin an epoch, and evenly
             spaced ones. The first best evaluation is always among them.
     """
@@ -154,9 +154,9 @@ def read_table(path: str, *, thinned: bool = False) -> Table:
 
 
 def chunks(path: str) -> Iterator[Columns]:
-    """Go through all rows of a log in bounded memory, as columns of some thousand rows each.
+    """Yield all rows of a log in bounded memory, as columns of some thousand rows each.
 
-    A byte that is no text makes its cell NaN.
+    A cell with invalid UTF-8 becomes NaN.
     """
     parser, rest = RowParser(), b""
     with io.open(path, "rb") as log_file:
@@ -167,10 +167,10 @@ def chunks(path: str) -> Iterator[Columns]:
 
 
 class RowParser:
-    """Turns lines into columns; knows the header that holds, from one block of lines to the next.
+    """Parser of lines into columns; it remembers the current header from one block of lines to the next.
 
     Args:
-        names: of the columns that are wanted; None for all.
+        names: of the requested columns; None for all.
     """
 
     def __init__(self, names: Collection[str] | None = None) -> None:
@@ -188,7 +188,7 @@ class RowParser:
                 yield _columns(self._header, rows) if self._names is None else self._few(self._names, rows)
 
     def _few(self, names: Collection[str], lines: Sequence[str]) -> Columns:
-        """Return some columns: lines are cut no further than the last of them, so few cost little of a wide log."""
+        """Return some columns. Lines are split only up to the last of them, so a few of a wide log are cheap."""
         places = {name: place for place, name in enumerate(self._header) if name in names}
         last = max(places.values(), default=0)
         cells = [line.split("\t", last + 1) for line in lines]
@@ -203,7 +203,7 @@ def _columns(header: Sequence[str], lines: Sequence[str]) -> Columns:
 
 
 def _cells(lines: Sequence[str], width: int) -> list[str]:
-    """Return the cells of all lines one after the other, so many of each."""
+    """Return the cells of all lines in one list, `width` cells per line."""
     if all(line.count("\t") == width - 1 for line in lines):
         return "\t".join(lines).split("\t")
     return [cell for line in lines for cell in (line.split("\t") + [""] * width)[:width]]
@@ -212,7 +212,7 @@ def _cells(lines: Sequence[str], width: int) -> list[str]:
 def _floats(cells: Sequence[str]) -> Floats:
     try:
         return np.array(list(map(float, cells)), np.float64)
-    except ValueError:  # an empty cell, or one that is no number
+    except ValueError:  # an empty cell, or one that is not a number
         return np.array([_float(cell) for cell in cells])
 
 
@@ -224,7 +224,7 @@ def _float(cell: str) -> float:
 
 
 def _thinned(path: str, size: int) -> Iterator[Columns]:
-    """Go through the rows that are kept of a log of `size` bytes."""
+    """Yield the rows that are kept of a log of `size` bytes."""
     with io.open(path, "rb") as log_file:
         stretch = stretch_of(log_file.read(BLOCK), size)
     for columns in chunks(path):
@@ -233,13 +233,13 @@ def _thinned(path: str, size: int) -> Iterator[Columns]:
 
 
 def stretch_of(first: bytes, size: int) -> int:
-    """Return of how many rows a stretch is made, for a log of `size` bytes that begins so; 1 keeps every row."""
+    """Return the rows per stretch, for a log of `size` bytes that begins with `first`; 1 keeps every row."""
     rows = first.count(b"\n") * size / max(1, len(first))
     return round(rows / STRETCHES) if rows > FEW_ROWS else 1
 
 
 def kept_rows(columns: Columns, stretch: int) -> NDArray[np.intp]:
-    """Choose rows: of each stretch of so many the extremes of each column, and some between; and where things begin."""
+    """Return the indices of the rows to keep: the extremes of each column per stretch, some between, and boundaries."""
     steps, epochs = columns["step"], columns["epoch"]
     count = len(steps)
     if stretch <= 1:
@@ -260,7 +260,7 @@ def kept_rows(columns: Columns, stretch: int) -> NDArray[np.intp]:
 
 
 _BOTH_WAYS = ((1.0, np.inf), (-1.0, np.inf))
-"""(sign, what NaN counts as) for the lowest and for the highest value."""
+"""(sign, replacement of NaN) to find the lowest and the highest value."""
 
 
 def _table(parts: Iterator[Columns]) -> Table:
@@ -268,7 +268,7 @@ def _table(parts: Iterator[Columns]) -> Table:
 
 
 def stacked(parts: list[Columns]) -> Columns:
-    """Return the rows of all parts below each other; a column that a part lacks is NaN there."""
+    """Return the concatenated rows of all parts; a column that a part lacks is NaN there."""
     if len(parts) <= 1:
         return parts[0] if parts else {}
     names = dict.fromkeys(name for part in parts for name in part)
@@ -279,7 +279,7 @@ def stacked(parts: list[Columns]) -> Columns:
 
 
 def without_rewalked(columns: Columns) -> Columns:
-    """Leave out the rows of steps that were walked again later."""
+    """Drop the rows of steps that were repeated later."""
     steps = columns.get("step", np.empty(0))
     if not len(steps):
         return {}

@@ -1,4 +1,4 @@
-"""The two tables that every training may leave, for `x-viz` to draw and scripts to join: their names and columns."""
+"""Names and columns of the two tables that any training can write, which `x-viz` draws and scripts join."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ TRAIN_LOG = "train.log.tsv"
 VALID_LOG = "valid.log.tsv"
 
 EVAL = "eval_"
-"""How names of metrics of an evaluation begin in a Trainer, where all are logged together."""
+"""Prefix of evaluation metrics in the Trainer, where everything is logged together."""
 
 COLUMNS = {"grad_norm": "gnorm", "learning_rate": "lr", "steps_per_second": "ups", "tokens_per_second": "wps"}
-"""What the Trainer logs under another name than that of its column."""
+"""Names under which the Trainer logs a quantity -> name of its column."""
 
 Row = dict[str, Cell]
 
 
 def evaluated(name: object) -> str:
-    """Return the name by which a Trainer knows a metric of an evaluation."""
+    """Return the name that a metric of an evaluation has in the Trainer."""
     return f"{EVAL}{str(name).removeprefix(EVAL)}"
 
 
@@ -29,10 +29,10 @@ def train_row(epoch: int, step: int, window: Window, *, metrics: Mapping[str, fl
 
     Args:
         epoch: from 1.
-        step: the update after which the row stands.
-        window: of the updates since the row before.
-        metrics: over this window: `loss`, and others.
-        last: facts of the update itself: grad_norm, clipped, learning_rate.
+        step: number of updates so far.
+        window: over the updates since the previous row.
+        metrics: over this window: `loss` and others.
+        last: facts of the last update: grad_norm, clipped, learning_rate.
     """
     row: Row = {"epoch": epoch, "step": step, "loss": metrics["loss"]}
     row |= {"gnorm": last.get("grad_norm", 0.0), "clip": int(last.get("clipped", 0))}
@@ -56,13 +56,13 @@ def valid_row(
 
     Args:
         epoch: from 1.
-        step: the update whose weights were scored.
-        window: of the updates since the evaluation before.
+        step: the update whose weights were evaluated.
+        window: over the updates since the previous evaluation.
         train_wall: seconds of training so far.
-        train: metrics of training over this window: `loss`, and others.
-        valid: metrics of the held-out data.
+        train: training metrics over this window: `loss` and others.
+        valid: metrics on the held-out data.
         more: further columns.
-        best_score: of the metric that decides, so far.
+        best_score: best value of the deciding metric so far.
     """
     row: Row = {"epoch": epoch, "step": step}
     row |= {"ups": window.updates_per_second, "wps": window.per_second("num_tokens")}

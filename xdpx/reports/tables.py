@@ -1,4 +1,4 @@
-"""Rows of cells -> text: columns that line up on a terminal, or tab separated values for a file."""
+"""Format rows of cells as text: aligned columns for a terminal, or tab separated values for a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def format_cell(value: object) -> str:
-    """Return a short text for one value: floats with up to six significant digits, nothing for None."""
+    """Return a short text for one value: floats with up to six significant digits, '' for None."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -17,20 +17,20 @@ def format_cell(value: object) -> str:
 
 
 def union_of_keys(rows: Iterable[Mapping[str, Any]], *, first: Sequence[str] = ()) -> list[str]:
-    """Return every key of `rows` once: those of `first` that occur, then the others as they turn up."""
+    """Return every key of `rows` once: those of `first` that occur, then the others in order of first appearance."""
     seen = dict.fromkeys(key for row in rows for key in row)
     return [*(key for key in first if key in seen), *(key for key in seen if key not in set(first))]
 
 
 def as_tsv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, header: bool = True) -> str:
-    """Return tab separated lines, each with its line end."""
+    """Return tab separated lines, each with a line end."""
     lines = ["\t".join(columns)] if header else []
     lines += ["\t".join(format_cell(row.get(column)) for column in columns) for row in rows]
     return "".join(f"{line}\n" for line in lines)
 
 
 def as_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """Return lines whose columns line up in a terminal: numbers to the right, wide characters counted as two."""
+    """Return lines with aligned columns for a terminal: numbers to the right, wide characters counted as two."""
     cells = [[format_cell(row.get(column)) for column in columns] for row in rows]
     widths = [max([text_width(name), *(text_width(line[i]) for line in cells)]) for i, name in enumerate(columns)]
     right = [all(isinstance(row.get(column), (int, float, type(None))) for row in rows) for column in columns]
@@ -50,5 +50,5 @@ def _pad(text: str, width: int, *, right: bool) -> str:
 
 
 def text_width(text: str) -> int:
-    """Return how many columns a text takes: Chinese characters and the like take two."""
+    """Return how many terminal columns a text takes: Chinese characters and the like take two."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)

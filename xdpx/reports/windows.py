@@ -1,4 +1,4 @@
-"""Sums of what training gave over some updates, and the seconds that were spent training: what rows of logs show."""
+"""Sums of training facts over a window of updates, and the seconds spent training, from which log rows are made."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from math import isfinite
 
 @dataclass
 class Window:
-    """Sums over the updates since a row was last written.
+    """Sums over the updates since the last row was written.
 
     Attributes:
-        num_updates: how many there were.
+        num_updates: number of updates.
         seconds: spent training.
         sums: of the facts of each update.
-        recorded: sum and count of the numbers that came at any time, not once per update.
-        nonfinite: the updates that were taken although their loss or gradient is NaN or infinite.
+        recorded: sum and count of numbers that are recorded at any time, not once per update.
+        nonfinite: the updates that were applied although their loss or gradient is NaN or infinite.
     """
 
     num_updates: int = 0
@@ -28,14 +28,14 @@ class Window:
     nonfinite: list[int] = field(default_factory=list)
 
     def add(self, facts: Mapping[str, float]) -> None:
-        """Add one update's facts, in order, in double precision: the same sums wherever a run was interrupted."""
+        """Add the facts of one update, in order, in double precision: interruptions do not change the sums."""
         self.num_updates += 1
         for name, value in facts.items():
-            # Of an update that was skipped under fp16 the gradient's length is NaN or infinite; a loss that is shows.
+            # An update skipped under fp16 has a NaN or infinite gradient norm; such a loss, however, is to be seen.
             self.sums[name] = self.sums.get(name, 0.0) + (value if isfinite(value) or name == "loss_sum" else 0.0)
 
     def join(self, other: Window) -> None:
-        """Add the updates of another window, which came after."""
+        """Add the updates of a later window."""
         self.num_updates += other.num_updates
         self.seconds += other.seconds
         self.nonfinite += other.nonfinite
@@ -44,17 +44,17 @@ class Window:
         self.record(other.recorded)
 
     def record(self, sums: Mapping[str, tuple[float, int]]) -> None:
-        """Add numbers that came at any time, each as its sum and count."""
+        """Add numbers that are recorded at any time, each as its sum and count."""
         for name, (total, count) in sums.items():
             before = self.recorded.get(name, (0.0, 0))
             self.recorded[name] = (before[0] + total, before[1] + count)
 
     def mean(self, name: str) -> float:
-        """Return the mean over updates; 0 where the fact never came."""
+        """Return the mean over updates; 0 if the fact was never added."""
         return self.sums.get(name, 0.0) / self.num_updates if self.num_updates else 0.0
 
     def ratio(self, name: str, count: str) -> float:
-        """Return one sum over another; NaN where nothing was counted."""
+        """Return one sum divided by another; NaN if the divisor is 0 or missing."""
         return self.sums.get(name, 0.0) / self.sums[count] if self.sums.get(count) else float("nan")
 
     @property
@@ -68,14 +68,14 @@ class Window:
 
 
 class Stopwatch:
-    """Seconds spent training. Monotonic: a clock that is set back or forward does not matter."""
+    """Seconds spent training, by a monotonic clock: changes of the system time do not matter."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._last: float | None = None
 
     def start(self) -> None:
-        """Begin to count."""
+        """Start counting."""
         self._last = self._clock()
 
     def lap(self) -> float:
@@ -87,7 +87,7 @@ class Stopwatch:
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """Do not count what happens inside: evaluating, saving, drawing."""
+        """Exclude the time spent inside: evaluating, saving, drawing."""
         begun = self._clock()
         yield
         if self._last is not None:

@@ -1,1 +1,1 @@
-"""Where the numbers of a training go while it runs. A tracker is an object that hears some of a training's events."""
+"""Where the numbers of a training are logged while it runs. A tracker is an object that handles training events."""

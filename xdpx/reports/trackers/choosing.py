@@ -1,4 +1,4 @@
-"""Which trackers a training has: `report_to` names them, or holds functions and objects of the user's own."""
+"""Which trackers a training uses: `report_to` holds names, or the user's own functions and objects."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from xdpx.config import packages
 from xdpx.reports.trackers.values import TrainingState
 
 KIND = "tracker"
-"""Packages offer theirs as entry points `xdpx.tracker`."""
+"""Other packages offer trackers as entry points of the group `xdpx.tracker`."""
 
 OURS = {
     "tensorboard": "xdpx.reports.trackers.tensorboard:TensorBoardCallback",
     "jsonl": "xdpx.reports.trackers.json_lines:JsonLines",
     "tables": "xdpx.reports.trackers.tables:RunTables",
 }
-"""Those written here, by name."""
+"""Trackers of this package, by name."""
 
 WHERE_THEIRS_ARE = "transformers.integrations"
 THEIRS = {
@@ -37,26 +37,26 @@ THEIRS = {
     "trackio": ("TrackioCallback", "trackio"),
     "wandb": ("WandbCallback", "wandb"),
 }
-"""Those that transformers has, by name: the class, and the package that it needs."""
+"""Trackers of transformers, by name: the class, and the package that it needs."""
 
 TO_INSTALL = {"azureml": "azureml-sdk", "comet_ml": "comet-ml"}
-"""What a package is called where it is installed from, when not by its own name."""
+"""Import name of a package -> the name to install it by, if they differ."""
 
 
 class TrackerMissing(RuntimeError, ImportError):
-    """A tracker cannot be used here. Both errors in one, since the original raises now this, now that."""
+    """A tracker cannot be used here. A subclass of both errors: the original raises either one."""
 
 
 def trackers_for(report_to: object) -> list[Any]:
-    """Return the trackers that `report_to` asks for.
+    """Return the trackers that `report_to` selects.
 
     Args:
-        report_to: a name, "all" (whatever is installed), or a list of names, of functions `(values, step)`, and of
-            objects or classes with events; None, "none" and [] ask for none.
+        report_to: a name, "all" (all that are installed), or a list of names, of functions `(values, step)`, and of
+            objects or classes with event methods; None, "none" and [] select none.
 
     Raises:
         ValueError: for an unknown name.
-        TrackerMissing: when what a tracker needs is not there.
+        TrackerMissing: if a package that a tracker needs is not installed.
     """
     wanted = list(report_to) if isinstance(report_to, list | tuple | set) else [report_to]
     names = [name for one in wanted for name in (installed() if one == "all" else [one])]
@@ -64,13 +64,13 @@ def trackers_for(report_to: object) -> list[Any]:
 
 
 def own_trackers(report_to: object) -> list[Any]:
-    """Return the trackers of a training that writes the tables of a run by itself, and needs no tracker for them."""
+    """Return the trackers for a training that writes the run tables itself, so "tables" is skipped."""
     wanted = list(report_to) if isinstance(report_to, list | tuple) else [report_to]
     return trackers_for([name for name in wanted if name != "tables"])
 
 
 def troubles_of(report_to: object) -> Iterator[str]:
-    """Yield what is wrong with each name in `report_to`, without importing what it stands for."""
+    """Yield what is wrong with each name in `report_to`, without importing the trackers."""
     for name in report_to if isinstance(report_to, list | tuple) else [report_to]:
         if isinstance(name, str) and name not in {"all", "none"}:
             package = THEIRS.get(name, ("", ""))[1]
@@ -81,7 +81,7 @@ def troubles_of(report_to: object) -> Iterator[str]:
 
 
 def tracker_for(wanted: object) -> Any:
-    """Return one tracker: for a name a new one; for a function one that calls it; an object as it is."""
+    """Return one tracker: a new one for a name or class, a wrapper for a function, an object unchanged."""
     if isinstance(wanted, str):
         return _make(wanted)
     if isinstance(wanted, type):
@@ -95,7 +95,7 @@ def tracker_for(wanted: object) -> Any:
 
 
 def installed() -> list[str]:
-    """Name the trackers whose packages are there; those that need none are asked for by name only."""
+    """Return the names of transformers' trackers whose packages are installed; others must be named explicitly."""
     return list(importlib.import_module(WHERE_THEIRS_ARE).get_available_reporting_integrations())
 
 
@@ -132,7 +132,7 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 class Calling:
-    """Calls `function(values, step)` with a copy of everything that is logged, on the first process of all."""
+    """Calls `function(values, step)` with a copy of everything that is logged, on the first process only."""
 
     def __init__(self, function: Callable[[dict[str, Any], int], object]) -> None:
         self.function = function
@@ -140,6 +140,6 @@ class Calling:
     def on_log(
         self, args: object, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: object
     ) -> None:
-        """Hand over what was logged."""
+        """Pass on what was logged."""
         if state.is_world_process_zero:
             self.function(dict(logs), state.global_step)

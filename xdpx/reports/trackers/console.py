@@ -1,4 +1,4 @@
-"""What a training shows on the console: bars, or printed lines."""
+"""What a training shows on the console: progress bars or printed lines."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tqdm.auto import tqdm
 
 
 class Bars:
-    """Shows a bar over the steps of a training, one over the batches of an evaluation, and what is logged above them.
+    """A progress bar over training steps, one over evaluation batches, and logged values printed above them.
 
     Args:
-        max_str_len: a logged text longer than this is replaced by its length.
+        max_str_len: a logged text longer than this is replaced by a note of its length.
     """
 
     def __init__(self, max_str_len: int = 100) -> None:
@@ -22,14 +22,14 @@ class Bars:
         self.current_step = 0
 
     def on_train_begin(self, args: object, state: Any, control: object, **kwargs: object) -> None:
-        """Begin the bar, at the step where a resumed training stands."""
+        """Start the bar, at the current step of a resumed training."""
         self._end_training_bar()
         self.current_step = state.global_step
         if state.is_world_process_zero:
             self.training_bar = tqdm(total=state.max_steps, initial=state.global_step, dynamic_ncols=True)
 
     def on_step_end(self, args: object, state: Any, control: object, **kwargs: object) -> None:
-        """Count a step."""
+        """Advance the bar."""
         if self.training_bar is not None:
             self.training_bar.update(state.global_step - self.current_step)
             self.current_step = state.global_step
@@ -37,7 +37,7 @@ class Bars:
     def on_prediction_step(
         self, args: object, state: Any, control: object, eval_dataloader: object = None, **kwargs: object
     ) -> None:
-        """Count a batch, where their number is known."""
+        """Advance the bar over batches, if their number is known."""
         total = _length(eval_dataloader) if state.is_world_process_zero else None
         if total is None:
             return
@@ -56,12 +56,12 @@ class Bars:
     def on_log(
         self, args: object, state: object, control: object, logs: Mapping[str, Any] | None = None, **kwargs: object
     ) -> None:
-        """Write what is logged above the bar."""
+        """Print what is logged above the bar."""
         if self.training_bar is not None and logs is not None:
             self.training_bar.write(str(shown(logs, self.max_str_len)))
 
     def on_train_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
-        """Leave the bar as it is, and begin a new line."""
+        """Close the bar, leaving it on the screen."""
         self._end_training_bar()
 
     def _end_training_bar(self) -> None:
@@ -81,13 +81,13 @@ class Printing:
     def on_log(
         self, args: object, state: Any, control: object, logs: Mapping[str, Any] | None = None, **kwargs: object
     ) -> None:
-        """Print it; the dict itself is left as it is."""
+        """Print a formatted copy; `logs` is not changed."""
         if state.is_local_process_zero and logs is not None:
-            print(shown(logs))  # noqa: T201  # printing is what it is for
+            print(shown(logs))  # noqa: T201  # printing is its purpose
 
 
 def shown(logs: Mapping[str, Any], max_str_len: int | None = None) -> dict[str, Any]:
-    """Return what a console shows of `logs`: four digits of each float, no long text, and no `total_flos`."""
+    """Return what a console shows of `logs`: floats with four digits, no long texts, and no `total_flos`."""
     return {name: _shown(value, max_str_len) for name, value in logs.items() if name != "total_flos"}
 
 
@@ -102,5 +102,5 @@ def _shown(value: object, max_str_len: int | None) -> Any:
 def _length(loader: object) -> int | None:
     try:
         return len(loader) if isinstance(loader, Sized) else None
-    except TypeError:  # a DataLoader has a length only when its data have one
+    except TypeError:  # a DataLoader has a length only if its dataset has one
         return None

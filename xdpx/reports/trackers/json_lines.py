@@ -1,4 +1,4 @@
-"""Everything that is logged, as one JSON object per line."""
+"""Trackers that write everything that is logged as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FILE_NAME = "logs.jsonl"
 
 
 class JsonLines:
-    """Appends to a file: when, at which step, and what. A resumed run goes on in the same file.
+    """Appends time, step and values to a file. A resumed run continues the same file.
 
     Args:
-        path: of the file, local or remote; `logs.jsonl` in the output folder when None.
+        path: of the file, local or remote; `logs.jsonl` in the output folder if None.
     """
 
     def __init__(self, path: StrPath | None = None) -> None:
@@ -31,7 +31,7 @@ class JsonLines:
     def on_log(
         self, args: TrainingSettings, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: object
     ) -> None:
-        """Write one line. A disk that is full does not end the training: it is said once, and no more is written."""
+        """Write one line. A full disk does not end the training: it is reported once, and nothing more is written."""
         if not state.is_world_process_zero or not self._works:
             return
         path = self.path if self.path is not None else io.join(args.output_dir, FILE_NAME)
@@ -46,13 +46,13 @@ class JsonLines:
 
 
 class MetricsFile:
-    """Writes metrics.jsonl into the output folder, as the other doors do; every training has one."""
+    """Writes metrics.jsonl into the output folder, as x-train and x-exp do; every training has one."""
 
     def __init__(self) -> None:
         self._lines: MetricLines | None = None  # None before the first training, and on other processes
 
     def on_train_begin(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: object) -> None:
-        """Go on behind the step where the training stands; a new one begins the file anew."""
+        """Continue the file after the current step; a new training starts it anew."""
         self._lines = MetricLines(str(io.join(args.output_dir, METRICS_FILE))) if state.is_world_process_zero else None
         if self._lines is not None:
             self._lines.drop_after(None, state.global_step or -1)
@@ -67,12 +67,12 @@ class MetricsFile:
             self._lines.append("valid" if held_out else "train", row)
 
     def on_train_end(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: object) -> None:
-        """Make sure that every line is in the file."""
+        """Make sure that every line has reached the file."""
         if self._lines is not None:
             self._lines.flush()
 
 
 def _plain(value: object) -> Any:
-    """Return what strict JSON can hold, of numbers in tensors and arrays, too."""
+    """Return a value that strict JSON can hold; one-element tensors and arrays become numbers."""
     number = number_in(value)
     return plain(value if number is None else number)

@@ -1,4 +1,4 @@
-"""What is logged, as the two tables of an x-train run: runs of both doors can be drawn in one figure, and joined."""
+"""Writes what is logged as the two tables of an x-train run, so that runs of both kinds can be plotted together."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from xdpx.utils.paths import StrPath
 SHOWN_OTHERWISE = frozenset(
     {*COLUMNS, "epoch", "step", "num_input_tokens_seen", "train_runtime", "train_tokens_per_second", "total_flos"}
 )
-"""What is logged beside the loss and has a column of another name, or none because it follows from others."""
+"""Logged names that have a column of another name, or none because they follow from others."""
 COSTS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "epoch")
-"""How numbers end that tell what an evaluation cost, and not what it gave."""
+"""Suffixes of numbers that measure the cost of an evaluation rather than its result."""
 _COURSE = ("step", "loss", "gnorm", "clip", "wps", "ups")
-"""Columns of train.log.tsv that tell how a training went."""
+"""Columns of train.log.tsv from which the course of a training is restored."""
 
 
 class RunTables:
     """Writes train.log.tsv, valid.log.tsv and the args.py that `x-viz` and `x-script aggregate_results` read.
 
-    Losses keep the unit of the model (nats where it is a cross entropy), as those of x-train by default. A resumed run
-    goes on in the same files, which hold all that it must know of the stretch before.
+    Losses keep the unit of the model (nats for a cross entropy), as those of x-train do by default. A resumed run
+    continues the same files, which hold all the state that it needs from before.
 
     Args:
-        folder: where they go, local or remote; the output folder when None.
+        folder: of the tables, local or remote; the output folder if None.
     """
 
     def __init__(self, folder: StrPath | None = None) -> None:
         self.folder = folder
-        self._train: GrowingTable | None = None  # None outside of a training, and where nothing can be written
+        self._train: GrowingTable | None = None  # None outside of training, and if nothing can be written
         self._valid: GrowingTable | None = None
         self._course = Course()
         self._best: float | None = None
         self._scored = Scored(0, Window(), 0.0)
 
     def on_train_begin(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: object) -> None:
-        """Open the tables where the run stands; drop the rows of steps that will be walked again."""
+        """Open the tables at the current step; drop the rows of steps that will be repeated."""
         if not state.is_world_process_zero:
             return
         folder = str(args.output_dir if self.folder is None else self.folder)
-        before = state.global_step or -1  # nothing stays of an earlier run, not even its evaluation at step 0
+        before = state.global_step or -1  # an earlier run leaves nothing, not even its evaluation at step 0
         try:
             path = io.join(folder, ARGS_FILE)
             trouble = is_unreadable(path) if io.exists(path) else ""
@@ -74,7 +74,7 @@ class RunTables:
     def on_log(
         self, args: TrainingSettings, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: object
     ) -> None:
-        """Write a row when the loss of training is logged."""
+        """Write a row if the training loss is logged."""
         updates = state.global_step - self._course.step
         if self._train is None or "loss" not in logs or updates <= 0:
             return
@@ -96,7 +96,7 @@ class RunTables:
         metrics: Mapping[str, Any] | None = None,
         **kwargs: object,
     ) -> None:
-        """Write a row for an evaluation within a training; several held-out sets share one."""
+        """Write a row for an evaluation during training; several evaluation sets share one row."""
         if self._valid is None:
             return
         if self._scored.step != state.global_step:
@@ -115,17 +115,17 @@ class RunTables:
         self._write(self._valid)
 
     def on_save(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: object) -> None:
-        """Put every row into the files: a run that continues from this checkpoint reads them."""
+        """Flush all rows to the files: a run that resumes from this checkpoint reads them."""
         for table in (self._train, self._valid):
             self._write(table)
 
     def on_train_end(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: object) -> None:
-        """Put every row into the files. What is evaluated later is no part of the training."""
+        """Flush all rows to the files. Later evaluations are not part of the training."""
         self.on_save(args, state, control)
         self._train = self._valid = None
 
     def _write(self, table: GrowingTable | None, row: Row | None = None, *, instead: bool = False) -> None:
-        """Add a row, with `instead` in the place of one of the same step; without one, make the file whole."""
+        """Append a row, with `instead` replacing one of the same step; without a row, flush the file."""
         try:
             if table is not None and row is not None:
                 if instead:
@@ -137,13 +137,13 @@ class RunTables:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """Say once that the disk is full, and write no more: that does not end a training."""
+        """Warn once that writing failed, and write no more: this does not end the training."""
         self._train = self._valid = None
         log.warning(f"No more is written to {TRAIN_LOG} and {VALID_LOG}: {error}")
 
 
 class Scored:
-    """An evaluation: its step, the updates and seconds of training before it, and what it gave so far."""
+    """An evaluation: its step, the training updates and seconds before it, and its metrics so far."""
 
     def __init__(self, step: int, window: Window, wall: float) -> None:
         self.step, self.window, self.wall = step, window, wall
@@ -151,13 +151,13 @@ class Scored:
 
 
 class Course:
-    """What the rows of train.log.tsv say of a training: until which step, in how many seconds, and the newest window.
+    """The course of a training, accumulated from the rows of train.log.tsv: last step, seconds, and newest window.
 
     Attributes:
-        step: of the last row.
-        seconds: of training until then.
-        speed: updates per second at last, 0 when unknown.
-        window: of the rows since the last evaluation.
+        step: the step of the last row.
+        seconds: of training up to that step.
+        speed: the latest updates per second, 0 if unknown.
+        window: over the rows since the last evaluation.
     """
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class Course:
 
     @classmethod
     def read(cls, path: str, *, scored_at: float) -> Course:
-        """Go through the rows that are there; the window holds those after the step `scored_at`."""
+        """Read the existing rows; the window covers those after the step `scored_at`."""
         course = cls()
         for columns in chunks(path) if io.isfile(path) else ():
             known = {
@@ -191,17 +191,17 @@ class Course:
         self.window.join(Window(updates, seconds, {**sums, "num_tokens": number["wps"] * seconds}))
 
     def take(self) -> Window:
-        """Return the window, and begin a new one."""
+        """Return the window, and start a new one."""
         window, self.window = self.window, Window()
         return window
 
     def wall(self, step: int) -> float:
-        """Return the seconds of training until `step`; beyond the last row it is taken to go on as fast."""
+        """Return the seconds of training until `step`; after the last row, extrapolated with the last speed."""
         return self.seconds + _seconds(step - self.step, self.speed)
 
 
 def settings_text(args: TrainingSettings) -> str:
-    """Return the text of args.py: the settings, by the names of x-train, that a reader of the tables needs."""
+    """Return the text of args.py: the settings, by x-train's names, that readers of the tables need."""
     name, ascending = deciding_metric(args)
     settings = {
         "batch_size": args.train_batch_size * args.world_size,
@@ -223,7 +223,7 @@ def deciding_metric(args: TrainingSettings) -> tuple[str, bool]:
 
 
 def _metrics_in(logged: Mapping[str, Any]) -> dict[str, float]:
-    """Return what an evaluation gave, without prefix, and without what it cost."""
+    """Return the metrics of an evaluation, without prefix, and without those that measure its cost."""
     found = {name.removeprefix(EVAL): number_in(value) for name, value in logged.items()}
     return {
         name: float(value)
@@ -237,5 +237,5 @@ def _seconds(updates: int, speed: float) -> float:
 
 
 def _epoch(state: TrainingState) -> int:
-    """Return the epoch that a step belongs to, from 1."""
+    """Return the epoch that a step belongs to, starting from 1."""
     return max(1, math.ceil(state.epoch or 0))

@@ -1,4 +1,4 @@
-"""What is logged, for TensorBoard."""
+"""A tracker that logs to TensorBoard."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ WRITERS = ("torch.utils.tensorboard", "tensorboardX")
 
 
 class TensorBoardCallback:
-    """Writes scalars and texts: into $TENSORBOARD_LOGGING_DIR, else `runs/<date>_<host>` of the output folder.
+    """Writes scalars and texts to $TENSORBOARD_LOGGING_DIR, else to `runs/<date>_<host>` in the output folder.
 
     Args:
         tb_writer: a `SummaryWriter` to use instead of a new one.
 
     Raises:
-        RuntimeError: when neither tensorboard nor tensorboardX is installed.
+        RuntimeError: if neither tensorboard nor tensorboardX is installed.
     """
 
     def __init__(self, tb_writer: Any = None) -> None:
@@ -38,7 +38,7 @@ class TensorBoardCallback:
     def on_train_begin(
         self, args: TrainingSettings, state: TrainingState, control: object, model: object = None, **kwargs: object
     ) -> None:
-        """Begin a file, with the arguments and the config of the model as texts."""
+        """Start a file, with the arguments and the model config as texts."""
         if not state.is_world_process_zero:
             return
         if state.is_hyper_param_search and state.trial_name is not None:
@@ -54,7 +54,7 @@ class TensorBoardCallback:
     def on_log(
         self, args: TrainingSettings, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: object
     ) -> None:
-        """Write what was logged; what is neither a number nor a text is named once, and left out."""
+        """Write what was logged; a value that is neither a number nor a text is skipped with one warning."""
         writer = self._writer(args) if state.is_world_process_zero else None
         if writer is None:
             return
@@ -69,7 +69,7 @@ class TensorBoardCallback:
         writer.flush()
 
     def on_train_end(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: object) -> None:
-        """End the file; what is logged later goes into another one beside it."""
+        """Close the file; anything logged later goes to another file next to it."""
         if self.tb_writer is not None:
             self.tb_writer.close()
             self.tb_writer = None
@@ -91,10 +91,10 @@ def new_writer(folder: str, *, purge_step: int | None = None) -> Any:
 
     Args:
         folder: any path that TensorBoard can write to.
-        purge_step: what was written for this step and later ones is shown no more.
+        purge_step: events of this step and later ones, from an earlier writer, are no longer shown.
 
     Raises:
-        RuntimeError: when neither tensorboard nor tensorboardX is installed.
+        RuntimeError: if neither tensorboard nor tensorboardX is installed.
     """
     return _find_writer()(log_dir=folder, purge_step=purge_step)
 
@@ -110,9 +110,9 @@ def _find_writer() -> Any:
 
 
 def _spare_tensorflow() -> None:
-    """Let TensorBoard do without TensorFlow, which it imports where it is installed: four CPU seconds, for its files.
+    """Keep TensorBoard from importing TensorFlow, if installed, just for file access: that takes 4 s of CPU time.
 
-    TensorBoard looks for this module first, which packages without TensorFlow contain.
+    TensorBoard checks for this module first, which its packages without TensorFlow contain.
     """
     name = "tensorboard.compat.notf"
     if "tensorflow" not in sys.modules and find_spec("tensorboard") is not None:

@@ -1,4 +1,4 @@
-"""What trackers are given: numbers by name, which somebody may have logged as tensors or arrays."""
+"""What trackers receive: the state and arguments of a training, and numbers by name, maybe in tensors or arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PHASES = ("eval", "test")
 
 
 class TrainingState(Protocol):
-    """What trackers read of the state that each event brings."""
+    """The attributes that trackers read of the state passed to each event."""
 
     epoch: float
     global_step: int
@@ -21,7 +21,7 @@ class TrainingState(Protocol):
 
 
 class TrainingSettings(Protocol):
-    """What trackers read of the arguments that each event brings."""
+    """The attributes that trackers read of the arguments passed to each event."""
 
     output_dir: Any
     train_batch_size: int
@@ -35,12 +35,12 @@ class TrainingSettings(Protocol):
     seed: int
 
     def to_json_string(self) -> str:
-        """Return all of them as JSON."""
+        """Return all arguments as JSON."""
         ...
 
 
 def number_in(value: Any) -> float | int | None:
-    """Return the number that `value` is, or None: a Python, NumPy or torch number, or an array of one element."""
+    """Return the number in `value`: a Python, NumPy or torch number, or an array of one element; else None."""
     if hasattr(value, "item") and getattr(value, "size", None) is not None:
         count = value.numel() if hasattr(value, "numel") else value.size
         value = value.item() if count == 1 else None
@@ -48,7 +48,7 @@ def number_in(value: Any) -> float | int | None:
 
 
 def by_phase(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Put each name below its phase: `eval_loss` becomes `eval/loss`, and what has no phase is of `train/`."""
+    """Group names by phase: `eval_loss` becomes `eval/loss`; names without a phase go below `train/`."""
     return {_below_phase(name): value for name, value in logs.items()}
 
 
