@@ -1,1 +1,1 @@
-"""All runs below a folder, of every door, on one page: live on this machine, or as a file that needs nothing else."""
+"""All runs below a folder, of x-train, x-exp and Trainer, on one page: live on this machine or as one file."""

@@ -1,4 +1,4 @@
-"""A folder -> the runs below it, of all doors, found by the files that they leave."""
+"""Find the runs below a folder, of x-train, x-exp and Trainer, by the files that they write."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PASSED_OVER = frozenset({
     "plots", "checkpoints", "summaries", "stacks", "transformers", "eval", "eval_out", "decoder_out", "infer_out",
     "__pycache__", "node_modules",
 })  # fmt: skip
-"""Folders in which no runs are looked for."""
+"""Names of folders that are not searched for runs."""
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _DATA = frozenset({"meta.hjson", "search.jsonl"})
-"""What prepared data and searches hold, which have a status, too."""
+"""Files of prepared data and of searches, whose folders have a status file but are not runs."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class RunFolder:
 
     Attributes:
         path: of the folder.
-        files: what is in it, by name.
+        files: its content, by name.
     """
 
     path: str
@@ -40,7 +40,7 @@ class RunFolder:
 
     @property
     def door(self) -> str:
-        """Which door it came through, as well as its files tell."""
+        """The program that wrote the run, judged by its files."""
         if {"run.json", "experiment_cls_vars.txt", "model_params.txt"} & self.files.keys():
             return "x-exp"
         if self.newest_checkpoint or {TRAINER_STATE, JSON_LOG} & self.files.keys():
@@ -50,19 +50,19 @@ class RunFolder:
 
     @property
     def newest_checkpoint(self) -> str:
-        """The name of the newest folder of a checkpoint of a Trainer; '' when there is none."""
+        """The name of the Trainer's newest checkpoint folder; '' if there is none."""
         steps = [int(found[1]) for name in self.files if (found := _CHECKPOINT.fullmatch(name))]
         return f"checkpoint-{max(steps)}" if steps else ""
 
     @property
     def modified(self) -> float:
-        """When something of it was last written, in seconds since 1970; 0 when it is not known."""
+        """When the run last wrote something, in seconds since 1970; 0 if unknown."""
         times = [entry.modified or 0.0 for name, entry in self.files.items() if name in {*LOGS, "log.txt", STATUS_FILE}]
         return max(times, default=0.0) or max((entry.modified or 0.0 for entry in self.files.values()), default=0.0)
 
 
 def runs_below(root: str) -> Iterator[RunFolder]:
-    """Go through the runs in a folder and below it. What cannot be listed, and links to folders, are passed over."""
+    """Yield the runs in a folder and below it. Unreadable folders and links to folders are skipped."""
     waiting = [io.plain(root)]
     while waiting:
         folder = waiting.pop()
@@ -73,7 +73,7 @@ def runs_below(root: str) -> Iterator[RunFolder]:
 
 
 def folders_in(files: Mapping[str, Entry]) -> list[str]:
-    """Return the folders among these files in which runs are looked for, by name."""
+    """Return the paths of the folders among these files that may contain runs, sorted by name."""
     return [
         entry.path
         for name, entry in sorted(files.items())
@@ -82,7 +82,7 @@ def folders_in(files: Mapping[str, Entry]) -> list[str]:
 
 
 def runs_in(pattern: str) -> list[str]:
-    """Return the folders that a path stands for: itself, or with `/*` or `**/*` at its end the runs inside or below."""
+    """Return the folders that a path stands for: itself or, if it ends with `/*` or `**/*`, the runs in or below it."""
     if pattern.endswith("**/*"):
         return sorted(run.path for run in runs_below(pattern.removesuffix("**/*").rstrip("/") or "/"))
     if pattern.endswith("/*"):
@@ -92,7 +92,7 @@ def runs_in(pattern: str) -> list[str]:
 
 
 def listing(folder: str) -> dict[str, Entry]:
-    """Return what is in a folder, by name; nothing where it cannot be listed."""
+    """Return the content of a folder by name; {} if it cannot be listed."""
     try:
         return {io.name(entry.path): entry for entry in io.store(folder).children(folder)}
     except OSError:
@@ -100,7 +100,7 @@ def listing(folder: str) -> dict[str, Entry]:
 
 
 def is_run(files: Mapping[str, Entry]) -> bool:
-    """Tell whether these are the files of a run."""
+    """Return whether these are the files of a run."""
     if any(name in files and not files[name].folder for name in LOGS):
         return True
     if STATUS_FILE in files:

@@ -1,4 +1,4 @@
-"""What stands in front of every answer of the board."""
+"""Middleware of the board: access checks, and security headers on every response."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from xdpx.utils.web_guards import HEADERS, PAGE_POLICY, Asker, bearer, refusal
 
 COOKIE = "xdpx_board"
 STRANGER_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
-"""For a page that lies in a run: it is shown, and nothing in it runs or fetches anything."""
+"""Policy for HTML pages in run folders: they are displayed, but cannot run scripts or load anything."""
 
 
 def guard(token: str) -> Middleware:
-    """Return what refuses a request, or passes it on and adds the headers of every answer.
+    """Return the middleware that rejects a request or handles it, and adds the headers to every response.
 
-    A token, '' for none, is given in the address once, then as a cookie.
+    A token ('' for none) is passed once in the URL, and in a cookie from then on.
     """
 
     @web.middleware

@@ -1,4 +1,4 @@
-"""The rows of all runs below a folder, kept up to date by a thread that looks again and again."""
+"""The rows of all runs below a folder, kept up to date by a thread that rescans the files."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from xdpx.utils import io
 from xdpx.utils.storage import scheme_of
 
 HOT_SECONDS = 900
-"""Runs that wrote something in the last so many seconds are looked at every `SHORT_PAUSE`; all others when all are."""
+"""Runs that wrote something in the last `HOT_SECONDS` are rescanned every `SHORT_PAUSE` seconds, others less often."""
 MOST_HOT = 500
 SHORT_PAUSE, LONG_PAUSE = 1.0, 15.0
 KEEPING_PAUSE = 600.0
 SHARE = 0.05
-"""The most of a core that looking at all runs may take, in the long run."""
+"""The largest share of one core that rescanning may use in the long run."""
 PAGE = 2_000
-"""Rows of one answer."""
+"""The most rows of one response."""
 LOCAL_THREADS, REMOTE_THREADS = 4, 32
-"""Folders that are looked at together: a folder costs some ten waits for a disk, or for a store far away."""
+"""Number of folders scanned concurrently: each needs about ten disk accesses or requests to a remote store."""
 
 
 @dataclass(frozen=True)
 class _Known:
-    """A run as it was last seen. `version` rises with every change of any run; `summary` is None when it is gone."""
+    """A run as of the last scan. `version` increases with each change of any run; `summary` is None if it is gone."""
 
     version: int
     stamp: object
@@ -46,13 +46,13 @@ class Changes:
     """Rows that changed after a version.
 
     Attributes:
-        rows: of the runs; a run that is gone has an id alone.
-        headers: names of columns; a row tells by number which are those of its logs.
-        version: to ask for what comes after.
-        more: whether some were left for the next answer.
-        total: how many runs there are.
-        whole: whether all folders have been looked at once.
-        common: of each door, the settings against which those of its rows are differences.
+        rows: of the runs; a run that is gone has only an id.
+        headers: tuples of column names; a row refers by index to those of its logs.
+        version: to request later changes with.
+        more: whether there are more rows for the next response.
+        total: number of runs.
+        whole: whether all folders have been scanned once.
+        common: per program, the settings relative to which the rows' settings are given.
     """
 
     rows: list[dict[str, object]]
@@ -68,7 +68,7 @@ class Index:
     """The runs below `root`.
 
     Args:
-        root: any path.
+        root: local or remote.
     """
 
     def __init__(self, root: str) -> None:
@@ -83,14 +83,14 @@ class Index:
         self._kept: dict[str, kept_rows.Kept] = {}
         self._written, self._written_at = -1, -math.inf
 
-    # ---- looking
+    # ---- scanning
 
     def refresh(self) -> None:
-        """Look at all folders. The first time, rows that were kept stand for runs that have not changed since."""
+        """Scan all folders. The first time, cached rows are used for runs that have not changed since."""
         if not self._whole:
             self._kept, self._common = kept_rows.read(self.root)
         seen, level = set[str](), [self.root]
-        while level:  # level by level, so that all folders of one can be looked at together
+        while level:  # breadth-first, so that all folders of a level can be scanned concurrently
             deeper: list[str] = []
             for run, summary, inner in self._visited(level):
                 if run is not None:
@@ -108,7 +108,7 @@ class Index:
             self.keep_rows()
 
     def keep_rows(self) -> None:
-        """Write the rows into the cache, where some have changed since they were written."""
+        """Write the rows to the cache, if any have changed since they were last written."""
         self._written_at = time.monotonic()
         with self._lock:
             version, known = self._version, list(self._runs.items())
@@ -118,7 +118,7 @@ class Index:
             self._written = version
 
     def refresh_hot(self) -> None:
-        """Look at the runs that wrote something not long ago."""
+        """Rescan the runs that wrote something recently."""
         now = time.time()
         with self._lock:
             shown = [(known.summary, path) for path, known in self._runs.items() if known.summary]
@@ -131,7 +131,7 @@ class Index:
                 self._forget(path)
 
     def keep_fresh(self) -> None:
-        """Look again and again, until `close`; the work of a thread."""
+        """Rescan until `close` is called; runs in a thread."""
         while not self._closed.is_set():
             begun = time.monotonic()
             self.refresh()
@@ -147,16 +147,16 @@ class Index:
             self.keep_rows()
 
     def close(self) -> None:
-        """End `keep_fresh`."""
+        """Stop `keep_fresh`."""
         self._closed.set()
 
     def _visited(self, folders: list[str]) -> Iterator[tuple[RunFolder | None, Summary | None, list[str]]]:
-        """Visit folders, in their order: several at a time at first, and in a store; later, threads hold up answers."""
+        """Visit folders in order: concurrently in the first scan and in stores; else serially, to keep answers fast."""
         together = not self._whole or bool(scheme_of(self.root))
         return (self._threads.map if together else map)(self._visit, folders)
 
     def _visit(self, folder: str) -> tuple[RunFolder | None, Summary | None, list[str]]:
-        """Return the run in a folder, its row where that is not known yet, and the folders inside to look into."""
+        """Return the run in a folder, its row if it is new or changed, and the folders inside to scan next."""
         if self._closed.is_set():
             return None, None, []
         files = listing(folder)
@@ -164,7 +164,7 @@ class Index:
         return run, self._news_of(run) if run else None, folders_in(files)
 
     def _news_of(self, run: RunFolder) -> Summary | None:
-        """Return the row of a run; None where the one that is known, or was kept, still holds."""
+        """Return the row of a run; None if the known or cached row is still valid."""
         known, stamp = self._runs.get(run.path), _stamp(run)
         if known and known.stamp == stamp and known.summary and known.summary.state != "running":
             return None
@@ -178,7 +178,7 @@ class Index:
             return Summary(run_id(run.path), io.name(run.path), run.door, trouble=f"{type(error).__name__}: {error}")
 
     def _note(self, run: RunFolder, summary: Summary | None) -> None:
-        """Take over what a visit brought, in the order of folders: the first run of a door is always the same."""
+        """Store the result of a visit. Called in folder order, so that each program's first run is always the same."""
         if summary is None:
             return
         self._sparing(summary)
@@ -199,17 +199,17 @@ class Index:
             self._runs[run.path] = _Known(self._version, stamp, run, summary)
 
     def _sparing(self, summary: Summary) -> None:
-        """Leave in a row only the settings that differ from those of the first run of its door: most agree."""
+        """Keep only the settings that differ from those of the program's first run, to save memory: most are equal."""
         if summary.settings:
             if summary.door not in self._common:
                 self._common[summary.door] = compared(summary.settings)
             summary.settings = differences(summary.settings, self._common[summary.door])
         summary.train, summary.valid = [list(map(sys.intern, names)) for names in (summary.train, summary.valid)]
 
-    # ---- telling
+    # ---- answering
 
     def since(self, version: int, most: int = PAGE) -> Changes:
-        """Return the rows that changed after a version, those that changed first, first."""
+        """Return the rows that changed after a version, oldest change first."""
         with self._lock:
             changed = sorted((known for known in self._runs.values() if known.version > version), key=_version)
             if version == 0:
@@ -226,13 +226,13 @@ class Index:
         return Changes(rows, list(headers), shown[-1].version if more else newest, more, total, self._whole, common)
 
     def find(self, name: str) -> RunFolder | None:
-        """Return the run that an id names, None when there is none."""
+        """Return the run with an id; None if there is none."""
         with self._lock:
             known = next((known for known in self._runs.values() if known.summary and known.summary.id == name), None)
         return known.run if known else None
 
     def all_of(self, names: list[str]) -> Iterator[tuple[str, RunFolder]]:
-        """Go through (id, run) of those that these ids name and that are there."""
+        """Yield (id, run) for those of the ids that exist."""
         wanted = set(names)
         with self._lock:
             found = [
@@ -248,7 +248,7 @@ def _version(known: _Known) -> int:
 
 
 def _stamp(run: RunFolder) -> object:
-    """Return what changes when anything changes that a row is made of."""
+    """Return a value that changes whenever anything changes that a row is made from."""
     names = (*LOGS, STATUS_FILE, "args.py", run.newest_checkpoint)
     entries = [run.files.get(name) for name in names]
     return tuple((entry.size, entry.tag) if entry else None for entry in entries), len(run.files)

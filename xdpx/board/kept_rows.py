@@ -1,4 +1,4 @@
-"""The rows of a board as it last knew them, in a file: a start reads only the runs that have changed since."""
+"""A cache file of the board's rows, so that after a restart only the runs that changed are read."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from xdpx.utils import commit, io
 FOLDER = "boards"
 FIELDS = [field.name for field in fields(Summary)]
 FINAL = frozenset({"finished", "failed", "preempted"})
-"""States that time alone does not change."""
+"""States that do not change with time alone."""
 
 Kept = tuple[str, Summary]
-"""A stamp, and the row that it stands for."""
+"""A stamp, and the row that was made at that stamp."""
 
 
 def file_of(root: str) -> str:
-    """Return where the rows of the runs below `root` are kept: in the cache, in a folder for this user alone."""
+    """Return the path of the cached rows of the runs below `root`, in a folder that only this user can read."""
     name = hashlib.sha256(io.abspath(root).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return io.join(io.cache.root, FOLDER, f"{name}.json")
 
 
 def mark(stamp: object) -> str:
-    """Return a stamp as a text that a file can hold."""
+    """Return a stamp as a short text that can be stored."""
     return hashlib.sha256(repr(stamp).encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
 
 def read(root: str) -> tuple[dict[str, Kept], dict[str, dict[str, str]]]:
-    """Return path -> kept row, and the common settings of each door; nothing where there is no such file, or another.
+    """Return path -> cached row, and the common settings of each program; both empty without a matching file.
 
-    What is damaged, or of another version of XDPX, is passed over: it is made again.
+    A file that is damaged or from another version of XDPX is ignored; it will be rewritten.
     """
     try:
         with io.open(file_of(root), encoding="utf-8") as file:
@@ -49,7 +49,7 @@ def read(root: str) -> tuple[dict[str, Kept], dict[str, dict[str, str]]]:
 
 
 def write(root: str, rows: Iterable[tuple[str, object, Summary]], common: Mapping[str, Mapping[str, str]]) -> None:
-    """Keep the rows of runs that have ended well; secrets are hidden. A disk that refuses is no fault of the board."""
+    """Cache the rows of runs that have ended, with secrets hidden. A failure to write is only a warning."""
     kept = []
     for path, stamp, row in rows:
         if row.state in FINAL and not row.trouble:

@@ -1,4 +1,4 @@
-"""The logs of a run, whichever door wrote them: tab separated tables, JSON lines, or a Trainer's state."""
+"""The logs of a run in any of their formats: tab separated tables, JSON lines, or a Trainer's state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from xdpx.utils.storage import Entry
 LogName = Literal["train", "valid"]
 FILES: dict[LogName, str] = {"train": TRAIN_LOG, "valid": VALID_LOG}
 LARGEST_HISTORY = 64 << 20
-"""Bytes of a Trainer's state or JSON lines that are read."""
+"""The largest Trainer state or JSON lines file that is read, in bytes."""
 _MOST_HISTORIES = 64
 
 _histories: dict[str, tuple[str, dict[str, Columns]]] = {}
@@ -30,12 +30,12 @@ _histories: dict[str, tuple[str, dict[str, Columns]]] = {}
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a log: those that were added, or with `anew` all of them.
+    """Rows of a log: those that were added or, with `anew`, all of them.
 
     Attributes:
         columns: name -> values.
-        at: where to go on next time.
-        anew: whether they replace what was read before.
+        at: where to continue the next time.
+        anew: whether they replace the rows read before.
     """
 
     columns: Columns
@@ -44,19 +44,19 @@ class Rows:
 
 
 def has_tables(run: RunFolder) -> bool:
-    """Tell whether a run has the tables that every door can write."""
+    """Return whether a run has at least one of the two tables that any training can write."""
     return any(name in run.files and not run.files[name].folder for name in FILES.values())
 
 
 def log_file(run: RunFolder, log: LogName) -> str:
-    """Return the path of the file that holds a log; '' where there is none."""
+    """Return the path of the file that holds a log; '' if there is none."""
     if has_tables(run):
         return run.files[FILES[log]].path if FILES[log] in run.files else ""
     return history_file(run)
 
 
 def history_file(run: RunFolder) -> str:
-    """Return the path of what was logged as JSON alone; of several files the one that was written last."""
+    """Return the path of the JSON log; of several files, the most recently written one; '' if there is none."""
     inside = f"{run.newest_checkpoint}/{TRAINER_STATE}" if run.newest_checkpoint else ""
     entries = [run.files[name] for name in (METRICS_FILE, JSON_LOG, TRAINER_STATE) if name in run.files]
     found = io.store(run.path).entry(io.join(run.path, inside)) if inside else None
@@ -65,14 +65,14 @@ def history_file(run: RunFolder) -> str:
 
 
 def read_rows(run: RunFolder, log: LogName, names: Collection[str], at: str, *, root: str) -> Rows | None:
-    """Read some columns of a log after the place `at`; None where nothing is new, or nothing is there.
+    """Read some columns of a log from `at` on; None if nothing is new or the log does not exist.
 
     Args:
-        run: whose log.
-        log: which of its two.
-        names: of the columns; epoch and step come with them.
-        at: what the last reading gave; '' for all rows.
-        root: of the board, which no link may leave.
+        run: the run.
+        log: which of its two logs.
+        names: of the columns; epoch and step are always included.
+        at: the place returned by the previous read; '' for all rows.
+        root: folder of the board; links that lead out of it are not followed.
     """
     path = log_file(run, log)
     try:
@@ -103,7 +103,7 @@ def _tag(entry: Entry) -> str:
 
 
 def history(path: str, entry: Entry) -> dict[str, Columns]:
-    """Return both tables of what a Trainer logged as JSON. A file that has not changed is not read again."""
+    """Return both tables of a JSON log. An unchanged file is not read again."""
     known = _histories.get(path)
     if known and known[0] == _tag(entry):
         return known[1]
@@ -120,7 +120,7 @@ def history(path: str, entry: Entry) -> dict[str, Columns]:
 
 
 def borders_of(run: RunFolder, root: str) -> list[float]:
-    """Return the steps at which the epochs of a run begin, as well as its logs tell."""
+    """Return the steps at which the epochs of a run begin, estimated from its logs."""
     read = [read_rows(run, log, (), "", root=root) for log in FILES]
     tables = [Table(rows.columns) for rows in read if rows is not None and "epoch" in rows.columns]
     return [float(step) for step in epoch_borders(*tables)] if tables else []

@@ -1,4 +1,4 @@
-"""What there is to look at in the folder of a run besides curves: settings, logs, code, predictions, pages."""
+"""The files of a run that can be viewed besides curves: settings, logs, code, predictions, pages."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ NO_PREDICTIONS = frozenset({METRICS_FILE, JSON_LOG, "scores.tsv", "results.tsv",
 LONGEST_HEADER = 1 << 16
 LARGEST_ENTRY = 2 << 20
 MOST_LISTED = 500
-"""Files of one kind that are listed."""
+"""The most files of one kind that are listed."""
 MOST_ENTRIES = 5_000
 
 Parts = dict[str, list[str]]
-"""Kind -> names of files, as seen from the folder of the run; `../` is the folder above."""
+"""Kind -> file names relative to the folder of the run, `../` for its parent."""
 
 
 def parts_of(run: RunFolder, root: str) -> Parts:
-    """Return the files of a run that can be looked at, by kind."""
+    """Return the files of a run that can be viewed, by kind."""
     names = [name for name, entry in run.files.items() if not entry.folder]
     configs = [name for name in CONFIGS if name in names]
     configs += [name for name in names if ".resume-" in name and not name.endswith(".zip")]
@@ -57,14 +57,14 @@ def _predictions(run: RunFolder, root: str) -> list[str]:
         for name in _below(run, inner, (".jsonl",))
     ]
     above: list[str] = []
-    if io.plain(run.path) != io.plain(root):  # x-run puts them beside the run
+    if io.plain(run.path) != io.plain(root):  # x-run writes them next to the run
         above = [f"../{name}" for name, entry in listing(io.parent(run.path)).items()
                  if not entry.folder and _holds_predictions(entry.path, root)]  # fmt: skip
     return [*own, *deeper, *above]
 
 
 def _holds_predictions(path: str, root: str) -> bool:
-    """Tell whether a file is a table with a column of predictions, from its first line."""
+    """Return whether a file is a table with a column of predictions, judged by its first line."""
     name = io.name(path)
     if not name.endswith((".tsv", ".csv", ".jsonl")) or ".log." in name or name in NO_PREDICTIONS:
         return False
@@ -90,10 +90,10 @@ def _below(run: RunFolder, folder: str, endings: tuple[str, ...]) -> list[str]:
 
 
 def path_of(run: RunFolder, name: str, kinds: Iterable[str], root: str) -> str:
-    """Return the path of a file that `parts_of` lists under one of `kinds`: no other can be asked for.
+    """Return the path of a file that `parts_of` lists under one of `kinds`; no other file can be requested.
 
     Raises:
-        NotShown: it is not among them, or must not be opened.
+        NotShown: the file is not among them, or must not be opened.
     """
     parts = parts_of(run, root)
     if not any(name in parts[kind] for kind in kinds):
@@ -104,10 +104,10 @@ def path_of(run: RunFolder, name: str, kinds: Iterable[str], root: str) -> str:
 
 
 def entries_of(path: str) -> list[dict[str, object]]:
-    """Return name and size of each file in a zip.
+    """Return the name and size of each file in a zip archive.
 
     Raises:
-        NotShown: it is damaged.
+        NotShown: the archive is damaged.
     """
     try:
         with io.open_partly(path) as file, zipfile.ZipFile(file) as archive:
@@ -118,10 +118,10 @@ def entries_of(path: str) -> list[dict[str, object]]:
 
 
 def entry_text(path: str, name: str) -> str:
-    """Return the text of a file in a zip, of a large one the beginning.
+    """Return the text of a file in a zip archive; of a large one, the beginning.
 
     Raises:
-        NotShown: there is none of this name, or the zip is damaged.
+        NotShown: there is no file with this name, or the archive is damaged.
     """
     try:
         with io.open_partly(path) as file, zipfile.ZipFile(file) as archive, archive.open(name) as source:

@@ -1,4 +1,4 @@
-"""Files with predictions -> pages of rows, those that are wrong first, the surest of them at the top."""
+"""Pages of rows of a prediction file, errors first, sorted by how confident the model was."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from xdpx.utils import io
 from xdpx.utils.redaction import redact
 
 LARGEST = 64 << 20
-"""Bytes of a file that are read."""
+"""The most bytes of a file that are read."""
 PREDICTED, SURENESS = "pred", "target_prob"
-"""How x-pred names what it predicts, and the probability of the true class."""
+"""Column names of x-pred: the prediction, and the probability of the true class."""
 TRUE_NAMES = ("target", "label", "labels", "gold", "truth", "true", "class", "y")
 LONGEST_CELL = 2_000
 _SEEN_ROWS = 2_000
@@ -25,14 +25,14 @@ _SEEN_ROWS = 2_000
 
 @dataclass(frozen=True)
 class Predictions:
-    """Rows of a file.
+    """Rows of a prediction file.
 
     Attributes:
-        columns: their names.
+        columns: column names.
         rows: cells as text.
-        predicted, true: which column holds the prediction, and which what is right; -1 when it is not known.
-        errors: indices of rows that are wrong, the surest first; of numbers all rows, the largest error first.
-        is_number: whether numbers were predicted.
+        predicted, true: indices of the columns with the prediction and the true value; -1 if unknown.
+        errors: indices of the wrong rows, the most confident first; for numbers, all rows, the largest error first.
+        is_number: whether the predictions are numbers.
         cut: whether the file is longer than what was read.
     """
 
@@ -45,7 +45,7 @@ class Predictions:
     cut: bool
 
     def page(self, start: int, count: int, *, errors_first: bool, words: str = "") -> dict[str, object]:
-        """Return some rows, for JSON. `words` leaves only rows that hold this text."""
+        """Return some rows as JSON values. `words` keeps only the rows that contain this text."""
         wrong = set(self.errors)
         order: Sequence[int] = range(len(self.rows))
         if errors_first:
@@ -66,10 +66,10 @@ class Predictions:
 
 
 def read_predictions(path: str) -> Predictions:
-    """Read a file with predictions: of x-pred, tab separated, or rows of JSON.
+    """Read a prediction file: of x-pred, tab separated, CSV, or JSON lines.
 
     Raises:
-        NotShown: it cannot be read, or holds no table.
+        NotShown: the file cannot be read, or holds no table.
     """
     try:
         with io.open_partly(path) as file:
@@ -129,7 +129,7 @@ def _judged(columns: list[str], rows: list[list[str]], *, cut: bool) -> Predicti
 
 
 def _true_column(columns: list[str], rows: list[list[str]], predicted: int) -> int:
-    """Return the column that holds what is right: by its name, else the one whose values are those predicted."""
+    """Return the column of true values: by its name, else one whose values are among the predicted ones; -1 if none."""
     for name in TRUE_NAMES:
         for place, column in enumerate(columns):
             if column.strip().lower() == name and place != predicted:

@@ -1,4 +1,4 @@
-"""Files of folders that others filled: what may be opened, and how much of it is read."""
+"""Access to files in untrusted folders: which may be opened, and how much of them is read."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from xdpx.utils.redaction import redact
 from xdpx.utils.storage import scheme_of
 
 PIECE = 1 << 16
-"""Bytes of a text that are shown at a time."""
+"""The most bytes of a text that are shown at a time."""
 
 
 class NotShown(Exception):
-    """A file that is not shown; the message says why."""
+    """A file is not shown; the message says why."""
 
 
 def openable(path: str, root: str) -> str:
-    """Return the path of a file below `root` that is safe to open.
+    """Return the path of a file below `root` that is safe to open. Remote paths are not checked.
 
     Raises:
-        NotShown: it is no plain file (a pipe would never end), or a link that leads out of `root`.
+        NotShown: it is not a regular file (a pipe would block forever), or a link that leads out of `root`.
     """
     if scheme_of(path):
         return path
@@ -47,7 +47,7 @@ def _real(folder: str) -> str:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a text: its bytes from `start` to `end` of `size`."""
+    """A part of a text: the bytes from `start` to `end` of `size`."""
 
     text: str
     start: int
@@ -56,12 +56,12 @@ class Piece:
 
 
 def read_piece(path: str, offset: int, most: int = PIECE) -> Piece:
-    """Return whole lines of a text from a byte on; a negative offset counts from its end.
+    """Return complete lines of a text starting at a byte offset; a negative offset counts from the end.
 
-    What is no UTF-8 is shown as �, and secrets as ***.
+    Invalid UTF-8 is shown as �, secrets as ***.
 
     Raises:
-        NotShown: it cannot be read.
+        NotShown: the file cannot be read.
     """
     try:
         with io.open_partly(path) as file:
@@ -80,7 +80,7 @@ def read_piece(path: str, offset: int, most: int = PIECE) -> Piece:
 
 
 def read_small(path: str, most: int = 8 << 20) -> str:
-    """Return a whole text; '' where it cannot be read or is larger than `most` bytes."""
+    """Return the whole text of a file; '' if it cannot be read or is larger than `most` bytes."""
     try:
         with io.open_partly(path) as file:
             data = file.read(most + 1)

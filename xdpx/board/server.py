@@ -1,4 +1,4 @@
-"""The board as a web server: the page, and what it asks for. It only reads."""
+"""The web server of the board: the page and its read-only API."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from xdpx.utils.storage import scheme_of
 
 T = TypeVar("T")
 MOST_FILES, MOST_COLUMNS = 2_000, 300
-"""Of one request."""
+"""Limits per request."""
 LONGEST_WAIT = 25.0
-"""Seconds that a request waits for news."""
+"""The most seconds that a request waits for new rows."""
 LOCAL_TICK, REMOTE_TICK = 0.01, 3.0
-"""Seconds between two looks at the files that a page waits for."""
+"""Seconds between two checks of the files that a page waits for."""
 PAGES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _KEPT_PREDICTIONS = 4
 Seen = dict[int, tuple[str, str]]
-"""The mark of a request -> the file of its log, and what tells whether it has changed."""
+"""Index of a requested log -> the path of its file, and a stamp that changes with it."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Columns of a log of a run that are wanted, after a place; `mark` is how the page calls this request."""
+    """A request for columns of a log from a place on; `mark` is its index in the page's request."""
 
     mark: int
     run: RunFolder
@@ -49,7 +49,7 @@ class Asked:
 
 
 class Board:
-    """What answers the page.
+    """The web application.
 
     Args:
         index: of the runs.
@@ -62,7 +62,7 @@ class Board:
         self._predictions: dict[str, tuple[str, Predictions]] = {}
 
     def application(self, token: str = "") -> web.Application:
-        """Return the application of a server; `token` is what every request needs, '' for none."""
+        """Return the web application; every request needs `token`, unless it is ''."""
         app = web.Application(middlewares=[guards.guard(token)], client_max_size=4 << 20)
         app.add_routes([
             web.get("/", self.page), web.get("/page/{name:[A-Za-z0-9_.-]+}", self.page_file),
@@ -83,22 +83,22 @@ class Board:
     # ---- the page itself
 
     async def page(self, request: web.Request) -> web.StreamResponse:
-        """Answer with the page."""
+        """Return the page."""
         return _file("index.html")
 
     async def page_file(self, request: web.Request) -> web.StreamResponse:
-        """Answer with a file that belongs to the page."""
+        """Return a static file of the page."""
         return _file(request.match_info["name"])
 
     # ---- runs and their curves
 
     async def runs(self, request: web.Request) -> web.StreamResponse:
-        """Answer with the rows of the table that changed after a version."""
+        """Return the rows of the table that changed after a version."""
         changes = self.index.since(_number(request, "since", 0))
         return _json({**vars(changes), "root": io.name(self.index.root) or self.index.root})
 
     async def rows(self, request: web.Request) -> web.StreamResponse:
-        """Answer with rows that were added to logs; wait for some, if asked to."""
+        """Return rows that were added to logs; wait for some if requested."""
         asked, wait = self._asked(await _body(request))
         seen: Seen = {}
         until = asyncio.get_running_loop().time() + wait
@@ -125,7 +125,7 @@ class Board:
         return asked, min(max(seconds, 0.0), LONGEST_WAIT)
 
     def _news(self, asked: list[Asked], seen: Seen) -> list[tuple[dict[str, object], dict[str, Floats]]]:
-        """Return what is new in logs. `seen` remembers from one look to the next which files need no reading."""
+        """Return what is new in logs. `seen` keeps stamps between calls, so that unchanged files are not read."""
         found: list[tuple[dict[str, object], dict[str, Floats]]] = []
         for each in asked:
             path, before = seen.get(each.mark) or (log_file(each.run, each.log), "")
@@ -140,7 +140,7 @@ class Board:
         return found
 
     async def epochs(self, request: web.Request) -> web.StreamResponse:
-        """Answer with the steps at which the epochs of a run begin."""
+        """Return the steps at which the epochs of a run begin."""
         run = self._run(request)
         return _json({"borders": await asyncio.to_thread(borders_of, run, self.index.root)})
 
@@ -156,23 +156,23 @@ class Board:
         return path_of(self._run(request), request.query.get("name", ""), kinds, self.index.root)
 
     async def parts(self, request: web.Request) -> web.StreamResponse:
-        """Answer with the files of a run that can be looked at."""
+        """Return the files of a run that can be viewed, by kind."""
         return _json(await asyncio.to_thread(parts_of, self._run(request), self.index.root))
 
     async def text(self, request: web.Request) -> web.StreamResponse:
-        """Answer with a piece of a text."""
+        """Return a piece of a text."""
         offset = _number(request, "offset", 0)
         return await _shown(lambda: asdict(read_piece(self._path(request, "config", "log"), offset)))
 
     async def zip(self, request: web.Request) -> web.StreamResponse:
-        """Answer with the list of a snapshot of code, or with one file in it."""
+        """Return the file list of a code snapshot, or one of its files."""
         entry = request.query.get("entry")
         if entry is None:
             return await _shown(lambda: {"entries": entries_of(self._path(request, "code"))})
         return await _shown(lambda: {"text": entry_text(self._path(request, "code"), entry)})
 
     async def predictions(self, request: web.Request) -> web.StreamResponse:
-        """Answer with some rows of a file with predictions."""
+        """Return some rows of a prediction file."""
         start, count = max(0, _number(request, "start", 0)), min(500, max(1, _number(request, "count", 100)))
         errors_first = request.query.get("order", "errors") == "errors"
         words = request.query.get("words", "")
@@ -196,7 +196,7 @@ class Board:
         return found
 
     async def html(self, request: web.Request) -> web.StreamResponse:
-        """Answer with a page that x-eval wrote, in which nothing runs."""
+        """Return an HTML page that x-eval wrote, with scripts disabled."""
         try:
             piece = await asyncio.to_thread(lambda: read_piece(self._path(request, "pages"), 0, 16 << 20))
         except NotShown as error:
@@ -217,7 +217,7 @@ def _file(name: str) -> web.Response:
 
 
 async def _shown(read: Callable[[], dict[str, object]]) -> web.Response:
-    """Answer with what `read` returns; with what it says where something cannot be shown."""
+    """Return the result of `read` as JSON, or status 404 with the reason if the file is not shown."""
     try:
         return _json(await asyncio.to_thread(read))
     except NotShown as error:

@@ -1,4 +1,4 @@
-"""Some runs -> one HTML file with everything that the page of the board shows of them: it fetches nothing, ever."""
+"""Some runs as one standalone HTML file with everything that the board shows of them; it makes no requests."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from xdpx.reports.run_logs import Columns, kept_rows
 from xdpx.utils import io
 
 MOST_ROWS = 4_000
-"""Rows of a log that are kept, and some more where lows and highs of many columns lie in different rows."""
+"""Rows of a log that are kept, or somewhat more if the extremes of many columns are in different rows."""
 MOST_TEXT = 1 << 16
 MOST_PREDICTIONS = 200
-"""Rows of a file with predictions that are kept: the surest errors."""
+"""Rows of a prediction file that are kept: the most confident errors first."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _LINK = re.compile(r'<link rel="stylesheet" href="page/([\w.]+)">')
 _SCRIPT = re.compile(r'<script src="page/([\w.]+)"></script>')
@@ -37,10 +37,10 @@ _WHOLE = ("epoch", "step", "train_wall")
 
 
 def page_of(folders: Sequence[str]) -> str:
-    """Return the page of these runs as HTML.
+    """Return a page with these runs as HTML.
 
     Raises:
-        FileNotFoundError: one of them is no folder.
+        FileNotFoundError: one of the folders does not exist or is empty.
     """
     paths = dict.fromkeys(io.plain(folder) for folder in folders)
     runs = [RunFolder(path, listing(path)) for path in paths]
@@ -76,7 +76,7 @@ def _data(runs: Sequence[RunFolder]) -> dict[str, object]:
 
 
 def _named(summary: Summary, run: RunFolder, runs: Sequence[RunFolder]) -> Summary:
-    """Name a run by its folder; by its path where several folders are called alike."""
+    """Name a run by its folder, or by its path if several folders have the same name."""
     same = sum(io.name(run.path) == io.name(each.path) for each in runs)
     summary.name = (io.name(run.path) if same == 1 else run.path).encode("utf-8", "replace").decode()
     summary.last = [None if value is None or not math.isfinite(value) else value for value in summary.last]
@@ -84,7 +84,7 @@ def _named(summary: Summary, run: RunFolder, runs: Sequence[RunFolder]) -> Summa
 
 
 def _columns(run: RunFolder, log: LogName) -> dict[str, tuple[int, str]]:
-    """Return all columns of a log, as (bytes of a number, numbers in base64), a long one thinned."""
+    """Return all columns of a log as (bytes per number, numbers in base64), a long log thinned."""
     first = summary_of(run, run.path)
     rows = read_rows(run, log, first.train if log == "train" else first.valid, "", root=run.path)
     columns: Columns = rows.columns if rows else {}
@@ -103,7 +103,7 @@ def _packed(name: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> 
 
 
 def _parts(run: RunFolder) -> dict[str, dict[str, object]]:
-    """Return {kind: {file: content}} of what is shown beside curves: no code, and no pages, which are files already."""
+    """Return {kind: {file: content}} of the configs, logs and predictions; code and pages are left out."""
     listed = parts_of(run, run.path)
     found: dict[str, dict[str, object]] = {"config": {}, "log": {}, "predictions": {}}
     for kind, offset in (("config", 0), ("log", -MOST_TEXT)):

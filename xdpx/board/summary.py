@@ -1,4 +1,4 @@
-"""A run -> its row in the table of the board, from the ends of its files alone."""
+"""The row of a run in the board's table, read from the ends of its files only."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from xdpx.utils import io
 from xdpx.utils.redaction import redact
 
 SILENT_SECONDS = 600
-"""A run that says that it is running, but has written nothing for so long, is called silent."""
+"""A run whose status is running, but that has written nothing for this long, is shown as silent."""
 TEXTS_OF_SETTINGS = 200
-"""Letters of a value that are shown in the table."""
+"""The most characters of a value that are shown in the table."""
 UNCOMPARED = frozenset({"save_dir", "data_dir", "__version__", "output_dir", "logging_dir", "run_name", "_n_gpu"})
-"""Parameters of which every run has its own."""
+"""Parameters that differ between all runs anyway."""
 
 
 @dataclass
@@ -38,19 +38,19 @@ class Summary:
     """What the table shows of a run.
 
     Attributes:
-        id: names the run in requests; the same as long as its folder is called the same.
-        name: of its folder, as seen from the folder of the board.
-        door: x-train, Trainer or x-exp.
-        state: running, finished, preempted, failed, silent, or '' when nothing tells.
-        step, total: updates taken, and to be taken; None when it is not known.
-        score: the best so far of `metric`.
-        ascending: whether a higher score is better; None when it is not known.
+        id: identifies the run in requests; it does not change unless the folder is renamed.
+        name: of its folder, relative to the folder of the board.
+        door: the program: x-train, Trainer or x-exp.
+        state: running, finished, preempted, failed, silent, or '' if unknown.
+        step, total: updates so far, and in total; None if unknown.
+        score: best value of `metric` so far.
+        ascending: whether a higher score is better; None if unknown.
         updated: when it last wrote something, in seconds since 1970.
-        samples: of one update; None when it is not known.
+        samples: per update; None if unknown.
         trouble: what is wrong with its files.
-        train, valid: names of the columns of its logs.
-        last: the newest row of the evaluations, in the order of `valid`.
-        settings: parameter -> value, as written; later only where it differs from the common one.
+        train, valid: column names of its logs.
+        last: the newest evaluation row, in the order of `valid`.
+        settings: parameter -> value, as written; later only those that differ from the common ones.
         has_settings: whether there are any.
     """
 
@@ -74,24 +74,24 @@ class Summary:
     has_settings: bool = False
 
     def facts(self, headers: dict[tuple[str, ...], int]) -> dict[str, object]:
-        """Return what JSON holds of it; names of columns by their number in `headers`, which many runs share."""
+        """Return its values for JSON, with column names replaced by their index in `headers`, which runs share."""
         train, valid = (headers.setdefault(tuple(names), len(headers)) for names in (self.train, self.valid))
         return {**vars(self), "settings": all_shown(self.settings), "train": train, "valid": valid}
 
 
 def run_id(name: str) -> str:
-    """Return what names a run in requests: nothing of a path."""
+    """Return the id of a run in requests, a hash that does not reveal the path."""
     return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
 def shown_name(path: str, root: str) -> str:
-    """Return how a folder is called, as seen from the folder of the board; bytes that are no text as �."""
+    """Return the name of a folder relative to the folder of the board; invalid UTF-8 becomes �."""
     inside = io.plain(path).removeprefix(io.plain(root)).strip("/")
     return (inside or io.name(root) or path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def summary_of(run: RunFolder, root: str) -> Summary:
-    """Return the row of a run. What is damaged is left out and named in `trouble`."""
+    """Return the row of a run. Damaged files are left out and named in `trouble`."""
     name = shown_name(run.path, root)
     found = Summary(run_id(io.plain(run.path)), name, run.door, updated=run.modified)
     _add_settings(found, run, root)
@@ -109,7 +109,7 @@ def summary_of(run: RunFolder, root: str) -> Summary:
 
 
 def _add_state(found: Summary, run: RunFolder, root: str) -> None:
-    quiet = time.time() - max(run.modified, found.updated)  # a folder of an object store has no time
+    quiet = time.time() - max(run.modified, found.updated)  # folders in an object store have no modification time
     if STATUS_FILE not in run.files:
         found.state = "running" if quiet < LIVE_SECONDS else ""
         return
@@ -190,7 +190,7 @@ def _total(path: str) -> int | None:
 
 
 def _add_settings(found: Summary, run: RunFolder, root: str) -> None:
-    """Add the parameters of a run as they are written, of whichever file of its door holds them."""
+    """Add the parameters of a run, as written, from whichever file its program wrote."""
     resumed = sorted(
         (name for name in run.files if name.startswith("args.resume-") and name.endswith(".py")),
         key=lambda name: (len(name), name),
@@ -208,7 +208,7 @@ def _add_settings(found: Summary, run: RunFolder, root: str) -> None:
         texts = _texts(path, text)
         found.settings |= {key: value[:TEXTS_OF_SETTINGS] for key, value in texts.items()}
         whole = bool(texts) and text.rstrip().endswith("}")
-        if text and not whole and run.door == "x-train":  # beside a Trainer, args.py may be the user's program
+        if text and not whole and run.door == "x-train":  # next to a Trainer, args.py may be the user's program
             found.trouble = f"{io.name(path)} is damaged: it is not the whole dict that x-train writes"
 
 
@@ -266,7 +266,7 @@ def _finite(value: float) -> float | None:
 
 
 def compared(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a run without those of which every run has its own."""
+    """Return the settings of a run without those that differ between all runs anyway."""
     return {sys.intern(key): sys.intern(text) for key, text in settings.items() if key not in UNCOMPARED}
 
 
@@ -278,10 +278,10 @@ def differences(settings: Mapping[str, str], common: Mapping[str, str]) -> dict[
 
 @lru_cache(maxsize=1 << 16)
 def shown(key: str, text: str) -> str:
-    """Return how a setting is shown: secrets hidden, those too that only the name of the setting gives away."""
+    """Return the displayed text of a setting: secrets are hidden, also those recognised by the parameter's name."""
     return redact(f"{key}={text}").removeprefix(f"{key}=")
 
 
 def all_shown(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return settings as they are shown."""
+    """Return all settings as displayed."""
     return {key: shown(key, text) for key, text in settings.items()}

@@ -1,4 +1,4 @@
-"""Columns of numbers on their way to the page: JSON, then doubles, which a browser maps without reading them."""
+"""The binary format of columns sent to the page: a JSON header, then doubles that a browser can map directly."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ALIGNED = 8
 def packed(answers: Sequence[tuple[Mapping[str, object], Mapping[str, Floats]]]) -> bytes:
     """Return (facts, columns) of some logs as bytes.
 
-    Four bytes say how long the JSON is that follows: an array, for each log its facts, the names of its columns and the
-    number of its rows. Blanks fill it up to a multiple of eight. Then come the columns, each as little-endian float64.
+    The first four bytes are the length of the JSON header, an array with the facts, column names and row count of each
+    log. It is padded with blanks so that the columns start at a multiple of eight; they are little-endian float64.
     """
     heads = []
     bodies = []
