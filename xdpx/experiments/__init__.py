@@ -1,4 +1,4 @@
-"""Experiments in the style of Pax: classes of declared fields, found by name; `x-exp` looks at them and runs them."""
+"""Experiments in the style of Pax: classes with declared fields, registered by name, which `x-exp` shows and runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments in words: which class sets what, every value of the task, what follows, a plan and its verdict."""
+"""Text descriptions of experiments: fields by class, all values of the task, derived facts, plans and verdicts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SETTING = re.compile(r"\b([A-Z][A-Z_]+)=([\w.]+)")
 
 
 def class_vars_text(experiment: BaseExperiment | type[BaseExperiment]) -> str:
-    """Write the fields grouped by the class that is the last to set them: `experiment_cls_vars.txt`."""
+    """Return the content of `experiment_cls_vars.txt`: the fields, grouped by the class that sets them last."""
     cls = experiment if isinstance(experiment, type) else type(experiment)
     blocks = []
     for owner, values in values_by_class(cls):
@@ -35,9 +35,9 @@ def class_vars_text(experiment: BaseExperiment | type[BaseExperiment]) -> str:
 
 
 def model_params_text(experiment: BaseExperiment) -> str:
-    """Write every value of the task and of the inputs, one on a line: `model_params.txt`.
+    """Return the content of `model_params.txt`: every value of the task and of the inputs, one per line.
 
-    Inputs whose data nobody has named are left out, with the reason.
+    Inputs that cannot be built, e.g. because no path is set, are replaced by the reason.
     """
     from xdpx.config.faults import ConfigError
 
@@ -55,7 +55,7 @@ def model_params_text(experiment: BaseExperiment) -> str:
 
 
 def facts_of(experiment: BaseExperiment, num_devices: int | None = None) -> dict[str, Any]:
-    """Return what follows from the fields alone: nobody has to write it into a docstring."""
+    """Return facts that follow from the fields, such as devices, mesh and global batch."""
     mesh = experiment.mesh_shape(num_devices)
     axes = " x ".join(f"{name} {size}" for name, size in zip(mesh.names, mesh.shape, strict=True))
     facts: dict[str, Any] = {"devices": mesh.num_devices, "mesh": axes}
@@ -76,13 +76,13 @@ def facts_of(experiment: BaseExperiment, num_devices: int | None = None) -> dict
 
 
 def description(experiment: BaseExperiment) -> str:
-    """Write the fields by class and what follows from them."""
+    """Return a text with the fields by class and the facts that follow from them."""
     facts = "\n".join(f"    {name}: {_number(value)}" for name, value in facts_of(experiment).items())
     return f"{class_vars_text(experiment)}\nwhat follows:\n{facts}"
 
 
 def plan_text(name: str, experiment: BaseExperiment, plan: StepPlan, verdict: Verdict | None) -> str:
-    """Write a plan for people."""
+    """Return a plan as text for people."""
     facts = facts_of(experiment, plan.num_devices)
     return "\n".join([
         name, *(f"  {key.ljust(20)} {_number(value)}" for key, value in facts.items()),
@@ -164,13 +164,13 @@ def _verdict_lines(experiment: BaseExperiment, plan: StepPlan, verdict: Verdict 
 
 
 def _is_so(experiment: BaseExperiment, hint: str) -> bool:
-    """Tell whether all fields that a hint names have the value that it names."""
+    """Return whether all fields that a hint mentions already have the recommended value."""
     named = _SETTING.findall(hint)
     return bool(named) and all(str(getattr(experiment, name, None)) == value for name, value in named)
 
 
 def plan_data(name: str, experiment: BaseExperiment, plan: StepPlan, verdict: Verdict | None) -> dict[str, Any]:
-    """Return a plan as plain data, for `--json`."""
+    """Return a plan as plain data for `--json`."""
     facts = facts_of(experiment, plan.num_devices)
     memory = {**asdict(plan.memory), "state": plan.memory.state, "total": plan.memory.total,
               "least": plan.memory.least}  # fmt: skip
@@ -192,7 +192,7 @@ def _number(value: object) -> str:
 
 
 def _shown(value: object) -> str:
-    """Write a value as the document does: lists as lists, types by their name."""
+    """Return a value as text: tuples as lists, types by their qualified name."""
     if isinstance(value, tuple):
         return str(list(value))
     if isinstance(value, type):

@@ -1,4 +1,4 @@
-"""The upper-case fields of experiment classes: declared by annotation, checked by name and type at every way in."""
+"""The upper-case fields of experiment classes: declared by annotation, and checked for name and type when set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Field:
 
     Attributes:
         name: upper case.
-        type: what its annotation says; `UNRESOLVED` accepts everything.
+        type: the annotated type; `UNRESOLVED` accepts any value.
         owner: the class that declares it.
     """
 
@@ -31,17 +31,17 @@ class Field:
 
     @property
     def type_name(self) -> str:
-        """Name its type for a message."""
+        """The name of its type, for messages."""
         return "anything" if self.type in {UNRESOLVED, Any} else type_name(self.type)
 
 
 def is_field_name(name: str) -> bool:
-    """Tell whether an attribute's name is that of a field: upper case, and no underscore in front."""
+    """Return whether an attribute's name is that of a field: upper case, without a leading underscore."""
     return name.isupper() and not name.startswith("_")
 
 
 def fields_of(cls: type) -> dict[str, Field]:
-    """Return all declared fields by name, those of the base classes first."""
+    """Return all declared fields by name, those of base classes first."""
     found: dict[str, Field] = {}
     for base in reversed(cls.__mro__):
         for name in base.__dict__.get("__annotations__", {}):
@@ -51,11 +51,11 @@ def fields_of(cls: type) -> dict[str, Field]:
 
 
 def check_class(cls: type) -> None:
-    """Refuse a class that sets a field nobody declared, or one to a value of another type.
+    """Raise an error if a class sets an undeclared field, or a field to a value of the wrong type.
 
     Raises:
-        AttributeError: an undeclared field; the message names the nearest.
-        TypeError: a value of another type.
+        AttributeError: the field is not declared; the message suggests the nearest name.
+        TypeError: the value has the wrong type.
     """
     fields = fields_of(cls)
     for base in cls.__mro__:
@@ -65,7 +65,7 @@ def check_class(cls: type) -> None:
 
 
 def check_value(where: str, fields: Mapping[str, Field], name: str, value: object) -> None:
-    """Refuse a field that is not declared (AttributeError), or a value that is not of its type (TypeError)."""
+    """Raise AttributeError if a field is not declared, TypeError if the value has the wrong type."""
     if name not in fields:
         raise AttributeError(f"{where}.{name}: no such field is declared. {_advice(name, fields)}")
     field = fields[name]
@@ -82,13 +82,13 @@ def _advice(name: str, fields: Mapping[str, Field]) -> str:
 
 
 def values_of(thing: object) -> dict[str, Any]:
-    """Return the value of every field of an experiment, or of its class; a field without a value is left out."""
+    """Return the values of all fields of an experiment or of its class; fields without a value are omitted."""
     cls = thing if isinstance(thing, type) else type(thing)
     return {name: getattr(thing, name) for name in fields_of(cls) if hasattr(thing, name)}
 
 
 def values_by_class(cls: type) -> Iterator[tuple[type, dict[str, Any]]]:
-    """Yield each class of the inheritance, base first, with the fields that it is the last to set."""
+    """Yield each class of the inheritance chain, base first, with the fields that it is the last to set."""
     last = {name: base for base in reversed(cls.__mro__) for name in vars(base) if is_field_name(name)}
     for base in reversed(cls.__mro__):
         mine = {name: getattr(cls, name) for name in vars(base) if last.get(name) is base}
@@ -97,10 +97,10 @@ def values_by_class(cls: type) -> Iterator[tuple[type, dict[str, Any]]]:
 
 
 def with_values(cls: C, texts: Mapping[str, str]) -> C:
-    """Return a subclass of an experiment with some fields set from text (`--set NAME=value`); it keeps its name.
+    """Return a subclass of an experiment, with the same name, with fields set from texts (`--set NAME=value`).
 
     Raises:
-        ConfigError: with every unknown field and every value of another type.
+        ConfigError: lists every unknown field and every value of the wrong type.
     """
     fields = fields_of(cls)
     values: dict[str, Any] = {}
@@ -120,7 +120,7 @@ def with_values(cls: C, texts: Mapping[str, str]) -> C:
 
 
 def read_text(fields: Mapping[str, Field], name: str, text: str) -> Any:
-    """Read one value from text, as the type of its field wants it. Raises ConfigError."""
+    """Return a value parsed as the type of its field. Raises ConfigError."""
     if name not in fields:
         near = nearest(name, fields)
         remedy = of_pax(name) or (f"Did you mean '{near}'?" if near else f"It has {', '.join(fields)}.")
@@ -135,7 +135,7 @@ def read_text(fields: Mapping[str, Field], name: str, text: str) -> Any:
 
 
 def _readings(text: str) -> Iterator[Any]:
-    """Yield what a text may mean, the likeliest first: a word, a number or list in Python, the text itself."""
+    """Yield possible meanings of a text, likeliest first: a keyword, a Python literal, the text itself."""
     stripped = text.strip()
     if stripped.lower() in _WORDS:
         yield _WORDS[stripped.lower()]

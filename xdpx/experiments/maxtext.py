@@ -1,4 +1,4 @@
-"""MaxText's names <-> ours: a flat table of its settings becomes the fields of an experiment, and back.
+"""Conversion between flat MaxText settings and the fields of an experiment.
 
 | MaxText                | fields                                                         |
 |------------------------|----------------------------------------------------------------|
@@ -22,7 +22,7 @@ from xdpx.experiments.meshes import fill
 SCALED = {"base_num_decoder_layers": "NUM_LAYERS", "base_emb_dim": "MODEL_DIMS", "base_mlp_dim": "HIDDEN_DIMS",
           "base_num_heads": "NUM_HEADS"}  # fmt: skip
 OLD_SCALED = {"base_num_query_heads": "base_num_heads"}
-"""What MaxText calls them today."""
+"""Current MaxText name -> the older name used in `SCALED`."""
 
 PLAIN = {"head_dim": "DIMS_PER_HEAD", "per_device_batch_size": "PERCORE_BATCH_SIZE", "max_target_length": "MAX_SEQ_LEN",
          "vocab_size": "VOCAB_SIZE", "dtype": "FPROP_DTYPE", "scan_layers": "USE_REPEATED_LAYER",
@@ -30,7 +30,7 @@ PLAIN = {"head_dim": "DIMS_PER_HEAD", "per_device_batch_size": "PERCORE_BATCH_SI
 AXES = ("data", "fsdp", "tensor")
 NEUTRAL_AXES = ("diloco", "fsdp_transpose", "context", "context_usp_ulysses", "context_autoregressive", "sequence",
                 "tensor_sequence", "tensor_transpose", "expert", "autoregressive")  # fmt: skip
-"""Axes of MaxText that our meshes do not have: only 1 can be taken over."""
+"""MaxText axes that our meshes do not have: only 1 can be converted."""
 
 STAGE = "pipeline"
 MICROBATCHES, REPEATS, STAGE_LAYERS = (
@@ -38,26 +38,26 @@ MICROBATCHES, REPEATS, STAGE_LAYERS = (
     "num_pipeline_repeats",
     "num_layers_per_pipeline_stage",
 )
-"""Of a pipeline. MaxText fills a -1, the default of the first two: as many micro-batches as stages, and as many rounds
-as the layers give where a stage holds so many (1) at a time."""
+"""Pipeline settings. MaxText replaces -1, the default of the first two: as many micro-batches as stages, and as many
+rounds as the layers allow with num_layers_per_pipeline_stage (1) layers per stage and round."""
 
 SOURCE = "MaxText settings"
 DEFAULT_FILL = {"ici": "fsdp", "dcn": "data"}
-"""The axes that MaxText fills up (-1) when nothing is said."""
+"""The axes that MaxText fills (-1) by default."""
 
 
 def to_fields(
     settings: Mapping[str, Any], *, num_slices: int = 1, devices_per_slice: int | None = None
 ) -> dict[str, Any]:
-    """Return the fields of an experiment for settings of MaxText.
+    """Return the fields of an experiment for MaxText settings.
 
     Args:
-        settings: MaxText's names and values; what is no size, mesh or step setting is refused by name.
-        num_slices: fills a -1 of dcn_*.
-        devices_per_slice: fills a -1 of ici_*; None leaves the -1, which fills up when devices are there.
+        settings: MaxText names and values; settings that are not about sizes, meshes or steps are rejected.
+        num_slices: used to fill a -1 of dcn_*.
+        devices_per_slice: used to fill a -1 of ici_*; None leaves the -1, to be filled from the actual devices.
 
     Raises:
-        ConfigError: with every setting that cannot be taken over.
+        ConfigError: lists every setting that cannot be converted.
     """
     given = {OLD_SCALED.get(name, name): value for name, value in settings.items()}
     faults = [*_unknown(given), *_too_many_fills(given)]
@@ -74,11 +74,11 @@ def from_fields(fields: Mapping[str, Any], *, scale: int = 1) -> dict[str, Any]:
     """Return MaxText's settings for the fields of an experiment.
 
     Args:
-        fields: upper-case names and values; those that MaxText has no name for are left out.
-        scale: divides the four settings that MaxText multiplies by it.
+        fields: upper-case names and values; those without a MaxText name are omitted.
+        scale: divisor of the four settings that MaxText multiplies by it.
 
     Raises:
-        ConfigError: `scale` does not divide one of them.
+        ConfigError: `scale` does not divide one of the four.
     """
     faults = [
         Fault(ours, f"is {fields[ours]}, which {scale} does not divide.", "Choose another scale.")
@@ -151,13 +151,13 @@ def _filled(sizes: list[int], available: int, group: str) -> list[int]:
 
 
 def _pipeline(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Say how a pipeline cuts the batch and the layers: as MaxText does where nothing is said."""
+    """Return the pipeline fields for micro-batches and rounds, with MaxText's defaults."""
     stages, layers = fields["NUM_STAGES"], fields.get("NUM_LAYERS")
     if stages < 1:
         problem = f"leaves {-stages} stages open."
         raise ConfigError(SOURCE, [Fault(f"*_{STAGE}_parallelism", problem, "Give a number, or devices= and slices=.")])
     microbatches, repeats, each = (given.get(name, -1) for name in (MICROBATCHES, REPEATS, STAGE_LAYERS))
-    # MICROBATCH_SIZE is what a base class may say instead; only one of both may be there.
+    # A base class may set MICROBATCH_SIZE, and only one of the two may be set.
     found = {"NUM_MICROBATCHES": stages if microbatches == -1 else microbatches, "MICROBATCH_SIZE": None}
     if repeats != -1:
         return found | {"CIRCULAR_REPEAT": repeats}
@@ -171,7 +171,7 @@ def _pipeline(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, 
 
 
 def _stages(fields: Mapping[str, Any]) -> dict[str, int]:
-    """Return MaxText's settings of a pipeline; that of the micro-batches where their number is known."""
+    """Return MaxText's pipeline settings; that of the micro-batches only if their number is known."""
     repeats, stages, layers = fields.get("CIRCULAR_REPEAT", 1), fields["NUM_STAGES"], fields.get("NUM_LAYERS")
     settings = {REPEATS: repeats}
     if layers is not None:
@@ -182,7 +182,7 @@ def _stages(fields: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _parallelism(group: str, sizes: Sequence[int] | None) -> dict[str, int]:
-    """Name the sizes that are not 1, as MaxText's files do; the axis it fills by itself is always named."""
+    """Return the sizes that are not 1, as in MaxText's files, and always that of MaxText's default fill axis."""
     if sizes is None:
         return {}
     axes = AXES if len(sizes) == len(AXES) else (STAGE, *AXES)
@@ -194,7 +194,7 @@ def _parallelism(group: str, sizes: Sequence[int] | None) -> dict[str, int]:
 
 
 def class_text(name: str, fields: Mapping[str, Any], base: str) -> str:
-    """Write the fields as the source of an experiment class that derives from `base` (`package.module.Class`)."""
+    """Return the source of an experiment class with these fields, derived from `base` (`package.module.Class`)."""
     module, _, parent = base.rpartition(".")
     show: Callable[[Any], str] = lambda value: repr(tuple(value) if isinstance(value, list) else value)  # noqa: E731
     lines = [f"    {key} = {show(value)}" for key, value in fields.items()]

@@ -1,4 +1,4 @@
-"""From the mesh fields of an experiment to a whole mesh: -1 filled up, lengths and names checked."""
+"""Turn the mesh fields of an experiment into a complete mesh: -1 filled in, lengths and names checked."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from xdpx.config.faults import ConfigError, Fault
 AXES = ("replica", "data", "mdl")
 PIPELINE_AXES = ("stage", *AXES)
 FILL = -1
-"""Stands in a mesh for all the devices that the other numbers leave."""
+"""Placeholder for the devices that the other sizes of a mesh leave."""
 
 
 class MeshShape(NamedTuple):
-    """A mesh: sizes within a slice (ICI) and across slices (DCN), and the names of its axes."""
+    """A mesh: sizes within a slice (ICI) and across slices (DCN), and axis names."""
 
     ici: tuple[int, ...]
     dcn: tuple[int, ...] | None
@@ -23,17 +23,17 @@ class MeshShape(NamedTuple):
 
     @property
     def num_devices(self) -> int:
-        """How many devices it takes."""
+        """The number of devices of the mesh."""
         return math.prod(self.shape)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes, slices included."""
+        """The axis sizes, including slices."""
         dcn = self.dcn or (1,) * len(self.ici)
         return tuple(one * other for one, other in zip(self.ici, dcn, strict=True))
 
     def size(self, *names: str) -> int:
-        """Return over how many devices these axes spread something; axes that the mesh does not have count 1."""
+        """Return the product of the sizes of these axes; axes that the mesh does not have count as 1."""
         sizes = dict(zip(self.names, self.shape, strict=True))
         return math.prod(sizes.get(name, 1) for name in names)
 
@@ -41,7 +41,7 @@ class MeshShape(NamedTuple):
 def filled(
     where: str, ici: Sequence[int], dcn: Sequence[int] | None, names: Sequence[str] | None, num_devices: int
 ) -> MeshShape:
-    """Return the mesh of these fields for so many devices. Raises ConfigError with every fault."""
+    """Return the mesh of these fields for a number of devices. Raises ConfigError with all faults."""
     faults = _faults(ici, dcn, names)
     if faults:
         raise ConfigError(where, faults)
@@ -71,17 +71,17 @@ def _faults(ici: Sequence[int], dcn: Sequence[int] | None, names: Sequence[str] 
 
 
 def fill(where: str, key: str, sizes: Sequence[int], available: int, *, what: str) -> tuple[int, ...]:
-    """Let the -1 among the sizes of a mesh, where there is one, take what the others leave of so many devices.
+    """Replace a -1 among the sizes of a mesh, if any, by what the other sizes leave of the available devices.
 
     Args:
-        where: what is refused, for the message.
-        key: which field of it.
+        where: name of the experiment or config, for messages.
+        key: name of the field, for messages.
         sizes: of the axes, at most one of them -1.
-        available: what there is.
-        what: what that is, e.g. `slices`.
+        available: number of devices or slices.
+        what: what is counted, e.g. `slices`.
 
     Raises:
-        ConfigError: the others do not divide it.
+        ConfigError: the product of the other sizes does not divide `available`.
     """
     if FILL not in sizes:
         return tuple(sizes)

@@ -1,4 +1,4 @@
-"""An experiment planned: its task and batch on its documented mesh, its model FLOPs, its efficiency while it runs."""
+"""Plan an experiment: its task and batch on the documented mesh, its model FLOPs, and its efficiency while running."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def plan_experiment(
     compiling: bool = True,
     platform: str | None = None,
 ) -> StepPlan:
-    """Plan one update of an experiment on imitated devices of its mesh. Nothing is allocated, no data is read.
+    """Plan one update of an experiment on imitated devices of its mesh. No arrays are allocated, no data is read.
 
     Args:
-        experiment: what is planned.
-        num_devices: what -1 in the mesh fills up to; `PLAN_DEVICES` when not said.
-        compiling: False leaves out collectives and XLA's figure for activations.
-        platform: `cuda` or `tpu`, whose kernels are planned with; None: attention is planned without any.
+        experiment: the experiment to plan.
+        num_devices: from which -1 in the mesh is filled; `PLAN_DEVICES` by default.
+        compiling: False omits the collectives and XLA's figure for activations.
+        platform: `cuda` or `tpu`, to plan with the attention kernels of that platform; None to plan without kernels.
     """
     if num_devices is not None:
         experiment.use_devices(num_devices)
@@ -58,11 +58,11 @@ def plan_experiment(
 
 
 def engine_options(train: BaseHParams, *, averaged: bool) -> SpmdOptions:
-    """Return the settings of the engine that a task asks for.
+    """Return the settings of the engine that a task specifies.
 
     Args:
         train: `TrainHParams` of the task.
-        averaged: score and decode with the averaged weights.
+        averaged: use the averaged weights for scoring and decoding.
     """
     return SpmdOptions(
         seed=train.random_seed, precision=train.matmul_precision, score_averaged=averaged,
@@ -71,7 +71,7 @@ def engine_options(train: BaseHParams, *, averaged: bool) -> SpmdOptions:
 
 
 def _sixteen_bits(template: object) -> Any:
-    """Return a template with float16 for bfloat16: as large, and a CPU need not widen it, which a plan would show."""
+    """Return a template with bfloat16 replaced by float16, which has the same size and which CPUs need not widen."""
     if isinstance(template, BaseHParams):
         copy = template.clone()
         for name, value in copy.fields_and_values():
@@ -89,7 +89,7 @@ def _is_type(value: object, kind: Any) -> bool:
 
 
 def _holds(template: object, kind: object) -> bool:
-    """Tell whether a template computes in a type anywhere."""
+    """Return whether a template uses a dtype anywhere."""
     if isinstance(template, BaseHParams):
         return any(_holds(value, kind) for _, value in template.fields_and_values())
     if isinstance(template, list | tuple):
@@ -98,13 +98,13 @@ def _holds(template: object, kind: object) -> bool:
 
 
 def rules_of(experiment: BaseExperiment) -> Any:
-    """Return the rules of an experiment, those of transformers when it has none of its own."""
+    """Return the sharding rules of an experiment; those of transformers if it has none of its own."""
     own = experiment.rules()
     return TRANSFORMER_RULES if own is None else own
 
 
 def specs_of(experiment: BaseExperiment) -> NestedMap:
-    """Return a `ShapeDtypeStruct` for every array of one batch over all processes."""
+    """Return a `ShapeDtypeStruct` for each array of a global batch."""
     specs = experiment.input_specs()
     return NestedMap(
         {name: jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind)) for name, (shape, kind) in specs.items()}
@@ -112,13 +112,13 @@ def specs_of(experiment: BaseExperiment) -> NestedMap:
 
 
 def flops_of(experiment: BaseExperiment, spec: Mapping[str, Any] | None = None) -> flops.Count:
-    """Count the model FLOPs of the forward pass on one batch over all processes. Nothing is computed.
+    """Count the model FLOPs of the forward pass on a global batch. Nothing is computed.
 
-    A pipeline also computes while it fills and drains, which is no work of the model: its layers are counted one after
-    the other (`BaseExperiment.counted_task`).
+    A pipeline also computes while it fills and drains, which is not model work, so its layers are counted without it
+    (`BaseExperiment.counted_task`).
     """
     task = build(experiment.counted_task())
-    with fused_attention.traced_for("cpu"):  # whose products are counted one by one, not a kernel
+    with fused_attention.traced_for("cpu"):  # on which matrix products are counted, not an opaque kernel
         return _counted(task, spec if spec is not None else specs_of(experiment))
 
 
@@ -129,12 +129,12 @@ def _counted(task: SingleTask, batch: Mapping[str, Any]) -> flops.Count:
 
 
 def efficiency_of(experiment: BaseExperiment, mesh: Mesh, *, device: Device | None = None) -> Efficiency:
-    """Return what turns seconds per update into MFU and tokens per second, for the devices of a mesh.
+    """Return the converter from seconds per update to MFU and tokens per second on the devices of a mesh.
 
     Args:
-        experiment: what is trained.
-        mesh: the devices at work.
-        device: their peak, where JAX's name of them does not tell (a CPU).
+        experiment: the experiment that is trained.
+        mesh: the devices in use.
+        device: supplies the peak FLOPs if JAX's device name does not identify them (e.g. a CPU).
     """
     spec, batches = specs_of(experiment), experiment.task().train.accumulate_batches
     tokens = int(np.prod(spec["ids"].shape)) if "ids" in spec else next(iter(spec.values())).shape[0]
@@ -143,19 +143,19 @@ def efficiency_of(experiment: BaseExperiment, mesh: Mesh, *, device: Device | No
 
 
 def imitated_devices(count: int) -> list[Any]:
-    """Return so many CPU devices, the first ones; before JAX has started, missing ones are made.
+    """Return the first `count` CPU devices, creating them if JAX has not started yet.
 
     Raises:
-        ConfigError: JAX runs already, with fewer.
+        ConfigError: JAX has already started with fewer devices.
     """
     try:
         jax.config.update("jax_num_cpu_devices", count)
         jax.config.update("jax_platforms", "cpu")
     except RuntimeError:
-        pass  # JAX runs already: what there is must do
-    there = jax.devices("cpu")
-    if len(there) < count:
-        problem = f"{count} devices are to be imitated, JAX runs already with {len(there)}."
+        pass  # JAX has started: use the devices that exist
+    devices = jax.devices("cpu")
+    if len(devices) < count:
+        problem = f"{count} devices are to be imitated, JAX runs already with {len(devices)}."
         remedy = f"Plan in a process of its own (x-exp --plan), or set JAX_NUM_CPU_DEVICES={count} before JAX starts."
         raise ConfigError("plan", [Fault("devices", problem, remedy)])
-    return there[:count]
+    return devices[:count]

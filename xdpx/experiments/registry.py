@@ -1,4 +1,4 @@
-"""Names -> experiment classes: any dotted end of `module.Class`, old Pax spellings, `my.py:Exp`, `package.mod.Exp`."""
+"""Find experiment classes by name: a dotted suffix of `module.Class`, old Pax paths, `my.py:Exp`, `package.mod.Exp`."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def register(cls: C) -> C: ...
 @overload
 def register(*, tags: Iterable[str] = (), allow_overwrite: bool = False) -> Callable[[C], C]: ...
 def register(cls: C | None = None, *, tags: Iterable[str] = (), allow_overwrite: bool = False) -> Any:
-    """Store an experiment under `module.Class`, so that `--exp` finds it: `@register` or `@register(tags=["lm"])`.
+    """Register an experiment as `module.Class`, so that `--exp` finds it: `@register` or `@register(tags=["lm"])`.
 
     Raises:
-        TypeError: it is no experiment class.
-        ValueError: another class has the name, and it is not the same one loaded anew.
+        TypeError: it is not an experiment class.
+        ValueError: another class has the same name, and this is not a reload of it.
     """
 
     def store(given: C) -> C:
@@ -60,15 +60,15 @@ def _store(cls: type[BaseExperiment], tags: frozenset[str], allow_overwrite: boo
 
 
 def _file_of(cls: type) -> str:
-    """Name the place a class comes from: the same place again is a reload, in a notebook too."""
+    """Return the file or module of a class: the same one again is a reload, also in a notebook."""
     module = sys.modules.get(cls.__module__)
     return getattr(module, "__file__", None) or cls.__module__
 
 
 def names(tag: str | None = None) -> list[str]:
-    """Return every name there is, in order, without importing what ships or what packages offer as `xdpx.experiment`.
+    """Return all names, sorted, without importing shipped experiments or those of `xdpx.experiment` entry points.
 
-    With a tag, those of what was imported.
+    With a tag, only the imported experiments that have it.
     """
     if tag is not None:
         return sorted(name for name, tags in _tags.items() if tag in tags)
@@ -77,16 +77,16 @@ def names(tag: str | None = None) -> list[str]:
 
 
 def _offered() -> dict[str, EntryPoint]:
-    """Return the entry points of packages, by the full names of their classes."""
+    """Return the entry points of packages by the full names of their classes."""
     points = [point for each in packages.offered("experiment").values() for point in each]
     return {point.value.replace(":", "."): point for point in points}
 
 
 def resolve(name: str) -> type[BaseExperiment]:
-    """Return the experiment class that a name stands for; what has it is imported now.
+    """Return the experiment class with a name, importing its module if needed.
 
     Raises:
-        ConfigError: nothing has this name, several have it, or the import of what it names fails.
+        ConfigError: no class or several classes have this name, or importing its module fails.
     """
     if name.endswith(".py") or ".py:" in name:
         return _from_file(name)
@@ -104,7 +104,7 @@ def resolve(name: str) -> type[BaseExperiment]:
 
 
 def _matches(name: str) -> list[str]:
-    """Return the full names that end with this one; an exact one wins."""
+    """Return the full names that end with `name`; an exact match wins."""
     known = names()
     if name in known:
         return [name]
@@ -113,7 +113,7 @@ def _matches(name: str) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """Write a name as ours are: `paxml.tasks.lm.params.c4.X` and `lm.c4.X` are the same."""
+    """Normalise Pax spellings: `paxml.tasks.lm.params.c4.X` and `lm.c4.X` are the same."""
     return _OLD.sub("", name).replace(".params.", ".")
 
 
@@ -127,7 +127,7 @@ def _class_named(full: str) -> type[BaseExperiment]:
 
 
 def _from_module(name: str) -> type[BaseExperiment] | None:
-    """Import `package.module` of `package.module.Exp`; return the class when it is there, registered or not."""
+    """Import `package.module` of `package.module.Exp` and return the class if it exists, registered or not."""
     module, _, cls = name.rpartition(".")
     if not _exists(module):
         return None
@@ -166,8 +166,8 @@ def _from_file(name: str) -> type[BaseExperiment]:
 
 
 def _load(file: Path, name: str) -> Any:
-    """Run a file as a module of its own name; a second time gives what is there."""
-    # The same in every process: Python's own hash of a text is not, and the name stands in files of a job.
+    """Import a file as a module with a unique name; a second call returns the loaded module."""
+    # A hash that is the same in all processes, unlike Python's own: the name is written into files of a job.
     digest = hashlib.sha256(str(file.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:8]
     key = f"xdpx_experiment_files.{file.stem}_{digest}"
     if key in sys.modules:

@@ -1,4 +1,4 @@
-"""The experiments that ship, by module: to be listed and found without importing them. A test keeps the table true."""
+"""The shipped experiments by module, so that listing and finding them imports nothing. A test keeps it up to date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates from the fields of the language model recipes: model, learner, schedule, training."""
+"""Build templates (model, learner, schedule, training) from the fields of the language model recipes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from xdpx.tasks.spmd.train_fields import TrainHParams
 from xdpx.utils.axis_splits import MDL, STAGE, Rules
 
 Fields = Any
-"""A recipe of `model_params`, of which fields are read; it asks for its task here, so it is not named."""
+"""A recipe of `model_params`. Untyped, because that module imports this one."""
 
 ACTIVATIONS: dict[str, Any] = {
     "RELU": activations.ReLU,
@@ -50,7 +50,7 @@ def language_task(fields: Fields, *, in_stages: bool = True) -> Any:
 
     Args:
         fields: the recipe.
-        in_stages: False repeats the layers of a pipeline instead: the same model without its bubbles.
+        in_stages: False repeats the layers instead of pipelining them: the same model without pipeline bubbles.
     """
     model = lm.LanguageModel.HParams(
         lm_tpl=_network(fields, in_stages=in_stages), fprop_dtype=jnp.dtype(fields.FPROP_DTYPE)
@@ -64,9 +64,9 @@ def language_task(fields: Fields, *, in_stages: bool = True) -> Any:
 
 
 def language_rules(fields: Fields) -> Rules:
-    """Return the rules: stages along `stage`, and what is kept of activations split over mdl when it is asked for.
+    """Return the sharding rules: pipeline stages along `stage`, and saved activations over mdl if requested.
 
-    Before and after a pipeline, where all stages would compute the same, they share the tokens of a row.
+    Before and after a pipeline, where all stages would compute the same, the stages share the tokens of a row.
     """
     own: Rules = ((STAGE, STAGE), ("activation_length", STAGE)) if fields.NUM_STAGES else ()
     if fields.TRAINING_OPTIMIZED_SHARDING:
@@ -93,7 +93,7 @@ def _network(fields: Fields, *, in_stages: bool) -> Any:
 
 
 def _stack(fields: Fields, *, in_stages: bool) -> Any:
-    """Return the layers: in stages, repeated, or one after another."""
+    """Return the layers: pipelined, scanned, or unrolled."""
     block, layers = _block(fields), fields.NUM_LAYERS
     if fields.NUM_STAGES and in_stages:
         each = layers // (fields.NUM_STAGES * fields.CIRCULAR_REPEAT)
@@ -191,7 +191,7 @@ def classification_task(fields: Fields) -> Any:
 
 
 def training(fields: Fields) -> Any:
-    """Return how a recipe is trained."""
+    """Return the training settings of a recipe."""
     return TrainHParams(
         learner=Learner.HParams(optimizer=_optimizer(fields)),
         num_train_steps=fields.MAX_STEPS,

@@ -1,4 +1,4 @@
-"""`c4`: the recipes for the C4 corpus, from 1B parameters on four chips to the GPT-3 of MLPerf in a pipeline."""
+"""`c4`: recipes for the C4 corpus, from 1B parameters on four chips to pipelined MLPerf GPT-3."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from xdpx.experiments.lm.model_params import TransformerLm, TransformerLmSpmdAda
 from xdpx.experiments.registry import experiment
 
 ORIGINAL_BATCH = 1536
-"""Examples per update for which the steps of GPT-3's schedule are written."""
+"""Examples per update that the steps of GPT-3's schedule refer to."""
 
 LARGE_BATCH = 3584
-"""Above so many examples per update, MLPerf's recipe takes the higher learning rate."""
+"""Above this many examples per update, MLPerf's recipe uses the higher learning rate."""
 
 
 class C4UnsupervisedDataset(TransformerLm):
-    """Text to predict token by token. Where it is, is said by fields: nothing is downloaded.
+    """Text to predict token by token, from paths given in fields; nothing is downloaded.
 
     Attributes:
-        TRAIN_DATA: training text: files of raw text, array records, or a data set of Hugging Face.
-        EVAL_DATA: the text to evaluate on; None evaluates on none.
-        VOCABULARY: file or name of the tokenizer; `characters` takes those of the training text.
+        TRAIN_DATA: training text: files of raw text, array records, token arrays (.npy), or a Hugging Face data set.
+        EVAL_DATA: evaluation text; None for no evaluation.
+        VOCABULARY: file or name of the tokenizer; `characters` uses the characters of the training text.
         TEXT_FIELD: the field of a record that holds the text.
-        TRAINING_SEED: decides the order of the training text.
-        EVAL_NUM_BATCHES: batches of one evaluation; None for all of it.
+        TRAINING_SEED: seed of the order of the training text.
+        EVAL_NUM_BATCHES: batches per evaluation; None for the whole text.
     """
 
     TRAIN_DATA: str | None = None
@@ -34,7 +34,7 @@ class C4UnsupervisedDataset(TransformerLm):
     EVAL_NUM_BATCHES: int | None = None
 
     def datasets(self) -> list[Any]:
-        """Return the training and the evaluation input. ConfigError where a field has no path."""
+        """Return the training and evaluation inputs. Raises ConfigError if a path is not set."""
         from xdpx.experiments.lm.data import text_inputs
 
         return list(text_inputs(self))
@@ -42,7 +42,7 @@ class C4UnsupervisedDataset(TransformerLm):
 
 @experiment
 class LmCloudSpmdAdam(TransformerLmSpmdAdam, C4UnsupervisedDataset):
-    """Two wide layers, split both ways."""
+    """Two wide layers, sharded over data and mdl."""
 
     NUM_LAYERS = 2
     PERCORE_BATCH_SIZE = 16
@@ -50,13 +50,13 @@ class LmCloudSpmdAdam(TransformerLmSpmdAdam, C4UnsupervisedDataset):
 
 @experiment
 class LmCloudSpmdAdamLimitSteps(LmCloudSpmdAdam):
-    """The same for 4,000 updates."""
+    """LmCloudSpmdAdam for 4,000 updates."""
 
     MAX_STEPS = 4000
 
 
 class C4Recipe(C4UnsupervisedDataset):
-    """What the models on C4 share."""
+    """The common settings of the models on C4."""
 
     VOCAB_SIZE = 32128
     ACTIVATION = "GELU"
@@ -67,7 +67,7 @@ class C4Recipe(C4UnsupervisedDataset):
 
 @experiment
 class C4SpmdAdam(C4Recipe, TransformerLmSpmdAdam):
-    """1.3B parameters, layers one by one."""
+    """1.3B parameters, layers unrolled."""
 
     NUM_LAYERS = 24
     NUM_HEADS: int | None = 32
@@ -77,7 +77,7 @@ class C4SpmdAdam(C4Recipe, TransformerLmSpmdAdam):
 
 @experiment
 class C4SpmdPipelineAdam(C4Recipe, TransformerLmSpmdPipelineAdam):
-    """The same in two stages."""
+    """C4SpmdAdam in two pipeline stages."""
 
     NUM_LAYERS = 24
     NUM_HEADS: int | None = 32
@@ -86,7 +86,7 @@ class C4SpmdPipelineAdam(C4Recipe, TransformerLmSpmdPipelineAdam):
 
 
 class C4SpmdAdamReplicas(C4SpmdAdam):
-    """Layers repeated, passes in bfloat16: what the convergence examples share."""
+    """Layers scanned, computation in bfloat16: the base of the convergence examples."""
 
     VOCAB_SIZE = 32000
     NUM_HEADS: int | None = None
@@ -108,7 +108,7 @@ class C4Spmd1BAdam4Replicas(C4SpmdAdamReplicas):
 
 @experiment
 class C4Spmd1BAdam4ReplicasLimitSteps(C4Spmd1BAdam4Replicas):
-    """The same for 15,000 updates."""
+    """C4Spmd1BAdam4Replicas for 15,000 updates."""
 
     MAX_STEPS = 15_000
 
@@ -144,7 +144,7 @@ class C4Spmd32BAdam64Replicas(C4SpmdAdamReplicas):
 
 
 class Gpt3Recipe(C4Recipe):
-    """GPT-3 at 175B parameters with the hyper-parameters of its paper."""
+    """GPT-3 with 175B parameters and the hyperparameters of its paper."""
 
     NUM_LAYERS = 96
     MODEL_DIMS = 12288
@@ -174,28 +174,28 @@ class Gpt3Recipe(C4Recipe):
 
 
 class C4SpmdGpt3AdamOrgHP(Gpt3Recipe, TransformerLmSpmdAdam):
-    """Layers repeated."""
+    """GPT-3 with scanned layers."""
 
     USE_REPEATED_LAYER = True
 
 
 class C4SpmdPipelineGpt3AdamOrgHP(Gpt3Recipe, TransformerLmSpmdPipelineAdam):
-    """Layers in stages."""
+    """GPT-3 with pipelined layers."""
 
 
 class MLPerfRecipe(C4SpmdPipelineGpt3AdamOrgHP):
-    """The schedule of MLPerf, which follows the batch."""
+    """GPT-3 with the schedule of MLPerf, which depends on the batch size."""
 
     LEARNING_RATE: float | None = None
 
     def learning_rate(self) -> float:
-        """Return 2e-5, and 3e-5 above 3,584 examples per update; or LEARNING_RATE, when it is set."""
+        """Return LEARNING_RATE if it is set; else 2e-5, and 3e-5 above 3,584 examples per update."""
         if self.LEARNING_RATE is not None:
             return self.LEARNING_RATE
         return 2e-5 if self.global_batch() <= LARGE_BATCH else 3e-5
 
     def cosine_steps(self) -> tuple[int, int, int]:
-        """Return the steps of the schedule, in updates of this batch."""
+        """Return the steps of the schedule, converted to updates of this batch size."""
         warmup = self.LR_COS_WARMUP * ORIGINAL_BATCH / self.global_batch()
         end = self.LR_COS_DECAY_END * ORIGINAL_BATCH / self.global_batch()
         return round(warmup), round(warmup) + 1, round(end)
@@ -211,7 +211,7 @@ class C4SpmdGpt3AdamOrgHPBS1p5k1536Replicas(C4SpmdGpt3AdamOrgHP):
 
 @experiment
 class C4SpmdPipelineGpt3AdamOrgHPBS1p5k768Replicas(C4SpmdPipelineGpt3AdamOrgHP):
-    """175B parameters in eight stages on 768 chips. Micro-batches of 2, as the original runs (it misspells its own)."""
+    """175B parameters in eight stages on 768 chips. Micro-batches of 2, as in Pax, where its own size is misspelt."""
 
     ICI_MESH_SHAPE = (8, 1, 8, 12)
     NUM_STAGES = 8
@@ -223,7 +223,7 @@ class C4SpmdPipelineGpt3AdamOrgHPBS1p5k768Replicas(C4SpmdPipelineGpt3AdamOrgHP):
 
 @experiment
 class C4SpmdPipelineGpt3AdamMLPerfHPBS1p5k768Replicas(MLPerfRecipe):
-    """Batch 1,536 on 768 chips."""
+    """MLPerf GPT-3 with batch 1,536 on 768 chips."""
 
     ICI_MESH_SHAPE = (8, 1, 8, 12)
     NUM_STAGES = 8
@@ -235,7 +235,7 @@ class C4SpmdPipelineGpt3AdamMLPerfHPBS1p5k768Replicas(MLPerfRecipe):
 
 @experiment
 class C4SpmdPipelineGpt3AdamMLPerfHPBS2k512Replicas(MLPerfRecipe):
-    """Batch 2,048 on 512 chips."""
+    """MLPerf GPT-3 with batch 2,048 on 512 chips."""
 
     ICI_MESH_SHAPE = (8, 1, 8, 8)
     NUM_STAGES = 8
@@ -248,7 +248,7 @@ class C4SpmdPipelineGpt3AdamMLPerfHPBS2k512Replicas(MLPerfRecipe):
 
 @experiment
 class C4SpmdPipelineGpt3AdamMLPerfHPBS3k768Replicas(MLPerfRecipe):
-    """Batch 3,072 on 768 chips."""
+    """MLPerf GPT-3 with batch 3,072 on 768 chips."""
 
     ICI_MESH_SHAPE = (4, 1, 16, 12)
     NUM_STAGES = 4
@@ -261,7 +261,7 @@ class C4SpmdPipelineGpt3AdamMLPerfHPBS3k768Replicas(MLPerfRecipe):
 
 @experiment
 class C4SpmdPipelineGpt3AdamMLPerfHPBS4k1024Replicas(MLPerfRecipe):
-    """Batch 4,096 on 1,024 chips."""
+    """MLPerf GPT-3 with batch 4,096 on 1,024 chips."""
 
     ICI_MESH_SHAPE = (8, 1, 8, 16)
     NUM_STAGES = 8
@@ -274,7 +274,7 @@ class C4SpmdPipelineGpt3AdamMLPerfHPBS4k1024Replicas(MLPerfRecipe):
 
 @experiment
 class C4SpmdPipelineGpt3AdamMLPerfHPBS8k1024Replicas(MLPerfRecipe):
-    """Batch 8,192 on 1,024 chips."""
+    """MLPerf GPT-3 with batch 8,192 on 1,024 chips."""
 
     ICI_MESH_SHAPE = (4, 1, 16, 16)
     NUM_STAGES = 4
@@ -298,7 +298,7 @@ class C4SpmdGpt3L16AdamOrgHP(C4SpmdGpt3AdamOrgHP):
 
 
 class Gpt3XL(C4SpmdPipelineGpt3AdamOrgHP):
-    """GPT3-XL: 2.9B parameters in stages, passes in bfloat16."""
+    """GPT3-XL: 2.9B parameters, pipelined, computation in bfloat16."""
 
     NUM_LAYERS = 24
     MODEL_DIMS = 3072
@@ -321,7 +321,7 @@ class C4SpmdPipelineGpt3SmallAdam8Replicas(Gpt3XL):
 
 @experiment
 class C4SpmdPipelineGpt3SmallAdam64Replicas(Gpt3XL):
-    """GPT3-XL in four stages on v4-128: 64 chips, with the batch of the eight (the original misspells its own)."""
+    """GPT3-XL in four stages on v4-128: 64 chips, with the global batch of the 8-chip variant (misspelt in Pax)."""
 
     ICI_MESH_SHAPE = (4, 1, 4, 4)
     NUM_STAGES = 4

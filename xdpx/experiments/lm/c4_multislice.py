@@ -1,4 +1,4 @@
-"""`c4_multislice`: sizes of MaxText on one, two and four slices: weights split within a slice, batches across them."""
+"""`c4_multislice`: MaxText's sizes on one, two and four slices; weights are sharded within a slice, batches across."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xdpx.experiments.registry import experiment
 
 @experiment
 class C4Spmd22BAdamMaxText(C4SpmdAdamReplicas):
-    """22B parameters, split both ways over eight chips."""
+    """22B parameters, sharded over data and mdl on eight chips."""
 
     ICI_MESH_SHAPE = (1, 4, 2)
     PERCORE_BATCH_SIZE = 16
@@ -28,35 +28,35 @@ class C4Spmd22BAdam1xv4_128(C4Spmd22BAdamMaxText):
 
 @experiment
 class C4Spmd22BAdam2xv4_128(C4Spmd22BAdam1xv4_128):
-    """On two v4-128."""
+    """22B parameters on two v4-128."""
 
     DCN_MESH_SHAPE = (2, 1, 1)
 
 
 @experiment
 class C4Spmd22BAdam4xv4_128(C4Spmd22BAdam1xv4_128):
-    """On four v4-128."""
+    """22B parameters on four v4-128."""
 
     DCN_MESH_SHAPE = (4, 1, 1)
 
 
 @experiment
 class C4Spmd22BAdam1xv4_128LimitSteps(C4Spmd22BAdam1xv4_128):
-    """On one v4-128, for 300 updates."""
+    """22B parameters on one v4-128, for 300 updates."""
 
     MAX_STEPS = 300
 
 
 @experiment
 class C4Spmd22BAdam2xv4_128LimitSteps(C4Spmd22BAdam2xv4_128):
-    """On two v4-128, for 300 updates."""
+    """22B parameters on two v4-128, for 300 updates."""
 
     MAX_STEPS = 300
 
 
 @experiment
 class C4Spmd22BAdam4xv4_128LimitSteps(C4Spmd22BAdam4xv4_128):
-    """On four v4-128, for 300 updates."""
+    """22B parameters on four v4-128, for 300 updates."""
 
     MAX_STEPS = 300
 
@@ -74,14 +74,14 @@ class C4Spmd22BAdam1xv4_384(C4Spmd22BAdamMaxText):
 
 @experiment
 class C4Spmd22BAdam2xv4_384(C4Spmd22BAdam1xv4_384):
-    """On two v4-384."""
+    """The model of C4Spmd22BAdam1xv4_384 on two v4-384."""
 
     DCN_MESH_SHAPE = (2, 1, 1)
 
 
 @experiment
 class C4Spmd22BAdam1xv4_8(C4Spmd22BAdamMaxText):
-    """The same shape at 0.9B parameters, on one v4-8: four chips."""
+    """The same recipe with 0.9B parameters, on one v4-8: four chips."""
 
     ICI_MESH_SHAPE = (1, 4, 1)
     NUM_LAYERS = 16
@@ -91,42 +91,42 @@ class C4Spmd22BAdam1xv4_8(C4Spmd22BAdamMaxText):
 
 @experiment
 class C4Spmd22BAdam2xv4_8(C4Spmd22BAdam1xv4_8):
-    """On two v4-8."""
+    """0.9B parameters on two v4-8."""
 
     DCN_MESH_SHAPE = (2, 1, 1)
 
 
 @experiment
 class C4Spmd22BAdam4xv4_8(C4Spmd22BAdam1xv4_8):
-    """On four v4-8."""
+    """0.9B parameters on four v4-8."""
 
     DCN_MESH_SHAPE = (4, 1, 1)
 
 
 @experiment
 class C4Spmd22BAdam1xv4_8LimitSteps(C4Spmd22BAdam1xv4_8):
-    """On one v4-8, for 300 updates."""
+    """0.9B parameters on one v4-8, for 300 updates."""
 
     MAX_STEPS = 300
 
 
 @experiment
 class C4Spmd22BAdam2xv4_8LimitSteps(C4Spmd22BAdam2xv4_8):
-    """On two v4-8, for 300 updates."""
+    """0.9B parameters on two v4-8, for 300 updates."""
 
     MAX_STEPS = 300
 
 
 @experiment
 class C4Spmd22BAdam4xv4_8LimitSteps(C4Spmd22BAdam4xv4_8):
-    """On four v4-8, for 300 updates."""
+    """0.9B parameters on four v4-8, for 300 updates."""
 
     MAX_STEPS = 300
 
 
 @experiment
 class C4SpmdGpt3AdamDataParallel2x16x16(C4SpmdGpt3AdamOrgHP):
-    """GPT-3 on two slices of 256 chips, two devices to an example, for 100 updates."""
+    """GPT-3 on two slices of 256 chips, two devices per example, for 100 updates."""
 
     ICI_MESH_SHAPE = (1, 16, 16)
     DCN_MESH_SHAPE = (2, 1, 1)
@@ -151,6 +151,6 @@ class C4Spmd32BAdam1xv5_256(C4Spmd22BAdamMaxText):
 
 @experiment
 class C4Spmd32BAdam2xv5_256(C4Spmd32BAdam1xv5_256):
-    """On two slices."""
+    """32B parameters on two slices."""
 
     DCN_MESH_SHAPE = (2, 1, 1)

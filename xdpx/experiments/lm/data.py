@@ -1,4 +1,4 @@
-"""Inputs of the language model experiments: synthetic rows, random vectors, and text from wherever a field says."""
+"""Inputs of the language model experiments: synthetic tokens, random vectors, and text from the paths in fields."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from xdpx.utils import io
 from xdpx.utils.nested_map import NestedMap
 
 Fields = Any
-"""A recipe, of which fields are read; it asks for its inputs here, so it is not named."""
+"""A recipe of `model_params`. Untyped, because that module imports this one."""
 
 CHARACTERS = "characters"
-"""As VOCABULARY: every character of the training text is a token."""
+"""As VOCABULARY: every character of the training text becomes a token."""
 
 EOS = 1
-"""Of vocabularies that do not say how a text ends."""
+"""End-of-text id for vocabularies that do not define one."""
 
 MODEL_ENDING = ".model"
-"""Of files of SentencePiece."""
+"""Suffix of SentencePiece model files."""
 
 
 def rows_per_host(fields: Fields) -> int:
-    """Return the rows of a batch that each input makes: processes that hold the same rows read the same input."""
+    """Return the batch rows per input; processes that hold the same rows read the same input."""
     total = int(fields.global_batch())
     if world.process_count() == 1:
         return total
@@ -59,7 +59,7 @@ def rows_per_host(fields: Fields) -> int:
 
 
 def synthetic_inputs(fields: Fields) -> list[Any]:
-    """Return constant tokens to train and to evaluate on."""
+    """Return synthetic token inputs for training and evaluation."""
     common = {
         "batch_size": rows_per_host(fields),
         "seq_len": fields.MAX_SEQ_LEN,
@@ -73,14 +73,14 @@ def synthetic_inputs(fields: Fields) -> list[Any]:
 
 
 class VectorInput(BaseInput):
-    """Random vectors, each with the class of the nearest of a few directions: what a classifier can learn."""
+    """Random vectors, each labelled with the best-matching of a few directions: a learnable classification task."""
 
     class HParams(BaseInput.HParams):
-        """What the input can be told.
+        """The options of the input.
 
         Attributes:
             dims: width of a vector.
-            num_classes: how many directions.
+            num_classes: number of directions.
         """
 
         dims: int = 16
@@ -92,7 +92,7 @@ class VectorInput(BaseInput):
         self._directions = np.random.default_rng(0).standard_normal((hparams.dims, hparams.num_classes))
 
     def get_next(self) -> NestedMap:
-        """Make this host's rows of the next batch: those that a single host would have at this place."""
+        """Return this host's rows of the next batch; all hosts together make the batch that a single host would."""
         p = self.hparams
         dice = np.random.default_rng((p.input_random_seed or 0, self._batch))
         self._batch += 1
@@ -105,20 +105,20 @@ class VectorInput(BaseInput):
         )
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start again from the first batch."""
         super().reset()
         self._batch = 0
 
     def get_state(self) -> State:
-        """Tell how many batches were made."""
+        """Return the number of batches made."""
         return {"batches": self._batch}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on there, without making the batches before."""
+        """Continue after the given number of batches, without making them."""
         self._batch = state_number(state, "batches", self)
 
     def spec(self) -> NestedMap:
-        """Return the ArraySpec of every array."""
+        """Return the ArraySpec of each array."""
         rows, number = self.hparams.batch_size, np.dtype(np.float32)
         return NestedMap(
             inputs=ArraySpec((rows, self.hparams.dims), number),
@@ -128,7 +128,7 @@ class VectorInput(BaseInput):
 
 
 def vector_inputs(fields: Fields) -> list[Any]:
-    """Return random vectors to train and to evaluate on."""
+    """Return random vector inputs for training and evaluation."""
     common = {"batch_size": rows_per_host(fields), "dims": fields.INPUT_DIMS, "num_classes": fields.NUM_CLASSES}
     return [
         VectorInput.HParams(is_training=True, **common),
@@ -137,10 +137,10 @@ def vector_inputs(fields: Fields) -> list[Any]:
 
 
 def text_inputs(fields: Fields) -> list[Any]:
-    """Return the text to train on, packed, and the text to evaluate on, where one is named.
+    """Return the input for training, packed, and the one for evaluation if EVAL_DATA is set.
 
     Raises:
-        ConfigError: a field does not say where the text or its vocabulary is.
+        ConfigError: the path of the text or the vocabulary is not set, or does not exist.
     """
     faults = [
         Fault(name, "is not set.", f"Say {what}: --set {name}=...")
@@ -190,7 +190,7 @@ def _text_input(fields: Fields, task: Any, split: str) -> Any:
 
 
 def _source(path: str) -> Any:
-    """Choose the source by what a path names."""
+    """Return the source that fits the format of a path."""
     if ".npy" in path:
         return NumpyFiles.HParams(paths={"targets": path})
     if "array_record" in path or ".arrayrecord" in path:
@@ -210,7 +210,7 @@ def _vocabulary(fields: Fields) -> Any:
 
 
 def _sentencepiece_in(path: str) -> str | None:
-    """Return the model of SentencePiece that a path names, or that lies in a folder without another tokenizer."""
+    """Return the SentencePiece model that a path names, or that is in a folder without a tokenizer.json; else None."""
     if path.endswith(MODEL_ENDING):
         return path
     if not io.isdir(path) or io.isfile(io.join(path, "tokenizer.json")):

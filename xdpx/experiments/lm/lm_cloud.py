@@ -1,4 +1,4 @@
-"""`lm_cloud`: from a toy to a trillion parameters, on synthetic tokens: what a mesh does, not what a model learns."""
+"""`lm_cloud`: from toy size to a trillion parameters, on synthetic tokens: tests of meshes, not of learning."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from xdpx.experiments.registry import experiment
 
 
 class SyntheticDataset(TransformerLm):
-    """Constant tokens for training and evaluation. Accuracy is 1 at once: no test of learning.
+    """Synthetic tokens for training and evaluation. With the default pattern, accuracy is 1 almost at once.
 
     Attributes:
-        EVAL_NUM_BATCHES: batches of one evaluation.
+        EVAL_NUM_BATCHES: batches per evaluation.
         SYNTHETIC_PATTERN: `constant`; `cycle` can be learned, `random` cannot.
     """
 
@@ -29,14 +29,14 @@ class SyntheticDataset(TransformerLm):
 
 @experiment
 class LargeMlp(ClassificationModelAdam):
-    """Dense layers, wide."""
+    """Wide dense layers."""
 
     ICI_MESH_SHAPE = (8, 1, 1)
     INPUT_DIMS = 4096
     HIDDEN_DIMS = 7168
 
     def datasets(self) -> list[Any]:
-        """Return random vectors with classes that follow from them."""
+        """Return inputs of random vectors with classes that can be learned."""
         from xdpx.experiments.lm.data import vector_inputs
 
         return list(vector_inputs(self))
@@ -44,7 +44,7 @@ class LargeMlp(ClassificationModelAdam):
 
 @experiment
 class SmallMlp(LargeMlp):
-    """Dense layers, narrow."""
+    """Narrow dense layers."""
 
     INPUT_DIMS = 1024
     HIDDEN_DIMS = 1024
@@ -52,14 +52,14 @@ class SmallMlp(LargeMlp):
 
 @experiment
 class LmCloudTransformerAdam(SyntheticDataset, TransformerLmPmapAdam):
-    """0.44B parameters, whole on every device."""
+    """0.44B parameters, replicated on every device."""
 
     PLAN_DEVICES = 8
 
 
 @experiment
 class LmCloudTransformerAdamTest(LmCloudTransformerAdam):
-    """The same with two layers."""
+    """LmCloudTransformerAdam with two layers."""
 
     NUM_LAYERS = 2
 
@@ -73,7 +73,7 @@ class LmCloudTransformerAdamLimitSteps(LmCloudTransformerAdam):
 
 
 class LmCloudSpmd(SyntheticDataset):
-    """What the sharded ones share."""
+    """The common settings of the sharded recipes."""
 
     ICI_MESH_SHAPE: Sequence[int] = (1, 4, 1)
     LEARNING_RATE = 2.5e-4
@@ -97,7 +97,7 @@ class LmCloudSpmdTest(LmCloudSpmd):
 
 @experiment
 class LmCloudSpmd2B(LmCloudSpmd):
-    """2B parameters on v4-8: four chips, weights split over them."""
+    """2B parameters on v4-8: four chips, with weights sharded over them."""
 
     PERCORE_BATCH_SIZE = 8
     NUM_LAYERS = 18
@@ -106,7 +106,7 @@ class LmCloudSpmd2B(LmCloudSpmd):
 
 @experiment
 class LmCloudSpmd2BLimitSteps(LmCloudSpmd2B):
-    """The same for 300 updates."""
+    """LmCloudSpmd2B for 300 updates."""
 
     MAX_STEPS = 300
 
@@ -174,7 +174,7 @@ class LmCloudSpmd1024B(LmCloudSpmd):
 
 
 class LmCloudSpmdPipeline(LmCloudSpmd):
-    """What those in stages share."""
+    """The common settings of the pipelined recipes."""
 
     USE_REPEATED_LAYER = False
 
@@ -194,7 +194,7 @@ class LmCloudSpmdPipeline9B(LmCloudSpmdPipeline):
 
 @experiment
 class LmCloudSpmdPipeline175B(LmCloudSpmdPipeline):
-    """175B parameters: eight slices, a stage on each; devices share examples."""
+    """175B parameters: eight slices with one stage each; devices share examples."""
 
     ICI_MESH_SHAPE = (1, 1, 1, 16)
     DCN_MESH_SHAPE = (8, 1, 1, 1)
@@ -208,7 +208,7 @@ class LmCloudSpmdPipeline175B(LmCloudSpmdPipeline):
 
 @experiment
 class LmCloudSpmdMultislice2B(LmCloudSpmd2B):
-    """2B parameters on two slices, each with whole weights."""
+    """2B parameters on two slices, each with a full copy of the weights."""
 
     DCN_MESH_SHAPE = (2, 1, 1)
     PERCORE_BATCH_SIZE = 16
@@ -230,7 +230,7 @@ class LmCloudSpmdPipelineMultislice2B(LmCloudSpmdPipeline):
 
 @experiment
 class LmCloudSpmdPipelineMultislice2BCircular(LmCloudSpmdPipelineMultislice2B):
-    """The same, each slice with three parts of the layers in turn."""
+    """LmCloudSpmdPipelineMultislice2B with a circular pipeline: each slice runs three chunks of the layers."""
 
     CIRCULAR_REPEAT = 3
     MICROBATCH_SIZE = 8

@@ -1,6 +1,6 @@
-"""The recipes that the language model experiments derive from: every field of them, declared with type and meaning.
+"""Base classes of the language model recipes: all their fields, declared with type and meaning.
 
-The fields alone stand here; `xdpx.experiments.lm.building` makes templates of them when they are asked for.
+This module holds only the fields; `xdpx.experiments.lm.building` makes templates from them on request.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ def set_default_adam(
     decay_start: int = 4001,
     decay_end: int = 300_000,
 ) -> None:
-    """Set the optimizer of a task to the Adam of Pax's function of this name: clipped at 5, decaying to a tenth.
+    """Set a task's optimizer as Pax's function of this name does: Adam, clipped at 5, decaying to a tenth.
 
     Args:
-        task_p: template of the task.
-        learning_rate: at the top of the ramp.
-        weight_decay: decoupled, times the learning rate.
-        warmup_steps: of the ramp.
+        task_p: template of the task, changed in place.
+        learning_rate: peak, after the warm-up.
+        weight_decay: decoupled, multiplied by the learning rate.
+        warmup_steps: length of the warm-up.
         decay_start: first step of the decay.
-        decay_end: last one.
+        decay_end: last step of the decay.
     """
     from xdpx.optimizers.spmd.optimizers import Adam
 
@@ -45,9 +45,9 @@ def set_default_adafactor(
     task_p: BaseHParams, learning_rate: float, weight_decay: float, *, warmup_steps: int = 4000,
     decay_start: int = 4001, decay_end: int = 100_000, clip_gradient_norm_to_value: float = 5.0,
 ) -> None:  # fmt: skip
-    """Set the optimizer of a task to the sharded Adafactor of Pax's function of this name.
+    """Set a task's optimizer as Pax's function of this name does: sharded Adafactor, decaying to a tenth.
 
-    The norm of all gradients together is clipped; what else it takes is told at `set_default_adam`.
+    The global gradient norm is clipped. For the other arguments, see `set_default_adam`.
     """
     from xdpx.optimizers.spmd.adafactor import ShardedAdafactor
 
@@ -73,20 +73,20 @@ def _set_default(task_p: BaseHParams, rule: BaseHParams, learning_rate: float, s
 
 
 class TrainedExperiment(BaseExperiment):
-    """How an experiment learns, saves and reports: what every recipe shares.
+    """The fields of all recipes on optimizing, saving and reporting.
 
     Attributes:
-        PERCORE_BATCH_SIZE: examples per device and update; a fraction when devices share an example.
-        MAX_STEPS: updates to take.
-        RANDOM_SEED: decides weights and dropout.
-        LEARNING_RATE: what the schedule multiplies; None where the recipe follows the batch.
-        WEIGHT_DECAY: decoupled, times the learning rate.
-        CLIP_GRADIENT_NORM_TO_VALUE: largest norm of all gradients together; 0 for none.
+        PERCORE_BATCH_SIZE: examples per device and update; a fraction if devices share an example.
+        MAX_STEPS: number of updates.
+        RANDOM_SEED: seed of weights and dropout.
+        LEARNING_RATE: multiplied by the schedule; None if the recipe derives it from the batch size.
+        WEIGHT_DECAY: decoupled, multiplied by the learning rate.
+        CLIP_GRADIENT_NORM_TO_VALUE: maximum global gradient norm; 0 for no clipping.
         LR_LRED_*, LR_COS_*: steps and ratios of the two schedules.
-        ADAM_CLIP_THRESHOLD: largest RMS of one variable's update; None for none.
-        EMA_DECAY: of the averaged weights; None keeps none.
-        PROFILER_CAPTURE_STEP: update before which a trace is begun; None for none. It is PROFILER_NUM_STEPS updates and
-            PROFILER_MIN_DURATION_SEC seconds long, at least.
+        ADAM_CLIP_THRESHOLD: maximum RMS of a variable's update; None for no limit.
+        EMA_DECAY: decay of the averaged weights; None for no averaging.
+        PROFILER_CAPTURE_STEP: update before which a trace starts; None for no trace. It lasts at least
+            PROFILER_NUM_STEPS updates and PROFILER_MIN_DURATION_SEC seconds.
     """
 
     PERCORE_BATCH_SIZE: float = 1
@@ -121,7 +121,7 @@ class TrainedExperiment(BaseExperiment):
     PROFILER_CAPTURE_STEP: int | None = None
 
     def global_batch(self, num_devices: int | None = None) -> int:
-        """Return the examples of one update over all devices. Raises ConfigError when they are no whole number."""
+        """Return the examples per update over all devices. Raises ConfigError if that is not a positive integer."""
         devices = self.mesh_shape(num_devices).num_devices
         whole = self.PERCORE_BATCH_SIZE * devices
         if whole < 1 or whole != int(whole):
@@ -130,13 +130,13 @@ class TrainedExperiment(BaseExperiment):
         return int(whole)
 
     def learning_rate(self) -> float:
-        """Return the learning rate that the schedule multiplies. Raises ConfigError when the recipe has none."""
+        """Return the learning rate that the schedule multiplies. Raises ConfigError if it is not set."""
         if self.LEARNING_RATE is None:
             raise ConfigError(type(self).__name__, [Fault("LEARNING_RATE", "is not set.", "Set it, e.g. to 1e-3.")])
         return self.LEARNING_RATE
 
     def cosine_steps(self) -> tuple[int, int, int]:
-        """Return (warm-up, start of the decay, end of it) of the cosine schedule, in updates."""
+        """Return (warm-up steps, first step, last step of the decay) of the cosine schedule, in updates."""
         return self.LR_COS_WARMUP, self.LR_COS_DECAY_START, self.LR_COS_DECAY_END
 
 
@@ -163,31 +163,31 @@ class ClassificationModelAdam(TrainedExperiment):
         return classification_task(self)
 
     def input_specs(self) -> Mapping[str, tuple[tuple[int, ...], Any]]:
-        """Return the arrays of one batch over all processes."""
+        """Return shape and dtype of each array of a global batch."""
         rows = self.global_batch()
         return {"inputs": ((rows, self.INPUT_DIMS), "float32"), "class_ids": ((rows,), "int32"),
                 "eval_sample_weights": ((rows,), "float32")}  # fmt: skip
 
 
 class TransformerLm(TrainedExperiment):
-    """A decoder of a transformer that predicts the next token, and how it lies on the mesh.
+    """A decoder-only transformer language model, and how it is sharded.
 
     Attributes:
-        HIDDEN_DIMS: width between the two products of a feed-forward layer; None for four times MODEL_DIMS.
+        HIDDEN_DIMS: inner width of a feed-forward layer; None for four times MODEL_DIMS.
         NUM_HEADS: None for MODEL_DIMS / DIMS_PER_HEAD.
-        FPROP_DTYPE: in which the passes compute, `bfloat16` or a jnp type; weights are float32.
-        ACTIVATION: by name.
-        USE_REPEATED_LAYER: scan over the layers instead of unrolling them: compiles in constant time.
-        CHECKPOINT_POLICY: what the backward pass need not compute again.
-        SEPARATE_EMBEDDING: input embedding and softmax have weights of their own.
-        LOOKUP_STYLE: how rows of the embedding are taken, `index` or `matmul`.
-        SOFTMAX_CAP_LOGITS, ATTEN_LOGIT_CAP: soft caps by tanh; None for none.
-        PACKED_INPUT: several texts share a row, told apart by segment_ids.
+        FPROP_DTYPE: computation dtype, `bfloat16` or a jnp type; weights are float32.
+        ACTIVATION: name of the activation function.
+        USE_REPEATED_LAYER: scan over the layers instead of unrolling them: compile time does not grow with depth.
+        CHECKPOINT_POLICY: which activations are saved, so that the backward pass does not recompute them.
+        SEPARATE_EMBEDDING: do not share weights between the input embedding and the softmax.
+        LOOKUP_STYLE: how rows of the embedding are looked up, `index` or `matmul`.
+        SOFTMAX_CAP_LOGITS, ATTEN_LOGIT_CAP: soft caps by tanh; None for no cap.
+        PACKED_INPUT: several texts share a row, distinguished by segment_ids.
         INIT_STD: of Gaussian weights; None for the initialisers of the layers.
-        NUM_STAGES: of a pipeline; None for none. CIRCULAR_REPEAT: rounds through the stages.
-        MICROBATCH_SIZE, NUM_MICROBATCHES: one of both says how a pipeline cuts the batch.
-        STREAM_IO: of Pax, without effect: the inputs and outputs of a pipeline always stream over its stages.
-        TARGET_LOG_PPLX: training ends when evaluation reaches it; None for never.
+        NUM_STAGES: of a pipeline; None for no pipeline. CIRCULAR_REPEAT: rounds through the stages.
+        MICROBATCH_SIZE, NUM_MICROBATCHES: how a pipeline splits the batch; set exactly one of them.
+        STREAM_IO: exists in Pax, has no effect: inputs and outputs of a pipeline are always streamed over its stages.
+        TARGET_LOG_PPLX: training ends when evaluation reaches it; None for no target.
     """
 
     NUM_LAYERS: int = 10
@@ -229,16 +229,16 @@ class TransformerLm(TrainedExperiment):
 
     @property
     def hidden_dims(self) -> int:
-        """Width between the products of a feed-forward layer."""
+        """Inner width of a feed-forward layer."""
         return 4 * self.MODEL_DIMS if self.HIDDEN_DIMS is None else self.HIDDEN_DIMS
 
     @property
     def num_heads(self) -> int:
-        """Attention heads of a layer."""
+        """Attention heads per layer."""
         return self.MODEL_DIMS // self.DIMS_PER_HEAD if self.NUM_HEADS is None else self.NUM_HEADS
 
     def num_microbatches(self, num_devices: int | None = None) -> int:
-        """Return into how many parts a pipeline cuts the batch; 1 without a pipeline."""
+        """Return the number of micro-batches per batch; 1 without a pipeline."""
         if self.NUM_STAGES is None:
             return 1
         if self.MICROBATCH_SIZE is not None:
@@ -246,7 +246,7 @@ class TransformerLm(TrainedExperiment):
         return self.NUM_MICROBATCHES or 1
 
     def validate(self) -> None:
-        """Raise ConfigError with every fault of the fields together."""
+        """Raise ConfigError with all faults of the fields."""
         super().validate()
         faults = [*self._faults_of_sizes(), *(self._faults_of_pipeline() if self.NUM_STAGES else [])]
         if faults:
@@ -285,7 +285,7 @@ class TransformerLm(TrainedExperiment):
         return faults
 
     def input_specs(self) -> Mapping[str, tuple[tuple[int, ...], Any]]:
-        """Return the arrays of one batch over all processes."""
+        """Return shape and dtype of each array of a global batch."""
         rows = self.global_batch()
         ids, numbers = ((rows, self.MAX_SEQ_LEN), "int32"), ((rows, self.MAX_SEQ_LEN), "float32")
         return {"ids": ids, "labels": ids, "weights": numbers, "paddings": numbers, "segment_ids": ids,
@@ -304,14 +304,14 @@ class TransformerLm(TrainedExperiment):
         return language_task(self)
 
     def counted_task(self) -> Any:
-        """Return the same model with its layers repeated: a pipeline computes for nothing while it fills and drains."""
+        """Return the same model with its layers scanned: a pipeline does useless work while it fills and drains."""
         from xdpx.experiments.lm.building import language_task
 
         return language_task(self, in_stages=False)
 
 
 class TransformerLmPmapAdam(TransformerLm):
-    """Plain data parallelism over all devices with whole weights on each; attention capped, logits not."""
+    """Plain data parallelism, weights replicated on all devices; attention logits are capped, output logits are not."""
 
     PERCORE_BATCH_SIZE: float = 16
     NUM_LAYERS: int = 32
@@ -321,7 +321,7 @@ class TransformerLmPmapAdam(TransformerLm):
 
 
 class TransformerLmSpmdAdafactor(TransformerLm):
-    """Weights split over data and mdl; what the sharded recipes start from."""
+    """Weights sharded over data and mdl, trained with sharded Adafactor."""
 
     ICI_MESH_SHAPE: Sequence[int] = (1, 4, 2)
     OPTIMIZER: Optimizer = "sharded_adafactor"
@@ -330,13 +330,13 @@ class TransformerLmSpmdAdafactor(TransformerLm):
 
 
 class TransformerLmSpmdAdam(TransformerLm):
-    """The same with Adam."""
+    """Weights sharded over data and mdl, trained with Adam."""
 
     ICI_MESH_SHAPE: Sequence[int] = (1, 4, 2)
 
 
 class TransformerLmSpmdPipelineAdafactor(TransformerLmSpmdAdafactor):
-    """Layers in stages along a fourth mesh axis."""
+    """Layers in pipeline stages along a fourth mesh axis, trained with sharded Adafactor."""
 
     ICI_MESH_SHAPE: Sequence[int] = (2, 1, 2, 2)
     NUM_STAGES: int | None = 2
@@ -344,7 +344,7 @@ class TransformerLmSpmdPipelineAdafactor(TransformerLmSpmdAdafactor):
 
 
 class TransformerLmSpmdPipelineAdam(TransformerLmSpmdAdam):
-    """Layers in stages along a fourth mesh axis, with Adam."""
+    """Layers in pipeline stages along a fourth mesh axis, trained with Adam."""
 
     ICI_MESH_SHAPE: Sequence[int] = (2, 1, 2, 2)
     NUM_STAGES: int | None = 2

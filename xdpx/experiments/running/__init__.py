@@ -1,4 +1,4 @@
-"""Run an experiment: train it, evaluate and decode its checkpoints, write down what comes of it."""
+"""Run an experiment: train it, evaluate and decode its checkpoints, and write the results."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ FINISHED, FAILED = 0, 1
 def run(
     experiment: BaseExperiment | type[BaseExperiment], *, job_log_dir: StrPath, mode: str = "train", **options: Any
 ) -> int:
-    """Run an experiment, from a command line or a notebook; on all processes.
+    """Run an experiment, from a command line or a notebook. Called on all processes.
 
-    A job that is run again goes on where it stood: weights, optimizer, the place in the data, all to the bit.
+    A job that is run again resumes exactly: weights, optimizer state and position in the data are bit-identical.
 
     Args:
-        experiment: the class, or one with fields of its own: `Mine(MODEL_DIMS=32)`.
-        job_log_dir: where everything goes, any path.
-        mode: `train`; `eval` or `decode`: each checkpoint as it comes; `decode_once`, `infer`: one checkpoint.
+        experiment: the class, or an instance with overridden fields: `Mine(MODEL_DIMS=32)`.
+        job_log_dir: folder of the job, local or remote.
+        mode: `train`; `eval` or `decode`: every checkpoint as it appears; `decode_once`, `infer`: a single checkpoint.
         options: see `options.RunOptions`.
 
     Returns:
-        0, or the exit code of a run that a signal has interrupted, and that the same call continues.
+        0, or the exit code for a run that was interrupted by a signal and that the same call will resume.
 
     Raises:
-        ConfigError: what was asked for cannot be; every reason is named.
+        ConfigError: the request is invalid; the message lists all reasons.
         OSError: the disk or the network failed, or another run owns the folder.
     """
     from xdpx.engines.spmd.pgle import warn_where_useless
@@ -60,25 +60,25 @@ def study(
     experiment: BaseExperiment | type[BaseExperiment], *, job_log_dir: StrPath, name: str, num_trials: int = 20,
     metrics_from: str = "eval", search: Mapping[str, Any] | None = None, **options: Any,
 ) -> int:  # fmt: skip
-    """Search over the fields in `search_space` of an experiment; on all processes.
+    """Search over the fields in an experiment's `search_space`. Called on all processes.
 
-    Each trial is a job in `trial_<number>` of the folder, trained as far as the schedule orders and resumed exactly
-    when it goes on. A study that is run again goes on where it stood; it trains no update twice that was saved.
+    Each trial is a job in `trial_<number>` of the folder, trained as far as the schedule asks for and resumed exactly
+    when it is continued. A study that is run again resumes; it repeats no update that was saved.
 
     Args:
-        experiment: as of `run`; trials differ from it in the fields of the space alone.
-        job_log_dir: where everything goes, any path.
-        name: of the study. Its folder belongs to it from then on.
-        num_trials: most trials to begin.
-        metrics_from: what tells how good a trial is: `eval` or `decode`.
-        search: options instead of those that `search_options` of the experiment says.
+        experiment: as for `run`; trials differ from it only in the fields of the search space.
+        job_log_dir: folder of the study, local or remote.
+        name: of the study; the folder cannot be used for another one afterwards.
+        num_trials: maximum number of trials.
+        metrics_from: which metrics decide the score of a trial: `eval` or `decode`.
+        search: options that override the experiment's `search_options`.
         options: see `options.RunOptions`.
 
     Returns:
-        0; 1 when no trial gave a score; or the exit code of a study that a signal has interrupted.
+        0; 1 if no trial produced a score; or the exit code for a study that was interrupted by a signal.
 
     Raises:
-        ConfigError: what was asked for cannot be, or the folder has another study; every reason is named.
+        ConfigError: the request is invalid, or the folder belongs to another study; the message lists all reasons.
         OSError: the disk or the network failed, or another study owns the folder.
     """
     from xdpx.experiments.running.options import options_of

@@ -1,4 +1,4 @@
-"""What happens around updates of an experiment beside logging and plotting, which are those of `x-train`."""
+"""Callbacks of experiments, in addition to the logging and plotting callbacks shared with `x-train`."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from xdpx.utils import io
 from xdpx.utils.decisions import SKIPPED_AT_MOST, due
 
 SUMMARY = "summary"
-"""The name of a reader's window in the accumulator."""
+"""The name of the accumulator window for summaries."""
 
 SCORES = ("log_pplx", "total_loss")
-"""The first of these that is measured tells which evaluation was the best; lower is better."""
+"""The first of these metrics that is measured decides which evaluation is best; lower is better."""
 
 
 class SkippingAccumulator(MetricAccumulator):
-    """Counts the updates that a learner skips because the gradient is NaN, infinite or too long; many in a row end it.
+    """Counts the updates that the learner skips because the gradient is too large or not finite; too many end training.
 
     Args:
-        most: skipped updates one after another that end the training as a failure.
-        hear: told the number of an update that was skipped because its gradient is NaN or infinite.
+        most: number of consecutive skipped updates that ends the training as a failure.
+        hear: called with the number of each update that was skipped because its gradient is NaN or infinite.
     """
 
     def __init__(
@@ -71,17 +71,17 @@ class SkippingAccumulator(MetricAccumulator):
         super()._enter(number, facts)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the windows, and how many updates were skipped last."""
+        """Return the windows and the number of consecutive skipped updates."""
         return {**super().state_dict(), "skipped_in_a_row": self._in_a_row}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore the result of `state_dict`."""
         super().load_state_dict(saved)
         self._in_a_row = int(saved.get("skipped_in_a_row", 0))
 
 
 class EfficientLogging(Logging):
-    """Rows of train.log.tsv that also tell tokens per second and device, and MFU where the device's peak is known."""
+    """Rows of train.log.tsv, plus tokens per second and device, and MFU if the device's peak is known."""
 
     def __init__(self, *values: Any, efficiency: Efficiency, **options: Any) -> None:
         super().__init__(*values, **options)
@@ -95,7 +95,7 @@ class EfficientLogging(Logging):
 
 
 class Summarising(Callback):
-    """Scalars and texts for TensorBoard, below `summaries/train`."""
+    """Scalars and texts for TensorBoard, in `summaries/train`."""
 
     def __init__(self, parts: Parts, accumulator: MetricAccumulator, *, after: int, texts: Mapping[str, str]) -> None:
         shown = parts.options.enable_summary_writer and parts.is_first
@@ -105,15 +105,15 @@ class Summarising(Callback):
         self._sizes = tags.WeightSizes() if parts.train.variable_norm_summary else None
 
     def on_start(self, session: Session) -> None:
-        """Write what the job is."""
+        """Write the description of the job."""
         self._writer.texts(self._texts, session.number)
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Write when it is due."""
+        """Write scalars if they are due."""
         every = self._parts.train.summary_accumulate_interval_steps
         interval = self._parts.train.summary_interval_steps
         if every and (step.number + every) % interval == 0:
-            self._accumulator.take(SUMMARY)  # what came before is not part of the mean
+            self._accumulator.take(SUMMARY)  # earlier updates are not part of the mean
         if due(step.number, interval):
             window = self._accumulator.take(SUMMARY)
             with self._accumulator.stopwatch.paused():
@@ -133,16 +133,16 @@ class Summarising(Callback):
         return found
 
     def close(self) -> None:
-        """End the file."""
+        """Close the file."""
         self._writer.close()
 
 
 class Evaluating(Scoring):
-    """Evaluate the next batch of training, and the inputs that are not for training, when it is due and at the end.
+    """Evaluates the next training batch and the evaluation inputs, at intervals and at the end.
 
     Attributes:
-        results: of the last evaluation, by `<program>/<metric>`.
-        step: at which it was.
+        results: `<program>/<metric>` -> value, of the last evaluation.
+        step: of the last evaluation; -1 before the first.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Evaluating(Scoring):
         self._writer = tags.SummaryWriter(io.join(parts.folder, SUMMARIES) if shown else None, "eval_train")
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Evaluate when it is due, and after the last update."""
+        """Evaluate if it is due, and after the last update."""
         interval = self._parts.train.eval_interval_steps
         if interval > 0 and (due(step.number, interval) or step.number == session.until):
             self.evaluate(session)
@@ -187,7 +187,7 @@ class Evaluating(Scoring):
         self.results |= {f"{program}/{name}": value for name, value in metrics.items()}
 
     def _next_batch(self, session: Session) -> dict[str, float]:
-        """Evaluate the batch that is trained on next, and leave it there."""
+        """Evaluate the next training batch without consuming it."""
         batch = self._feed.data.peek_padded()
         if batch is None:
             return {}
@@ -199,25 +199,25 @@ class Evaluating(Scoring):
         return metrics
 
     def close(self) -> None:
-        """Let go of files."""
+        """Close files."""
         self._writer.close()
         for program in self._programs:
             program.close()
 
 
 def means_of(parts: Parts, sums: Mapping[str, float]) -> dict[str, float]:
-    """Return the task's metrics from sums of facts."""
+    """Return the task's metrics, computed from sums of facts."""
     totals = Totals()
     totals.add(sums)
     return parts.task.metrics.final(totals.by_name())
 
 
 class Decoding(Callback):
-    """Decode while training, when it is due and after the last update.
+    """Decodes during training, at intervals and after the last update.
 
     Attributes:
-        results: of the last decoding, by `<program>/<metric>`.
-        step: at which it was.
+        results: `<program>/<metric>` -> value, of the last decoding.
+        step: of the last decoding; -1 before the first.
     """
 
     def __init__(self, parts: Parts, programs: Sequence[DecodeProgram], accumulator: MetricAccumulator) -> None:
@@ -226,7 +226,7 @@ class Decoding(Callback):
         self._parts, self._programs, self._accumulator = parts, programs, accumulator
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Decode when it is due."""
+        """Decode if it is due, and after the last update."""
         train = self._parts.train
         wanted = due(step.number, train.decode_interval_steps) and step.number >= train.decode_start_after_n_steps
         if self._programs and (wanted or step.number == session.until):
@@ -236,13 +236,13 @@ class Decoding(Callback):
         return None
 
     def close(self) -> None:
-        """Let go of files."""
+        """Close files."""
         for program in self._programs:
             program.close()
 
 
 def run_all(programs: Sequence[Program], state: Any, step: int, *, again: bool = False) -> dict[str, float]:
-    """Run programs one after another; return their metrics by `<program>/<name>`."""
+    """Run programs one after another and return their metrics as `<program>/<name>` -> value."""
     found: dict[str, float] = {}
     for program in programs:
         metrics = program.run(state, step, again=again)
@@ -251,13 +251,13 @@ def run_all(programs: Sequence[Program], state: Any, step: int, *, again: bool =
 
 
 class StoppingEarly(Callback):
-    """Ask the task, after each evaluation and decoding, whether that is enough. Stands after both."""
+    """Calls the task's early_stopping_fn after each evaluation and decoding. Must come after both callbacks."""
 
     def __init__(self, parts: Parts, evaluating: Evaluating, decoding: Decoding, ranks: Ranks) -> None:
         self._parts, self._sources, self._ranks = parts, (("eval", evaluating), ("decode", decoding)), ranks
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Stop when the task says so; all processes do what the first one is told."""
+        """Stop if the function says so; the first process decides for all."""
         ask = self._parts.task.early_stopping
         if ask is None:
             return None
@@ -271,11 +271,11 @@ class StoppingEarly(Callback):
 
 
 WARM_UP_STEPS = 5
-"""Updates before a trace that `--pgle=profile` asks for."""
+"""Updates before the trace of `--pgle=profile`, if the experiment sets none."""
 
 
 class Profiling(Callback):
-    """Trace some updates for TensorBoard's profiler and Perfetto, into `plugins/profile` of the job's summaries."""
+    """Traces some updates for TensorBoard's profiler and Perfetto, into `plugins/profile` of the job's summaries."""
 
     def __init__(self, parts: Parts) -> None:
         train = parts.train
@@ -288,18 +288,18 @@ class Profiling(Callback):
         self._is_for_pgle = parts.options.profile_guided.mode == "profile"
 
     def on_start(self, session: Session) -> None:
-        """Choose the updates to trace where the experiment does not: after the first ones, which compile."""
+        """Choose the updates to trace if the experiment does not: after the first ones, which compile."""
         if self._begin is None and self._is_for_pgle:
             first = session.progress.num_updates
             self._begin = first + max(1, min(WARM_UP_STEPS, session.until - first - self._least))
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Begin or end a trace."""
+        """Start or stop the trace."""
         if self._begin is None:
             return None
         if self._since is None and step.number == self._begin:
             self._since = (step.number, time.monotonic())
-            # The profiler writes local files only, and a run's folder may be anywhere.
+            # The profiler writes to local files only; the folder of the run may be remote.
             self._place = tempfile.TemporaryDirectory(prefix="xdpx-trace-")
             jax.profiler.start_trace(self._place.name)
         elif self._since is not None:
@@ -320,32 +320,32 @@ class Profiling(Callback):
             log.info(f"make the profile: x-script pgle_profile {self._folder}")
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        """End a trace that has begun."""
+        """Stop a running trace."""
         if self._since is not None:
             self._end(session)
 
 
 class CollectingGarbage(Callback):
-    """Collect garbage at known updates only, so that processes do not wait for one another in turn."""
+    """Runs the garbage collector only at fixed updates, so that processes do it together instead of waiting in turn."""
 
     def __init__(self, interval: int) -> None:
         self._interval = interval
 
     def on_start(self, session: Session) -> None:
-        """Collect once, and no more by itself."""
+        """Collect once, and disable automatic collection."""
         if self._interval:
             gc.collect()
             gc.freeze()
             gc.disable()
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Collect when it is due."""
+        """Collect if it is due."""
         if due(step.number, self._interval):
             gc.collect()
         return None
 
     def close(self) -> None:
-        """Let Python collect again."""
+        """Enable automatic collection again."""
         if self._interval:
             gc.enable()
             gc.unfreeze()

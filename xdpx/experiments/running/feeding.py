@@ -1,4 +1,4 @@
-"""Groups of batches for updates from an input, and the place in it that is written into checkpoints."""
+"""Groups of batches for updates from an input, and the positions in the inputs that checkpoints store."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from xdpx.logger import log
 from xdpx.utils import io
 
 TRAINING = "train"
-"""The key of the training input's state; those of the others are their names."""
+"""The key of the training input's state; other inputs use their names."""
 
 
 class Feed:
-    """The training input, cut into groups of batches. Tells, once, what looks wrong with the inputs of the job.
+    """The training input, grouped into batches per update. Warns once about what looks wrong with the job's inputs.
 
     Args:
         parts: of the run.
-        others: inputs that are evaluated and decoded meanwhile, which somebody else closes. The place of one whose
-            evaluations go on where the one before ended is kept, too.
+        others: inputs that are evaluated and decoded during training; the caller closes them. The positions of those
+            whose evaluations continue where the previous one ended are stored, too.
     """
 
     def __init__(self, parts: Parts, others: Sequence[BaseInput] = ()) -> None:
@@ -36,9 +36,9 @@ class Feed:
         warn_about([self.data, *others])
 
     def groups(self, taken: int) -> Generator[tuple[Position, list[Any]]]:
-        """Yield the batches of one update after another; `taken` were taken before. Ends with the data.
+        """Yield the batches of one update after another, until the data end; `taken` updates were fed before.
 
-        An input has no epochs: all of it counts as the first one.
+        An input has no epochs, so everything counts as the first epoch.
         """
         unchecked = self._parts.train.enforce_input_specs
         while True:
@@ -55,7 +55,7 @@ class Feed:
             yield Position(group=taken), group
 
     def state(self) -> dict[str, Any] | None:
-        """Return where this process is in its inputs; None when nobody wants to know."""
+        """Return the positions of this process in its inputs; None if none are stored."""
         return {name: self._state_of(name, data) for name, data in self._kept().items()} or None
 
     def _state_of(self, name: str, data: BaseInput) -> Any:
@@ -67,11 +67,11 @@ class Feed:
             raise ConfigError(type(self._parts.experiment).__name__, [fault]) from error
 
     def restore(self, checkpoint: str, inputs: Mapping[str, Any] | None = None) -> None:
-        """Return to where the inputs were when a checkpoint was written.
+        """Restore the positions that the inputs had when a checkpoint was written.
 
         Args:
-            checkpoint: its folder, or what else is named in the log.
-            inputs: what `state` gave then; None where the files of the folder say it.
+            checkpoint: its folder, or another name of the origin, for messages.
+            inputs: what `state` returned then; None to read it from the checkpoint folder.
         """
         kept = self._kept()
         if TRAINING not in kept:
@@ -90,22 +90,22 @@ class Feed:
                 log.warning(f"{checkpoint} does not say where {data.name} was: it begins anew, and may repeat data.")
 
     def close(self) -> None:
-        """Let go of the files and the thread of the training input."""
+        """Close the files and the thread of the training input."""
         self.data.close()
 
     def _kept(self) -> dict[str, BaseInput]:
-        """Return the inputs whose places are part of checkpoints, by their keys there."""
+        """Return the inputs whose positions checkpoints store, by key."""
         if not self._parts.train.enable_input_checkpointing:
             return {}
-        everybody = {TRAINING: self.data, **self._others}
-        return {name: data for name, data in everybody.items() if data.hparams.input_checkpointing_enabled}
+        inputs = {TRAINING: self.data, **self._others}
+        return {name: data for name, data in inputs.items() if data.hparams.input_checkpointing_enabled}
 
     def _read(self, checkpoint: str) -> Mapping[str, Any] | None:
         ranks = self._parts.ranks
         try:
             found: Mapping[str, Any] | None = read_train_input(checkpoint, ranks.rank, ranks.size)
         except ValueError:
-            # Another number of processes: the places of our inputs are over all hosts, so anybody's will do.
+            # The number of processes has changed. Positions count over all hosts, so that of any process will do.
             name = sorted(io.listdir(io.join(checkpoint, INPUTS)))[0]
             index, count = (int(number) for number in name.removeprefix("process_").split("-of-"))
             log.info(f"{checkpoint} was written by {count} processes; {ranks.size} go on from its place in the data")

@@ -1,4 +1,4 @@
-"""What a job leaves in its folder beside checkpoints and logs: what it is, and from what its weights began."""
+"""What a job writes into its folder besides checkpoints and logs: its description, and the origin of its weights."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ FOLDERS = frozenset({
     CHECKPOINTS, SUMMARIES, EVAL_OUT, DECODER_OUT, INFER_OUT, "plots", "stacks", "nonfinite", "profile",
 })  # fmt: skip
 TEXTS = (MODEL_PARAMS, "experiment_cls_vars.txt", "input_specs.json", "run.json", PROVENANCE)
-"""How the names of texts end that a job writes."""
+"""Suffixes of the names of text files that a job writes."""
 OWN = FOLDERS | {TRAIN_LOG, VALID_LOG, "log.txt", STATUS_FILE, "run.json"}
-"""What a job writes; its text files have names that begin with its mode."""
+"""What a job writes; names of text files may be prefixed with the mode."""
 
 
 def content(folder: str) -> Content:
-    """Tell what is in a folder: only "nothing" and "run" may be trained into."""
+    """Return what a folder contains; only "nothing" and "run" can be trained into."""
     if not io.exists(folder):
         return "nothing"
     if not io.isdir(folder):
@@ -48,9 +48,9 @@ def content(folder: str) -> Content:
 
 
 def mend(folder: str) -> None:
-    """Set aside what a job wrote beside its checkpoints and is damaged, so that the job can go on without it.
+    """Set aside damaged files that a job wrote besides its checkpoints, so that it can continue without them.
 
-    Logs are left to whoever continues them: their whole rows stay.
+    Logs are left to the code that continues them, which keeps their complete rows.
     """
     for name in io.listdir(folder):
         path = io.join(folder, name)
@@ -65,7 +65,7 @@ def mend(folder: str) -> None:
 
 
 def describe(parts: Parts) -> None:
-    """Write what the job is, on one process; the files of modes that do not train begin with the mode."""
+    """Write the description of the job. In modes that do not train, the file names are prefixed with the mode."""
     prefix = "" if parts.options.trains else f"{parts.options.mode}_"
     texts = {
         f"{prefix}{MODEL_PARAMS}": model_params_text(parts.experiment),
@@ -79,10 +79,10 @@ def describe(parts: Parts) -> None:
 
 
 def changes(parts: Parts) -> list[str]:
-    """Return a line for each value of the experiment that is another one than the folder tells of.
+    """Return one line for each value of the experiment that differs from the one recorded in the folder.
 
     Raises:
-        ConfigError: one of them is read when a job begins, and this one has begun.
+        ConfigError: one of them only has an effect when a job begins, and this job has begun.
     """
     path = io.join(parts.folder, MODEL_PARAMS)
     if not io.isfile(path):
@@ -106,19 +106,19 @@ def _values(text: str) -> dict[str, str]:
 
 
 def resolved_text(parts: Parts) -> str:
-    """Return every field of every layer as it was built, parents' types passed on, one on a line."""
+    """Return every field of every layer as built, including dtypes inherited from parents, one per line."""
     lines = [f"{path}.{line}" for path, text in sorted(parts.layers.items()) for line in text.splitlines()]
     return "\n".join(lines) + "\n"
 
 
 def specs_text(parts: Parts) -> str:
-    """Return shape and type of every array of one batch over all processes, as JSON."""
+    """Return shape and dtype of each array of a global batch, as JSON."""
     specs = {name: {"shape": list(leaf.shape), "dtype": str(leaf.dtype)} for name, leaf in named_leaves(parts.spec)}
     return json.dumps(specs, indent=1) + "\n"
 
 
 def run_text(parts: Parts) -> str:
-    """Return with what the job was made, as JSON: versions, commit, devices, mesh, flags of XLA and JAX."""
+    """Return the environment of the job as JSON: versions, commit, devices, mesh, flags of XLA and JAX."""
     flags = {name: value for name, value in sorted(os.environ.items()) if name.startswith(("XLA_", "JAX_", "LIBTPU_"))}
     cls = type(parts.experiment)
     facts = {
@@ -137,5 +137,5 @@ def run_text(parts: Parts) -> str:
 
 
 def provenance_text(names: Mapping[str, str]) -> str:
-    """Return where each tensor of the first state came from, one on a line."""
+    """Return the origin of each tensor of the initial state, one per line."""
     return "".join(f"{name}: {origin}\n" for name, origin in sorted(names.items()))

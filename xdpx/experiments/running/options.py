@@ -1,4 +1,4 @@
-"""What a run is asked for beside its experiment: where it writes, what it does, how it may end."""
+"""The options of a run besides its experiment: where it writes, what it does, and how it may end."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ class RunOptions:
     """The options of `run`, by the names of the command line.
 
     Attributes:
-        job_log_dir: where everything of the job goes, any path.
-        mode: `train`; `eval`, `decode`: each checkpoint as it comes; `decode_once`, `infer`: one checkpoint.
-        eval_on_test: evaluate on the inputs that are not for training, too, while training.
-        decode_during_train: decode while training.
-        eval_during_decode: evaluate, too, in modes `decode` and `decode_once`.
-        watch: in modes `eval` and `decode`, wait for further checkpoints until the last one has come.
-        poll_seconds: between two looks for a new checkpoint.
-        enable_checkpoint_saving: keep checkpoints.
-        exit_after_ondemand_checkpoint: end after a checkpoint that a signal has asked for; else go on until killed.
-        jax_fully_async_checkpoint: write checkpoints while training goes on.
-        async_timeout_secs: seconds after which a process no longer waits for the others, when checkpoints are written
-            or found; None: half an hour, as everywhere.
-        memory_copy_interval: mode `train`: after so many updates each process keeps a copy of its part of the state in
-            the shared memory of its machine; a job that is run again there goes on from it. 0 keeps none.
-        hang_seconds: after which several processes end because one of them is frozen, or takes an update longer than
-            that beyond twice the longest one; stacks of all go into `job_log_dir`/stacks. 0 watches none.
-        stop_at_step: mode `train`: end a stretch after this update of the whole training, to be continued later.
-        restore_checkpoint_dir: modes `decode`, `decode_once`, `infer`: checkpoints of another job.
-        restore_checkpoint_step: modes `decode_once`, `infer`: of which update; None for the newest.
-        decode_output_pickle: write a pickle beside each file of JSON lines.
-        enable_summary_writer: write for TensorBoard.
-        callbacks: in mode `train`, beside `CALLBACKS` of the experiment: those of the Trainer, by name or as they are.
-        report_to: in mode `train`, beside `REPORT_TO` of the experiment: trackers.
-        plots: draw the figures of the run while it goes on.
-        inspect_gradient: look at every weight's gradient with each row of the log; `plots/gradients` has pictures.
+        job_log_dir: folder of the job, local or remote.
+        mode: `train`; `eval`, `decode`: every checkpoint as it appears; `decode_once`, `infer`: a single checkpoint.
+        eval_on_test: also evaluate on the evaluation inputs during training.
+        decode_during_train: decode during training.
+        eval_during_decode: also evaluate in modes `decode` and `decode_once`.
+        watch: in modes `eval` and `decode`, wait for further checkpoints until the last one has appeared.
+        poll_seconds: interval at which new checkpoints are looked for.
+        enable_checkpoint_saving: write checkpoints.
+        exit_after_ondemand_checkpoint: exit after a checkpoint that a signal requests; else continue until killed.
+        jax_fully_async_checkpoint: write checkpoints while training continues.
+        async_timeout_secs: seconds after which a process stops waiting for the others when checkpoints are written or
+            found; None: half an hour, the default everywhere.
+        memory_copy_interval: mode `train`: every so many updates, each process copies its shard of the state into the
+            shared memory of its machine, from which a job that is run again there resumes. 0 for no copies.
+        hang_seconds: end all processes if one of them is frozen for this long, or an update takes this much longer than
+            twice the longest one so far; stack traces are written to `job_log_dir`/stacks. 0 turns this off.
+        stop_at_step: mode `train`: end after this update of the whole training, to be resumed later.
+        restore_checkpoint_dir: modes `decode`, `decode_once`, `infer`: use the checkpoints of another job.
+        restore_checkpoint_step: modes `decode_once`, `infer`: step of the checkpoint; None for the newest.
+        decode_output_pickle: write a pickle next to each file of JSON lines.
+        enable_summary_writer: write TensorBoard summaries.
+        callbacks: mode `train`: Trainer callbacks, in addition to the experiment's `CALLBACKS`, by name or as objects.
+        report_to: mode `train`: trackers, in addition to the experiment's `REPORT_TO`.
+        plots: draw the figures of the run while it trains.
+        inspect_gradient: analyse every weight's gradient with each row of the log; figures go to `plots/gradients`.
         profile: trace five updates, after the first five, into `profile`.
-        device: `name:FLOPs:memory` of a device whose peak JAX does not tell, so that MFU can be told.
-        jax_profiler_port: port where a profiler can look in.
+        device: `name:FLOPs:memory` of a device whose peak is unknown, so that MFU can be computed.
+        jax_profiler_port: port of JAX's profiler server.
         jax_traceback_filtering_option: how JAX shortens its tracebacks.
         pgle: profile-guided scheduling: `auto`, `profile`, the path of a profile, or `off`; see `engines.spmd.pgle`.
-        pgle_runs, pgle_percentile, pgle_strip_pointer: knobs of `auto`.
-        multiprocess_gpu: refuse to train alone: there are several hosts, which `server_addr`, `num_hosts` and
-            `host_idx` tell apart. These suffice without it.
+        pgle_runs, pgle_percentile, pgle_strip_pointer: options of `auto`.
+        multiprocess_gpu: fail if no other process is found; `server_addr`, `num_hosts` and `host_idx` identify the
+            processes, and suffice without this option.
     """
 
     job_log_dir: str
@@ -93,21 +93,21 @@ class RunOptions:
 
     @property
     def profile_guided(self) -> Pgle:
-        """What is asked of PGLE. Raises ConfigError when it cannot be."""
+        """The PGLE settings. Raises ConfigError if they are invalid."""
         knobs = {"runs": self.pgle_runs, "percentile": self.pgle_percentile}
         return pgle_of(self.pgle, strip_pointer=self.pgle_strip_pointer, **knobs)
 
     @property
     def trains(self) -> bool:
-        """Whether weights change."""
+        """Whether the run trains."""
         return self.mode == "train"
 
 
 def options_of(job_log_dir: Any, values: Mapping[str, Any]) -> RunOptions:
-    """Return checked options.
+    """Return validated options.
 
     Raises:
-        ConfigError: names each option that does not exist, or does not go with the others.
+        ConfigError: lists each option that does not exist or conflicts with others.
     """
     known = [field.name for field in fields(RunOptions)]
     faults = [_unknown(name, known) for name in values if name not in known]
@@ -142,10 +142,10 @@ def _faults(options: RunOptions) -> list[Fault]:
 
 
 def mode_faults(values: Mapping[str, Any]) -> list[Fault]:
-    """Return what is wrong with the mode, and with the checkpoint that goes with some modes only.
+    """Return what is wrong with the mode, and with checkpoint options that do not apply to the mode.
 
     Args:
-        values: of options, by name; one that is not there or None was not asked for.
+        values: option name -> value; None or missing if it was not set.
     """
     mode, known = values.get("mode", "train"), get_args(Mode)
     if mode not in known:

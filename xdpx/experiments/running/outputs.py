@@ -1,4 +1,4 @@
-"""Files with what was evaluated or decoded at a step: rows as JSON lines and pickles, metrics beside them."""
+"""Files with the results of an evaluation or decoding at a step: rows as JSON lines and pickles, and metrics."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from xdpx.utils import commit, io
 from xdpx.utils.aside import set_aside, text_of
 
 Rows = Sequence[tuple[str | None, Mapping[str, Any]]]
-"""(key of the example, what is said of it)."""
+"""(key of the example, its results)"""
 
 
 class OutputFiles:
-    """The files of one input below `eval_out` or `decoder_out`.
+    """The files of one input in `eval_out` or `decoder_out`.
 
     Args:
         folder: of the input.
         prefix: of the files: `eval_out` or `decoder_out`.
-        process: which process this is; each writes the rows it has.
-        pickled: write a pickle beside the JSON lines.
+        process: index of this process; each process writes its own rows.
+        pickled: also write a pickle next to the JSON lines.
     """
 
     def __init__(self, folder: str, prefix: str, *, process: int, pickled: bool) -> None:
@@ -34,11 +34,11 @@ class OutputFiles:
         return io.join(self._folder, f"{self._prefix}_{step}_shard_{self._process}.{ending}")
 
     def metrics_path(self, step: int) -> str:
-        """Return the path of the metrics of all processes, which is written last."""
+        """Return the path of the metrics over all processes, which are written last."""
         return io.join(self._folder, f"{self._prefix}_{step}_metrics.json")
 
     def metrics_of(self, step: int) -> dict[str, float] | None:
-        """Return the metrics of a step that was done before; None when it was not, or not to its end."""
+        """Return the metrics of a step that was completed before; None otherwise."""
         path = self.metrics_path(step)
         if not io.isfile(path):
             return None
@@ -58,12 +58,12 @@ class OutputFiles:
             commit.write_bytes(self.path(step, "pickle"), pickle.dumps([(key, dict(row)) for key, row in rows]))
 
     def write_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write the metrics: from here on the step counts as done."""
+        """Write the metrics; from then on, the step counts as completed."""
         commit.write_text(self.metrics_path(step), json.dumps(dict(metrics), indent=1, sort_keys=True) + "\n")
 
 
 def plain(value: object) -> Any:
-    """Return what JSON can hold for arrays and mappings of them."""
+    """Convert arrays, also inside mappings and sequences, to values that JSON can hold."""
     if isinstance(value, Mapping):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -72,6 +72,6 @@ def plain(value: object) -> Any:
 
 
 def rows_of(columns: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
-    """Cut arrays with a row per example into rows; what has another length is left out."""
+    """Split arrays with one row per example into rows; arrays of other lengths are left out."""
     fitting = {name: value for name, value in columns.items() if np.ndim(value) and np.shape(value)[0] == count}
     return [{name: value[index] for name, value in fitting.items()} for index in range(count)]

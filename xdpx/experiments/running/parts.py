@@ -1,4 +1,4 @@
-"""From an experiment and options to the parts that run: processes, mesh, task, engine, inputs. Nothing is written."""
+"""Build the parts of a run from an experiment and options: processes, mesh, task, engine, inputs. Writes nothing."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from xdpx.utils.nested_map import NestedMap
 
 @dataclass(frozen=True)
 class Parts:
-    """What one run is made of.
+    """The components of a run.
 
     Attributes:
         mesh: the devices.
-        rules: which mesh axes split which logical axis.
-        spec: a batch of `ShapeDtypeStruct`, over all processes.
-        ranks: how the processes speak when they save.
+        rules: logical axis -> mesh axes that shard it.
+        spec: a global batch of `ShapeDtypeStruct`.
+        ranks: communication of the processes while saving.
         host: (index, count) of the inputs that this process reads.
     """
 
@@ -57,33 +57,33 @@ class Parts:
 
     @property
     def train(self) -> Any:
-        """How the task is trained: `TrainHParams`."""
+        """The training settings: `TrainHParams`."""
         return self.task.hparams.train
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes what is written once."""
+        """Whether this process writes the files that are written only once."""
         return self.ranks.rank == 0
 
     @property
     def engine(self) -> SpmdEngine:
-        """What trains and evaluates."""
+        """The engine for training and evaluation."""
         return self._planned[0]
 
     @property
     def layers(self) -> Mapping[str, str]:
-        """The fields of every layer as it was built, by its path."""
+        """Path of each layer -> its fields as built."""
         return self._planned[1]
 
     @cached_property
     def _planned(self) -> tuple[SpmdEngine, Mapping[str, str]]:
-        # The engine traces the model for its plan: to trace it again for its layers takes seconds for a large one.
+        # The engine traces the model for its plan; a second trace for the layers would take seconds for a large model.
         with layers_noted() as layers:
             return self._engine(averaged=self.train.eval_use_ema_states), layers
 
     @cached_property
     def decoding_engine(self) -> SpmdEngine:
-        """What decodes: the same, unless averaged weights are wanted of one of both only."""
+        """The engine for decoding; the same one, unless only one of the two uses averaged weights."""
         if self.train.decode_use_ema_states == self.train.eval_use_ema_states:
             return self.engine
         return self._engine(averaged=self.train.decode_use_ema_states)
@@ -95,15 +95,15 @@ class Parts:
         return SpmdEngine(task, mesh=self.mesh, rules=self.rules, options=options, spec=self.spec)
 
     def efficiency(self) -> Efficiency:
-        """Return what turns seconds per update into MFU and rates."""
+        """Return the converter from seconds per update to MFU and rates."""
         device = None if self.options.device is None else device_named(self.options.device)
         return efficiency_of(self.experiment, self.mesh, device=device)
 
     def inputs(self, templates: Any) -> list[BaseInput]:
-        """Build inputs for this process, to be closed by whoever asked.
+        """Build inputs for this process; the caller closes them.
 
         Raises:
-            ConfigError: one has more tokens than the model.
+            ConfigError: the tokenizer of an input has more tokens than the model.
         """
         built = [build_input(with_hosts(template, *self.host)) for template in templates]
         for data in built:
@@ -111,7 +111,7 @@ class Parts:
         return built
 
     def _refuse_more_tokens(self, data: BaseInput) -> None:
-        """Refuse ids that the model's table has no row for: JAX would take another row, and say nothing."""
+        """Reject tokenizers with ids outside of the embedding table: JAX would silently use another row."""
         codec = getattr(data, "codec", None)
         rows = getattr(getattr(self.task.hparams.model, "lm_tpl", None), "vocab_size", 0)
         if codec is not None and rows and codec.vocab_size > rows:
@@ -120,10 +120,10 @@ class Parts:
             raise _fault(self.experiment, "vocab_size", problem, remedy)
 
     def training_input(self) -> BaseInput:
-        """Build the input that is trained on.
+        """Build the training input.
 
         Raises:
-            ConfigError: there is none, or more than one.
+            ConfigError: there is not exactly one.
         """
         found = [template for template in self.experiment.datasets() if template.is_training]
         if len(found) != 1:
@@ -133,7 +133,7 @@ class Parts:
         return self.inputs(found)[0]
 
     def eval_inputs(self) -> list[BaseInput]:
-        """Build the inputs that are evaluated."""
+        """Build the evaluation inputs."""
         return self.inputs([template for template in self.experiment.datasets() if not template.is_training])
 
     def decode_inputs(self) -> list[BaseInput]:
@@ -142,10 +142,10 @@ class Parts:
 
 
 def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
-    """Join the other processes, arrange the devices, build the task. No array is allocated.
+    """Join the other processes, arrange the devices, and build the task. No array is allocated.
 
     Raises:
-        ConfigError: what was asked for cannot be.
+        ConfigError: the request is invalid.
     """
     joined = world.start(options.server_addr, options.num_hosts, options.host_idx)
     _refuse_to_be_alone(options, joined)
@@ -155,7 +155,7 @@ def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
     _refuse_equal_names(experiment)
     shape = experiment.mesh_shape(len(devices))
     if world.process_count() == 1:
-        devices = devices[: shape.num_devices]  # a smaller mesh than the machine has is fine
+        devices = devices[: shape.num_devices]  # a mesh may be smaller than the machine
     mesh = make_mesh(shape.ici, shape.dcn, shape.names, devices)
     rules = rules_of(experiment)
     return Parts(
@@ -165,7 +165,7 @@ def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
 
 
 def _refuse_to_be_alone(options: RunOptions, joined: bool) -> None:
-    """Refuse one of several processes that found no other: each would train a whole job of its own, into one folder."""
+    """Reject a process that found no others: each would train a job of its own into the same folder."""
     if options.multiprocess_gpu and not joined and options.num_hosts != 1:
         problem = "is set, and this process found no other."
         remedy = "Give server_addr (host:port), num_hosts and host_idx, or leave it out where one process trains."
@@ -173,7 +173,7 @@ def _refuse_to_be_alone(options: RunOptions, joined: bool) -> None:
 
 
 def ranks_for(part: str, options: RunOptions) -> Ranks:
-    """Return how the processes speak about one part of a run; parts that speak at the same time need one each."""
+    """Return the communication of the processes for one part of a run; concurrent parts need one each."""
     patience = options.async_timeout_secs
     talk = world.Talk(part, seconds=world.PATIENCE_SECONDS if patience is None else patience)
     return Ranks(
@@ -191,10 +191,10 @@ def _refuse_equal_names(experiment: BaseExperiment) -> None:
 
 
 def check_batch(batch: Mapping[str, Any], parts: Parts) -> None:
-    """Compare a batch of this process with what the experiment says of batches.
+    """Compare a batch of this process with the experiment's specification.
 
     Raises:
-        ConfigError: names each array that differs.
+        ConfigError: lists each array that differs.
     """
     faults = []
     for name, leaf in parts.spec.items():

@@ -1,4 +1,4 @@
-"""What is set once in a process before JAX begins to work."""
+"""Process-wide settings that are made before JAX starts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from xdpx.experiments.running.options import RunOptions
 
 
 def prepare(options: RunOptions) -> None:
-    """Set XLA's flags and how JAX tells errors, and open the port of its profiler.
+    """Set XLA's flags and the style of JAX's tracebacks, and open the port of its profiler.
 
     Raises:
-        ConfigError: XLA has read its flags before, without those that are asked for.
+        ConfigError: XLA has already read its flags, without the requested ones.
     """
     pgle.apply(options.profile_guided)
     jax.config.update("jax_traceback_filtering", options.jax_traceback_filtering_option)

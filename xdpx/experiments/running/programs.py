@@ -1,4 +1,4 @@
-"""What is done with a state and one input: evaluate it, or decode from it; both walk over the input by its window."""
+"""Evaluate or decode one input with a state; both iterate over the input by its window."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _talk = world.Talk("outputs")
 
 
 class Program:
-    """One input and what is done with it, at any number of checkpoints.
+    """Evaluates or decodes one input, for any number of checkpoints.
 
     Args:
         parts: of the run.
         data: the input.
-        kind: `eval_test` or `decode_test`: begins the name of the program.
-        after: summaries of later steps are shown no more.
+        kind: prefix of the program's name: `eval_test` or `decode_test`.
+        after: summaries of later steps, from before a restart, are no longer shown.
 
     Attributes:
         name: of the program: `<kind>_<input>`.
@@ -57,12 +57,12 @@ class Program:
         self.outputs = OutputFiles(place, self.prefix, process=parts.ranks.rank, pickled=pickled)
 
     def run(self, state: Any, step: int, *, again: bool = False) -> Result:
-        """Do it at a step, unless its outputs are there.
+        """Return the metrics of a step, computed unless its outputs exist.
 
         Args:
-            state: a state that scores.
-            step: updates that it has seen.
-            again: do it although its outputs are there.
+            state: a state for scoring.
+            step: number of updates of the state.
+            again: compute even if the outputs exist.
         """
         known = None if again or not self.window.resets else self._known(step)
         if known is not None:
@@ -73,7 +73,7 @@ class Program:
         return found
 
     def is_done(self, step: int) -> bool:
-        """Tell whether its outputs of a step are there, so that `run` would not do it again."""
+        """Return whether the outputs of a step exist, so that `run` would not compute them again."""
         return self.window.resets and self._known(step) is not None
 
     def _known(self, step: int) -> Result | None:
@@ -95,7 +95,7 @@ class Program:
         return walk(self.data, self.window)
 
     def _keys(self, batch: Mapping[str, Any]) -> Sequence[str | None]:
-        """Return the key of each row, '' for all where the input does not know them; None for what only fills up."""
+        """Return the key of each row, '' if the input does not provide keys; None for padding rows."""
         count = _rows_in(batch)
         ask = getattr(self.data, "row_keys", None)
         if ask is not None and any(getattr(self.data, f"has_{kind}_metrics", False) for kind in ("predict", "score")):
@@ -104,24 +104,24 @@ class Program:
         return ["" if weights is None or weights[index] > 0 else None for index in range(count)]
 
     def _keyed(self, batch: NestedMap, rows: Sequence[Mapping[str, Any]]) -> Rows:
-        """Put to each row the key of its example, and where it comes from as far as the batch says so."""
+        """Pair each row with the key of its example, and add its provenance if the batch has it."""
         keys = self._keys(batch)
         if PROVENANCE not in batch:
             return aligned(keys, rows)
         names, found = ("shard_index", "num_shards", "index_within_shard"), origins(batch)
         numbers = aligned([None if key is None else str(index) for index, key in enumerate(keys)], rows)
-        told = [(int(number or 0), row) for number, row in numbers]
-        come = [[dict(zip(names, one, strict=True)) for one in examples] for examples in found]
-        return [(keys[index], {**row, PROVENANCE: come[index]}) for index, row in told]
+        numbered = [(int(number or 0), row) for number, row in numbers]
+        provenance = [[dict(zip(names, one, strict=True)) for one in examples] for examples in found]
+        return [(keys[index], {**row, PROVENANCE: provenance[index]}) for index, row in numbered]
 
     def close(self) -> None:
-        """Let go of files and threads."""
+        """Close files and threads."""
         self._writer.close()
         self.data.close()
 
 
 class EvalProgram(Program):
-    """Metrics of one input, each computed once over all its batches."""
+    """Computes metrics of one input, over all its batches together."""
 
     folder, prefix = job_folder.EVAL_OUT, "eval_out"
 
@@ -131,14 +131,14 @@ class EvalProgram(Program):
         for batch in self._batches():
             found = engine.predictions_to_host(engine.score(state, batch))
             totals.add({name: value for name, value in found.items() if isinstance(value, float)})
-            # More than a number per token would fill the disk.
+            # More than one number per token would fill the disk.
             told = rows_of({name: fact for name, fact in found.items() if np.ndim(fact) in {1, 2}}, _rows_in(batch))
             rows += self._keyed(batch, told)
         return self._finish(step, rows, *measured(self.parts, totals, judged(self.data, "score", rows)))
 
 
 class DecodeProgram(Program):
-    """What a model says to one input."""
+    """Decodes one input."""
 
     folder, prefix = job_folder.DECODER_OUT, "decoder_out"
 
@@ -148,8 +148,8 @@ class DecodeProgram(Program):
             metrics, _, found = tree_to_host(self.parts.decoding_engine.decode(state, batch, index=index))
             decoded.add(_sums(metrics))
             more, told = self.parts.task.process_decode_out(self.data, found)
-            for everybody in _talk.gather(_sums(more)):
-                processed.add(everybody)
+            for sums in _talk.gather(_sums(more)):
+                processed.add(sums)
             rows += self._keyed(batch, [row for _, row in told])
         said = {f"decode_metrics/{name}": value for name, value in _means(decoded).items()}
         said |= {f"process_decode_metrics/{name}": value for name, value in _means(processed).items()}
@@ -161,7 +161,7 @@ class DecodeProgram(Program):
 
 
 class InferProgram(Program):
-    """Predictions of one input, in `output_num_shards` .npz files with a row per example."""
+    """Writes the predictions of one input into `output_num_shards` .npz files per process, with one row per example."""
 
     folder, prefix = job_folder.INFER_OUT, "infer_out"
 
@@ -189,7 +189,7 @@ class InferProgram(Program):
 
 
 def measured(parts: Parts, totals: Totals, scores: Mapping[str, float]) -> tuple[Result, dict[str, float]]:
-    """Return (metrics, tags) of an evaluation; what layers noted is among the tags alone, as a mean over batches."""
+    """Return (metrics, tags) of an evaluation; what layers record is only in the tags, averaged over batches."""
     sums = totals.by_name()
     noted = {name.removeprefix(NOTED): sums.pop(name) for name in list(sums) if name.startswith(NOTED)}
     metrics = parts.task.metrics.final(sums) | dict(scores)
@@ -201,24 +201,24 @@ def measured(parts: Parts, totals: Totals, scores: Mapping[str, float]) -> tuple
 
 
 def judged(data: BaseInput, kind: str, rows: Rows) -> Result:
-    """Return what the metric functions of an input say of the rows of all processes; on the first one only."""
+    """Return the input's metrics of the rows of all processes; {} if it has none, or this is not the first process."""
     if not getattr(data, f"has_{kind}_metrics", False):
         return {}
     parts = _talk.gather([(key, plain(row)) for key, row in rows])
     if world.process_index() != 0:
         return {}
-    everybody = [(key, row) for part in parts for key, row in part]
-    found: Result = getattr(data, f"{kind}_metrics")(everybody)
+    gathered = [(key, row) for part in parts for key, row in part]
+    found: Result = getattr(data, f"{kind}_metrics")(gathered)
     return {name: float(value) for name, value in found.items()}
 
 
 def aligned(
     keys: Sequence[str | None], rows: Sequence[Mapping[str, Any]]
 ) -> list[tuple[str | None, Mapping[str, Any]]]:
-    """Put the key of its example to each row: rows that only fill a batch up may be there or not, others repeatedly.
+    """Pair each row with the key of its example. Padding rows may be missing; an example may have several rows.
 
     Raises:
-        ValueError: so many rows cannot be of these examples.
+        ValueError: the number of rows is not a multiple of the number of examples.
     """
     if len(rows) == len(keys):
         return [(key, row) for key, row in zip(keys, rows, strict=True) if key is not None]
@@ -230,7 +230,7 @@ def aligned(
 
 
 def _best(rows: Rows) -> Rows:
-    """Return the first row of each example that has a key: the best of several."""
+    """Return the first row, which is the best one, of each key."""
     first: dict[str | None, Mapping[str, Any]] = {}
     for key, row in rows:
         first.setdefault(key, row)
@@ -242,7 +242,7 @@ def _rows_in(batch: Mapping[str, Any]) -> int:
 
 
 def _sums(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Turn (mean, weight) into `name` and `name_weight`, sums."""
+    """Convert (mean, weight) of each metric to the sums `name` and `name_weight`."""
     flat: dict[str, float] = {}
     for name, (mean, weight) in metrics.items():
         flat |= {name: float(mean) * float(weight), f"{name}_weight": float(weight)}

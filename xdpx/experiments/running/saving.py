@@ -1,4 +1,4 @@
-"""When checkpoints are written, what is in them, and which of them stay."""
+"""When checkpoints are written, what they contain, and which ones are kept."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from xdpx.utils import io
 from xdpx.utils.decisions import due
 
 SAVED_AT = "saved_at"
-"""When a checkpoint was written, in seconds since 1970."""
+"""Key of the time when a checkpoint was written, in seconds since 1970."""
 
 
 class Saving(Checkpointing):
-    """Save at step 0, at intervals, when asked to, and at the end.
+    """Saves at step 0, at intervals, on request, and at the end.
 
     Args:
-        copies: where copies of the state are kept between two saves; None keeps none.
-        goes_on: whether the run was continued from something of its own.
+        copies: in-memory copies of the state between two saves; None for no copies.
+        goes_on: whether the run was resumed from its own checkpoint or copy.
     """
 
     def __init__(
@@ -40,20 +40,20 @@ class Saving(Checkpointing):
         self._last: int | None = None
 
     def on_start(self, session: Session) -> None:
-        """Save a new run before its first update; what a run was continued from is there, on disk or in memory."""
+        """Save a new run before its first update; a resumed run already has its starting point on disk or in memory."""
         if io.isdir(io.join(self._parent, spmd_folders.folder_name(session.number))) and session.number:
             self._last = session.number
         elif not self._goes_on:
             self._save(session)
 
     def save(self, session: Session) -> None:
-        """Save the step at which the run stands, when it is due, the last one, or asked for."""
+        """Save the current step if it is due, the last one, or requested."""
         wanted = due(session.number, self._parts.train.save_interval_steps) or session.number == session.until
         if wanted or self._asked:
             self._save(session)
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        """Save what was reached, and wait until it is there."""
+        """Save the final state, and wait until it is written."""
         self._save(session)
         spmd_files.wait()
         self._copying.wait()
@@ -99,7 +99,7 @@ class Saving(Checkpointing):
         }
 
     def _rotate(self, current: int) -> None:
-        """Delete what need not stay; on one process, when nothing is being written."""
+        """Delete checkpoints that need not be kept. Does so on one process only, while nothing is being written."""
         train = self._parts.train
         if not self._parts.is_first or not train.save_max_to_keep:
             return
@@ -111,7 +111,7 @@ class Saving(Checkpointing):
 
 
 def times_of(parent: str) -> dict[int, float]:
-    """Return when each checkpoint was written, by step."""
+    """Return step -> time when its checkpoint was written."""
     found = {}
     for step in spmd_folders.steps(parent):
         facts = spmd_folders.read_metadata(io.join(parent, spmd_folders.folder_name(step)))["facts"]
@@ -120,7 +120,7 @@ def times_of(parent: str) -> dict[int, float]:
 
 
 def spread(times: Mapping[int, float], seconds: float) -> set[int]:
-    """Return the steps that stay because they are so many seconds apart: the first one, and on from there."""
+    """Return the steps to keep because they are `seconds` apart, starting with the first one."""
     kept: set[int] = set()
     last: float | None = None
     for step in sorted(times):
@@ -131,7 +131,7 @@ def spread(times: Mapping[int, float], seconds: float) -> set[int]:
 
 
 def restore_callbacks(facts: Mapping[str, Any], callbacks: Sequence[Callback]) -> None:
-    """Return each callback the state that it had when a checkpoint was written; one that is new has none."""
+    """Restore the state that each callback had when a checkpoint was written; new callbacks have none."""
     saved = facts.get("callbacks", {})
     for callback in callbacks:
         if callback.name and callback.name in saved:

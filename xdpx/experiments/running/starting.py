@@ -1,4 +1,4 @@
-"""What a run begins with: the newest checkpoint of its own, else weights of other jobs by rules, else random ones."""
+"""The initial state of a run: its newest checkpoint, else weights of other jobs by rules, else random weights."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ PARAMS, OPTIMIZER, NON_TRAINABLE = "params", "opt_state", "non_trainable"
 
 @dataclass
 class Start:
-    """The first state of a run.
+    """The initial state of a run.
 
     Attributes:
         checkpoint: where it was restored from; None for a new run.
-        facts: what that checkpoint says of the run.
-        provenance: where each tensor came from, by name.
-        inputs: where this process was in its inputs, of a copy in memory; None where the files of a checkpoint say it.
+        facts: what that checkpoint records about the run.
+        provenance: tensor name -> origin.
+        inputs: positions of this process in its inputs, if restored from memory; None to read them from the checkpoint.
     """
 
     state: Any
@@ -43,19 +43,19 @@ class Start:
 
 
 def begin(parts: Parts, until: int, copies: MemoryShares | None = None) -> Start:
-    """Return the first state; on all processes.
+    """Return the initial state. Called on all processes.
 
     Args:
         parts: of the run.
-        until: the last update of this stretch: what was reached before it was saved is reached again, and saved.
-        copies: its copies in memory; None where none are kept.
+        until: the last update to train now. In-memory copies of it are not used, so that it is taken again and saved.
+        copies: in-memory copies of the run's state; None for no copies.
 
     Raises:
-        ConfigError: the checkpoint is of another model, or a rule for other checkpoints fits nothing.
+        ConfigError: the checkpoint is of another model, or a loading rule matches nothing.
     """
     parent = io.join(parts.folder, spmd_folders.PARENT)
     copied = 0 if copies is None else copies.newest(spmd_shares.parts_of(parts.engine.target), before=until)
-    # What is older than the copy need not be looked at.
+    # Checkpoints older than the copy need not be examined.
     is_newest = parts.ranks.broadcast(parts.is_first and copied > max(spmd_folders.steps(parent), default=0))
     found = None if is_newest else spmd_folders.newest(parent, ranks=parts.ranks)
     if copies is not None and copied and (found is None or copied > _step_of(found)):
@@ -85,7 +85,7 @@ def _from_memory(parts: Parts, copies: MemoryShares, step: int) -> Start:
 
 
 def checkpoint_in(folder: str, step: int | None, *, parts: Parts) -> str:
-    """Return a checkpoint of another job: `folder` is the job's, that of its checkpoints, or a checkpoint itself.
+    """Return a checkpoint of another job; `folder` is the job's, its checkpoint folder, or a checkpoint itself.
 
     Raises:
         ConfigError: there is none.
@@ -98,8 +98,8 @@ def checkpoint_in(folder: str, step: int | None, *, parts: Parts) -> str:
         path = io.join(parent, spmd_folders.folder_name(step))
         if io.isdir(path):
             return path
-        there = ", ".join(map(str, spmd_folders.steps(parent))) or "none"
-        raise ConfigError(folder, [Fault("step", f"has no checkpoint of step {step}.", f"There are: {there}.")])
+        listed = ", ".join(map(str, spmd_folders.steps(parent))) or "none"
+        raise ConfigError(folder, [Fault("step", f"has no checkpoint of step {step}.", f"There are: {listed}.")])
     found = spmd_folders.newest(parent, ranks=parts.ranks)
     if found is None:
         raise ConfigError(folder, [Fault("checkpoints", "there is none to begin with.", "Give the folder of a job.")])
@@ -107,11 +107,11 @@ def checkpoint_in(folder: str, step: int | None, *, parts: Parts) -> str:
 
 
 def load_weights(parts: Parts, engine: SpmdEngine, checkpoint: str) -> Any:
-    """Return a state that only scores, with averaged weights where the engine scores with them and they were kept."""
+    """Return a state for scoring only, with averaged weights if the engine wants them and the checkpoint has them."""
     spmd_folders.verify(checkpoint, ranks=parts.ranks)
     target = engine.plan.for_scoring()
-    there = spmd_folders.read_shapes(checkpoint)
-    averaged = engine.options.score_averaged and any(name.startswith(f"{AVERAGE}/") for name in there)
+    saved = spmd_folders.read_shapes(checkpoint)
+    averaged = engine.options.score_averaged and any(name.startswith(f"{AVERAGE}/") for name in saved)
     leaves = dict(spmd_files.named_leaves(target))
     sources = {name: _averaged_name(name) if averaged else name for name in leaves}
     wanted = {sources[name]: leaf for name, leaf in leaves.items()}
@@ -125,17 +125,17 @@ def _averaged_name(name: str) -> str:
     return f"{AVERAGE}{name.removeprefix(PARAMS)}" if name.startswith(f"{PARAMS}/") else name
 
 
-# ---- from other jobs
+# ---- weights from other jobs
 
 
 def _apply(parts: Parts, start: Start, folder: str, rules: CheckpointLoadingRules) -> None:
-    """Take over from one job what its rules say and nothing before has taken."""
+    """Load from one job what its rules select and earlier jobs have not provided."""
     checkpoint = checkpoint_in(folder, rules.step, parts=parts)
     spmd_folders.verify(checkpoint, ranks=parts.ranks)
-    there = spmd_folders.read_shapes(checkpoint)
+    saved = spmd_folders.read_shapes(checkpoint)
     leaves = dict(spmd_files.named_leaves(parts.engine.target))
     free = [name for name in leaves if start.provenance[name] == RANDOM and name.startswith((PARAMS, NON_TRAINABLE))]
-    sources = _sources(rules, free, there, checkpoint)
+    sources = _sources(rules, free, saved, checkpoint)
     if rules.load_opt_states:
         sources |= {name: name for name in leaves if name.startswith(f"{OPTIMIZER}/")}
     if rules.load_step:
@@ -149,9 +149,9 @@ def _apply(parts: Parts, start: Start, folder: str, rules: CheckpointLoadingRule
 
 
 def _sources(
-    rules: CheckpointLoadingRules, names: list[str], there: Mapping[str, Any], checkpoint: str
+    rules: CheckpointLoadingRules, names: list[str], saved: Mapping[str, Any], checkpoint: str
 ) -> dict[str, str]:
-    """Return which tensor of a checkpoint each variable begins as."""
+    """Return variable name -> name of the tensor in a checkpoint from which it is initialised."""
     kept = [name for name in names if not any(re.fullmatch(pattern, name) for pattern in rules.ignore_rules)]
     sources: dict[str, str] = {}
     used = set()
@@ -161,7 +161,7 @@ def _sources(
             if match is not None:
                 plain = template.format(*match.groups())
                 averaged = _averaged_name(plain)
-                sources[name] = averaged if rules.load_ema_states and averaged in there else plain
+                sources[name] = averaged if rules.load_ema_states and averaged in saved else plain
                 used.add(pattern)
                 break
     unused = [pattern for pattern, _ in rules.load_rules if pattern not in used]
@@ -173,7 +173,7 @@ def _sources(
 
 
 def _put(parts: Parts, start: Start, found: Mapping[str, Any], *, fresh: bool) -> None:
-    """Replace tensors of a state; with `fresh`, what the optimizer keeps begins with the new weights."""
+    """Replace tensors of a state; with `fresh`, the optimizer state is initialised from the new weights."""
     names = dict(spmd_files.named_leaves(start.state))
     values = [found.get(name, leaf) for name, leaf in names.items()]
     state: dict[str, Any] = jax.tree.unflatten(jax.tree.structure(start.state), values)

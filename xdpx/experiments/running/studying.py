@@ -1,7 +1,7 @@
 """`x-exp --study`: search over the fields of an experiment. Each trial is a job of its own, trained in stages.
 
-Who is tried and who goes on, `xdpx.search` decides; a trial that goes on resumes its job exactly. All processes of a
-job train each trial together, one trial after another.
+`xdpx.search` decides which trials are started and continued; a continued trial resumes its job exactly. All processes
+of a job train the trials together, one after another.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from xdpx.utils.memory import comes_of_out_of_memory
 
 DECISIONS = "decisions.tsv"
 MOST_CHECKED = 64
-"""Values of a parameter that are held against the type of its field before anything is trained."""
+"""Number of values of a parameter that are checked against the type of its field before training starts."""
 
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """What a study is asked for beside its experiment and the options of a run.
+    """The options of a study, besides its experiment and the options of its runs.
 
     Attributes:
-        study: its name, which the folder belongs to from then on.
-        num_trials: most trials to begin.
-        metrics_from: whether evaluation or decoding tells how good a trial is: `eval` or `decode`.
-        search: what `search_options` of the experiment says, and the command line instead of it.
+        study: name of the study; its folder cannot be used for another one.
+        num_trials: maximum number of trials.
+        metrics_from: `eval` or `decode`, whose metrics give the score of a trial.
+        search: the experiment's `search_options`, with overrides from the command line.
     """
 
     study: str
@@ -58,10 +58,10 @@ class StudyOptions:
 
 
 def space_of(experiment: BaseExperiment) -> Space:
-    """Return the checked search space of an experiment.
+    """Return the validated search space of an experiment.
 
     Raises:
-        ConfigError: it has none, or one that names no field or has values that a field does not take.
+        ConfigError: there is none, or it names an unknown field or values of the wrong type.
     """
     name, written = type(experiment).__name__, experiment.search_space()
     if written is None:
@@ -87,15 +87,15 @@ def space_of(experiment: BaseExperiment) -> Space:
 
 
 class Study:
-    """One study, as one of the processes that train its trials.
+    """A study, on one of the processes that train its trials.
 
     Args:
-        experiment: what trials differ from in the fields of the space alone.
-        options: of a run; `job_log_dir` is the folder of the study, and its trials stand in `trial_<number>`.
-        wanted: what is asked of the search.
+        experiment: the base of all trials, which differ only in the fields of the search space.
+        options: of a run; `job_log_dir` is the folder of the study, with a folder `trial_<number>` per trial.
+        wanted: options of the study.
 
     Attributes:
-        has_best: whether some trial has given a score.
+        has_best: whether any trial has a score.
     """
 
     def __init__(self, experiment: BaseExperiment, options: RunOptions, wanted: StudyOptions) -> None:
@@ -108,7 +108,7 @@ class Study:
         self._interrupted = self.has_best = False
 
     def search(self) -> bool:
-        """Search to the end from wherever the folder stands, on all processes; False when a signal interrupted it."""
+        """Run or resume the search, on all processes; False if a signal interrupted it."""
         search = search_together(
             self._journal, self._carry_out, is_first=self._ranks.rank == 0, broadcast=self._ranks.broadcast
         )
@@ -134,7 +134,7 @@ class Study:
         return Journal(self._options.job_log_dir, facts=facts, build=build)
 
     def _tell(self, search: Search) -> None:
-        """Leave the table of decisions, and say which trial is the best."""
+        """Write the table of decisions, and log the best trial."""
         names = ("number", "trial", "verdict", "samples", "score", "why")
         rows = [names, *(tuple(getattr(each, name) for name in names) for each in search.decisions)]
         text = "".join("\t".join("" if cell is None else str(cell) for cell in row) + "\n" for row in rows)
@@ -149,14 +149,14 @@ class Study:
     # ---- one order
 
     def _carry_out(self, order: Order) -> Result | None:
-        """Train and score the job of a trial on all processes; None when a signal interrupted it.
+        """Train and score the job of a trial on all processes; None if a signal interrupted it.
 
         Raises:
-            ConfigError: the trial cannot be compared with the others, or its folder holds another job.
+            ConfigError: the trial is not comparable with the others, or its folder holds another job.
         """
         try:
             parts = self._parts_of(order)
-        except ConfigError as error:  # these values do not go together
+        except ConfigError as error:  # inconsistent values
             return _failed(order, error)
         steps = self._steps(parts, order)
         parts = replace(parts, options=replace(parts.options, stop_at_step=steps))
@@ -180,7 +180,7 @@ class Study:
         return build_parts(trial, replace(self._options, job_log_dir=self._folder(order.trial)))
 
     def _steps(self, parts: Parts, order: Order) -> int:
-        """Return the update at which a trial has seen what was ordered."""
+        """Return the update at which a trial has seen the ordered number of samples."""
         each, last = _rows(parts), int(parts.train.num_train_steps)
         if abs(each * last - self._budget.total) >= max(each, self._budget.per_step):
             problem = (
@@ -202,7 +202,7 @@ class Study:
         return Result(order.number, samples, score, ended=reached < steps)
 
     def _metrics(self, parts: Parts, checkpoint: str) -> dict[str, float]:
-        """Return what evaluation or decoding says of a checkpoint, of the outputs that are there where they are."""
+        """Return the metrics of a checkpoint from evaluation or decoding, reusing existing outputs."""
         programs: list[Program]
         if self._wanted.metrics_from == "decode":
             programs = [DecodeProgram(parts, data, "decode_test") for data in parts.decode_inputs()]
@@ -224,18 +224,18 @@ def _failed(order: Order, error: Exception) -> Result:
 
 
 def _rows(parts: Parts) -> int:
-    """Return the rows of one update, over all processes."""
+    """Return the global number of rows per update."""
     return int(next(iter(parts.spec.values())).shape[0]) * int(parts.train.accumulate_batches)
 
 
 def _ended_early(folder: str) -> bool:
-    """Tell whether a job has ended by a rule of its own, such as `early_stopping_fn`."""
+    """Return whether a job was ended by its own rule, such as `early_stopping_fn`."""
     status = read_status(folder)
     return status is not None and status.status == "finished" and status.step < status.until
 
 
 def _refuse_another_job(parts: Parts) -> None:
-    """Raise ConfigError where the folder of a trial holds a job with other values."""
+    """Raise ConfigError if the folder of a trial holds a job with other values."""
     if job_folder.content(parts.folder) == "run" and (changed := job_folder.changes(parts)):
         problem = f"'{parts.folder}' holds a job that differs: {changed[0]}."
         raise ConfigError("study", [Fault("job_log_dir", problem, "Choose another job_log_dir.")])

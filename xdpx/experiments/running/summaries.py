@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a job, under the names that Pax gives: one folder of events per program."""
+"""TensorBoard summaries of a job, with the tags that Pax uses: one folder of event files per program."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ LEARNING = {
     "learning_rate": "lr", "grad_norm": "raw_grad_norm", "clipped_grad_norm": "clipped_grad_norm",
     "applied_grad_norm": "applied_grad_norm", "grad_scale": "grad_scale", "is_valid_step": "is_valid_step",
 }  # fmt: skip
-"""Facts of the learner and what they are called."""
+"""Fact of the learner -> its tag."""
 
 
 class SummaryWriter:
-    """Events of one program, e.g. `summaries/eval_test_c4`. Nothing is written before there is something to write.
+    """Events of one program, e.g. `summaries/eval_test_c4`. The file is created with the first event.
 
     Args:
-        folder: `summaries` of the job; None writes nothing.
-        program: name of the folder in it.
-        after: steps beyond it are shown no more: they were walked before a restart.
+        folder: `summaries` of the job; None to write nothing.
+        program: name of its subfolder.
+        after: events of later steps, from before a restart, are no longer shown.
     """
 
     def __init__(self, folder: str | None, program: str, *, after: int | None = None) -> None:
@@ -42,12 +42,12 @@ class SummaryWriter:
         self._do("flush")
 
     def texts(self, values: Mapping[str, str], step: int) -> None:
-        """Write texts by tag, shown as they are."""
+        """Write texts by tag, displayed verbatim."""
         for tag, value in values.items():
             self._do("add_text", tag, f"```\n{value}\n```", step)
 
     def close(self) -> None:
-        """End the file."""
+        """Close the file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -60,19 +60,19 @@ class SummaryWriter:
                 purge = None if self._after is None else self._after + 1
                 self._writer = new_writer(self._place, purge_step=purge)
             getattr(self._writer, method)(*values)
-        except Exception as error:  # a job is worth more than its pictures
+        except Exception as error:  # failing summaries must not end a job
             self._place = None
             log.warning(f"No summaries any more: {type(error).__name__}: {error}")
 
 
 def metric_tags(metrics: Mapping[str, float], weights: Mapping[str, float], *, prefix: str) -> dict[str, float]:
-    """Return means and how much was counted: `<prefix>/<name>`, `<prefix>/<name>-weight`."""
+    """Return means and weights with the tags `<prefix>/<name>` and `<prefix>/<name>-weight`."""
     tags = {f"{prefix}/{name}": value for name, value in metrics.items()}
     return tags | {f"{prefix}/{name}-weight": value for name, value in weights.items()}
 
 
 def learning_tags(facts: Mapping[str, float]) -> dict[str, float]:
-    """Return what the learner did in an update."""
+    """Return the learner's facts of an update, by tag."""
     tags = {f"learning/{tag}_scalar": facts[name] for name, tag in LEARNING.items() if name in facts}
     more = {f"learning/{name}_scalar": value for name, value in facts.items() if name.startswith("learning_rate_")}
     if "learning_rate" in facts:
@@ -82,18 +82,18 @@ def learning_tags(facts: Mapping[str, float]) -> dict[str, float]:
 
 
 def layer_tags(summaries: Mapping[str, Any]) -> dict[str, float]:
-    """Return what layers noted, from arrays on the host or the device."""
+    """Return the values that layers recorded, by tag, from arrays on the host or device."""
     return {f"{name}_scalar": float(value) for name, value in jax.device_get(dict(summaries)).items()}
 
 
 class WeightSizes:
-    """The size of each weight, computed on the devices where the weights are."""
+    """The size of each weight, computed on the devices that hold the weights."""
 
     def __init__(self) -> None:
         self._compute = jax.jit(_sizes)
 
     def __call__(self, params: object) -> dict[str, float]:
-        """Return the root mean square of each weight, and the length of all of them together."""
+        """Return the root mean square of each weight, and the norm of all weights together, by tag."""
         found = jax.device_get(self._compute(params))
         tags = {f"vars/{name}_scalar": math.sqrt(total / count) for name, (total, count) in found.items()}
         return tags | {"learning/var_norm_scalar": math.sqrt(sum(total for total, _ in found.values()))}

@@ -1,4 +1,4 @@
-"""Mode `train`, start to end: what to begin with, the stretch of the loop, and what is told at the end."""
+"""Mode `train` from start to end: the initial state, the training loop, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -57,28 +57,28 @@ if TYPE_CHECKING:
 LOG_FILE = "log.txt"
 _MOST_CHANGES = 20
 _LONGEST_PLACE = 400
-"""Characters that a line of the log spends on a place in the data."""
+"""Maximum length of an input position in a line of the log."""
 
 
 def train(parts: Parts) -> Stop:
-    """Train an experiment to its last update, from wherever its job folder stands; on all processes.
+    """Train an experiment to its last update, resuming the job in its folder. Called on all processes.
 
     Raises:
-        ConfigError: the folder holds something else, or the checkpoint another model.
+        ConfigError: the folder holds something else, or the checkpoint is of another model.
         OSError: the disk or the network failed, or another run owns the folder.
     """
     if job_folder.content(parts.folder) == "something else":
         remedy = "Choose a folder that does not exist, is empty, or holds this job."
         fault = Fault("job_log_dir", f"'{parts.folder}' holds files that are no job.", remedy)
         raise ConfigError(type(parts.experiment).__name__, [fault])
-    folder, ranks = parts.folder, ranks_for("life", parts.options)  # those that save may speak in the background
+    folder, ranks = parts.folder, ranks_for("life", parts.options)  # saving may talk in the background, separately
     callbacks = _user_callbacks(parts)
 
     def look() -> None:
         if job_folder.content(folder) == "run":
             job_folder.mend(folder)
 
-    # Several processes are told of a preemption by JAX, which a handler of ours would hide from it.
+    # With several processes, JAX must receive the preemption signal, which our handler would hide from it.
     signals = SIGNALS if ranks.size == 1 else ()
     with Preemption(signals) as preemption, claimed(folder, ranks, then=look) as claim, ExitStack() as opened:
         training = _Training(parts, ranks, preemption, opened, callbacks, _copies(parts))
@@ -87,18 +87,18 @@ def train(parts: Parts) -> Stop:
 
 @dataclass
 class _Training:
-    """One training of an experiment, as `training.lifecycle` asks for it.
+    """One training of an experiment, in the form that `training.lifecycle` expects.
 
     Attributes:
-        ranks: how the processes speak while nothing is saved, or in the background only.
-        opened: closes the inputs at the very end.
-        user_callbacks: those written for the Trainer, and trackers.
-        copies: of its state, in memory; None where none are wanted.
-        adapter: calls them; None where there are none.
-        start: what it begins with.
-        feed: the input that is trained on.
-        changed: a line for each value of the experiment that differs from those of the job so far.
-        evaluated, decoded: inputs that are looked at while it trains.
+        ranks: communication of the processes, separate from that of saving.
+        opened: closes the inputs at the end.
+        user_callbacks: callbacks written for the Trainer, and trackers.
+        copies: in-memory copies of the state; None for no copies.
+        adapter: calls the user callbacks; None if there are none.
+        start: the initial state.
+        feed: the training input.
+        changed: one line for each value of the experiment that differs from those recorded in the job so far.
+        evaluated, decoded: inputs that are evaluated and decoded during training.
     """
 
     parts: Parts
@@ -115,7 +115,7 @@ class _Training:
     decoded: list[BaseInput] = field(default_factory=list)
 
     def begin(self) -> Session | Stop:
-        """Restore the newest checkpoint of the job, or begin."""
+        """Restore the newest checkpoint of the job, or initialise a new one."""
         parts, total = self.parts, int(self.parts.train.num_train_steps)
         until = min(total, parts.options.stop_at_step or total)
         self.start = begin(parts, until, self.copies)
@@ -126,12 +126,12 @@ class _Training:
         return Session(parts.engine, self.start.state, progress, until, total)
 
     def status(self, session: Session) -> Status:
-        """Return how the job stands, as a running one."""
+        """Return the status of the running job."""
         name, best = type(self.parts.experiment).__name__, session.progress.best_score
         return Status("running", session.number, session.total, name, until=session.until, best_score=best)
 
     def settle(self, session: Session) -> None:
-        """Open the inputs, at the place where they were, and leave what the job is."""
+        """Open the inputs, restore their positions, and write the description of the job."""
         options, start = self.parts.options, self.start
         self.evaluated = self.parts.eval_inputs() if options.eval_on_test else []
         self.decoded = self.parts.decode_inputs() if options.decode_during_train else []
@@ -146,12 +146,12 @@ class _Training:
         self._tell(session)
 
     def groups(self, session: Session) -> Generator[tuple[Position, Any]]:
-        """Return the batches of one update after another; callbacks hear of each step."""
+        """Return the batches of one update after another, passing the user callbacks' step events if there are any."""
         groups: Generator[tuple[Position, Any]] = self.feed.groups(session.progress.group)
         return groups if self.adapter is None else self.adapter.groups(_until_left(groups, self.adapter))
 
     def end(self, session: Session, stop: Stop) -> None:
-        """Tell how far it came."""
+        """Log how far the training came."""
         log.info(f"step {session.number}: {stop.reason}")
 
     def _progress(self) -> Progress:
@@ -160,17 +160,17 @@ class _Training:
         if saved is not None:
             return Progress.from_dict({**saved, "group_size": rows})
         progress = Progress(group_size=rows, total_steps=int(self.parts.train.num_train_steps))
-        progress.num_updates = int(self.start.state["step"])  # not 0 when rules said to go on counting
+        progress.num_updates = int(self.start.state["step"])  # not 0 if loading rules restored the step
         return progress
 
     def callbacks(self, session: Session) -> list[Callback]:
-        """Return the callbacks in their order: each reads what those before it left."""
+        """Return the callbacks in order: each may read what earlier ones computed."""
         parts, train, feed = self.parts, self.parts.train, self.feed
         # A short job that skipped all of its updates has failed, too.
         most = max(2, min(SKIPPED_AT_MOST, session.total))
 
         def hear(number: int) -> None:
-            parts.engine.hear_nonfinite(number)  # whoever hunts for the reason is set later
+            parts.engine.hear_nonfinite(number)  # the search for the cause is attached later
 
         accumulator = SkippingAccumulator(
             parts.engine.facts_to_host, windows=(LOG, SUMMARY, EVALUATION), most=most, hear=hear
@@ -221,7 +221,7 @@ class _Training:
     def _adapt(
         self, session: Session, logging: Logging, evaluating: Evaluating, saving: Saving | None
     ) -> CallbackAdapter:
-        """Return what calls the callbacks of the user. An input has no epochs: the whole training counts as one."""
+        """Return the adapter that calls the user callbacks. An input has no epochs: the whole training is one."""
         from xdpx.experiments.running.user_callbacks import arguments_of
         from xdpx.trainer.hooks.adapting import CallbackAdapter
 
@@ -231,11 +231,11 @@ class _Training:
         )  # fmt: skip
 
     def _table_path(self, name: str) -> str:
-        """Return where a table goes: those of other processes than the first are kept in memory."""
+        """Return the path of a table; on other processes than the first, tables are kept in memory."""
         return io.join(self.parts.folder, name) if self.parts.is_first else f"memory://xdpx/{id(self)}/{name}"
 
     def _texts(self, session: Session) -> dict[str, str]:
-        """Return what TensorBoard tells of the job."""
+        """Return the texts for TensorBoard."""
         origins = self.start.provenance
         optimizer = {name: origin for name, origin in origins.items() if name.startswith("opt_state/")}
         model = {name: origin for name, origin in origins.items() if name not in optimizer}
@@ -248,7 +248,7 @@ class _Training:
         }
 
     def _write_down(self) -> None:
-        """Leave what the job is, after telling what differs from what it was."""
+        """Write the description of the job, after logging how it differs from the previous one."""
         parts, start, changed = self.parts, self.start, self.changed
         for line in changed[:_MOST_CHANGES]:
             log.info(f"differs from before, and holds from here on: {line}")
@@ -264,14 +264,14 @@ class _Training:
         log.info(f"{type(parts.experiment).__name__}: {num_params(session.state['params']):,} parameters")
         log.info(f"mesh {mesh_text(parts.mesh)}, {parts.ranks.size} processes")
         if self.start.checkpoint is not None:
-            place = str(self.feed.state())  # that of an input which somebody wrote may be long
+            place = str(self.feed.state())  # the position of a user's input may be long
             shown = place if len(place) <= _LONGEST_PLACE else f"{place[:_LONGEST_PLACE]}..."
             log.info(f"continuing from {self.start.checkpoint}, input at {shown}")
         log.info(f"training to step {session.until}, {session.progress.group_size} rows each")
 
 
 def _copies(parts: Parts) -> MemoryShares | None:
-    """Return where copies of the state are kept; None where none are wanted."""
+    """Return the in-memory copies of the state; None if they are not wanted."""
     interval = parts.options.memory_copy_interval
     if not interval or not parts.options.enable_checkpoint_saving:
         return None
@@ -279,12 +279,12 @@ def _copies(parts: Parts) -> MemoryShares | None:
 
 
 def _any_asked(told: bool, number: int) -> bool:
-    """Tell whether the job is to end after update `number`: a lone process is told itself, several are by JAX."""
+    """Return whether to stop after update `number`: a single process gets the signal itself, several through JAX."""
     return told or world.preempted(number)
 
 
 def _user_callbacks(parts: Parts) -> list[Any]:
-    """Return callbacks and trackers. What they stand on is imported only where there are some."""
+    """Return callbacks and trackers. The modules that these need are only imported if there are any."""
     experiment, options = parts.experiment, parts.options
     if not any((experiment.CALLBACKS, experiment.REPORT_TO, options.callbacks, options.report_to)):
         return []
@@ -294,7 +294,7 @@ def _user_callbacks(parts: Parts) -> list[Any]:
 
 
 def _until_left(groups: Generator[tuple[Position, Any]], adapter: CallbackAdapter) -> Generator[tuple[Position, Any]]:
-    """Yield the same groups; end where a callback wants no more of the epoch, which is the only one."""
+    """Yield the groups until a callback ends the epoch, which is the only one."""
     with closing(groups):
         for place, group in groups:
             if adapter.left:
@@ -303,7 +303,7 @@ def _until_left(groups: Generator[tuple[Position, Any]], adapter: CallbackAdapte
 
 
 def num_params(params: object) -> int:
-    """Count the numbers in the weights."""
+    """Return the number of parameters."""
     import jax
 
     return sum(leaf.size for leaf in jax.tree.leaves(params))

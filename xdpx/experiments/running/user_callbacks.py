@@ -1,4 +1,4 @@
-"""Callbacks written for the Trainer, and trackers, in the training of an experiment."""
+"""Trainer callbacks and trackers in the training of an experiment."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from xdpx.trainer.hooks import listed
 from xdpx.trainer.hooks.arguments import CallbackArguments
 
 METRIC = "log_pplx"
-"""What tells which evaluation is the best, by the name that `eval_` is put in front of."""
+"""The metric that decides which evaluation is best, without the prefix `eval_`."""
 
 
 def user_callbacks_of(parts: Parts) -> list[Any]:
-    """Return the callbacks and trackers that the experiment and the options of its run ask for.
+    """Return the callbacks and trackers that the experiment and its run options request.
 
     Raises:
-        ConfigError: names each that there is not, cannot be made, or changes a model that JAX computes.
+        ConfigError: lists each that is unknown, cannot be created, or modifies a PyTorch model.
     """
     experiment, options = parts.experiment, parts.options
     entries = [*experiment.CALLBACKS, *options.callbacks]
@@ -33,7 +33,7 @@ def user_callbacks_of(parts: Parts) -> list[Any]:
 
 
 def _faults(entries: Sequence[Any]) -> Iterator[Fault]:
-    """Yield what is wrong with each entry: a name, {name: {argument: value}}, a class, an object or a function."""
+    """Yield the faults of each entry: a name, {name: {argument: value}}, a class, an object or a function."""
     for entry in entries:
         if isinstance(entry, str | Mapping):
             yield from listed.faults_of([entry], engine=SPMD)
@@ -47,7 +47,7 @@ def _made(entry: object) -> Any:
 
 
 def arguments_of(parts: Parts) -> CallbackArguments:
-    """Return what callbacks read as `args`: the settings by the names of the Trainer, and every field besides."""
+    """Return what callbacks receive as `args`: the settings under the Trainer's names, plus every field."""
     experiment, train = parts.experiment, parts.train
     own = {name: getattr(experiment, name) for name in fields_of(type(experiment)) if hasattr(experiment, name)}
     evaluates = train.eval_interval_steps > 0 and parts.options.eval_on_test
@@ -65,6 +65,6 @@ def arguments_of(parts: Parts) -> CallbackArguments:
         "greater_is_better": False,
         "save_strategy": "steps" if parts.options.enable_checkpoint_saving else "no",
         "save_steps": train.save_interval_steps,
-        "load_best_model_at_end": parts.options.enable_checkpoint_saving,  # not loaded, but kept
+        "load_best_model_at_end": parts.options.enable_checkpoint_saving,  # not loaded, but not deleted either
     }
     return CallbackArguments(parts.folder, own, known, door=f"the experiment {type(experiment).__name__}")

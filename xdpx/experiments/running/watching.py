@@ -1,4 +1,4 @@
-"""Modes `eval`, `decode`, `decode_once` and `infer`: what is done with checkpoints that a job leaves."""
+"""Modes `eval`, `decode`, `decode_once` and `infer`: process the checkpoints that a job writes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from xdpx.utils import io
 
 
 def look_at_checkpoints(parts: Parts) -> str:
-    """Do what the mode says with one checkpoint, or with each as it comes; on all processes. Returns why it ended.
+    """Process one checkpoint, or each one as it appears, as the mode says; return a summary. Called on all processes.
 
     Raises:
-        ConfigError: there is nothing to do, or no checkpoint.
+        ConfigError: the experiment has no inputs for the mode, or there is no checkpoint.
     """
     programs = _programs(parts)
     if not programs:
@@ -63,10 +63,10 @@ def _look(parts: Parts, programs: Sequence[Program], checkpoint: str) -> int:
 
 
 def results_at(parts: Parts, programs: Sequence[Program], checkpoint: str) -> dict[str, float]:
-    """Run programs at a checkpoint; weights are not read when all outputs are there.
+    """Run programs on a checkpoint; its weights are only read if outputs are missing.
 
     Returns:
-        Their metrics by `<program>/<name>`.
+        `<program>/<name>` -> value of their metrics.
     """
     step = int(spmd_folders.read_metadata(checkpoint)["step"])
     states: dict[int, Any] = {}
@@ -80,7 +80,7 @@ def results_at(parts: Parts, programs: Sequence[Program], checkpoint: str) -> di
 
 
 def _checkpoints(parts: Parts) -> Iterator[str]:
-    """Yield the checkpoints to look at: one, or each that is there and that comes, once and in order."""
+    """Yield the checkpoints to process: a single one, or all existing and future ones, each once and in order."""
     options = parts.options
     folder = options.restore_checkpoint_dir or parts.folder
     if options.mode in {"decode_once", "infer"}:
@@ -89,7 +89,7 @@ def _checkpoints(parts: Parts) -> Iterator[str]:
     parent = io.join(folder, spmd_folders.PARENT)
     seen, last = -1, int(parts.train.num_train_steps)
     while True:
-        # Asked for before the folder is looked at: what a job saves while it ends is not missed.
+        # Read before the folder is listed, so that the checkpoints that an ending job writes are not missed.
         ended = parts.ranks.broadcast(_has_ended(folder))
         for step in parts.ranks.broadcast([step for step in spmd_folders.steps(parent) if step > seen]):
             path = io.join(parent, spmd_folders.folder_name(step))
