@@ -37,13 +37,13 @@ PLAN_KEYS = (
     "data_dir", "train_subset", "exclude_valid_from_train", "lazy_load", "batch_by_len",
     "max_epoch", "max_update", "batch_size", "update_freq",
 )  # fmt: skip
-"""What decides the number of updates. As long as none of it changes, a resumed run keeps the number it began with."""
+"""Keys that decide the number of updates. While none of them changes, a resumed run keeps its original number."""
 
 WIDTH_OF_MIXED_PRECISION = 8
-"""Tensor cores want widths that are multiples of this."""
+"""Tensor cores are efficient for widths that are multiples of this."""
 
 CLEAN_BATCHES = 2**14
-"""After so many batches without an overflow of fp16 the loss scale is doubled."""
+"""Number of batches without an fp16 overflow after which the loss scale is doubled."""
 
 HeldOut = Callable[[], Generator[Batch]]
 TaskMetrics = Callable[[Mapping[str, float]], dict[str, float]]
@@ -63,7 +63,7 @@ class TrainedLoss(Metrics, Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """What one training is made of.
+    """The components of one training.
 
     Attributes:
         held_out: returns a fresh iterable of the batches to score on.

@@ -18,7 +18,7 @@ from xdpx.utils import io
 
 ABSENT = "absent"
 JUDGING = frozenset({"major_metric", "ascending_metric", "valid_subset", "max_eval_steps", "data_dir"})
-"""What scores mean, beside the keys of the loss: those of before are not to be compared with those of now."""
+"""Keys, besides those of the loss, that change the meaning of scores: earlier ones are then not comparable."""
 
 _NEW_RUN = "Put the old value back, or begin a new run in a new save_dir."
 _ONLY_AT_THE_START = "is read when a run begins; this one has begun, and takes all weights from its checkpoint."
@@ -28,20 +28,20 @@ _ABOUT_THE_START = (
     "from_tf", "tf_names", "tf_format",
 )  # fmt: skip
 UNIT_OF_OLD_RUNS = "bits"
-"""`loss_unit` of runs that began before there was this key."""
+"""`loss_unit` of runs that are older than this key."""
 REFUSED = {
     "loss_unit": "is the unit of the logs: one table would hold both.",
     **dict.fromkeys(_ABOUT_THE_START, _ONLY_AT_THE_START),
     "lazy_load": "decides what an epoch is, a shard or a pass over all: the place in the data would be lost.",
 }
-"""What cannot take effect on a run that has begun, and why."""
+"""Keys that cannot take effect on a run that has begun, and why."""
 
 SAME_FILES = ("vocab.txt", "word_vocab.txt", "target_map.txt")
-"""Files of data_dir that say what the numbers in its samples mean."""
+"""Files of data_dir that define the meaning of the numbers in its samples."""
 
 
 class Change(NamedTuple):
-    """The values of a key in the checkpoint and now; `ABSENT` where there is none."""
+    """The values of a key in the checkpoint and now; `ABSENT` if it is missing."""
 
     before: Any
     after: Any
@@ -60,7 +60,7 @@ def in_its_own_unit(run: Run, folder: str) -> Run:
     written = newest_args(folder)
     try:
         known = {} if written is None else read_args(written)
-    except (ConfigError, OSError):  # damaged: it is set aside later, and the state says what holds
+    except (ConfigError, OSError):  # damaged: it is set aside later, and the state has the values
         return run
     if written is None or "loss_unit" not in run.values or "loss_unit" in known:
         return run
@@ -90,7 +90,7 @@ def changes(run: Run, saved: Mapping[str, Any], folder: str) -> dict[str, Change
 
 
 def lines(run: Run, changed: Changes) -> list[str]:
-    """Return a line for each key that differs, as `differences` does; say which have no effect in any run."""
+    """Return one line for each key that differs, as `differences` does, noting those without effect in any run."""
     idle = {
         prefix + item.key
         for (prefix, kind), name in run.picks.items()

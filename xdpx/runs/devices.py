@@ -13,7 +13,7 @@ from xdpx.runs.parameters import TrainParameters
 from xdpx.utils.distributed_utils import barrier, broadcast_object, gather_objects, get_world_size
 
 TAKE_SHARES = frozenset({"adafactor", "adagrad", "adam", "adamw_torch", "adamw_torch_fused", "lamb", "rmsprop", "sgd"})
-"""Optimizers that are tested to move the shares of a weight as they move the whole."""
+"""Optimizers that are tested to give the same result on shards of a weight as on the whole."""
 
 
 def join(settings: TrainParameters) -> Ranks:

@@ -53,7 +53,7 @@ class LibraryFolder(Callback):
         """Find the corresponding transformers model, and write the files that belong beside its weights."""
         try:
             self._begin(session)
-        except Exception as error:  # what a user's tokenizer, loss or config cannot tell must not end the training
+        except Exception as error:  # a user's tokenizer, loss or config may not fit; this must not end the training
             log.warning(f"{self._folder} is not kept: {type(error).__name__}: {error}")
 
     def _begin(self, session: Session) -> None:
@@ -145,5 +145,5 @@ def _second_name(path: str, name: str) -> None:
     files, beside = io.local_files, temporary_name(name, new_owner_id())
     files.link(path, beside)
     files.rename(beside, name)
-    with suppress(FileNotFoundError):  # where both were the same file already, nothing was renamed
+    with suppress(FileNotFoundError):  # if both were the same file already, nothing was renamed
         files.unlink(beside)

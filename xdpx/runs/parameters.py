@@ -110,7 +110,7 @@ class TrainerParameters(declare.Parameters):
 
 
 class LogParameters(declare.Parameters):
-    """What is written down on the way."""
+    """What is logged and recorded during training."""
 
     log_interval: int = param(
         10, gt=0, doc="Updates between rows of train.log.tsv.", relative="inverse", group="trainer/log"
@@ -131,7 +131,7 @@ class LogParameters(declare.Parameters):
 
 
 class EvaluationParameters(declare.Parameters):
-    """When to score and to save, and when to stop for want of a better score."""
+    """When to evaluate and save, and when to stop early."""
 
     eval_interval: int = param(
         ge=-1, doc="Updates between evaluations; -1: at the end only.", relative="inverse", group="trainer/evaluation"
@@ -215,7 +215,7 @@ class EvaluationParameters(declare.Parameters):
 
 
 class OptimizationParameters(declare.Parameters):
-    """How weights move."""
+    """How weights are updated."""
 
     learning_rate: float = param(gt=0, doc="Highest learning rate.", group="optimization")
     clip_norm: float = param(
@@ -389,12 +389,12 @@ class DeviceParameters(declare.Parameters):
 
     @property
     def shares_weights(self) -> bool:
-        """Whether several processes share out weights or what goes with them."""
+        """Whether weights, gradients or optimizer states are sharded over several processes."""
         return self.strategy == "fsdp" or (self.strategy == "deepspeed" and self.deepspeed_zero_stage > 0)
 
 
 class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParameters, LogParameters, TrainerParameters):
-    """Everything above."""
+    """All of the above."""
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Return every rule between these keys that is broken."""

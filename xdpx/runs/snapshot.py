@@ -17,7 +17,7 @@ from xdpx.utils.redaction import holds_secret
 
 SNAPSHOT = "snapshot.zip"
 PACKAGE = "xdpx/"
-"""How the names of the package's own files begin in it."""
+"""Prefix of the names of the package's own files in a snapshot."""
 KEPT = (".py", ".hjson", ".json", ".yaml", ".yml", ".toml", ".txt", ".md", ".sh", ".cfg", ".typed", ".j2")
 SKIPPED_FOLDERS = frozenset({"__pycache__", "venv", "env", "node_modules", "build", "dist"})
 LARGEST_FILE = 1_000_000
@@ -117,7 +117,7 @@ def changed_files(folder: str) -> tuple[str, list[str]] | None:
         folder: of the run.
 
     Returns:
-        (name of the snapshot, names of files, sorted); None where there is none that can be read.
+        (name of the snapshot, names of files, sorted); None if there is no readable snapshot.
     """
     found = [name for name in io.listdir(folder) if name.startswith("snapshot") and name.endswith(".zip")]
     if not found:

@@ -124,7 +124,7 @@ class _Training:
     ranks: Ranks
     saved: Mapping[str, Any] = field(default_factory=dict)  # the full state that it continues from
     changed: changed_keys.Changes = field(default_factory=dict)  # since that was saved
-    copies: MemoryCopies | None = None  # of its state; None where none are wanted
+    copies: MemoryCopies | None = None  # of its state; None if they are not wanted
     adapter: CallbackAdapter | None = None  # of the callbacks that the config lists
     parts: Parts = field(init=False)
 
@@ -193,7 +193,7 @@ class _Training:
         return callbacks
 
     def groups(self, session: Session) -> Generator[tuple[Position, Any]]:
-        """Return the groups of batches; callbacks hear of epochs and steps."""
+        """Return the groups of batches; the adapter, if any, sends callbacks the events of epochs and steps."""
         groups = self.parts.groups(session.progress)
         return groups if self.adapter is None else self.adapter.groups(groups)
 
@@ -312,14 +312,14 @@ class _Training:
         return background.Background() if self.settings.save_in_background else background.asked_for()
 
     def _held_out(self) -> Iterable[Batch]:
-        """Return the batches to score on; callbacks hear of each."""
+        """Return the batches to evaluate; callbacks get an event for each."""
         held_out = self.parts.held_out
         return held_out() if self.adapter is None else self.adapter.scored(held_out)()
 
     def _adapt(
         self, user_callbacks: Sequence[Any], logging: Logging, evaluating: Evaluating, saving: Saving | None
     ) -> CallbackAdapter:
-        """Return what calls the trackers, and the callbacks that the config lists."""
+        """Return the adapter that calls the trackers and the callbacks in the config."""
         from xdpx.runs.callback_arguments import RunArguments
 
         settings, data = self.settings, self.parts.data
@@ -352,7 +352,7 @@ def peak_memory() -> str:
 
 
 def label_names(data_dir: str) -> list[str] | None:
-    """Return the names of the classes, None where the data has none."""
+    """Return the names of the classes; None if the data has none."""
     path = io.join(data_dir, "target_map.txt")
     return TargetMap.read(path).labels if io.isfile(path) else None
 
@@ -364,7 +364,7 @@ def try_out(run: Run, parts: Parts, state: object) -> None:
         ConfigError: the model does not accept the processor's batches, or the metric does not exist.
     """
     with closing(parts.held_out()) as batches:
-        first = list(islice(batches, 1))  # none, where there are more processes than batches
+        first = list(islice(batches, 1))  # none if there are more processes than batches
     score_of(evaluate(parts.engine, state, first, parts.loss), run.values["major_metric"])
-    log.take_accumulated()  # of this trial, which is no evaluation
+    log.take_accumulated()  # discards what this trial recorded
     log.take_summaries()
