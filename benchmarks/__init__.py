@@ -1,1 +1,1 @@
-"""Speed side by side with peers, in one run. Start with `make bench` or `python -m benchmarks [NAME ...]`."""
+"""Speed compared with other tools in the same run. Start with `make bench` or `python -m benchmarks [NAME ...]`."""

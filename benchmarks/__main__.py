@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks [NAME ...]`. benchmarks/README.md says which data they want."""
+"""Run the benchmarks: `python -m benchmarks [NAME ...]`. benchmarks/README.md describes the data that they need."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ TITLES = {
     "goodput_jax": "Goodput under kills and freezes: JAX",
     "tuning": "Search: samples until random search's best score",
 }
-"""In the order in which they run: the first wants a process that has not touched the GPU yet."""
+"""In the order in which they run: the first needs a process that has not used the GPU yet."""
 
 GOODPUT = ("save_stall", "goodput_pytorch", "goodput_jax")
-"""What `goodput` stands for."""
+"""The benchmarks that `goodput` stands for."""
 ASKED_FOR = frozenset(GOODPUT)
-"""Run only when they are named: they take many minutes."""
+"""Benchmarks that only run when they are named, because they take many minutes."""
 
 
 def show(row: Row) -> None:
-    """Print a row as it comes."""
+    """Print a row as soon as it is measured."""
     print(f"  {row.what:<88} {row.measured:<28} {row.promised:<20} {'yes' if row.kept else 'NO'}", flush=True)
 
 
 def started(name: str, *, small: bool, minutes: float | None) -> tuple[str, Iterable[Row]]:
-    """Begin a benchmark, and return the title of its section and its rows, some of which are yet to be measured."""
+    """Start a benchmark, and return the title of its section and its rows, which are measured lazily."""
     if name.startswith("goodput_"):
         from benchmarks import goodput
 
@@ -63,7 +63,7 @@ def started(name: str, *, small: bool, minutes: float | None) -> tuple[str, Iter
 
 
 def main() -> int:
-    """Measure what was asked for, all by default; 1 when a promise is not kept."""
+    """Run the named benchmarks (all by default), and return 1 if a promise is not kept."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(TITLES)}; goodput for the last three"

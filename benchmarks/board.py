@@ -1,8 +1,8 @@
-"""The board: how soon its table, a hundred curves, and what was added to a log are seen, in a real browser.
+"""Latency of the board in a real browser: its table, a hundred curves, and rows added to a log.
 
-By default 1,000 generated runs; `XDPX_BOARD_RUNS=10000` makes as many as the promise is about (two gigabytes on disk).
-Forty runs are opened beside TensorBoard, which draws no more by itself, and beside trackio where `XDPX_BENCH_TRACKIO`
-names a Python that has it: from the start of each to its first charts.
+Uses 1,000 generated runs by default; `XDPX_BOARD_RUNS=10000` generates the number that the promise is about (two
+gigabytes on disk). With forty runs, the time from start to the first charts is compared with TensorBoard, which by
+default draws no more, and with trackio if `XDPX_BENCH_TRACKIO` is a Python that has it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from benchmarks.work import REPOSITORY, peer
 RUNS = int(os.environ.get("XDPX_BOARD_RUNS", "1000"))
 METRICS, POINTS, CURVES, REPEATS = 20, 1_000, 100, 5
 BESIDE = 40
-"""Runs that others are shown, too."""
+"""Number of runs for the comparison with other boards."""
 LONGEST = 120.0
-"""Seconds that another board is waited for."""
+"""Seconds to wait for another board."""
 TABLE, DRAWN, ADDED = 3.0, 1.0, 0.1
-"""Seconds that are promised for 10,000 runs."""
+"""Promised seconds for 10,000 runs."""
 COUNTED = "state.whole && state.runs.size === {} && document.querySelectorAll('.row').length > 5"
 
 
@@ -81,7 +81,7 @@ def served(folder: Path) -> Generator[str]:
 
 @asynccontextmanager
 async def opened(address: str, count: int) -> AsyncGenerator[Browser]:
-    """Open the page, and wait until the table is whole."""
+    """Open the page and wait until the table is complete."""
     async with Browser() as page:
         await page.open(address)
         await page.until(COUNTED.format(count), 600)
@@ -108,7 +108,7 @@ async def _times(folder: Path, count: int) -> dict[str, list[float]]:
 
 @dataclass(frozen=True)
 class Other:
-    """Another board: the Python that has it, its command, where it tells its runs, its page, and when that is drawn."""
+    """Another board: its Python, its command, where it lists its runs, its page, and when that has been drawn."""
 
     name: str
     python: str
@@ -119,7 +119,7 @@ class Other:
 
 
 def others(folder: Path) -> list[Other]:
-    """Return the boards that are installed; FOLDER and PORT stand in their commands."""
+    """Return the installed boards; FOLDER and PORT in their commands are placeholders."""
     tensorboard = ["-m", "tensorboard.main", "--logdir", str(folder / "tensorboard"), "--port", "PORT"]
     charts = "document.querySelectorAll('scalar-card line-chart').length > 0"
     rows = f"document.querySelectorAll('tb-data-table-content-row, tbody tr').length >= {BESIDE}"
@@ -133,7 +133,7 @@ def others(folder: Path) -> list[Other]:
 
 
 async def _first_charts(other: Other, folder: Path) -> float:
-    """Return the seconds from the start of a board to a page with all runs and charts, or to the end of patience."""
+    """Return the seconds from the start of a board to a page with all runs and charts, at most `LONGEST`."""
     with socket.create_server(("127.0.0.1", 0)) as ear:
         port = str(ear.getsockname()[1])
     words = [other.python, *(word.replace("PORT", port) for word in other.command)]
@@ -152,14 +152,14 @@ async def _first_charts(other: Other, folder: Path) -> float:
 
 async def _drawn(page: Browser, other: Other, end: float) -> None:
     while time.perf_counter() < end:
-        with suppress(TimeoutError, PageError):  # a page that draws may not answer for long
+        with suppress(TimeoutError, PageError):  # a page may not respond while it draws
             await page.until(other.drawn, 10)
             return
         await page.open(await page.ask("location.href"))
 
 
 def _wait(address: str, end: float) -> None:
-    """Wait until a server knows all of the runs: a page that came earlier would not show them."""
+    """Wait until a server lists all runs; a page opened earlier would not show them."""
     while time.perf_counter() < end:
         with suppress(OSError), urllib.request.urlopen(address, timeout=30) as answer:
             text = answer.read().decode("utf-8", "replace")
@@ -177,7 +177,7 @@ async def _ours(folder: Path) -> float:
 
 
 def _beside() -> Generator[Row]:
-    """Yield our seconds over those of each other board, each with the same sizes of its own files."""
+    """Yield our seconds divided by those of each other board, with the file sizes of both."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_runs(folder / "x-board", BESIDE)
@@ -208,7 +208,7 @@ NEWS = """(async () => {
 
 
 async def _added(page: Browser, folder: Path) -> float:
-    """Return the seconds from a row that is appended to a log until it is drawn among all the others."""
+    """Return the seconds from appending a row to a log until it is drawn, with all other runs open."""
     name = await page.ask("state.runs.get(state.chosen[0]).name")
     step = int(await page.ask("logs.column(state.chosen[0], 'valid', 'step').at(-1)")) + 1
     news = asyncio.create_task(page.ask(NEWS))
@@ -221,7 +221,7 @@ async def _added(page: Browser, folder: Path) -> float:
 
 
 def measure() -> list[Row]:
-    """Measure in a real browser; nothing where there is none."""
+    """Measure in a real browser; yield nothing if there is none."""
     if program() is None:
         print("there is no Chromium here (Debian: apt-get install chromium): the board is not measured.", flush=True)
         return []

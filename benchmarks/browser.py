@@ -1,4 +1,4 @@
-"""A real Chromium without a window, driven by its DevTools protocol: for tests, benchmarks and pictures."""
+"""A headless Chromium, driven by its DevTools protocol, for tests, benchmarks and screenshots."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ import aiohttp
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 SECONDS = 30.0
-"""How long anything may take."""
+"""Default timeout."""
 
 
 def program() -> str | None:
-    """Return the path of a Chromium, None where there is none (Debian: `apt-get install chromium`)."""
+    """Return the path of a Chromium; None if there is none (Debian: `apt-get install chromium`)."""
     return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 
 class PageError(RuntimeError):
-    """What a page threw, or did not do in time."""
+    """The page threw an error, or did not finish in time."""
 
 
 class Browser:
-    """One page in a browser of its own. Use it in `async with`.
+    """A page in its own browser process. Use it in `async with`.
 
     Attributes:
-        console: errors that the page caused, and what it threw.
+        console: errors logged or thrown by the page.
 
     Args:
-        width, height: of the window.
-        dark: whether the page is told that the system is dark.
+        width, height: of the window, in pixels.
+        dark: make the page prefer a dark colour scheme.
     """
 
     def __init__(self, width: int = 1280, height: int = 800, *, dark: bool = False) -> None:
@@ -115,28 +115,28 @@ class Browser:
         return result
 
     async def open(self, address: str) -> None:
-        """Go to an address."""
+        """Navigate to an address."""
         await self.call("Page.navigate", url=address)
 
     async def ask(self, script: str) -> Any:
-        """Return the value of an expression in the page; of a promise what it brings. Raises PageError."""
+        """Return the value of an expression in the page, awaited if it is a promise. Raises PageError."""
         told = await self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in told:
             raise PageError(str(told["exceptionDetails"].get("exception", {}).get("description")))
         return told["result"].get("value")
 
     async def until(self, script: str, seconds: float = SECONDS) -> Any:
-        """Wait until an expression is true, and return its value. Raises PageError when it takes too long."""
+        """Wait until an expression is true, and return its value. Raises PageError on timeout."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            with suppress(PageError):  # the page is not yet there
+            with suppress(PageError):  # the page is not ready
                 if found := await self.ask(script):
                     return found
             await asyncio.sleep(0.02)
         raise PageError(f"not in {seconds:g} s: {script}; the console has {self.console}")
 
     async def click(self, selector: str) -> None:
-        """Click on the first element that a selector finds."""
+        """Click on the first element that a selector matches."""
         await self.ask(f"document.querySelector({json.dumps(selector)}).click()")
 
     async def point(self, x: float, y: float) -> None:
@@ -144,6 +144,6 @@ class Browser:
         await self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     async def picture(self, path: str | Path) -> None:
-        """Write what is seen as PNG."""
+        """Write a screenshot as PNG."""
         told = await self.call("Page.captureScreenshot", format="png")
         Path(path).write_bytes(base64.b64decode(told["data"]))

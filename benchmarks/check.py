@@ -1,4 +1,4 @@
-"""x-check: flipped labels of real data found beside cleanlab, rows per second, and planted faults."""
+"""x-check: flipped labels of real data found compared with cleanlab, rows per second, and planted faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEAST_IN_COMMON = 0.99
 
 
 def tables() -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
-    """Yield name, analyzer of the peer, and rows of text and label of each real data set that is there."""
+    """Yield name, analyzer for cleanlab, and (text, label) rows of each real data set that is available."""
     sst2 = DATA / "sst2" / "train.tsv"
     if sst2.exists():
         yield "SST-2", "word", [_cut(line) for line in sst2.read_text(encoding="utf-8").splitlines()]
@@ -41,7 +41,7 @@ def _cut(line: str) -> tuple[str, str]:
 
 
 def with_flips(name: str, rows: list[tuple[str, str]]) -> tuple[Path, set[int]]:
-    """Write the rows with some labels changed to another one, and return which."""
+    """Write the rows with some labels changed, and return the path and the indices of these rows."""
     random = np.random.default_rng(SEED)
     labels = sorted({label for _, label in rows})
     flipped = set(random.choice(len(rows), round(FLIPPED * len(rows)), replace=False).tolist())
@@ -56,7 +56,7 @@ def with_flips(name: str, rows: list[tuple[str, str]]) -> tuple[Path, set[int]]:
 
 
 def many(rows: list[tuple[str, str]], count: int) -> Path:
-    """Write so many rows, hardly two of them alike: the first half of a text and the second half of another."""
+    """Write `count` rows with few duplicates: the first half of one text joined to the second half of another."""
     random = np.random.default_rng(SEED)
     folder = WORK / "check_many"
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def many(rows: list[tuple[str, str]], count: int) -> Path:
 
 
 def config_of(table: Path) -> str:
-    """Write a config of x-prepro for a table of texts and labels, with the tokenizer of a small BERT."""
+    """Write an x-prepro config for a table of texts and labels, with the tokenizer of a small BERT."""
     values = {
         "data_source": str(table.parent), "data_files": {table.name: "train"}, "loader": "single",
         "processor": "bert_single", "tokenizer": "bert", "vocab_file": str(minilm() / "vocab.txt"),
@@ -80,7 +80,7 @@ def config_of(table: Path) -> str:
 
 
 def checked(table: Path, *settings: str) -> tuple[dict[str, Any], float]:
-    """Run x-check on a table, and return what it printed, and its seconds."""
+    """Run x-check on a table, and return its output and its seconds."""
     words = [sys.executable, "-m", "xdpx.run", "x-check", config_of(table), *settings, "--json"]
     start = time.perf_counter()
     done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True)
@@ -91,13 +91,13 @@ def checked(table: Path, *settings: str) -> tuple[dict[str, Any], float]:
 
 
 def precision_recall(found: list[int], flipped: set[int]) -> tuple[float, float]:
-    """Return (share of the found rows that were flipped, share of the flipped rows that were found)."""
+    """Return (precision, recall) of the found rows with respect to the flipped ones."""
     hits = len(flipped & set(found))
     return hits / max(len(found), 1), hits / len(flipped)
 
 
 def measure() -> Iterator[Row]:
-    """Flip labels of each data set and let both look for them; then time a hundred thousand rows."""
+    """Compare both tools on flipped labels of each data set, then time a hundred thousand rows."""
     for name, analyzer, rows in tables():
         yield from _noise(name, analyzer, rows)
     sst2 = next(tables())[2]

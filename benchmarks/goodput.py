@@ -1,10 +1,9 @@
 """Goodput: two processes, of which one is killed or frozen every minute, on either engine.
 
-Goodput is the time that an undisturbed run, which saves nothing, takes for the same updates, over the time that the
-disturbed one took: what was done twice, finding out, starting again, saving and copying is lost. The undisturbed run is
-made afterwards, and a shared machine may be slower or faster then. So a second row compares shares of time: how much
-of each run was spent within updates that count. The weights of both runs and the states of their optimizers must be
-equal to the bit.
+Goodput is the time that an undisturbed run without saving takes for the same updates, divided by the time of the
+disturbed run. Repeated updates, fault detection, restarts, saving and copying count as lost. The undisturbed run is
+made afterwards, when a shared machine may be slower or faster, so a second row compares shares of time: how much of
+each run was spent in updates that count. The weights and optimizer states of both runs must be bit-identical.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 PROCESSES = 2
 
 Line = Callable[..., list[str]]
-"""Makes the command line of a run in a folder: `(folder, *, steps, disturbed)`."""
+"""Returns the command line of a run in a folder: `(folder, *, steps, disturbed)`."""
 
 ReadState = Callable[[Path, int], Mapping[str, bytes]]
-"""Reads what a run kept of an update: the bytes of each array."""
+"""Returns the state that a run saved at an update, as the bytes of each array."""
 
 
 @dataclass
 class Fault:
-    """A process that was killed or frozen, when the first update after it had ended, and the stages of the restart.
+    """A process that was killed or frozen, the end of the first update after it, and the stages of the restart.
 
-    Moments are monotonic seconds.
+    Times are monotonic seconds.
     """
 
     name: str
@@ -56,14 +55,14 @@ class Fault:
 
 @dataclass
 class Outcome:
-    """How long a run took, and how much of it counts; of a disturbed one, its faults.
+    """The duration of a run and how much of it counts; for a disturbed run, also its faults.
 
     Attributes:
         seconds: of the run.
         step: number of its last update.
         faults: processes that were killed or frozen.
-        useful: seconds within updates that count.
-        repeated: updates that were taken once more.
+        useful: seconds in updates that count.
+        repeated: number of updates that were taken again.
         cpu_seconds: of all processes, from each restart to the end of the first update.
     """
 
@@ -76,17 +75,17 @@ class Outcome:
 
 
 def of_pytorch(minutes: float = MINUTES) -> Iterator[Row]:
-    """Disturb x-train on PyTorch for so many minutes."""
+    """Disturb x-train on PyTorch for `minutes`."""
     return _engine_rows("PyTorch", goodput_runs.x_train, _x_train_state, minutes)
 
 
 def of_jax(minutes: float = MINUTES) -> Iterator[Row]:
-    """Disturb an experiment on JAX for so many minutes."""
+    """Disturb an experiment on JAX for `minutes`."""
     return _engine_rows("JAX", goodput_runs.experiment, _jax_state, minutes)
 
 
 def _engine_rows(engine: str, line: Line, read: ReadState, minutes: float) -> Iterator[Row]:
-    """Disturb one engine, then repeat its run undisturbed, and compare."""
+    """Disturb a run of one engine, repeat it undisturbed, and compare both."""
     folder = WORK / f"goodput-{engine.lower()}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -142,7 +141,7 @@ def _environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def disturb(line: list[str], folder: Path, minutes: float) -> Outcome:
-    """Run a command line for so many minutes, kill or freeze one of its processes every minute, and end it."""
+    """Run a command for `minutes`, killing or freezing one of its processes every minute, and end it."""
     drawn = random.Random(1)
     faults: list[Fault] = []
     told_to = folder / "words.txt"
@@ -169,7 +168,7 @@ def disturb(line: list[str], folder: Path, minutes: float) -> Outcome:
 
 
 def _fault(folder: Path, drawn: random.Random, number: signal.Signals) -> list[Fault]:
-    """Send a signal to one process of the newest life, and return it as a fault."""
+    """Send a signal to one process of the current start, and return it as a fault."""
     rank = drawn.randrange(PROCESSES)
     files = sorted(folder.glob(f"pid-*-{rank}"))
     with suppress(ProcessLookupError, IndexError):
@@ -179,7 +178,7 @@ def _fault(folder: Path, drawn: random.Random, number: signal.Signals) -> list[F
 
 
 def _read_trace(folder: Path, seconds: float, faults: list[Fault], *, before: float) -> Outcome:
-    """Add up the updates that count: of each number the last one."""
+    """Sum the updates that count: the last one of each number."""
     last: dict[int, tuple[float, float]] = {}
     count = 0
     for line in (folder / "updates.tsv").read_text().splitlines():
@@ -198,14 +197,14 @@ def _read_trace(folder: Path, seconds: float, faults: list[Fault], *, before: fl
 
 
 def _undisturbed(folder: Path) -> Outcome:
-    """Return how long an undisturbed run took from the beginning of the first update to the end of the last."""
+    """Return the time from the beginning of the first to the end of the last update of an undisturbed run."""
     rows = [line.split("\t") for line in (folder / "updates.tsv").read_text().splitlines()]
     spans = [(float(begin), float(end)) for _, _, begin, end in rows]
     return Outcome(spans[-1][1] - spans[0][0], len(spans), useful=sum(end - begin for begin, end in spans))
 
 
 def _cpu_seconds(folder: Path) -> list[float]:
-    """Return what each life after the first took until its first update had ended on both processes."""
+    """Return the CPU seconds of each restart until its first update has ended on both processes."""
     lives: dict[str, list[float]] = {}
     for path in folder.glob("cpu-*"):
         lives.setdefault(path.name.split("-")[1], []).append(float(path.read_text()))

@@ -1,6 +1,6 @@
-"""The two trainings that `benchmarks goodput` disturbs: x-train on PyTorch, and an experiment on JAX, on two processes.
+"""The two trainings of `benchmarks goodput`: x-train on PyTorch, and an experiment on JAX, with two processes each.
 
-As a program it is the launcher of the experiment: `goodput_runs.py FOLDER STEPS PERTURBED`.
+As a script, it launches the experiment: `goodput_runs.py FOLDER STEPS PERTURBED`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from xdpx.commands.experiment import PRELOADED
 from xdpx.launch.local import RESTARTS, Restarts, run_together
 
 COPIED_EVERY = 20
-"""Updates between two copies of the state in memory: a fault costs half as many on average, taken again."""
+"""Updates between two in-memory copies of the state; on average, a fault repeats half as many."""
 UPDATES = 10_000_000
-"""More than will ever be taken, so that the schedule does not depend on when a run ends."""
+"""More updates than are ever taken, so that the schedule does not depend on when a run ends."""
 
 
 class Trace(TrainerCallback):
-    """Writes down when each update began and ended, on the first process, and which processes there are.
+    """Records when each update begins and ends, on the first process, and the ids of all processes.
 
-    Each also tells the CPU seconds that it took to its first update: all of it since it was forked or started.
+    Each process also records its CPU seconds until its first update, since it was forked or started.
     """
 
     def __init__(self) -> None:
@@ -40,11 +40,11 @@ class Trace(TrainerCallback):
             Path(self._folder, f"pid-{int(self._life):05d}-{self._rank}").write_text(str(os.getpid()))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **brought: Any) -> None:
-        """Note when it begins."""
+        """Store the start time."""
         self._began, self._cpu = time.monotonic(), time.process_time()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **brought: Any) -> None:
-        """Write down when it ended."""
+        """Record the end time."""
         if self._folder and self._first:
             self._first = False
             tell(FIRST, time.process_time() - self._cpu)
@@ -55,12 +55,12 @@ class Trace(TrainerCallback):
 
 
 def x_train(folder: Path, *, steps: int | None, disturbed: bool) -> list[str]:
-    """Write data and config; return the command line.
+    """Write data and config, and return the command line.
 
     Args:
-        folder: for all of it.
-        steps: after which it ends; None for never.
-        disturbed: with everything that lets it survive.
+        folder: for all files.
+        steps: number of updates; None to run until stopped.
+        disturbed: enable everything that lets it survive faults.
     """
     name = "disturbed" if disturbed else "undisturbed"
     if not (folder / "raw").is_dir():
@@ -81,7 +81,7 @@ def x_train(folder: Path, *, steps: int | None, disturbed: bool) -> list[str]:
 
 
 def trace_x_train() -> None:
-    """Let the stages of a restart write down their times, in this process."""
+    """Make the stages of a restart record their times in this process."""
     if parent_process() is None:
         install(OF_LAUNCHER)
     else:
@@ -107,13 +107,13 @@ def _write_rows(folder: Path) -> None:
 
 
 def experiment(folder: Path, *, steps: int | None, disturbed: bool) -> list[str]:
-    """Return the command line of the experiment, as `x_train` does."""
+    """Return the command line of the experiment; arguments as for `x_train`."""
     words = [str(folder / ("disturbed" if disturbed else "undisturbed")), str(steps or UPDATES), str(int(disturbed))]
     return [sys.executable, "-m", "benchmarks.goodput_runs", *words]
 
 
 def be_one_of_two(folder: str, steps: int, disturbed: bool) -> None:
-    """Train the experiment as one process of a launch."""
+    """Train the experiment as one of the launched processes."""
     tell(STARTED, time.process_time())
     install(OF_EXPERIMENT)
     import jax
@@ -141,7 +141,7 @@ def be_one_of_two(folder: str, steps: int, disturbed: bool) -> None:
 
 
 def launch(folder: str, steps: str, disturbed: str) -> int:
-    """Start the two processes of the experiment, again and again where they are disturbed."""
+    """Start the two processes of the experiment, and restart them if they are disturbed."""
     os.environ["JAX_NUM_CPU_DEVICES"] = "1"
     most = 100_000 if disturbed == "1" else 0
     imported = (*PRELOADED, "xdpx.experiments.lm.c4", "benchmarks.goodput_runs")

@@ -1,7 +1,7 @@
-"""Where the time of a restart goes: `install` lets functions on its way write down when they began and ended.
+"""Where the time of a restart goes: `install` makes functions on its path record when they end.
 
-A stage that ends writes `name<TAB>end<TAB>cpu seconds` into a file of its process, in the folder that TRACE names.
-Times are those of `time.monotonic`, which all processes of a machine share.
+A stage that ends appends `name<TAB>end<TAB>cpu seconds` to a file of its process in the folder $TRACE. Times are from
+`time.monotonic`, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 TRACE = "XDPX_GOODPUT_TRACE"
-"""Folder of the trace; where it is not set, nothing is written down."""
+"""Variable with the folder of the trace; if it is not set, nothing is recorded."""
 
 ENDED, STARTED = "found, and all ended", "started"
 OF_LAUNCHER = {"xdpx.launch.local:_Processes.wait": ENDED}
@@ -36,12 +36,12 @@ OF_EXPERIMENT = {
 }
 FIRST = "first update"
 ORDER = (ENDED, STARTED, "joined", "restored", "settled", "callbacks", FIRST)
-"""The stages of a restart. One begins when the one before has ended on all processes."""
+"""The stages of a restart. Each begins when the previous one has ended on all processes."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of one process: its name, when it ended, and the CPU seconds that it took."""
+    """A stage of one process: its name, its end, and its CPU seconds."""
 
     name: str
     end: float
@@ -49,7 +49,7 @@ class Stage:
 
 
 def install(stages: Mapping[str, str]) -> None:
-    """Let the functions of some stages write down their times, where a trace is wanted."""
+    """Make the functions of some stages record their times, if a trace is wanted."""
     if TRACE not in os.environ:
         return
     for path, name in stages.items():
@@ -62,7 +62,7 @@ def install(stages: Mapping[str, str]) -> None:
 
 
 def tell(name: str, cpu: float) -> None:
-    """Write down that a stage of this process has ended."""
+    """Record that a stage of this process has ended."""
     if TRACE in os.environ:
         with Path(os.environ[TRACE], f"stages-{os.getpid()}.tsv").open("a") as file:
             file.write(f"{name}\t{time.monotonic():.4f}\t{cpu:.4f}\n")
@@ -81,17 +81,17 @@ def _timed(work: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def read(folder: Path) -> list[Stage]:
-    """Return all stages that were written down."""
+    """Return all recorded stages."""
     lines = [line.split("\t") for path in folder.glob("stages-*.tsv") for line in path.read_text().splitlines()]
     return [Stage(name, float(end), float(cpu)) for name, end, cpu in lines]
 
 
 def after(stages: Sequence[Stage], moment: float) -> dict[str, tuple[float, float]]:
-    """Return (seconds, CPU seconds of all processes) of each stage of the restart after a fault; {} where none ended.
+    """Return (seconds, CPU seconds of all processes) of each stage of the restart after a fault; {} if none ended.
 
     Args:
-        stages: all that were written down.
-        moment: of the fault.
+        stages: all recorded stages.
+        moment: time of the fault.
     """
     ends = sorted(stage.end for stage in stages if stage.name == ENDED and stage.end > moment)
     if not ends:
@@ -109,7 +109,7 @@ def after(stages: Sequence[Stage], moment: float) -> dict[str, tuple[float, floa
 
 
 def told(restarts: Sequence[Mapping[str, tuple[float, float]]]) -> str:
-    """Write the medians of some restarts: `started 0.12 (0.05 CPU), joined 0.20 (0.07 CPU), ...`."""
+    """Return the medians of some restarts as text: `started 0.12 (0.05 CPU), joined 0.20 (0.07 CPU), ...`."""
     parts = []
     for name in ORDER:
         seconds = median(each[name][0] for each in restarts)

@@ -1,8 +1,8 @@
-"""What a GPU has to show, in one call of at most ten minutes; in small on the CPU where there is none.
+"""GPU benchmarks that take at most ten minutes; without a GPU, they run on the CPU in small.
 
-Each part trains in processes of its own, one after another, each the only one on the device. This process uses neither
-torch nor JAX: it would keep memory of the device that they want. That is also why they need not be told to leave any
-(XLA_PYTHON_CLIENT_PREALLOCATE): what JAX reserves goes with its process, and what we compare is what it used.
+Each part trains in separate processes, one at a time, so that each has the device to itself. This process imports
+neither torch nor JAX, which would keep device memory. For the same reason XLA_PYTHON_CLIENT_PREALLOCATE is not needed:
+what JAX reserves is freed with its process, and peak usage is compared, not reserved memory.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from xdpx.engines.spmd.peaks import Efficiency, device_of_kind
 
 Spec = dict[str, int]
 Told = dict[str, Any]
-"""What a process of a part tells: the JSON of its last line."""
+"""The report of a process: the JSON on its last line."""
 Pair = tuple[Told, Told]
-"""What ours and the other told in one round."""
+"""The reports of ours and the other process in one round."""
 ROUNDS = 3
 FULL: dict[str, Spec] = {
     "fp16": {"layers": 4, "dims": 256, "heads": 4, "length": 64, "rows": 16, "updates": 10, "planted": 4},
     "strategies": {"layers": 4, "dims": 256, "heads": 4, "length": 64, "rows": 16, "updates": 20},
     "bert": {"layers": 12, "dims": 768, "heads": 12, "length": 128, "rows": 32, "updates": 120, "warm_up": 20},
-    # C4Spmd1BAdam4Replicas: as wide and as deep, with rows that fit on one device.
+    # C4Spmd1BAdam4Replicas: as wide and as deep, but with rows that fit on one device.
     "decoder": {
         "layers": 13, "dims": 2560, "heads": 20, "vocab": 32128, "length": 2048, "rows": 8, "updates": 35, "warm_up": 5,
     },
@@ -45,43 +45,43 @@ SMALL: dict[str, Spec] = {
     "decoder": TINY | {"vocab": 128, "warm_up": 4},
 }
 ONE_GPU = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
-"""The first GPU that may be used: of several the Trainers would take all."""
+"""The first available GPU; with several visible, the Trainers would use all of them."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One part at work: what it runs on, how large, and until when.
+    """One part of the benchmark: its device, its size, and its deadline.
 
     Attributes:
-        gpu: name of the device; None is the CPU, on which everything is small and no figure of speed means anything.
-        deadline: of `time.monotonic`, at which its processes are stopped; on the CPU, which others may use,
-            they are not.
+        gpu: name of the device; None for the CPU, where everything is small and speeds are meaningless.
+        deadline: `time.monotonic` at which its processes are stopped; not applied on the CPU, which others may be
+            using.
     """
 
     gpu: str | None
     deadline: float
 
     def run(self, script: str, name: str, spec: Spec) -> Told:
-        """Run one process of the part, which finds one device alone, and return what it tells."""
+        """Run one process of the part, on a single device, and return its report."""
         path = write_config(f"gpu_{script.removesuffix('.py')}", spec | {"gpu": self.gpu is not None})
         left = max(self.deadline - time.monotonic(), 0) if self.gpu else None
         return peer(script, name, path, seconds=left, environment=self.environment)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its processes are told besides."""
+        """The extra environment variables of its processes."""
         if self.gpu is None:
             return {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
         return ONE_GPU | {
-            "GLOO_SOCKET_IFNAME": "lo",  # gloo stands beside nccl, and the machine need not have a network
+            "GLOO_SOCKET_IFNAME": "lo",  # gloo is used besides nccl, and the machine may have no network
             "JAX_COMPILATION_CACHE_DIR": str(WORK / "compiled"),  # so that only the first round compiles
         }
 
     def in_turn(self, script: str, ours: str, other: str, spec: Spec) -> list[Pair]:
-        """Run ours and the other in alternating order, in as many rounds as there is time for, and return the rounds.
+        """Run ours and the other in alternating order for as many rounds as time allows, and return their reports.
 
         Raises:
-            PeerFailed: the first round did; a later one only ends the part.
+            PeerFailed: in the first round; in a later one, the rounds end.
         """
         pairs: list[Pair] = []
         longest = 0.0
@@ -102,7 +102,7 @@ class Stage:
         return pairs
 
     def bounded(self, what: str, measured: str, promised: str, kept: bool) -> Row:
-        """Return a row whose promise holds on a GPU only."""
+        """Return a row whose promise applies to GPUs only."""
         return Row(what, measured, promised, kept) if self.gpu else Row(what, measured, "none in small", True)
 
 
@@ -110,7 +110,7 @@ class Stage:
 
 
 def fp16_overflow(stage: Stage, spec: Spec, door: str) -> Iterator[Row]:
-    """Let one update overflow, and see that it is left out and that training goes on."""
+    """Make one update overflow, and check that it is skipped and that training continues."""
     updates, number = stage.run("fp16_overflow.py", door, spec)["updates"], spec["planted"]
     planted, last, faults = updates[number], updates[-1], faults_of(updates, number)
     name = {"engine": "x-train's engine", "trainer": "our Trainer"}[door]
@@ -120,7 +120,7 @@ def fp16_overflow(stage: Stage, spec: Spec, door: str) -> Iterator[Row]:
 
 
 def faults_of(updates: Sequence[Told], planted: int) -> list[str]:
-    """Return what fp16 should have done otherwise; earlier updates may overflow, too, while the scale is found."""
+    """Return how fp16 misbehaved; earlier updates may overflow, too, while the loss scale is being found."""
     faults = [] if updates[planted]["skipped"] else [f"update {planted + 1} was not skipped"]
     if updates[-1]["skipped"]:
         faults.append("the last update was skipped")
@@ -135,7 +135,7 @@ def faults_of(updates: Sequence[Told], planted: int) -> list[str]:
 
 
 def strategies(stage: Stage, spec: Spec) -> Iterator[Row]:
-    """Compare the losses of DDP and FSDP2 in a world of one process with those of no strategy."""
+    """Compare the losses with DDP and FSDP2, with a world of one process, with those without a strategy."""
     alone = stage.run("one_device.py", "none", spec)["losses"]
     for strategy, name in (("ddp", "DDP"), ("fsdp", "FSDP2")):
         apart = largest_difference(stage.run("one_device.py", strategy, spec)["losses"], alone)
@@ -144,7 +144,7 @@ def strategies(stage: Stage, spec: Spec) -> Iterator[Row]:
 
 
 def bert(stage: Stage, spec: Spec) -> Iterator[Row]:
-    """Fine-tune a BERT, of base size on a GPU, in bf16 with both Trainers and the same flags."""
+    """Fine-tune a BERT (base size on a GPU) in bf16 with both Trainers and the same flags."""
     pairs = stage.in_turn("trainer_bert.py", "xdpx", "transformers", spec)
     apart = max(largest_difference(ours["losses"], other["losses"]) for ours, other in pairs)
     model = f"BERT of {spec['layers']} layers, {spec['dims']} wide, in bf16"
@@ -155,7 +155,7 @@ def bert(stage: Stage, spec: Spec) -> Iterator[Row]:
 
 
 def decoder(stage: Stage, spec: Spec) -> Iterator[Row]:
-    """Train a decoder, of a billion weights on a GPU, on JAX: with our engine, and with a plain script."""
+    """Train a decoder (a billion weights on a GPU) on JAX with our engine and with a plain script."""
     pairs = stage.in_turn("spmd_flax.py", "xdpx", "flax", spec)
     falls = all(told["losses"][-1] < told["losses"][0] for pair in pairs for told in pair)
     shown = ", ".join(f"{told['losses'][0]:.2f} to {told['losses'][-1]:.2f}" for told in pairs[0])
@@ -171,17 +171,17 @@ def compared(
     stage: Stage, model: str, other: str, pairs: Sequence[Pair], used: Sequence[Sequence[float | None]], *,
     speed: float, memory: float | None = None, utilisation: float | None = None,
 ) -> Iterator[Row]:  # fmt: skip
-    """Compare speed; MFU, where the peak of the device is known; and memory, where the device tells it.
+    """Compare speed, MFU if the peak of the device is known, and memory if the device reports it.
 
     Args:
         stage: where they ran.
-        model: what was trained.
-        other: whose figures ours are compared with.
-        pairs: what both told in each round.
+        model: name of the model.
+        other: name of the other side.
+        pairs: the reports of each round.
         used: the MFU of both in each round.
-        speed: ours should be at least so many times as fast.
-        memory: ours should need at most so many times as much at its peak.
-        utilisation: the least MFU that ours should have.
+        speed: promised minimum of our speed divided by the other's.
+        memory: promised maximum of our peak memory divided by the other's.
+        utilisation: promised minimum of our MFU.
     """
     ratios = [ours["tokens_per_second"] / its["tokens_per_second"] for ours, its in pairs]
     yield stage.bounded(f"tokens/s, {model}, over {other}", f"{spread(ratios)}x", f">= {speed}x",
@@ -199,7 +199,7 @@ def compared(
 
 
 def mfu(gpu: str | None, spec: Spec, told: Told, *, causal: bool) -> float | None:
-    """Return the share of peak FLOPs: 6 per weight and token, and 12 L D T for attention, half of it where causal.
+    """Return the MFU: 6 FLOPs per weight and token plus 12 L D T for attention, half of that if causal, over the peak.
 
     Source: Chowdhery et al., PaLM, arXiv 2204.02311, appendix B.
     """
@@ -209,7 +209,7 @@ def mfu(gpu: str | None, spec: Spec, told: Told, *, causal: bool) -> float | Non
 
 
 def largest_difference(ours: Sequence[float], other: Sequence[float]) -> float:
-    """Return how far two sequences of losses lie apart at most: infinitely where one is NaN or infinite, or missing."""
+    """Return the largest difference of two sequences of losses; infinite if a loss is missing or not finite."""
     if len(ours) != len(other) or not all(map(math.isfinite, [*ours, *other])):
         return math.inf
     return max((abs(mine - its) for mine, its in zip(ours, other, strict=True)), default=math.inf)
@@ -222,14 +222,14 @@ PARTS: list[tuple[str, str, float, Callable[..., Iterator[Row]]]] = [
     ("BERT in bf16", "bert", 350, bert),
     ("decoder on JAX", "decoder", 560, decoder),
 ]
-"""What each is called, its spec, and the second after the start at which it ends: what one leaves, the next has."""
+"""(title, spec, seconds after the start at which it must end); later parts use the time that earlier ones leave."""
 
 
 def measure(gpu: str | None) -> Iterator[Row]:
-    """Run all parts, each whatever became of those before it.
+    """Run all parts, even if earlier ones fail.
 
     Args:
-        gpu: name of the device; None measures in small on the CPU.
+        gpu: name of the device; None for a small run on the CPU.
     """
     started, specs = time.monotonic(), FULL if gpu else SMALL
     for what, spec, seconds, part in PARTS:
@@ -245,7 +245,7 @@ def measure(gpu: str | None) -> Iterator[Row]:
 
 
 def gpu_at_hand() -> str | None:
-    """Return the name of the GPU that the parts would use; None where torch sees none."""
+    """Return the name of the GPU that the parts would use; None if torch sees none."""
     code = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **ONE_GPU})
     return done.stdout.strip() or None

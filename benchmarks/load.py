@@ -1,6 +1,6 @@
-"""Ask a server as many clients at once do: each its next row as soon as it has an answer, or all at a given pace.
+"""Load on a server from many clients: each sends its next row after an answer, or all send at a given rate.
 
-Written on bare sockets, because on two cores a client that thinks takes its time from the server that it measures.
+Written on plain sockets, because on two cores the clients' CPU time would be taken from the server being measured.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 @dataclass
 class Load:
-    """What became of the requests of a load.
+    """The results of the requests of a load.
 
     Attributes:
-        seconds: of each that was answered, from its sending (at a pace: from when it was due).
-        statuses: how many answers of each status.
-        lost: those that were sent, and had no answer.
-        wall: seconds of the whole.
+        seconds: latency of each answered request (at a given rate: since it was due).
+        statuses: status -> number of answers.
+        lost: requests that were sent, but not answered.
+        wall: total seconds.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -32,17 +32,17 @@ class Load:
 
     @property
     def rows_per_second(self) -> float:
-        """Answers with status 200 in a second."""
+        """Answers with status 200 per second."""
         return self.statuses.get(200, 0) / self.wall
 
     def quantile(self, share: float) -> float:
-        """Return the seconds within which a share of the answers came."""
+        """Return the latency within which a share of the answers arrived, in seconds."""
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 class Line:
-    """One connection that is kept, and opened anew where the server closed it after an answer."""
+    """A keep-alive connection, reopened if the server closed it after an answer."""
 
     def __init__(self, address: str, path: str) -> None:
         parts = urlsplit(address)
@@ -52,11 +52,11 @@ class Line:
         self._writer: asyncio.StreamWriter | None = None
 
     async def ask(self, body: bytes) -> tuple[int, bytes]:
-        """Send a body, and return the status and the content of its answer.
+        """Send a body, and return the status and the content of the answer.
 
         Raises:
-            ConnectionRefusedError: nothing was sent, because nobody listens.
-            OSError: it was sent, and there is no answer.
+            ConnectionRefusedError: nothing was sent, because nothing listens on the port.
+            OSError: it was sent, but not answered.
         """
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_connection(*self._place)
@@ -80,13 +80,13 @@ class Line:
 
 
 Body = Callable[[str], dict[str, object]]
-"""What is sent for a text."""
+"""Returns the request body for a text."""
 
 
 def closed_loop(
     address: str, path: str, texts: Sequence[str], body: Body, *, clients: int, seconds: float, seed: int = 0
 ) -> Load:
-    """Let so many clients ask, each for its next text when it has an answer, for so many seconds; or until refused."""
+    """Run `clients` clients, each sending its next text after an answer, for `seconds` or until they are refused."""
     drawn = random.Random(seed)
     bodies = [json.dumps(body(text)).encode() for text in drawn.sample(list(texts), len(texts))]
 
@@ -118,7 +118,7 @@ def closed_loop(
 def paced(
     address: str, path: str, texts: Sequence[str], body: Body, *, rate: float, seconds: float, seed: int = 0
 ) -> Load:
-    """Ask at random moments, `rate` times a second on average, whether or not earlier ones have been answered."""
+    """Send requests at random times, `rate` per second on average, without waiting for answers."""
     drawn = random.Random(seed)
     bodies = [json.dumps(body(text)).encode() for text in drawn.sample(list(texts), len(texts))]
 

@@ -1,4 +1,4 @@
-"""Our loop with its callbacks beside a bare PyTorch loop, over the very same batches of a BERT of MiniLM's size."""
+"""Our loop with its callbacks compared with a bare PyTorch loop, on the same batches of a BERT of MiniLM's size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH_SIZES = (8, 32)
 
 
 class Bare:
-    """What everybody writes first: forward, mean loss, backward, clip, fused AdamW, schedule."""
+    """A minimal training loop: forward, mean loss, backward, clip, fused AdamW, schedule."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model.train()
@@ -30,7 +30,7 @@ class Bare:
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 1.0)
 
     def train(self, groups: Sequence[Any]) -> None:
-        """Take one update per batch, over tensors that are ready."""
+        """Take one update per batch, with the tensors prepared beforehand."""
         for inputs, target in groups:
             loss = torch.nn.functional.cross_entropy(self.model(**inputs), target)
             torch.autograd.backward(loss)
@@ -41,12 +41,12 @@ class Bare:
 
 
 def measure() -> list[Row]:
-    """Take the same updates in turn with both loops and compare round by round."""
+    """Take the same updates with both loops in turn, and compare them round by round."""
     return [measure_batch_size(size) for size in BATCH_SIZES]
 
 
 def measure_batch_size(batch_size: int) -> Row:
-    """Compare the two loops at one batch size."""
+    """Compare the two loops with one batch size."""
     from xdpx.config.loading import load
     from xdpx.engines.pytorch import gradients
     from xdpx.reports.growing_table import GrowingTable
@@ -79,7 +79,7 @@ def measure_batch_size(batch_size: int) -> Row:
         session = Session(parts.engine, state, Progress(), STEPS, STEPS)
         first = seconds(lambda: fit(session, groups, [logging]))  # noqa: B023 - called at once
         second = seconds(lambda: bare.train(tensors))
-        if round_number:  # the first round warms both up
+        if round_number:  # the first round is a warm-up for both
             ratios.append(first / second)
     slower = (statistics.median(ratios) - 1) * 100
     return Row(
@@ -89,7 +89,7 @@ def measure_batch_size(batch_size: int) -> Row:
 
 
 def seconds(work: Any) -> float:
-    """Time one call."""
+    """Return the seconds that a call takes."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started

@@ -1,8 +1,8 @@
-"""One answer everywhere: real rows in batches of several sizes by five doors, exact and as they come.
+"""Consistency of answers: real rows in batches of several sizes, through five interfaces, in exact and default mode.
 
-The doors are x-pred, Python, x-serve and an export (ONNX), row by row; and the evaluation of training and x-eval, whose
-scores are compared. What a model answers are probabilities, a number, or tags, which are compared as the places that
-they have among all. `XDPX_BENCH_ANSWERS=cls_cnn,re2` names the models.
+Compares x-pred, Python, x-serve and an ONNX export row by row, and the scores of evaluation in training and x-eval.
+Answers are probabilities, a number, or tags, which are compared by their indices.
+`XDPX_BENCH_ANSWERS=cls_cnn,re2` selects models.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Numbers = NDArray[np.float32]
 SERVED_AT_ONCE = (7, 64)
 UPDATES, TRAINED = 10, 640
 OF_TAGS = {"max_update": 200, "eval_interval": 200, "max_epoch": 20, "learning_rate": 0.02}
-"""After few updates every word has the same tag, which nothing could change."""
+"""After few updates, every word gets the same tag, so that differences would not show."""
 MOST_DIFFERENT = 1e-6
 MOST_COST = 1.3
 
@@ -49,7 +49,7 @@ def measure() -> Iterator[Row]:
 
 
 def models() -> Iterator[tuple[str, str, list[Path], dict[str, Any]]]:
-    """Yield name, family, tables of raw rows and keys of x-prepro of each model whose data are there."""
+    """Yield name, family, tables of raw rows and x-prepro keys of each model whose data are available."""
     texts = there("sst2/train.tsv", "sst2/dev.tsv", "sst2/test.tsv", "online_shopping/all.csv.xz")
     pairs = there("lcqmc/dev.tsv", "bq/dev.tsv")
     of_bert = {
@@ -73,12 +73,12 @@ def models() -> Iterator[tuple[str, str, list[Path], dict[str, Any]]]:
 
 
 def there(*names: str) -> list[Path]:
-    """Return the data files of these names that exist."""
+    """Return those of the named data files that exist."""
     return [DATA / name for name in names if (DATA / name).exists()]
 
 
 def of_model(name: str, family: str, tables: list[Path], keys: dict[str, Any]) -> Iterator[Row]:
-    """Yield what is promised of one model."""
+    """Yield the rows of one model."""
     import xdpx
 
     folder = WORK / f"one_answer_{family}"
@@ -98,7 +98,7 @@ def of_model(name: str, family: str, tables: list[Path], keys: dict[str, Any]) -
 
 
 def differences(name: str, family: str, first: Numbers, others: Sequence[Numbers]) -> Iterator[Row]:
-    """Yield how far answers are from each other, of batches as they come."""
+    """Yield how far answers in default mode differ between batch sizes and interfaces."""
     if not is_tagger(family):
         most = max(float(np.abs(each - first).max()) for each in others)
         yield Row(f"{name}: largest difference, as batches come", f"{most:.1e}", "<= 1e-06", most <= MOST_DIFFERENT)
@@ -109,17 +109,17 @@ def differences(name: str, family: str, first: Numbers, others: Sequence[Numbers
 
 
 def is_tagger(family: str) -> bool:
-    """Tell whether a model answers a tag for each word."""
+    """Return whether a model answers with a tag for each word."""
     return family.endswith("_token")
 
 
 def is_regression(family: str) -> bool:
-    """Tell whether a model answers a number."""
+    """Return whether a model answers with a number."""
     return family.endswith("_regression")
 
 
 def rows_changed(family: str, one: Numbers, other: Numbers) -> int:
-    """Return how many rows have another label, or a word with another tag; none of numbers, which are no labels."""
+    """Return the number of rows whose label, or the tag of any word, differs; 0 for numbers."""
     if is_regression(family):
         return 0
     if is_tagger(family):
@@ -128,7 +128,7 @@ def rows_changed(family: str, one: Numbers, other: Numbers) -> int:
 
 
 def scores_row(name: str, run: Any) -> Row:
-    """Return how far the exact scores of x-eval are from those that training logged, which scored exactly."""
+    """Return how far the exact scores of x-eval are from those logged in training, which also scored exactly."""
     import xdpx
 
     scores = xdpx.load_run(run.save_dir, exact=True).evaluate()
@@ -140,7 +140,7 @@ def scores_row(name: str, run: Any) -> Row:
 def of_export(
     name: str, family: str, folder: Path, save_dir: str, texts: list[Any], expected: Numbers
 ) -> Iterator[Row]:
-    """Yield what is promised of an export to ONNX, computed by onnxruntime."""
+    """Yield the rows of an ONNX export, run by onnxruntime."""
     import xdpx
     from xdpx.run import main
 
@@ -187,7 +187,7 @@ def trained(folder: Path, family: str, tables: list[Path], keys: dict[str, Any])
 
 
 def raw_rows(family: str, tables: list[Path]) -> list[str]:
-    """Return the first rows of some tables as they stand there: lines, or sentences with a blank line."""
+    """Return the first rows of some tables, unchanged: lines, or sentences followed by a blank line."""
     lines = chain.from_iterable(map(lines_of, tables))
     if not is_tagger(family):
         return list(islice(lines, ROWS + TRAINED))
@@ -196,7 +196,7 @@ def raw_rows(family: str, tables: list[Path]) -> list[str]:
 
 
 def lines_of(table: Path) -> Iterator[str]:
-    """Yield the lines of a table; of reviews in a csv file, text and label with a tab between."""
+    """Yield the lines of a table; of reviews in a csv file, text and label separated by a tab."""
     with lzma.open(table, "rt", encoding="utf-8") if table.suffix == ".xz" else table.open(encoding="utf-8") as file:
         if ".csv" in table.suffixes:
             yield from (f"{' '.join(row['review'].split())}\t{row['label']}\n" for row in csv.DictReader(file))
@@ -205,7 +205,7 @@ def lines_of(table: Path) -> Iterator[str]:
 
 
 def all_ways(folder: Path, run: Any, texts: list[Any], *, exact: bool) -> Iterator[Numbers]:
-    """Yield the answers for all rows, in batches of each size, from Python and by x-pred."""
+    """Yield the answers for all rows, in batches of each size, from Python and x-pred."""
     import torch
 
     import xdpx
@@ -240,16 +240,16 @@ def by_sizes(run: Any, texts: list[Any]) -> Iterator[Numbers]:
 
 
 def tags_of(run: Any) -> list[str]:
-    """Return the tags of a tagger, none of other models."""
+    """Return the tags of a tagger; [] for other models."""
     return list(run.labels) if is_tagger(run.config["model"]) else []
 
 
 def as_numbers(said: Sequence[Mapping[str, Any]], tags: Sequence[str]) -> Numbers:
-    """Return a row of numbers for each answer: its probabilities, its number, or the place of each of its tags.
+    """Return a row of numbers per answer: its probabilities, its number, or the indices of its tags.
 
     Args:
-        said: of each row, as x-serve writes it.
-        tags: all there are; behind those of a row stands -1. None where the model gives no tags.
+        said: the answer for each row, in the format of x-serve.
+        tags: all tags; rows are padded with -1. Empty if the model does not predict tags.
     """
     if tags:
         places = [[tags.index(tag) for tag in one["label"].split()] for one in said]
@@ -259,7 +259,7 @@ def as_numbers(said: Sequence[Mapping[str, Any]], tags: Sequence[str]) -> Number
 
 
 def served(save_dir: str, texts: list[Any], size: int, *, tags: Sequence[str], exact: bool) -> Numbers:
-    """Return the answers for all rows by x-serve, asked for so many rows at a time."""
+    """Return the answers of x-serve for all rows, `size` rows per request."""
     words = [sys.executable, "-m", "xdpx.run", "x-serve", save_dir, "--port", "PORT", *(["--exact"] if exact else [])]
     key = "texts" if isinstance(texts[0], str) else "pairs"
     found: list[dict[str, Any]] = []
@@ -275,7 +275,7 @@ def served(save_dir: str, texts: list[Any], size: int, *, tags: Sequence[str], e
 
 
 def cost(save_dir: str, texts: list[Any]) -> float:
-    """Return the CPU seconds of all rows predicted exactly over those as batches come: the best of three, in turn."""
+    """Return the CPU time of exact mode divided by that of default mode: the best of three, alternating."""
     import xdpx
 
     runs = {exact: xdpx.load_run(save_dir, exact=exact) for exact in (True, False)}

@@ -1,4 +1,4 @@
-"""Opening a store of ten million samples, and collating a batch of it."""
+"""Opening a store of ten million samples, and collating a batch from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ print(seconds * 1000)
 
 
 def build() -> str:
-    """Write the store once, in parts, as preprocessing does; return its path."""
+    """Write the store once, in parts, as preprocessing does, and return its path."""
     import numpy as np
 
     from xdpx.datasets.writing import PartWriter, assemble
@@ -52,9 +52,9 @@ def build() -> str:
 
 
 def measure() -> list[Row]:
-    """Open the store in fresh processes, imports not counted: once to read every byte of it, then as ever after."""
+    """Open the store in fresh processes, not counting imports: first reading every byte of it, then as usual."""
     path = build()
-    time.sleep(SECONDS_AT_REST + 0.5)  # of a file that has just been written nothing is noted
+    time.sleep(SECONDS_AT_REST + 0.5)  # nothing is cached about a file that has just been written
     first, *times = [opened(path) for _ in range(RUNS + 1)]
     return [
         Row(
@@ -68,6 +68,6 @@ def measure() -> list[Row]:
 
 
 def opened(path: str) -> float:
-    """Return how long a fresh process takes to open a store, in milliseconds."""
+    """Return the milliseconds that a fresh process takes to open a store."""
     line = [sys.executable, "-c", OPEN, path, str(SAMPLES)]
     return float(subprocess.run(line, capture_output=True, text=True, check=True).stdout)

@@ -1,4 +1,4 @@
-"""x-prepro with the BERT tokenizer beside `datasets.map`: rows per second, equal ids, memory, scaling."""
+"""x-prepro with the BERT tokenizer compared with `datasets.map`: rows per second, equal ids, memory, scaling."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 
 def config(name: str, table: Path, workers: int) -> str:
-    """Write a prepro config for a labelled table of single texts."""
+    """Write an x-prepro config for a labelled table of single texts, and return its path."""
     shutil.rmtree(WORK / name, ignore_errors=True)
     return write_config(
         name,
@@ -44,7 +44,7 @@ def config(name: str, table: Path, workers: int) -> str:
 
 
 def our_ids_sha256(folder: Path) -> str:
-    """Hash all ids of our store in row order, as the peer hashes its own."""
+    """Return the hash of all ids of our store in row order, as the peer script hashes its own."""
     from xdpx.datasets.store import Store
     from xdpx.processors.samples import Ragged
 
@@ -53,7 +53,7 @@ def our_ids_sha256(folder: Path) -> str:
 
 
 def proportional_memory(root: int) -> int:
-    """Sum the proportional set sizes of a process and its descendants, in bytes."""
+    """Return the sum of the proportional set sizes of a process and its descendants, in bytes."""
     children = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True).stdout
     parents = [tuple(map(int, line.split())) for line in children.splitlines()]
     family = {root}
@@ -70,7 +70,7 @@ def proportional_memory(root: int) -> int:
 
 
 def peak_memory(*words: str) -> int:
-    """Run a command and return the largest memory that it and its workers held together, in bytes."""
+    """Run a command and return the peak memory of it and its workers together, in bytes."""
     process = subprocess.Popen(
         [sys.executable, "-m", "xdpx.run", *words], cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -84,7 +84,7 @@ def peak_memory(*words: str) -> int:
 
 
 def measure() -> list[Row]:
-    """Time both tools in turn at a million rows; then, at five million, one worker against two, and memory."""
+    """Time both tools in turn with a million rows; then, with five million, compare one and two workers, and memory."""
     table = repeated(DATA / "sst2" / "train.tsv", ROWS)
     ratios, same = [], True
     for _ in range(REPEATS):

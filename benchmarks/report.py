@@ -1,4 +1,4 @@
-"""Rows of ratios, printed as a table and kept in benchmarks/RESULTS.md."""
+"""Rows of results, printed as a table and stored in benchmarks/RESULTS.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAULTS = Path(__file__).with_name("FAULTS.md")
 
 @dataclass(frozen=True)
 class Row:
-    """One promise, what was measured for it in this run, and whether the figure keeps it."""
+    """A promise, its measurement in this run, and whether the promise is kept."""
 
     what: str
     measured: str
@@ -31,7 +31,7 @@ class Row:
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """Write a median with its smallest and largest value: `4.31 (4.20 to 4.40)`."""
+    """Return a median with the minimum and maximum as text: `4.31 (4.20 to 4.40)`."""
     low, middle, high = min(values), statistics.median(values), max(values)
     return (
         f"{middle:.{digits}f}" if len(values) == 1 else f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
@@ -39,7 +39,7 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
 
 
 def markdown(sections: dict[str, list[Row]]) -> str:
-    """Render the sections as one page; each says when and where it was measured."""
+    """Return the sections as a Markdown page; each states when and where it was measured."""
     lines = [
         "# Benchmarks",
         "",
@@ -53,7 +53,7 @@ def markdown(sections: dict[str, list[Row]]) -> str:
 
 
 def stamp() -> str:
-    """Return the date, the machine, how busy it is, and the versions of the packages that are installed."""
+    """Return the date, the machine, its load, and the versions of installed packages."""
     packages = []
     for name in ("torch", "transformers", "tokenizers", "datasets", "numpy", "jax", "flax", "optax"):
         with suppress(PackageNotFoundError):
@@ -66,13 +66,13 @@ def stamp() -> str:
 
 
 def sections_of(text: str) -> dict[str, str]:
-    """Cut a results page into its `##` sections, so that a partial run replaces only its own."""
+    """Split a results page into its `##` sections, so that a partial run replaces only its own."""
     parts = text.split("\n## ")[1:]
     return {part.split("\n", 1)[0]: part.split("\n", 1)[1].strip() for part in parts}
 
 
 def write_results(sections: dict[str, list[Row]], path: Path = RESULTS) -> None:
-    """Write the page of results; sections that this run did not measure keep what they had."""
+    """Write the page of results; sections that this run did not measure are kept."""
     page = markdown(sections)
     kept = sections_of(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name, body in kept.items():

@@ -1,4 +1,4 @@
-"""What a save costs training: how long it stands still while a state is copied, beside how long a save takes."""
+"""How long a save stalls training: the time to copy a state, compared with the time of a whole save."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ STALL_LIMIT = 0.02
 SAVES = 5
 
 Spent = tuple[float, float]
-"""Seconds, and CPU seconds of the thread that trains: on a busy machine the latter tell more."""
+"""(seconds, CPU seconds of the training thread); on a busy machine, the latter are more reliable."""
 
 
 def measure() -> Iterator[Row]:
-    """Compare how long an x-train state of some size holds up training when it is written in the background."""
+    """Measure how long writing an x-train state of some size in the background stalls training."""
     import torch
 
     from xdpx.checkpoints.background import Background, copied

@@ -1,8 +1,8 @@
-"""x-serve beside others: rows per second, time to an answer, what SIGTERM loses, and what hostile requests do to it.
+"""x-serve compared with others: throughput, latency, requests lost on SIGTERM, and robustness to hostile requests.
 
-A small BERT, fine-tuned on sst2 once, answers rows of sst2 and of chnsenticorp, short and long ones mixed. Each server
-has the machine for itself while it is asked, in rounds that alternate. LitServe and infinity-emb are asked where the
-Python that `XDPX_BENCH_LITSERVE` or `XDPX_BENCH_INFINITY` names has them.
+A small BERT fine-tuned on sst2 answers short and long rows of sst2 and chnsenticorp. Only one server is used at a time,
+in alternating rounds. LitServe and infinity-emb are included if `XDPX_BENCH_LITSERVE` or `XDPX_BENCH_INFINITY` is a
+Python that has them.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ ROUNDED = {
     "onnx": "x-serve with 8 bits (ONNX)",
     **({"openvino": "x-serve with 8 bits (OpenVINO)"} if find_spec("openvino") else {}),
 }
-"""Formats in which numbers are rounded to 8 bits, and what their servers are called."""
+"""Formats with numbers rounded to 8 bits -> names of their servers."""
 Speeds = list[tuple[float, float]]
-"""Rows per second, and rows per CPU second, of each round."""
+"""(rows per second, rows per CPU second) of each round."""
 ONE_TEXT: Body = lambda text: {"text": text}  # noqa: E731
 
 
 @dataclass(frozen=True)
 class Served:
-    """A server to be measured: how it is started (a free port is put for PORT), and how it is asked."""
+    """A server to measure: its command (PORT stands for a free port), and its request format."""
 
     name: str
     words: Sequence[str]
@@ -51,7 +51,7 @@ class Served:
 
 
 def texts() -> list[str]:
-    """Return the rows that are asked: as many of sst2 as of chnsenticorp."""
+    """Return the rows to send: as many of sst2 as of chnsenticorp."""
     short, long = (
         [line.rpartition("\t")[0] for line in (DATA / name / "dev.tsv").read_text(encoding="utf-8").splitlines()]
         for name in ("sst2", "chnsenticorp")
@@ -61,7 +61,7 @@ def texts() -> list[str]:
 
 
 def trained() -> Path:
-    """Return the folder of the run that is served; trained once and kept."""
+    """Return the folder of the served run; it is trained once and kept."""
     run, data, encoder = FOLDER / "run", FOLDER / "data", minilm()
     if not (run / "args.py").exists():
         given = [f"data_source={DATA}/sst2", f"data_dir={data}", f"vocab_file={encoder}/vocab.txt", "max_len=256"]
@@ -71,7 +71,7 @@ def trained() -> Path:
 
 
 def rounded(run: Path, name: str) -> Path:
-    """Return the folder of the run in a format, its numbers rounded to 8 bits; written once and kept."""
+    """Return the folder of the run exported to a format with 8-bit numbers; it is written once and kept."""
     folder = FOLDER / f"{name}-int8"
     if not folder.exists():
         command("x-script", f"export_{name}", f"save_dir={run}", f"out_dir={folder}", "quantise=int8")
@@ -79,7 +79,7 @@ def rounded(run: Path, name: str) -> Path:
 
 
 def servers(run: Path) -> Iterator[Served]:
-    """Yield what is measured, ours first."""
+    """Yield the servers to measure, ours first."""
     ours = [sys.executable, "-m", "xdpx.run", "x-serve"]
     yield Served("x-serve", [*ours, str(run), "--port", "PORT"])
     for name, called in ROUNDED.items():
@@ -98,14 +98,14 @@ def servers(run: Path) -> Iterator[Served]:
 
 @contextmanager
 def started(server: Served) -> Generator[tuple[str, subprocess.Popen[bytes]]]:
-    """Start a server, and yield its address and its process when it answers."""
+    """Start a server, and yield its address and process as soon as it answers."""
     with socket.create_server(("127.0.0.1", 0)) as ear:
         port = str(ear.getsockname()[1])
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     environment["PYTHONPATH"] = str(REPOSITORY) if server.words[0] == sys.executable else ""
     words = [word.replace("PORT", port) for word in server.words]
     log = (FOLDER / f"{server.name}.log").open("wb")
-    # A session of its own: what a server starts, as LitServe does its workers, ends with it.
+    # A new session, so that processes started by the server, such as LitServe's workers, can be ended with it.
     with (
         log,
         subprocess.Popen(
@@ -136,7 +136,7 @@ def _wait(address: str, server: Served, process: subprocess.Popen[bytes]) -> Non
 
 
 def cpu_seconds(process: int) -> float:
-    """Return the CPU seconds of a process and of those that it started (Linux)."""
+    """Return the CPU seconds of a process and its descendants (Linux)."""
     ticks, parents = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -150,7 +150,7 @@ def cpu_seconds(process: int) -> float:
 
 
 def resident_mib(process: int) -> float:
-    """Return the memory of a process."""
+    """Return the resident memory of a process in MiB."""
     text = Path(f"/proc/{process}/status").read_text()
     return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
@@ -159,7 +159,7 @@ def resident_mib(process: int) -> float:
 
 
 def speeds(all_servers: Sequence[Served], rows: Sequence[str]) -> dict[str, Speeds]:
-    """Return rows per second, and rows per CPU second, of each server and round."""
+    """Return (rows per second, rows per CPU second) of each server and round."""
     found: dict[str, Speeds] = {each.name: [] for each in all_servers}
     for number in range(ROUNDS):
         for server in all_servers:
@@ -174,7 +174,7 @@ def speeds(all_servers: Sequence[Served], rows: Sequence[str]) -> dict[str, Spee
 
 
 def speed_rows(found: dict[str, Speeds]) -> Iterator[Row]:
-    """Yield ours beside each other."""
+    """Yield the comparisons of ours with the others."""
     ours = found["x-serve"]
     told = f"{spread([each[0] for each in ours], 0)} rows/s"
     yield Row(f"x-serve, rows of sst2 and chnsenticorp, {CLIENTS} clients", told, "–", kept=True)
@@ -188,18 +188,18 @@ def speed_rows(found: dict[str, Speeds]) -> Iterator[Row]:
 
 
 def ratio_row(name: str, ours: Speeds, other: str, theirs: Speeds, least: float | None) -> Row:
-    """Return one server beside another, round by round."""
+    """Return the comparison of two servers, round by round."""
     ratios, work = ([one[kind] / two[kind] for one, two in zip(ours, theirs, strict=True)] for kind in (0, 1))
     what = f"rows/s of {name} / {other}" + (" behind FastAPI" if other == "pipeline" else "")
     promised, kept = ("", True) if least is None else (f">= {least:g}", statistics.median(ratios) >= least)
     return Row(what, f"{spread(ratios)}; {spread(work)} by CPU seconds", promised, kept)
 
 
-# ---- one server, and what it does to whom
+# ---- latency and robustness of one server
 
 
 def latency_row(address: str, rows: Sequence[str]) -> Row:
-    """Return the time to an answer at 70 % of what the server answers at most."""
+    """Return the latency at 70 % of the server's maximum throughput."""
     ask = (address, "/predict", rows, ONE_TEXT)
     most = closed_loop(*ask, clients=CLIENTS, seconds=SECONDS).rows_per_second
     load = paced(*ask, rate=0.7 * most, seconds=2 * SECONDS)
@@ -210,7 +210,7 @@ def latency_row(address: str, rows: Sequence[str]) -> Row:
 
 
 def ending_row(address: str, process: subprocess.Popen[bytes], rows: Sequence[str]) -> Row:
-    """Return what is lost when the server is ended under full load."""
+    """Return how many requests are lost when the server is stopped under full load."""
     timer = threading.Timer(SECONDS / 2, process.send_signal, [signal.SIGTERM])
     timer.start()
     load = closed_loop(address, "/predict", rows, ONE_TEXT, clients=CLIENTS, seconds=SECONDS * 6)
@@ -221,7 +221,7 @@ def ending_row(address: str, process: subprocess.Popen[bytes], rows: Sequence[st
 
 
 def hostile_row(address: str, process: subprocess.Popen[bytes]) -> Row:
-    """Return what requests do that follow the interface, or break it, drawn by schemathesis."""
+    """Return the effect of valid and invalid requests generated by schemathesis."""
     from benchmarks.hostile import attack
 
     attack(address, ENDURED // 10, seed=2)
@@ -236,7 +236,7 @@ def hostile_row(address: str, process: subprocess.Popen[bytes]) -> Row:
 
 
 def measure() -> Iterator[Row]:
-    """Measure everything."""
+    """Yield all rows."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     run, rows = trained(), texts()
     all_servers = [*servers(run)]

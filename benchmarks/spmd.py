@@ -1,4 +1,4 @@
-"""The JAX half: an update beside a hand-written one of the same model, data, start-up, plans, saves."""
+"""The JAX half: updates compared with a hand-written script for the same model; data, start-up, plans, saves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAVES = 4
 
 
 def measure() -> list[Row]:
-    """Compare updates, time starts, plans and saves."""
+    """Compare updates, and time starts, plans and saves."""
     parts = built()
     return [*steps_and_data(parts), *saves(parts), *starts(), plan()]
 
@@ -29,10 +29,10 @@ def measure() -> list[Row]:
 
 
 def built(**fields: Any) -> Any:
-    """Return the parts of an experiment that reads packed text of sst2, one character per token, on one device.
+    """Return the parts of an experiment on packed text of sst2, one character per token, on one device.
 
     Args:
-        fields: of the experiment, to be set to others.
+        fields: overrides of the experiment's fields.
     """
     from xdpx.experiments.lm.c4 import C4UnsupervisedDataset
     from xdpx.experiments.running.options import options_of
@@ -61,7 +61,7 @@ def built(**fields: Any) -> Any:
 
 @dataclass
 class Bare:
-    """What everybody writes first: loss, gradient, optax, one jitted step with its state donated."""
+    """A minimal JAX training: loss, gradient, optax, one jitted step with donated state."""
 
     model: Any
     state: Any
@@ -69,7 +69,7 @@ class Bare:
 
     @classmethod
     def of(cls, parts: Any) -> Bare:
-        """Return it for the same model and the same weights."""
+        """Return it with the same model and the same weights as `parts`."""
         import jax
         import optax
 
@@ -94,7 +94,7 @@ class Bare:
         return cls(model, (params, optimizer.init(params)), jax.jit(step, donate_argnums=0))
 
     def train(self, batches: list[Any]) -> list[Any]:
-        """Take one update per batch, over arrays that are there; return the losses, still on the device."""
+        """Take one update per batch from existing arrays; return the losses, still on the device."""
         import jax
 
         losses = []
@@ -106,7 +106,7 @@ class Bare:
 
 
 class Ours:
-    """Our loop with our engine, from the text to the new weights; the seconds that the data took are kept."""
+    """Our loop with our engine, including the data pipeline, whose time is recorded."""
 
     def __init__(self, parts: Any) -> None:
         from xdpx.experiments.running.feeding import Feed
@@ -117,7 +117,7 @@ class Ours:
         self.groups = self.feed.groups(0)
 
     def watched(self) -> Iterator[Any]:
-        """Yield the groups, and note how long each took to make and to put onto the device."""
+        """Yield the groups, recording how long each took to prepare and to transfer to the device."""
         while True:
             started = time.perf_counter()
             place, group = next(self.groups)
@@ -126,7 +126,7 @@ class Ours:
             yield place, group
 
     def train(self, groups: Iterator[Any], steps: int) -> list[Any]:
-        """Take so many updates; return their facts, still on the device."""
+        """Take `steps` updates and return their facts, still on the device."""
         import jax
 
         from xdpx.training.loop import take_steps
@@ -140,7 +140,7 @@ class Ours:
 
 
 def steps_and_data(parts: Any) -> list[Row]:
-    """Take updates in turn: ours from the text, the bare ones from arrays that are there."""
+    """Take updates in turn: ours from text, the bare ones from existing arrays."""
     ours, bare = Ours(parts), Bare.of(parts)
     batches = [batch for _ in range(STEPS) for batch in next(ours.groups)[1]]
     there = [parts.engine.put(batch) for batch in batches]
@@ -150,7 +150,7 @@ def steps_and_data(parts: Any) -> list[Row]:
         ours.data_seconds = 0.0
         mine = seconds(lambda: ours.train(ours.watched(), STEPS))
         plain = seconds(lambda: bare.train(there))
-        if round_number:  # the first round warms both up
+        if round_number:  # the first round is a warm-up for both
             ratios.append(plain / mine)
             waits.append(100 * ours.data_seconds / mine)
     what = "packed text of sst2, a decoder of 4 layers, 256 wide, 8 x 256 tokens"
@@ -165,7 +165,7 @@ def steps_and_data(parts: Any) -> list[Row]:
 
 
 def first_losses(ours: Ours, bare: Bare, batches: list[Any]) -> float:
-    """Take the first updates with both over the same batches, and return the largest difference of their losses."""
+    """Return the largest difference of the losses of both, in the first updates on the same batches."""
     facts = ours.train(iter([(None, [batch]) for batch in batches]), len(batches))
     numbers = [ours.parts.engine.facts_to_host(told) for told in facts]
     mine = [told["loss_sum"] / told["count"] for told in numbers]
@@ -176,7 +176,7 @@ def first_losses(ours: Ours, bare: Bare, batches: list[Any]) -> float:
 
 
 def saves(parts: Any) -> list[Row]:
-    """Compare how long a save holds up training when a thread writes, and when it is waited for."""
+    """Compare how long saving stalls training with a background thread and without."""
     from xdpx.checkpoints import spmd_files
 
     ours, folder = Ours(parts), WORK / "spmd_saves"
@@ -190,7 +190,7 @@ def saves(parts: Any) -> list[Row]:
         call = seconds(lambda: spmd_files.save(state, folder, step=number, background=background))  # noqa: B023
         steps = seconds(lambda: ours.train(groups, STEPS))
         spmd_files.wait()
-        if number > 1:  # the first of each kind warms up
+        if number > 1:  # the first of each kind is a warm-up
             (held if background else waited).append(call)
             (during if background else alone).append(steps)
     shutil.rmtree(folder)
@@ -209,7 +209,7 @@ def saves(parts: Any) -> list[Row]:
 
 
 def starts() -> list[Row]:
-    """Time commands in fresh processes: what needs no array must not wait for JAX."""
+    """Time commands in fresh processes: those that compute nothing must not import JAX."""
     cases = [
         ("x-exp --help", ["--help"], 0, 0.5),
         ("x-exp --list", ["--list"], 0, 1.0),
@@ -225,14 +225,14 @@ def starts() -> list[Row]:
 
 
 def plan() -> Row:
-    """Time the plan of the 22B on 128 imitated chips: lowered and compiled, nothing allocated."""
+    """Time the plan of the 22B model on 128 imitated chips: lowered and compiled, nothing allocated."""
     times = [command(["--exp=C4Spmd22BAdam2xv4_128", "--plan", "--json"], code=0)[0] for _ in range(3)]
     return Row("x-exp --plan, the 22B on two slices of 64 chips, from start to end of the process",
                f"{spread(times)} s", "< 30 s", statistics.median(times) < 30)  # fmt: skip
 
 
 def command(words: list[str], *, code: int) -> tuple[float, str]:
-    """Run x-exp in a fresh process and return its seconds and output; stop when it ends with another exit code."""
+    """Run x-exp in a fresh process and return its seconds and output; stop if the exit code is not `code`."""
     started = time.perf_counter()
     done = subprocess.run([sys.executable, "-m", "xdpx.main", *words], cwd=REPOSITORY, capture_output=True, text=True)
     if done.returncode != code:
@@ -241,7 +241,7 @@ def command(words: list[str], *, code: int) -> tuple[float, str]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Time one call."""
+    """Return the seconds that a call takes."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started

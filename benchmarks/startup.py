@@ -1,4 +1,4 @@
-"""Start-up times: asking for help and a dry run must not wait for torch."""
+"""Start-up times: --help and dry runs must not import torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUNS = 7
 
 
 def seconds(words: list[str], *, code: int) -> float:
-    """Time a command in a fresh process; stop when it does not end with the exit code it should."""
+    """Return the seconds of a command in a fresh process; stop if its exit code is not `code`."""
     started = time.perf_counter()
     done = subprocess.run([sys.executable, "-m", "xdpx.run", *words], cwd=REPOSITORY, capture_output=True, text=True)
     if done.returncode != code:
@@ -24,7 +24,7 @@ def seconds(words: list[str], *, code: int) -> float:
 
 
 def measure() -> list[Row]:
-    """Time each case in a fresh process, after one run to warm the disk cache."""
+    """Time each case in a fresh process, after a run that warms up the disk cache."""
     config = write_config("startup", train_values("sst2", prepare("sst2", MAX_LEN["sst2"]), save=False))
     cases = [
         ("x-io --help", ["x-io", "--help"], 0, 0.3),

@@ -1,4 +1,4 @@
-"""What saving and resuming cost, beside the original: MiniLM with its optimizer, and step 10,000 of a map dataset."""
+"""The cost of saving and resuming, compared with the original: MiniLM with its optimizer; resuming at step 10,000."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from benchmarks.trainer_work import (
 
 SAVES = 4
 EVERY = 6
-"""Steps between two saves: as long as one takes in the background."""
+"""Steps between two saves: about as long as a background save takes."""
 IN_BACKGROUND = "XDPX_SAVE_IN_BACKGROUND"
 FAR = 10_000
 LIMIT = 2.0
 
 
 def measure() -> list[Row]:
-    """Time saves and resumes of both."""
+    """Time saving and resuming with both libraries."""
     return [*saving(), *resuming()]
 
 
 def saving() -> list[Row]:
-    """Compare how long a step is held up by a save of MiniLM with AdamW's state."""
+    """Compare how long a save of MiniLM with AdamW's state stalls a step."""
     both = libraries()
     seconds = {name: saves(library) for name, library in both.items()}
     os.environ[IN_BACKGROUND] = "1"
@@ -54,7 +54,7 @@ def saving() -> list[Row]:
 
 
 def saves(library: ModuleType) -> list[float]:
-    """Return the seconds of each save but the first."""
+    """Return the seconds of each save except the first."""
     place = f"{library.__name__}-saves"
     shutil.rmtree(folder(place), ignore_errors=True)
     watch = clock(library)
@@ -66,7 +66,7 @@ def saves(library: ModuleType) -> list[float]:
 
 
 def resuming() -> list[Row]:
-    """Compare the time from `train(resume_from_checkpoint=True)` to the begin of the first step."""
+    """Compare the time from `train(resume_from_checkpoint=True)` to the start of the first step."""
     rows = []
     for name, library in libraries().items():
         place = f"{library.__name__}-far"
@@ -86,6 +86,6 @@ def resuming() -> list[Row]:
 
 
 def far(library: ModuleType, place: str, data: Points | None = None, callbacks: Any = None, **changes: Any) -> Any:
-    """Make a Trainer of the tiny model over more rows than the run takes."""
+    """Return a Trainer of the tiny model with more rows than the run uses."""
     args = settings(library, place, save_strategy="steps", logging_steps=FAR, **changes)
     return library.Trainer(Square(), args, train_dataset=data or Points(8 * FAR + 80), callbacks=callbacks)

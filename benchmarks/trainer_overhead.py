@@ -1,4 +1,4 @@
-"""What a step of the Trainer costs over a bare loop, beside the original; and how long until the first step."""
+"""The overhead of a Trainer step over a bare loop, and the time to the first step, compared with the original."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ ROUNDS = 5
 STEPS = {"a 16x16 linear model": 600, "MiniLM on sst2": 16}
 WARM_UP = {"a 16x16 linear model": 50, "MiniLM on sst2": 4}
 BARE_OF_THE_PROMISE = 0.76
-"""Milliseconds of the bare step on the machine on which 0.15 ms were promised, to compare machines with each other."""
+"""Milliseconds of the bare step on the machine for which 0.15 ms were promised, to scale results between machines."""
 STARTS = 3
 
 
 def measure() -> list[Row]:
-    """Time steps and starts."""
+    """Time steps and start-up."""
     return [*(row for name in STEPS for row in per_step(name)), first_step()]
 
 
 def per_step(name: str) -> list[Row]:
-    """Compare the three loops over the same model and data, in turn, round by round."""
+    """Compare the three loops with the same model and data, in turn, round by round."""
     both = libraries()
     bare, ours, theirs = list[float](), list[float](), list[float]()
     for round_number in range(ROUNDS + 1):
         times = [bare_loop(name), trained(both["ours"], name), trained(both["the original"], name)]
-        if round_number:  # the first round warms all up
+        if round_number:  # the first round is a warm-up for all
             for kept, seconds in zip((bare, ours, theirs), times, strict=True):
                 kept.append(seconds * 1000)
     if name.startswith("MiniLM"):
@@ -54,13 +54,13 @@ def per_step(name: str) -> list[Row]:
 
 
 def scaled(over: Sequence[float], bare: Sequence[float]) -> str:
-    """Say what the milliseconds above a bare step would be where one takes as long as when they were promised."""
+    """Return the overhead over a bare step as text, scaled to the machine of the promise."""
     there = [more * BARE_OF_THE_PROMISE / plain for more, plain in zip(over, bare, strict=True)]
     return f"scaled to one of {BARE_OF_THE_PROMISE} ms: {spread(there)} ms"
 
 
 def work_of(name: str) -> tuple[nn.Module, Any, Callable[..., Any] | None]:
-    """Return a fresh model, its data, and the collator when the data needs one."""
+    """Return a fresh model, its data, and a collator if the data needs one."""
     if name.startswith("MiniLM"):
         return bert(), sentences(8 * STEPS[name]), padded
     torch.manual_seed(1)
@@ -68,7 +68,7 @@ def work_of(name: str) -> tuple[nn.Module, Any, Callable[..., Any] | None]:
 
 
 def bare_loop(name: str) -> float:
-    """Return the seconds per step of what everybody writes first, after its warm-up."""
+    """Return the seconds per step of a minimal loop, after warm-up."""
     model, data, collate = work_of(name)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / STEPS[name])
@@ -85,7 +85,7 @@ def bare_loop(name: str) -> float:
 
 
 def trained(library: ModuleType, name: str) -> float:
-    """Return the seconds per step of a Trainer, after its warm-up."""
+    """Return the seconds per step of a Trainer, after warm-up."""
     model, data, collate = work_of(name)
     watch = clock(library)
     in_order = {"train_sampling_strategy": "sequential"}  # so that all pad the same batches
@@ -95,7 +95,7 @@ def trained(library: ModuleType, name: str) -> float:
 
 
 def per(ends: list[float], warm_up: int) -> float:
-    """Return the mean time between steps that follow the warm-up."""
+    """Return the mean duration of the steps after the warm-up."""
     return (ends[-1] - ends[warm_up]) / (len(ends) - 1 - warm_up)
 
 

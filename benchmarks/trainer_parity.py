@@ -1,4 +1,4 @@
-"""The loss of every step beside the original Trainer's: same seeds, same data, same arguments; float32 on a CPU."""
+"""The loss of every step compared with the original Trainer: same seeds, data and arguments; float32 on a CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.report import Row
 from benchmarks.trainer_work import Points, Square, bert, folder, libraries, padded, sentences, settings
 
 Builder = Callable[[Any, list[Any]], Any]
-"""From arguments and callbacks to a Trainer."""
+"""(arguments, callbacks) -> Trainer."""
 
 TOLERANCE = 1e-6
 STEPS = {"toy": 30, "MiniLM": 8}
@@ -38,14 +38,14 @@ ONLY_BERT: dict[str, dict[str, Any]] = {
 
 
 def measure() -> list[Row]:
-    """Compare every setting on the toy, then on MiniLM with sst2."""
+    """Compare all settings with the toy model, then with MiniLM on sst2."""
     both = libraries()
     rows = [row(both, "toy", name, changes) for name, changes in SETTINGS.items()]
     return rows + [row(both, "MiniLM", name, changes) for name, changes in (SETTINGS | ONLY_BERT).items()]
 
 
 def row(both: dict[str, ModuleType], model: str, name: str, changes: dict[str, Any]) -> Row:
-    """Compare the loss sequences of one setting."""
+    """Compare the losses with one setting."""
     ours, theirs = (losses(library, model, f"{model}-{name}", changes) for library in both.values())
     same_length = len(ours) == len(theirs) > 0
     apart = max((abs(a - b) for a, b in zip(ours, theirs, strict=False)), default=float("inf"))
@@ -55,7 +55,7 @@ def row(both: dict[str, ModuleType], model: str, name: str, changes: dict[str, A
 
 
 def losses(library: ModuleType, model: str, name: str, changes: dict[str, Any]) -> list[float]:
-    """Train, and return the logged loss of every step, evaluations included."""
+    """Train, and return the logged loss of every step, including evaluations."""
     place = folder(f"{library.__name__}-{name}".replace(" ", "-"))
     shutil.rmtree(place, ignore_errors=True)
     changes = {"learning_rate": LEARNING_RATES[model], **changes}
@@ -65,19 +65,19 @@ def losses(library: ModuleType, model: str, name: str, changes: dict[str, Any]) 
 
 
 def trained(library: ModuleType, build: Builder, place: Path, changes: Mapping[str, Any], *, steps: int) -> Any:
-    """Train with one of the settings, and return the Trainer; with `resume` the one that went on in the middle.
+    """Train with one of the settings, and return the Trainer; with `resume`, the one that resumed halfway.
 
     Args:
         library: ours or the original.
-        build: makes a Trainer from arguments and callbacks, the same one every time.
-        place: where the run saves.
-        changes: of the arguments; `early` stops early, `resume` goes on from the middle.
-        steps: how many there are.
+        build: returns a Trainer for arguments and callbacks, the same one each time.
+        place: output folder of the run.
+        changes: of the arguments; the extra key `early` enables early stopping, `resume` resuming halfway.
+        steps: total number of steps.
     """
     changes = dict(changes)
     early, resume = changes.pop("early", False), changes.pop("resume", False)
-    # BERT takes the count of targets and ignores it, so that the loss that the original logs grows with accumulation:
-    # told the truth, it does not.
+    # BERT accepts num_items_in_batch but ignores it, so with accumulation the original would log too large a loss
+    # without a corrected model_accepts_loss_kwargs.
     accumulates, smooths = "gradient_accumulation_steps" in changes, "label_smoothing_factor" in changes
     changes |= {"max_steps": steps, "logging_steps": 1}
     callbacks = []
@@ -96,14 +96,14 @@ def trained(library: ModuleType, build: Builder, place: Path, changes: Mapping[s
 
 
 def logged_losses(trainer: Any) -> list[float]:
-    """Return every loss of a Trainer's history in its order, evaluations included."""
+    """Return every loss in a Trainer's history in order, including evaluations."""
     return [
         value for entry in trainer.state.log_history for key, value in entry.items() if key in {"loss", "eval_loss"}
     ]
 
 
 def build(library: ModuleType, model: str, args: Any, callbacks: list[Any]) -> Any:
-    """Make a Trainer over fresh weights that are the same every time."""
+    """Return a Trainer with fresh weights that are the same each time."""
     torch.manual_seed(1)
     if model == "toy":
         data: Any = Points(130)

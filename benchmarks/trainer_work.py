@@ -1,4 +1,4 @@
-"""What the three benchmarks of the Trainer share: the two libraries, a tiny model, MiniLM on sst2, and a clock."""
+"""Shared by the three Trainer benchmarks: both libraries, a tiny model, MiniLM on sst2, and a clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.work import DATA, WORK, minilm
 
 
 def libraries() -> dict[str, ModuleType]:
-    """Give ours and the original; both have the same names in the same places."""
+    """Return name -> module of ours and the original, which have the same interface."""
     import transformers
 
     import xdpx
@@ -25,7 +25,7 @@ def libraries() -> dict[str, ModuleType]:
 
 
 class Square(nn.Module):
-    """The smallest model of the promise: one linear layer, 16 by 16."""
+    """The smallest model of the promise: one 16 x 16 linear layer."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -33,13 +33,13 @@ class Square(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        """Give the mean squared error and what was said."""
+        """Return the mean squared error and the outputs."""
         y = self.dropout(self.layer(x))
         return {"logits": y} if labels is None else {"loss": nn.functional.mse_loss(y, labels), "logits": y}
 
 
 class Points(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """Pairs of 16 numbers; counts how often one was asked for."""
+    """Pairs of 16 numbers each; counts how many items were read."""
 
     def __init__(self, count: int) -> None:
         dice = torch.Generator().manual_seed(1)
@@ -56,7 +56,7 @@ class Points(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 def bert(seed: int = 1) -> nn.Module:
-    """Give the pre-trained MiniLM with a fresh classifier."""
+    """Return the pretrained MiniLM with a new classifier."""
     from transformers import AutoModelForSequenceClassification
 
     torch.manual_seed(seed)
@@ -65,7 +65,7 @@ def bert(seed: int = 1) -> nn.Module:
 
 
 def sentences(count: int, split: str = "train", max_len: int = 64) -> list[dict[str, Any]]:
-    """Give the first rows of sst2 as token ids."""
+    """Return the first rows of sst2 as token ids."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(minilm()))
@@ -79,7 +79,7 @@ def sentences(count: int, split: str = "train", max_len: int = 64) -> list[dict[
 
 
 def padded(batch: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    """Pad a batch of sentences; the same collator for everybody."""
+    """Collate sentences with padding; the same collator for all."""
     width = max(len(row["input_ids"]) for row in batch)
     grid = {
         name: torch.tensor([row[name] + [0] * (width - len(row[name])) for row in batch])
@@ -89,24 +89,24 @@ def padded(batch: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 
 def settings(library: ModuleType, place: str | Path, **changes: Any) -> Any:
-    """Return arguments for a quiet run on the CPU; nothing is saved unless asked for.
+    """Return arguments for a quiet run on the CPU; nothing is saved by default.
 
     Args:
         library: ours or the original.
-        place: a name in the working folder, or a whole path.
-        changes: arguments over the common ones.
+        place: a name in the working folder, or an absolute path.
+        changes: overrides of the arguments.
     """
     common = {"save_strategy": "no", "report_to": "none", "use_cpu": True, "disable_tqdm": True, "seed": 1}
     return library.TrainingArguments(output_dir=str(folder(place)), **(common | changes))
 
 
 def folder(place: str | Path) -> Path:
-    """Return the folder of one run: a name in the working folder, or a whole path."""
+    """Return the folder of a run: a name in the working folder, or an absolute path."""
     return WORK / "trainer" / place
 
 
 def clock(library: ModuleType) -> Any:
-    """Give a callback that keeps the time of every step's end, of every save's end, and of the first step's begin."""
+    """Return a callback that records the end of every step and save, and the start of the first step."""
 
     class Clock(library.TrainerCallback):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Fine-tuning a BERT of MiniLM's size beside the Hugging Face Trainer: samples per second, and the score at the end."""
+"""Fine-tuning a BERT of MiniLM's size compared with the Hugging Face Trainer: samples per second, and final score."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ REPEATS = 2
 MAX_LEN = {"sst2": 128, "chnsenticorp": 256}
 PROMISED = {"sst2": 1.8, "chnsenticorp": 2.5}
 STEPS = {"sst2": 100, "chnsenticorp": 40}
-"""Updates per timing, in turn with the peer's: enough that its first steps do not count."""
+"""Updates per timing, alternating with the peer: enough to leave out its first steps."""
 EPOCHS = {"sst2": 2, "chnsenticorp": 1}
 BATCH_SIZE = 8  # the Trainer's default
 LEARNING_RATE = 5e-5
 
 
 def prepare(name: str, max_len: int) -> Path:
-    """Preprocess a set once; return its data_dir."""
+    """Preprocess a data set once, and return its data_dir."""
     folder = WORK / f"{name}_bert"
     if not (folder / "meta.hjson").exists():
         values = {
@@ -38,14 +38,14 @@ def prepare(name: str, max_len: int) -> Path:
             "target_type": "index",
             "max_len": max_len,
             "workers": 2,
-            "ignore_findings": ["unknown_tokens"],  # an English vocabulary for Chinese: what counts here is speed
+            "ignore_findings": ["unknown_tokens"],  # an English vocabulary for Chinese: only speed matters here
         }
         command("x-prepro", write_config(f"{name}_prepro", values))
     return folder
 
 
 def train_values(name: str, data_dir: Path, *, save: bool) -> dict[str, Any]:
-    """Return a config with the Trainer's defaults: AdamW, linear decay, clipping at 1, dropout of the classifier."""
+    """Return a config with the Trainer's defaults: AdamW, linear decay, clipping at 1, classifier dropout."""
     return {
         "__parent__": f"{data_dir}/meta",
         "data_dir": str(data_dir),
@@ -72,7 +72,7 @@ def train_values(name: str, data_dir: Path, *, save: bool) -> dict[str, Any]:
 
 
 def ours(name: str, changes: dict[str, Any]) -> dict[str, float]:
-    """Train with x-train; read speed and score out of its log."""
+    """Train with x-train; return speed and score from its log."""
     values = train_values(name, prepare(name, MAX_LEN[name]), save=False) | changes
     command("x-train", write_config(f"{name}_train", values))
     with (Path(values["save_dir"]) / "valid.log.tsv").open(encoding="utf-8") as file:
@@ -82,7 +82,7 @@ def ours(name: str, changes: dict[str, Any]) -> dict[str, float]:
 
 
 def theirs(name: str, *, steps: int, group_by_length: bool) -> dict[str, Any]:
-    """Train with the Trainer in its own process."""
+    """Train with the Hugging Face Trainer in its own process."""
     spec = {
         "train": str((DATA / name / "train.tsv").resolve()),
         "dev": str((DATA / name / "dev.tsv").resolve()),
@@ -101,7 +101,7 @@ def theirs(name: str, *, steps: int, group_by_length: bool) -> dict[str, Any]:
 
 
 def measure() -> Iterator[Row]:
-    """Time both in turn; with XDPX_BENCH_SCORES=1 also train to the end and compare the scores (an hour or so)."""
+    """Time both in turn; with XDPX_BENCH_SCORES=1, also train to the end and compare scores (takes about an hour)."""
     for name in PROMISED:
         yield from speeds(name)
     if os.environ.get("XDPX_BENCH_SCORES"):
@@ -109,7 +109,7 @@ def measure() -> Iterator[Row]:
 
 
 def speeds(name: str) -> list[Row]:
-    """Compare samples per second over the first updates of a training."""
+    """Compare samples per second over the first updates."""
     default, grouped = [], []
     for _ in range(REPEATS):
         mine = ours(name, {"max_update": STEPS[name]})["samples_per_second"]
@@ -125,7 +125,7 @@ def speeds(name: str) -> list[Row]:
 
 
 def scores(name: str) -> Row:
-    """Compare the accuracy on dev after whole trainings."""
+    """Compare the dev accuracy after complete trainings."""
     mine = ours(name, {})["accuracy"]
     other = theirs(name, steps=-1, group_by_length=False)["accuracy"]
     shutil.rmtree(WORK / f"{name}_run", ignore_errors=True)

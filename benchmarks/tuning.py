@@ -1,10 +1,10 @@
-"""Hyperparameter search on surfaces in the style of published ones: samples until random search's best score.
+"""Hyperparameter search on surfaces modelled on published ones: samples needed to reach random search's best score.
 
-Every method is asked for the same: how many training samples are spent, over all workers, until some evaluation is at
-least as good as the best that random search found with 64 full runs. A method whose 64 trials do not get there goes on
-with 64 more, and so on, until it has spent what random search did altogether.
+The measure is the number of training samples spent, over all workers, until an evaluation is at least as good as the
+best one of random search with 64 full runs. A method whose 64 trials do not reach it continues with 64 more, and so on,
+until it has spent as much as random search.
 
-A `Problem` is a space and its learning curves. `tuning_real` measures the same table on a real one.
+A `Problem` is a space with learning curves. `tuning_real` makes the same comparison with real ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from xdpx.search.trials import Order, Result
 
 TRIALS = 64
 WORKERS = 1
-"""One, so that samples alone count: whom several workers train while the winner is under way is chance."""
+"""One, so that the result is the number of samples: with several workers, it also depends on what the others train."""
 SEEDS = range(60)
 SLOW_SEEDS = range(20)
 EPOCHS = 81
@@ -36,13 +36,13 @@ SAMPLES_PER_EPOCH = 1000
 
 @dataclass(frozen=True)
 class Problem:
-    """What is searched.
+    """A search problem.
 
     Attributes:
         space: of the parameters.
-        curve: returns the score after each of so many first epochs; the same values always give the same curve.
-        epochs: of a whole run.
-        samples_per_epoch: training samples in one.
+        curve: returns the score after each of the first `n` epochs; deterministic in the values.
+        epochs: of a complete run.
+        samples_per_epoch: training samples per epoch.
     """
 
     space: Space
@@ -52,7 +52,7 @@ class Problem:
 
     @property
     def budget(self) -> Budget:
-        """The length of a whole run."""
+        """The length of a complete run."""
         return Budget(self.epochs * self.samples_per_epoch, self.samples_per_epoch, self.samples_per_epoch)
 
 
@@ -85,7 +85,7 @@ class Surface:
 
     @functools.cached_property
     def task(self) -> dict[str, float]:
-        """The numbers of the task."""
+        """The parameters of the task."""
         rng = random.Random(f"task {self.seed}")
         return {
             "top": rng.uniform(0.80, 0.97),
@@ -101,10 +101,10 @@ class Surface:
         }
 
     def curve(self, values: Values, epochs: int) -> list[float]:
-        """Return the accuracy after each of the first epochs."""
+        """Return the accuracy after each of the first `epochs` epochs."""
         return list(self._whole(tuple(sorted(values.items())))[:epochs])
 
-    @functools.lru_cache(maxsize=4096)  # noqa: B019 - a surface lives as long as the program
+    @functools.lru_cache(maxsize=4096)  # noqa: B019 - surfaces live as long as the program
     def _whole(self, items: tuple[tuple[str, Any], ...]) -> tuple[float, ...]:
         values, task = dict(items), self.task
         noise = random.Random(f"noise {self.seed} {items}")
@@ -128,36 +128,36 @@ class Surface:
 
 
 def synthetic(seed: int, *, slow: bool = False) -> Problem:
-    """Return the problem of one seed."""
+    """Return the problem with a seed."""
     return Problem(Space.read(SPACE), Surface(seed, slow).curve)
 
 
-# ---- what was spent
+# ---- training spent
 
 
 @dataclass
 class Spending:
-    """Stretches of training on a clock of samples: when each began, and the score at each point of it."""
+    """Stretches of training, ordered by the number of samples: their starts, and the score at each point."""
 
     stretches: list[tuple[int, int, list[tuple[int, float]]]] = field(default_factory=list)
     """(start, samples, [(samples into it, score)])"""
 
     def add(self, start: int, samples: int, points: list[tuple[int, float]]) -> None:
-        """Note one stretch of training by one worker."""
+        """Record a stretch of training by one worker."""
         self.stretches.append((start, samples, points))
 
     @property
     def total(self) -> int:
-        """Samples trained on altogether."""
+        """The total number of training samples."""
         return sum(samples for _, samples, _ in self.stretches)
 
     @property
     def best(self) -> float:
-        """The best score of all."""
+        """The best score."""
         return max(score for _, _, points in self.stretches for _, score in points)
 
     def until(self, target: float) -> int | None:
-        """Return the samples that all workers had trained on when a score first reached the target, else None."""
+        """Return the samples trained by all workers when a score first reached the target; None if none did."""
         times = [start + into for start, _, points in self.stretches for into, score in points if score >= target]
         if not times:
             return None
@@ -166,7 +166,7 @@ class Spending:
 
 
 def simulated(problem: Problem, search: Search, *, restart: bool = False, workers: int = WORKERS) -> Spending:
-    """Carry out a search with workers that train all at one speed; with `restart`, promotions begin from nothing."""
+    """Run a search with workers of equal speed; with `restart`, promoted trials are trained again from the start."""
     spending, clock, under_way = Spending(), 0, list[tuple[int, int, Order]]()
     begun = set[int]()
     while not search.finished:
@@ -192,7 +192,7 @@ def _epochs(problem: Problem, samples: int) -> int:
 
 
 def _points(problem: Problem, values: Values, begin: int, end: int) -> list[tuple[int, float]]:
-    """Return (samples after `begin`, score) of each evaluation in a stretch; one at its end when it is short."""
+    """Return (samples after `begin`, score) of each evaluation in a stretch; one at its end if it is short."""
     size = problem.samples_per_epoch
     curve = problem.curve(values, _epochs(problem, end))
     return [(epoch * size - begin, curve[epoch - 1]) for epoch in range(begin // size + 1, end // size + 1)]
@@ -202,11 +202,11 @@ def _points(problem: Problem, values: Values, begin: int, end: int) -> list[tupl
 
 
 Method = Callable[[Problem, int], Iterator[Spending]]
-"""Yields what each further 64 trials spent."""
+"""Yields the training spent by each further 64 trials."""
 
 
 def ours(schedule: str, tuner: str = "random", *, restart: bool = False, **options: Any) -> Method:
-    """Return a method of xdpx."""
+    """Return a search method of xdpx."""
 
     def sweeps(problem: Problem, seed: int) -> Iterator[Spending]:
         for sweep in range(TRIALS):
@@ -220,7 +220,7 @@ def ours(schedule: str, tuner: str = "random", *, restart: bool = False, **optio
 
 
 def optuna_study(sampler: str, pruner: str) -> Method:
-    """Return Optuna as its documentation runs it: each epoch reported, and the trial pruned when the pruner says so."""
+    """Return Optuna as in its documentation: each epoch is reported, and a trial ends if the pruner says so."""
 
     def sweeps(problem: Problem, seed: int) -> Iterator[Spending]:
         import optuna
@@ -267,7 +267,7 @@ def optuna_study(sampler: str, pruner: str) -> Method:
 
 
 def ray_asha(factor: int) -> Method:
-    """Return Ray Tune's ASHA: its own scheduler object decides after each epoch of each worker."""
+    """Return Ray Tune's ASHA: its own scheduler decides after each epoch of each worker."""
     return functools.partial(_ray_asha, factor=factor)
 
 
@@ -328,13 +328,13 @@ METHODS: dict[str, Method] = {
 
 
 def target_of(problem: Problem, full: Spending) -> float:
-    """Return the best score with which a full run ended."""
+    """Return the best final score of the full runs."""
     size = problem.epochs * problem.samples_per_epoch
     return max(points[-1][1] for _, samples, points in full.stretches if samples == size)
 
 
 def samples_to(target: float, limit: int, sweeps: Iterable[Spending]) -> tuple[int, bool]:
-    """Return the samples spent until the target was reached, at most `limit`, and whether the first sweep did."""
+    """Return the samples spent to reach the target, at most `limit`, and whether the first sweep reached it."""
     spent = 0
     for number, spending in enumerate(sweeps):
         reached = spending.until(target)
@@ -348,24 +348,24 @@ def samples_to(target: float, limit: int, sweeps: Iterable[Spending]) -> tuple[i
 
 @dataclass
 class Table:
-    """What each method spent until the target, in whole runs, seed by seed."""
+    """The training that each method spent to reach the target, in complete runs, by seed."""
 
     spent: dict[str, list[float]] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
 
     def ratio(self, name: str, other: str) -> float:
-        """Return what `name` spent over what `other` did, over the seeds that both have."""
+        """Return what `name` spent divided by what `other` spent, over the seeds that both have."""
         both = min(len(self.spent[name]), len(self.spent[other]))
         return sum(self.spent[name][:both]) / sum(self.spent[other][:both])
 
 
 def is_modelled(name: str) -> bool:
-    """Tell whether a method asks TPE, which takes seconds per search."""
+    """Return whether a method uses TPE, which takes seconds per search."""
     return "tpe" in name.lower()
 
 
 def compare(problems: Sequence[tuple[Problem, int]], methods: dict[str, Method], *, modelled: int = 5) -> Table:
-    """Run every method on every (problem, seed); those with a model on the first few."""
+    """Run every method on every (problem, seed); methods with a model only on the first few."""
     table = Table()
     for number, (problem, seed) in enumerate(problems):
         full = next(methods[RANDOM](problem, seed))
@@ -380,7 +380,7 @@ def compare(problems: Sequence[tuple[Problem, int]], methods: dict[str, Method],
 
 
 def rows_of(table: Table, place: str) -> Iterator[Row]:
-    """Yield the promises, then every method beside random search."""
+    """Yield the promises, then every method compared with random search."""
     seeds = len(table.spent[RANDOM])
     for name, other, most in ((DEFAULT, RANDOM, 0.10), (DEFAULT, ONE_EPOCH, 1.0), (FIVE_RUNGS, RESTARTED, 0.75)):
         ratio = table.ratio(name, other)
@@ -395,7 +395,7 @@ def rows_of(table: Table, place: str) -> Iterator[Row]:
 
 
 def shown_beside(table: Table, place: str) -> Iterator[Row]:
-    """Yield what each method spent; such a row promises nothing."""
+    """Yield what each method spent, as rows without a promise."""
     for name, spent in table.spent.items():
         what = f"{name}, {place}: with its first {TRIALS} trials in {table.first[name]} of {len(spent)} seeds"
         told = f"{statistics.mean(spent):.2f} whole runs, {table.ratio(name, RANDOM):.3f}x random's"
@@ -403,7 +403,7 @@ def shown_beside(table: Table, place: str) -> Iterator[Row]:
 
 
 def measure() -> Iterator[Row]:
-    """Compare all methods on surfaces that saturate early, as published ones do, and the cheap ones on slow ones."""
+    """Compare all methods on surfaces that saturate early, as published ones do, and cheap methods on slow ones."""
     yield from rows_of(compare([(synthetic(seed), seed) for seed in SEEDS], METHODS), "early surfaces")
     cheap = {name: method for name, method in METHODS.items() if not is_modelled(name)}
     slow = compare([(synthetic(seed, slow=True), seed) for seed in SLOW_SEEDS], cheap)

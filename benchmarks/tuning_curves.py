@@ -1,8 +1,8 @@
-"""The learning curves of a real space: each of 320 small CNN classifiers of SST-2, trained once to its end.
+"""Learning curves of a real space: each of 320 small CNN classifiers of SST-2, trained once to the end.
 
-Training is deterministic, so a search that asks for a config up to so many samples would get exactly these scores.
-Search algorithms are therefore compared by replaying the curves (`tuning_real.py`), which takes seconds for what would
-take days. `python -m benchmarks.tuning_curves` trains all of them in one process and writes `tuning_curves.tsv`.
+Training is deterministic, so a search that trains a config up to some number of samples would get exactly these scores.
+Search algorithms are compared by replaying the curves (`tuning_real.py`), in seconds instead of days.
+`python -m benchmarks.tuning_curves` trains all of them in one process and writes `tuning_curves.tsv`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.work import DATA, WORK
 TABLE = Path(__file__).with_name("tuning_curves.tsv")
 ROWS, EPOCHS, BATCH_SIZE = 864, 9, 48
 POINTS = 27
-"""Evaluations of a run, at equal distances; the rungs 1/27, 1/9 (one epoch), 1/3 and 1 are among them."""
+"""Evaluations per run, at equal distances; the rungs 1/27, 1/9 (one epoch), 1/3 and 1 are among them."""
 
 TOTAL = ROWS * EPOCHS
 STEPS_BETWEEN = TOTAL // BATCH_SIZE // POINTS
@@ -38,7 +38,7 @@ SPACE = {
     "dropout": {"type": "categorical", "values": list(GRID["dropout"])},
     "hidden_size": {"type": "int", "values": [4, 32], "step": 2, "log": True},
 }
-"""As x-tune reads it. `rate` counts steps of 10^(1/3) from the lowest learning rate of the optimizer."""
+"""The space in x-tune's format. `rate` counts steps of 10^(1/3) from the lowest learning rate of the optimizer."""
 
 Curves = dict[tuple[Any, ...], list[float]]
 
@@ -49,7 +49,7 @@ def key_of(values: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def config_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what x-train is given for a point of the space."""
+    """Return the x-train config for a point of the space."""
     rate = LOWEST_RATE[values["optimizer"]] * 10 ** (values["rate"] / 3)
     return {
         "optimizer": values["optimizer"],
@@ -60,7 +60,7 @@ def config_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read() -> Curves:
-    """Return the best accuracy so far at each of `POINTS` places, by point of the space."""
+    """Return point of the space -> best accuracy so far at each of `POINTS` positions."""
     with TABLE.open(encoding="utf-8") as file:
         rows = list(csv.reader(file, delimiter="\t"))[1:]
     kinds = [type(choices[0]) for choices in GRID.values()]
@@ -71,7 +71,7 @@ def read() -> Curves:
 
 
 def record() -> None:
-    """Train every point of the space and write the table."""
+    """Train every point of the space, and write the table."""
     import xdpx
 
     data, started = _data(), time.process_time()
@@ -86,7 +86,7 @@ def record() -> None:
 
 
 def _data() -> str:
-    """Preprocess the first rows of SST-2 as words, scored on its whole dev set; return the data_dir."""
+    """Preprocess the first rows of SST-2 as words, with the whole dev set; return the data_dir."""
     import xdpx
 
     raw, folder = WORK / "tuning_raw", WORK / "tuning_words"
@@ -115,7 +115,7 @@ def _config(data: str, folder: Path) -> dict[str, Any]:
 
 
 def _scores(folder: Path) -> list[float]:
-    """Return the best accuracy so far at each place; a run that diverged keeps what it had."""
+    """Return the best accuracy so far at each position; after a divergence, it stays the same."""
     with (folder / "valid.log.tsv").open(encoding="utf-8") as file:
         seen = {int(row["step"]): float(row["valid_acc"]) for row in csv.DictReader(file, delimiter="\t")}
     raw = [seen[STEPS_BETWEEN * (point + 1)] for point in range(POINTS)]

@@ -1,7 +1,7 @@
-"""The same table on a real space: 320 small CNN classifiers of SST-2, whose recorded learning curves are replayed.
+"""The comparison of `tuning` on a real space: replayed learning curves of 320 small CNN classifiers of SST-2.
 
-Training is deterministic and promotion exact, so a replayed search spends what a real one would. The curves were
-recorded once (`tuning_curves.py`); methods that restart are charged for the samples that they train again.
+Training is deterministic and promotion exact, so a replayed search costs what a real one would. The curves were
+recorded once (`tuning_curves.py`); methods that restart trials are charged for the samples that they train again.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from xdpx.search.schedules import Budget
 from xdpx.search.spaces import Space, Values
 
 SEEDS = range(20)
-"""Of the search; replaying is cheap. Methods with a model run on the first five."""
+"""Seeds of the search. Methods with a model use only the first five."""
 
 ONE_THIRD, WHOLE = 1 / tuning_curves.POINTS, 3 / tuning_curves.POINTS
-"""First rungs, as shares of a run: a third of an epoch, the first point of a recorded curve; and one epoch."""
+"""First rungs as shares of a run: a third of an epoch, the first point of a recorded curve; and one epoch."""
 
 
 @dataclass(frozen=True)
 class RealProblem(Problem):
-    """What was recorded. An "epoch" of a curve is one of its points, a third of a pass over the data."""
+    """The recorded problem. An "epoch" of a curve is one of its points, a third of a pass over the data."""
 
     @property
     def budget(self) -> Budget:
-        """The length of a whole run."""
+        """The length of a complete run."""
         return Budget(tuning_curves.TOTAL, tuning_curves.BATCH_SIZE, tuning_curves.ROWS)
 
 
@@ -68,7 +68,7 @@ FITTED: dict[str, Method] = {
     "one_epoch + tpe": ours("one_epoch", "tpe"),
     **{name: method for name, method in METHODS.items() if name.startswith(("Optuna", "Ray"))},
 }
-"""As on the surfaces, the default begins with one epoch. The curves have room for four rungs, not five, at eta 3."""
+"""As on the surfaces, the default starts with one epoch. At eta 3, the curves allow four rungs, not five."""
 
 
 def measure() -> Iterator[Row]:
@@ -82,9 +82,9 @@ def measure() -> Iterator[Row]:
 
 
 def least_share(curves: Sequence[Sequence[float]], points: int, *, trials: int = 64, draws: int = 2000) -> float:
-    """Return the samples that a search needs at least which chooses after so many points, over random search's.
+    """Return a lower bound of the samples for a search that selects after `points` points, relative to random search.
 
-    Both take trials one after another until the best of `trials` has been trained as far as its best score.
+    Both train trials one after another until the best of `trials` has been trained up to its best score.
     """
     drawn, ours_all, random_all = random.Random(0), 0, 0
     whole = len(curves[0])

@@ -1,7 +1,7 @@
-"""What looks on by default: phases, the batches kept for an update that is not finite, seconds of each update.
+"""Overhead of default monitoring: phases, batches kept for non-finite updates, and the seconds of each update.
 
-Its CPU time per update is set beside that of an update of a small BERT (4 layers, 128 wide, 8 short texts): a
-smaller one is hardly ever trained, and on a larger one the share is less.
+Its CPU time per update is compared with that of an update of a small BERT (4 layers, 128 wide, 8 short texts): smaller
+models are hardly ever trained, and for larger ones the share is lower.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ WATCHED = {"net_input": TEXTS, "id": np.arange(8)}
 
 
 class Idle:
-    """An engine that does nothing, so that what is measured is what stands around it."""
+    """An engine that does nothing, so that only the code around it is measured."""
 
     def update(self, state: None, group: Sequence[Any]) -> tuple[None, dict[str, Any]]:
-        """Take no update."""
+        """Do nothing."""
         return state, {}
 
 
 def measure() -> list[Row]:
-    """Compare CPU seconds of the loop with and without what looks on, round by round."""
+    """Compare CPU seconds of the loop with and without monitoring, round by round."""
     with_, without = [], []
     for _ in range(ROUNDS):
         with_.append(_loop(watched=True))
@@ -74,7 +74,7 @@ def _loop(*, watched: bool) -> float:
 
 
 def _flag() -> float:
-    """Return the microseconds that the flag of an update which ends a training takes."""
+    """Return the microseconds for the flag of an update that ends a training."""
     one, other = torch.zeros(()), torch.zeros(())
     begun = time.process_time()
     for _ in range(UPDATES):
@@ -83,7 +83,7 @@ def _flag() -> float:
 
 
 def _update() -> float:
-    """Return the microseconds of CPU of a forward and backward pass and a step."""
+    """Return the microseconds of CPU time of a forward and backward pass and an optimizer step."""
     from transformers import BertConfig, BertForSequenceClassification
 
     model = BertForSequenceClassification(

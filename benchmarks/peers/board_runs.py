@@ -1,4 +1,4 @@
-"""Write runs as another board keeps them, by its own library. Prints what is asked for as JSON: {"runs": N}.
+"""Write runs in the format of another board, with its own library. Prints the requested number as JSON: {"runs": N}.
 
 Usage: board_runs.py tensorboard|trackio FOLDER RUNS METRICS POINTS
 """
@@ -35,7 +35,7 @@ def of_tensorboard(folder: Path, runs: int, metrics: int, points: int) -> None:
 def of_trackio(folder: Path, runs: int, metrics: int, points: int) -> None:
     """Write its database."""
     os.environ["TRACKIO_DIR"] = str(folder)
-    import trackio  # type: ignore[import-not-found]  # is in a Python of its own
+    import trackio  # type: ignore[import-not-found]  # only installed in a separate Python
 
     for number in range(runs):
         trackio.init(project="bench", name=f"run{number}")

@@ -1,7 +1,7 @@
-"""cleanlab on a table of texts and labels: `python cleanlab_noise.py TABLE ANALYZER` prints the rows it doubts.
+"""cleanlab on a table of texts and labels: `python cleanlab_noise.py TABLE ANALYZER` prints the suspect rows.
 
-The model is the usual one of its users who have no vectors: TF-IDF of words (or characters) and their pairs, logistic
-regression, five folds.
+The model is the usual choice without embeddings: TF-IDF of words (or characters) and bigrams, logistic regression,
+five folds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""cleanlab on given probabilities: `python cleanlab_shares.py FILE.npz` prints the rows it doubts."""
+"""cleanlab on given probabilities: `python cleanlab_shares.py FILE.npz` prints the suspect rows."""
 
 from __future__ import annotations
 

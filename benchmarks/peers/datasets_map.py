@@ -17,7 +17,7 @@ from transformers import BertTokenizerFast
 
 
 def main() -> None:
-    """Map, time, and hash all ids in row order."""
+    """Map, measure the time, and hash all ids in row order."""
     table, vocabulary, max_len, processes = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     tokenizer = BertTokenizerFast(vocab=vocabulary, do_lower_case=True)
     with tempfile.TemporaryDirectory() as cache:

@@ -1,7 +1,7 @@
-"""Train in fp16 through DOOR and let one update overflow. Usage: fp16_overflow.py DOOR SPEC.json.
+"""Train in fp16 through DOOR and make one update overflow. Usage: fp16_overflow.py DOOR SPEC.json.
 
-DOOR is `engine`, that of x-train with its own Adam, or `trainer`, our Trainer. The loss of update `planted` (from 0) is
-multiplied by a million: its gradient, a finite number in float32, has no place in float16.
+DOOR is `engine`, x-train's engine with its own Adam, or `trainer`, our Trainer. The loss of update `planted` (from 0)
+is multiplied by a million: its gradient is finite in float32, but overflows in float16.
 Prints {"updates": [{"loss", "skipped", "moved", "scale_before", "scale"}, ...]}.
 """
 
@@ -24,7 +24,7 @@ Told = dict[str, Any]
 
 
 class Weighted(nn.Module):
-    """A classifier whose loss is multiplied by what the batch says."""
+    """A classifier whose loss is multiplied by a factor in the batch."""
 
     def __init__(self, spec: Spec) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Weighted(nn.Module):
 
 
 class Classify(Task):
-    """The task that x-train's engine is given; see `engines.base.Task`."""
+    """The task for x-train's engine; see `engines.base.Task`."""
 
     def __init__(self, spec: Spec) -> None:
         self.model = Weighted(spec)
@@ -55,7 +55,7 @@ class Classify(Task):
 
 
 def by_engine(spec: Spec) -> Iterator[Told]:
-    """Take the updates with the engine of x-train, and yield what each did."""
+    """Take the updates with x-train's engine, and yield a report of each."""
     from xdpx.engines.pytorch.engine import PyTorchEngine
     from xdpx.engines.pytorch.options import EngineOptions
     from xdpx.optimizers import optimizers
@@ -78,14 +78,14 @@ def by_engine(spec: Spec) -> Iterator[Told]:
 
 
 def by_trainer(spec: Spec) -> Iterator[Told]:
-    """Take the updates with our Trainer, and yield what each did."""
+    """Take the updates with our Trainer, and yield a report of each."""
     from xdpx import Trainer, TrainerCallback, TrainingArguments
 
     model, told = Weighted(spec), list[Told]()
 
     def scale() -> float:
         scaler = trainer.accelerator.scaler
-        assert scaler is not None  # under fp16 there is one
+        assert scaler is not None  # always set under fp16
         return scaler.get_scale()
 
     class Watch(TrainerCallback):
@@ -114,7 +114,7 @@ def by_trainer(spec: Spec) -> Iterator[Told]:
 
 
 def samples_with_factor(spec: Spec) -> list[dict[str, Tensor]]:
-    """Return samples whose losses count once, but for those of the planted update."""
+    """Return samples with loss factor 1, except for those of the planted update."""
     planted = range(spec["planted"] * spec["rows"], (spec["planted"] + 1) * spec["rows"])
     return [
         row | {"loss_factor": torch.tensor(TOO_MUCH if number in planted else 1.0)}
@@ -123,12 +123,12 @@ def samples_with_factor(spec: Spec) -> list[dict[str, Tensor]]:
 
 
 def differ(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> bool:
-    """Tell whether any weight has moved."""
+    """Return whether any weight differs."""
     return any(not torch.equal(weight, after[name]) for name, weight in before.items())
 
 
 def main() -> None:
-    """Train through the door that is named."""
+    """Train through the given door."""
     spec = read_spec(sys.argv[2])
     print(json.dumps({"updates": list({"engine": by_engine, "trainer": by_trainer}[sys.argv[1]](spec))}))
 

@@ -1,6 +1,6 @@
 """Fine-tune with the Hugging Face Trainer and its defaults. Usage: hf_trainer.py SPEC.json.
 
-SPEC holds train, dev (TSV: text TAB label), model, max_len, batch_size, epochs, max_steps (-1 for all), learning_rate,
+SPEC has train, dev (TSV: text TAB label), model, max_len, batch_size, epochs, max_steps (-1 for all), learning_rate,
 warmup_ratio, weight_decay, seed and group_by_length. Prints {"samples_per_second", "seconds", "accuracy"}.
 """
 
@@ -22,12 +22,12 @@ from transformers import (
 
 
 def accuracy(predictions: Any) -> dict[str, float]:
-    """Share of rows whose highest logit is the label."""
+    """Return the share of rows whose highest logit is the label."""
     return {"accuracy": float((predictions.predictions.argmax(-1) == predictions.label_ids).mean())}
 
 
 def tokenised(path: str, tokenizer: Any, max_len: int) -> Dataset:
-    """Load a table and tokenise it without padding, as the Trainer's default collator expects."""
+    """Load and tokenise a table without padding, as the Trainer's default collator expects."""
     rows = Dataset.from_csv(path, sep="\t", quoting=3, names=["text", "label"], cache_dir=tempfile.mkdtemp())
     return rows.map(
         lambda batch: tokenizer(batch["text"], truncation=True, max_length=max_len),
@@ -37,7 +37,7 @@ def tokenised(path: str, tokenizer: Any, max_len: int) -> Dataset:
 
 
 def arguments(spec: dict[str, Any], folder: str) -> TrainingArguments:
-    """The Trainer's defaults, but for what the task itself decides."""
+    """Return the Trainer's default arguments, except those that the task determines."""
     sampling: dict[str, Any] = {"train_sampling_strategy": "group_by_length"} if spec["group_by_length"] else {}
     return TrainingArguments(
         output_dir=folder,

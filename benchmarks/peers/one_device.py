@@ -1,6 +1,6 @@
 """Train with STRATEGY in one process on one device. Usage: one_device.py STRATEGY SPEC.json: none, ddp or fsdp.
 
-In float32 with accumulation of two, and with the very strategies of our Trainer. Prints {"losses": [...]}.
+In float32, with accumulation of two, and with the same strategies as in our Trainer. Prints {"losses": [...]}.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xdpx.trainer.arguments.fsdp import FsdpOptions
 
 
 def strategy_named(name: str, *, gpu: bool) -> Strategy:
-    """Return a way to train on this device; one that needs a process group has one of this process alone."""
+    """Return a strategy for this device, with a process group of this process alone if it needs one."""
     world = current(use_cpu=not gpu)
     if name == "none":
         return Single(world)
@@ -31,10 +31,10 @@ def losses_of(strategy: Strategy, spec: Spec) -> list[float]:
     """Take the updates, and return the loss of each."""
     device = torch.device("cuda" if spec["gpu"] else "cpu")
     model = strategy.prepare(classifier(spec)).train()
-    weights = list(model.parameters())  # of a sharded model they are others than before
+    weights = list(model.parameters())  # of a sharded model, these differ from the ones before
     optimizer = torch.optim.AdamW(weights, lr=1e-4)
     rows, half, losses = samples(spec), spec["rows"] // 2, []
-    torch.manual_seed(2)  # of dropout: a strategy may have drawn numbers by now
+    torch.manual_seed(2)  # for dropout: a strategy may have drawn random numbers before
     for first in range(0, len(rows), spec["rows"]):
         loss = torch.zeros((), device=device)
         for start in (first, first + half):
@@ -51,12 +51,12 @@ def losses_of(strategy: Strategy, spec: Spec) -> list[float]:
 
 
 def main() -> None:
-    """Train with the strategy that is named, with kernels that give the same bits twice where there are such."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may sum in another order each time
+    """Train with the named strategy, with deterministic kernels where available."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS may sum in a different order each time
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cuda.matmul.allow_tf32 = False
     spec = read_spec(sys.argv[2])
-    with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of CUDA go back in an order of their own
+    with sdpa_kernel(SDPBackend.MATH):  # the backward pass of CUDA's fused kernels is not deterministic
         losses = losses_of(strategy_named(sys.argv[1], gpu=spec["gpu"]), spec)
     print(json.dumps({"losses": losses}))
 

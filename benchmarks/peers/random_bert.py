@@ -1,4 +1,4 @@
-"""A BERT of any size with random weights, and random tokens for it: neither changes what a step costs."""
+"""A BERT of any size with random weights and random tokens, which do not change the cost of a step."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ VOCABULARY = 30522
 
 
 def read_spec(path: str) -> Spec:
-    """Return a spec: layers, dims, heads, length, rows (of a batch), updates, gpu, and what the script wants besides.
+    """Return a spec: layers, dims, heads, length, rows (per batch), updates, gpu, and extra keys of the script.
 
     Raises:
-        SystemExit: it asks for a GPU, and torch sees none.
+        SystemExit: the spec requires a GPU, and torch sees none.
     """
     with open(path, encoding="utf-8") as file:
         spec: Spec = json.load(file)
@@ -28,7 +28,7 @@ def read_spec(path: str) -> Spec:
 
 
 def classifier(spec: Spec) -> BertForSequenceClassification:
-    """Return a classifier of two classes, on the host, the same each time."""
+    """Return a classifier with two classes, on the host, with the same weights each time."""
     torch.manual_seed(1)
     return BertForSequenceClassification(
         BertConfig(
@@ -39,7 +39,7 @@ def classifier(spec: Spec) -> BertForSequenceClassification:
 
 
 def samples(spec: Spec) -> list[dict[str, Tensor]]:
-    """Return as many samples as the updates take, none padded, the same each time."""
+    """Return as many samples as the updates take, without padding, the same each time."""
     dice = torch.Generator().manual_seed(1)
     ids = torch.randint(1000, VOCABULARY, (spec["updates"] * spec["rows"], spec["length"]), generator=dice)
     mask = torch.ones(spec["length"], dtype=torch.long)
@@ -49,5 +49,5 @@ def samples(spec: Spec) -> list[dict[str, Tensor]]:
 
 
 def batch_of(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Stack samples that are equally long."""
+    """Stack samples of equal length."""
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}

@@ -1,4 +1,4 @@
-"""LitServe with dynamic batches, as its documentation shows for a transformers model.
+"""LitServe with dynamic batching, as in its documentation for a transformers model.
 
 Usage: serve_litserve.py FOLDER PORT
 """
@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 
-class Classifier(litserve.LitAPI):  # type: ignore[misc]  # it is installed where the peer runs
+class Classifier(litserve.LitAPI):  # type: ignore[misc]  # installed in the peer's Python
     """Answers a text with the probabilities of the labels."""
 
     def setup(self, device: str) -> None:
@@ -27,14 +27,14 @@ class Classifier(litserve.LitAPI):  # type: ignore[misc]  # it is installed wher
 
     @torch.inference_mode()
     def predict(self, texts: list[str]) -> list[dict[str, float]]:
-        """Return probabilities for a batch of texts."""
+        """Return the probabilities for a batch of texts."""
         batch = self.tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
         prob = self.model(**batch).logits.softmax(-1).tolist()
         names = self.model.config.id2label
         return [{names[index]: share for index, share in enumerate(row)} for row in prob]
 
     def encode_response(self, output: Any) -> dict[str, Any]:
-        """Return what is sent."""
+        """Return the response."""
         return {"probabilities": output}
 
 

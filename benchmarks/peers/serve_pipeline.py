@@ -1,4 +1,4 @@
-"""A `transformers` pipeline behind FastAPI, called for each request, as its documentation shows.
+"""A `transformers` pipeline behind FastAPI, called once per request, as in its documentation.
 
 Usage: serve_pipeline.py FOLDER PORT
 """
@@ -18,7 +18,7 @@ model = pipeline("text-classification", model=sys.argv[1], device="cpu", top_k=N
 
 
 class Asked(BaseModel):
-    """A text."""
+    """The body of a request."""
 
     text: str
 

@@ -1,10 +1,10 @@
 """Train a decoder in bf16 on one device. Usage: spmd_flax.py LIBRARY SPEC.json, LIBRARY xdpx or flax.
 
-`flax` is what one writes by hand with flax.linen and optax; `xdpx` our engine and loop over the same sizes. Tokens are
-random, and the same in each update: that changes nothing of what one costs. SPEC holds layers, dims, heads, vocab,
-length, rows, updates, warm_up and gpu.
-Prints {"tokens_per_second", "peak_bytes", "weights", "losses"}; peak_bytes is null where the device does not tell,
-weights are those that take part in products, losses the first and the last.
+`flax` is a plain script with flax.linen and optax; `xdpx` is our engine and loop with the same sizes. Tokens are random
+and the same in each update, which does not change its cost. SPEC has layers, dims, heads, vocab, length, rows, updates,
+warm_up and gpu.
+Prints {"tokens_per_second", "peak_bytes", "weights", "losses"}; peak_bytes is null if the device does not report it,
+weights are those used in matrix products, losses the first and the last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Spec = dict[str, int]
 
 
 class Training(NamedTuple):
-    """How to take one update, which does not wait for the device; the loss of what that returned, which does."""
+    """A training: `update` does not wait for the device; `loss_of` waits for the loss of what `update` returned."""
 
     update: Callable[[], Any]
     loss_of: Callable[[Any], float]
@@ -35,7 +35,7 @@ class Training(NamedTuple):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each behind a norm."""
+    """Attention and feed-forward layers, each after a norm."""
 
     spec: Any
 
@@ -55,7 +55,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Layers scanned and computed again in the backward pass, embedding tied."""
+    """Scanned layers, recomputed in the backward pass, with tied embeddings."""
 
     spec: Any
 
@@ -76,7 +76,7 @@ class Decoder(nn.Module):
 
 
 def by_hand(spec: Spec) -> Training:
-    """Return what one writes without us."""
+    """Return the training of a plain script."""
     frozen: Any = nn.FrozenDict
     model: Any = Decoder(frozen(spec))
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(RATE))
@@ -103,7 +103,7 @@ def by_hand(spec: Spec) -> Training:
 
 
 def by_xdpx(spec: Spec) -> Training:
-    """Return the same with our engine."""
+    """Return the training with our engine."""
     from xdpx.experiments.lm.model_params import TransformerLm
     from xdpx.experiments.running.options import options_of
     from xdpx.experiments.running.parts import build_parts
@@ -147,7 +147,7 @@ def tokens(spec: Spec) -> np.ndarray[Any, Any]:
 
 
 def main() -> None:
-    """Take updates, and count from the end of the warm-up to the last one."""
+    """Take updates, and measure from the end of the warm-up to the last one."""
     with open(sys.argv[2], encoding="utf-8") as file:
         spec: Spec = json.load(file)
     device = jax.devices()[0]
@@ -163,7 +163,7 @@ def main() -> None:
     told = {
         "tokens_per_second": taken / (time.perf_counter() - started),
         "peak_bytes": (device.memory_stats() or {}).get("peak_bytes_in_use"),
-        "weights": training.parameters - spec["length"] * spec["dims"],  # positions are only added
+        "weights": training.parameters - spec["length"] * spec["dims"],  # positions are only added, not multiplied
         "losses": [losses[0], losses[-1]],
     }
     print(json.dumps(told))

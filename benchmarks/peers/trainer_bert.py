@@ -1,7 +1,7 @@
 """Fine-tune a BERT in bf16 with LIBRARY on one device. Usage: trainer_bert.py LIBRARY SPEC.json, xdpx or transformers.
 
-Prints {"tokens_per_second", "peak_bytes", "weights", "losses"}; peak_bytes is null on a CPU, weights are those that
-take part in products.
+Prints {"tokens_per_second", "peak_bytes", "weights", "losses"}; peak_bytes is null on a CPU, weights are those used in
+matrix products.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.peers.random_bert import classifier, read_spec, samples
 
 
 def main() -> None:
-    """Train, and count from the end of the warm-up to the last step."""
+    """Train, and measure from the end of the warm-up to the last step."""
     library: Any = import_module(sys.argv[1])
     spec = read_spec(sys.argv[2])
     ends: list[float] = []

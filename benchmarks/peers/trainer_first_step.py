@@ -14,14 +14,14 @@ from torch import nn
 
 
 class Net(nn.Module):
-    """One layer and its mean squared error."""
+    """One linear layer with the mean squared error."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(4, 1)
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss and what was said."""
+        """Return the loss and the outputs."""
         y = self.layer(x)
         return nn.functional.mse_loss(y, labels), y
 
