@@ -1,7 +1,7 @@
-"""How many CPU seconds each room of tests may take, on one of two cores; `--cpu-seconds 20` shows what it does take.
+"""Budgets of CPU seconds per test folder ("room"), on one of two cores; `--cpu-seconds 20` shows the actual values.
 
-A quarter more than each took when they took 2,360 together, rounded up. A room that takes much more is named at the end
-of a run. Whoever raises a number says why, in the commit that does.
+Each budget is the time when all rooms together took 2,360 seconds, plus a quarter, rounded up. Rooms that take much
+more are reported at the end of a run. A commit that raises a budget must state the reason.
 """
 
 from __future__ import annotations
@@ -41,4 +41,4 @@ BUDGETS = {
     "tuning": 30,
     "utils": 90,
 }
-"""Seconds of a room; the longest name that the path of a test begins with counts."""
+"""Path prefix -> budget in seconds; the longest matching prefix of a test's path applies."""

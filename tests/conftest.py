@@ -1,4 +1,4 @@
-"""Fixtures for every room: a real S3 server, and an S3 server behind a bad line."""
+"""Fixtures for all tests: a real S3 server, and an S3 server behind an unreliable connection."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from hypothesis import HealthCheck, settings
 from tests import cpu_seconds, processes, spmd_devices, warm_starts
 from xdpx.logger import log
 
-# Several tests run at once, in processes of their own: threads that wait in turn for a core made them ten times slower.
+# Tests run in several processes at once: with more threads than cores, they were ten times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A process that has started Ray once looks for no other token: a server under another HOME would find none and end.
+# A process that has started Ray once does not look for another token; under another HOME it would find none and exit.
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 
-# Other processes may have the cores: what an example finds counts, not its 200 ms.
+# Other processes may use the cores; only the examples that are found matter, not hypothesis' deadline of 200 ms.
 settings.register_profile("xdpx", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("xdpx")
 
 spmd_devices.imitate_devices()
 spmd_devices.compile_quickly()
 
-# Tracing a model makes millions of small objects: looking for cycles after each 700 took a tenth of JAX's seconds.
+# Tracing a model creates millions of small objects: collecting after every 700 took a tenth of JAX's time.
 gc.set_threshold(100_000, 20, 50)
 
 if sys.platform == "linux":
@@ -49,24 +49,24 @@ DRAWN: dict[tuple[str, str], Callable[..., Any]] = {
     ("xdpx.reports.pictures", "confusion_picture"): lambda *what: b"",
     ("xdpx.reports.pictures", "reliability_picture"): lambda *what: b"",
 }
-"""What draws, and what does instead where a test does not ask for `figures`."""
+"""Functions that draw -> their replacements in tests that do not request `figures`."""
 
 SECONDS_OF_A_SLOW_TEST, SECONDS_OF_ANOTHER = 15.0, 0.1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take `--cpu-seconds N`."""
+    """Add the option `--cpu-seconds N`."""
     parser.addoption("--cpu-seconds", type=int, default=0, help="show what rooms, and the N dearest files, cost")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Count CPU seconds, here or for the process that started this one."""
+    """Count CPU seconds, in this process or for the one that started it."""
     config.pluginmanager.register(cpu_seconds.CpuSeconds(files_shown=config.getoption("--cpu-seconds")))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest: one begun last would keep one process at work while others have none."""
+    """Run the slowest files first: if one started last, a single process would work while the others are idle."""
     seconds: dict[Path, float] = defaultdict(float)
     for item in items:
         seconds[item.path] += SECONDS_OF_A_SLOW_TEST if item.get_closest_marker("slow") else SECONDS_OF_ANOTHER
@@ -74,21 +74,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the collector of cycles pass over modules and tests: they are never garbage, and take seconds to look at."""
+    """Exclude modules and tests from garbage collection: they are never garbage, and traversing them takes seconds."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Begin before any fixture: jobs that several tests look at are compiled like the others of their room."""
+    """Runs before all fixtures, because jobs shared by several tests must be compiled like the others of their room."""
     if spmd_devices.is_optimized_little(item.path):
         spmd_devices.optimize_little(True)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """End after all fixtures; other rooms must not be given what was compiled with little optimization."""
+    """Runs after all fixtures: other rooms must not reuse what was compiled with few optimizations."""
     if spmd_devices.is_optimized_little(item.path):
         spmd_devices.optimize_little(False)
         if "jax" in sys.modules and (nextitem is None or not spmd_devices.is_optimized_little(nextitem.path)):
@@ -97,14 +97,14 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the read cache of each test by itself, and give up soon."""
+    """Give each test its own read cache, and shorten retries."""
     monkeypatch.setenv("XDPX_CACHE_PATH", str(tmp_path_factory.getbasetemp() / f"cache-{uuid.uuid4().hex[:8]}"))
     monkeypatch.setenv("XDPX_RETRY_SECONDS", "20")
 
 
 @pytest.fixture(autouse=True)
 def _own_log_level() -> Iterator[None]:
-    """Let no test that turns the log down, as every Trainer may, turn it down for the others."""
+    """Restore log levels after each test, since every Trainer may change them."""
     console, level = log._console, logging.getLogger("xdpx").level
     on_every_rank = console.on_every_rank
     yield
@@ -114,7 +114,7 @@ def _own_log_level() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _own_path() -> Iterator[None]:
-    """Let no folder that a test imports from, as every `user/modules` is, stand before those of later tests."""
+    """Restore the import path after each test, e.g. without `user/modules`."""
     path = list(sys.path)
     yield
     sys.path[:] = path
@@ -122,7 +122,7 @@ def _own_path() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_waiting_for_the_disk() -> Iterator[None]:
-    """Let what this process writes reach the disk when it may: no test cuts the power. Started programs wait."""
+    """Turn fsync off in this process, since no test simulates a power cut. Programs that tests start still use it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
@@ -130,7 +130,7 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_figures() -> Iterator[dict[tuple[str, str], Callable[..., Any]]]:
-    """Let x-train and x-eval, in this process, draw nothing: it takes longer than a tiny training. See `figures`."""
+    """Turn off the figures of x-train and x-eval in this process: they take longer than a tiny training."""
     plain = {place: getattr(importlib.import_module(place[0]), place[1]) for place in DRAWN}
     with pytest.MonkeyPatch.context() as patch:
         for (module, name), nothing in DRAWN.items():
@@ -140,25 +140,25 @@ def _no_figures() -> Iterator[dict[tuple[str, str], Callable[..., Any]]]:
 
 @pytest.fixture
 def figures(_no_figures: dict[tuple[str, str], Callable[..., Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let x-train and x-eval draw, as they do for their users."""
+    """Turn on the figures of x-train and x-eval again."""
     for (module, name), draw in _no_figures.items():
         monkeypatch.setattr(f"{module}.{name}", draw)
 
 
 MOST_GROWTH = 2 * 2**30
-"""Bytes by which a process may grow before the programs that JAX compiled are dropped: all together take over ten GiB.
-What is dropped leaves most of the process as large as it was, so that growth counts, and not size."""
+"""Growth of a process, in bytes, after which compiled JAX programs are dropped: all together take more than 10 GiB.
+Growth counts, not size, because dropping them hardly shrinks the process."""
 
 
 @pytest.fixture(scope="session")
 def _resident() -> Counter[str]:
-    """Bytes of this process after compiled programs were last dropped."""
+    """Memory of this process, in bytes, when compiled programs were last dropped."""
     return Counter()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled_let_go(_resident: Counter[str]) -> Iterator[None]:
-    """Drop, after a file, the programs that JAX compiled, once the process has grown by much."""
+    """After each file, drop what JAX has compiled if the process has grown by more than `MOST_GROWTH`."""
     yield
     if "jax" in sys.modules:
         from xdpx.engines.pytorch.memory import resident_bytes
@@ -171,7 +171,7 @@ def _compiled_let_go(_resident: Counter[str]) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def jax_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Run `script PORT INDEX FOLDER words...` as two JAX processes; return the folder, which `prepare` fills."""
+    """Run `script PORT INDEX FOLDER words...` as two JAX processes, and return the folder, which `prepare` fills."""
 
     def run(script: Path, *words: str, prepare: Callable[[Path], object] = lambda _: None) -> Path:
         folder = tmp_path_factory.mktemp("pair")
@@ -187,7 +187,7 @@ def jax_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
-    """The address of an S3 server (moto) that runs as long as the tests do."""
+    """The address of an S3 server (moto) that runs for the whole session."""
     server_module = pytest.importorskip("moto.server")
     server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -198,7 +198,7 @@ def s3_server() -> Iterator[str]:
 
 @pytest.fixture
 def forgotten_s3() -> Iterator[None]:
-    """Let no client of another test answer in this one, nor one of this in another: it keeps what it was made with."""
+    """Drop S3 clients, which keep the settings they were created with, before and after a test."""
     files = pytest.importorskip("s3fs").S3FileSystem
     files.clear_instance_cache()
     yield
@@ -224,14 +224,14 @@ def _new_bucket(endpoint: str) -> str:
 
 @pytest.fixture
 def s3_root(s3_server: str, forgotten_s3: None, monkeypatch: pytest.MonkeyPatch) -> str:
-    """`s3://` and a fresh bucket on the S3 server; the environment leads there."""
+    """`s3://` and a new bucket on the S3 server; the environment is set up for it."""
     _use_s3(monkeypatch, s3_server)
     return f"s3://{_new_bucket(s3_server)}"
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
 def any_root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty folder: on the disk, in memory, and on the S3 server."""
+    """An empty folder: on disk, in memory, and on the S3 server."""
     if request.param == "local":
         return str(tmp_path / "root")
     if request.param == "memory":
@@ -241,7 +241,7 @@ def any_root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @dataclass
 class BadLine:
-    """A proxy that loses, cuts, delays and refuses a share of what passes; in an order that its seed decides."""
+    """A proxy that loses, truncates, delays and refuses a share of the traffic, in an order set by its seed."""
 
     target: str
     rate: float = 0.2
@@ -256,7 +256,7 @@ class BadLine:
             protocol_version = "HTTP/1.1"
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Do not log."""
 
             def pass_on(self) -> None:
                 with lock:
@@ -310,7 +310,7 @@ FAULTS = ("500", "503", "reset before", "answer lost", "answer cut")
 
 @pytest.fixture
 def bad_line(s3_server: str, forgotten_s3: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, BadLine]]:
-    """`s3://` and a fresh bucket that is reached over a bad line, and the line."""
+    """`s3://` and a new bucket behind an unreliable connection, and the connection."""
     line = BadLine(s3_server)
     server = line.start()
     _use_s3(monkeypatch, line.address)

@@ -1,6 +1,6 @@
-"""What tests cost: CPU seconds of every file and room, with the processes they start, beside what each room may cost.
+"""The cost of tests: CPU seconds of every file and room, including the processes they start, against the budgets.
 
-A machine that has other things to do makes a test take longer, but hardly makes it compute longer.
+On a busy machine a test takes more wall time, but hardly more CPU time.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from tests.budgets import BUDGETS
 
 ROOT = Path(__file__).parents[1]
 SHARE_OVER = 1.5
-"""Machines differ by so much: a room is spoken of when it takes this many times its budget."""
+"""Tolerance for differences between machines: a room is reported if it takes this many times its budget."""
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds, of user and system, that this process took, and its children that have ended."""
+    """Return the user and system CPU seconds of this process and its finished children."""
     return sum(os.times()[:4])
 
 
 def room_of(file: str) -> str:
-    """Return the room with a budget in which a test file is: the longest name that its path begins with."""
+    """Return the room of a test file: the longest name with a budget that is a prefix of its path."""
     rooms = [room for room in BUDGETS if file.startswith(f"tests/{room}/")]
     return max(rooms, key=len, default="other")
 
 
 class CpuSeconds:
-    """Count CPU seconds per test file, wherever it runs, and print the table at the end."""
+    """Counts CPU seconds per test file, in all worker processes, and prints the table at the end."""
 
     def __init__(self, *, files_shown: int) -> None:
         self.files_shown = files_shown
@@ -40,24 +40,24 @@ class CpuSeconds:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Iterator[None]:
-        """Begin before the fixtures of a test."""
+        """Start counting before the fixtures of a test."""
         self.begun = cpu_seconds()
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Iterator[None]:
-        """Write into the report of a test, which may go to another process, what it took since the last one."""
+        """Add the CPU seconds since the last report to the report of a test, which may be sent to another process."""
         report = yield
         now = cpu_seconds()
         report.cpu_seconds, self.begun = now - self.begun, now
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add up, in the process that prints."""
+        """Add up the reports, in the process that prints."""
         self.of_files[report.nodeid.split("::")[0]] += getattr(report, "cpu_seconds", 0.0)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print what was counted, and name every room that took much more than it may."""
+        """Print the table, and name every room that is far above its budget."""
         rooms: Counter[str] = Counter()
         for file, seconds in self.of_files.items():
             rooms[room_of(file)] += seconds

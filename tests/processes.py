@@ -1,4 +1,4 @@
-"""Real processes that tests start together: a port that nothing else takes, and an end for all when one has failed."""
+"""Start real processes together in tests: a free port for them, and an end for all when one has failed."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PORTS = range(20_000, 32_000)
-"""Below those that the system gives to connections by itself (from 32,768 on): a port that it gave once, for `bind` to
-0, may be given to anybody's connection before the process it was meant for listens. One of two nodes then failed at
-once, and the other waited for it until the test's time was over."""
+"""Below the ephemeral ports (from 32,768 on): a port that the system returned for a bind to 0 may be taken by any
+connection before the intended process listens. One of two nodes then failed at once, and the other waited for it until
+the test timed out."""
 SECONDS_LEFT_ALONE = 60
-"""How long a process may go on after another one has failed: enough for an end by itself, with its own error."""
+"""Seconds a process may continue after another one has failed: enough to end by itself with its own error."""
 
 
 class Ended(NamedTuple):
-    """How a process ended: its exit code, that of SIGABRT when it took too long, and all that it wrote."""
+    """The end of a process: its exit code (that of SIGABRT after a timeout) and its output."""
 
     code: int
     text: str
 
 
 def free_port() -> int:
-    """Return a port of this machine on which nothing listens."""
+    """Return a port of this machine that is not in use."""
     drawn = random.SystemRandom()
     while True:
         port = drawn.choice(PORTS)
@@ -49,7 +49,7 @@ def free_port() -> int:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return this environment, with one thread for each process, and with the package and the tests to import."""
+    """Return this environment with one thread per process, and with the package and tests importable."""
     usual = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", "GLOO_SOCKET_IFNAME": "lo"}
     return {**os.environ, **usual, "PYTHONFAULTHANDLER": "1", **more}
 
@@ -57,10 +57,10 @@ def environment(**more: str) -> dict[str, str]:
 def run_together(
     lines: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]], *, seconds: float = 480
 ) -> list[Ended]:
-    """Run command lines at the same time, each in its environment, and return how each ended.
+    """Run command lines concurrently, each in its environment, and return how each ended.
 
-    What they write goes into files: a pipe that nobody reads stops the process that writes, and those that wait for it.
-    One that takes longer than `seconds`, on a machine with ten times as much to do, writes its stacks at last.
+    Output goes to files, since a full pipe would block the process that writes, and those that wait for it. A process
+    that takes longer than `seconds`, which suffices even on a very busy machine, is ended with a dump of its stacks.
     """
     with tempfile.TemporaryDirectory() as folder:
         places = [Path(folder, str(index)) for index in range(len(lines))]
@@ -89,14 +89,14 @@ def _wait(running: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
 
 
 def fork_ranks(work: Callable[[int], object], size: int, words: str) -> list[int]:
-    """Do `work(rank)` in so many processes forked off this one, a world as torchrun makes it; return the exit codes.
+    """Run `work(rank)` in `size` forked processes, set up as a world by torchrun would be, and return the exit codes.
 
-    What this one has imported they need not import. When one has failed, the others are told to end, as by torchrun.
+    They share the imports of this process. If one fails, the others are stopped, as by torchrun.
 
     Args:
-        work: what each of them does.
-        size: how many.
-        words: what they write goes into the files `<words>-<rank>.txt`.
+        work: what each process runs.
+        size: number of processes.
+        words: prefix of their output files `<words>-<rank>.txt`.
     """
     world = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
 
@@ -109,7 +109,7 @@ def fork_ranks(work: Callable[[int], object], size: int, words: str) -> list[int
     codes = [0] * size
     while running:
         ended = [(child, status) for child in running for found, status in [os.waitpid(child, os.WNOHANG)] if found]
-        for child, status in ended:  # these alone: what else this process has started is not ours to wait for
+        for child, status in ended:  # only these: other processes that this one started must not be reaped here
             codes[running.pop(child)] = os.waitstatus_to_exitcode(status)
         for other in running if ended and any(codes) else ():
             os.kill(other, signal.SIGTERM)
@@ -118,9 +118,9 @@ def fork_ranks(work: Callable[[int], object], size: int, words: str) -> list[int
 
 
 def fork(work: Callable[[], int | None], words: Path | str) -> int:
-    """Do `work` in a process forked off this one, which writes into the file `words`; return its process id.
+    """Run `work` in a forked process that writes its output to the file `words`, and return its process id.
 
-    It leaves with the code that `work` returns or exits with: 0 for None, 70 after an error.
+    Its exit code is the one that `work` returns or exits with; 0 for None, 70 after an error.
     """
     child = os.fork()
     if child:
@@ -145,9 +145,9 @@ def fork(work: Callable[[], int | None], words: Path | str) -> int:
 
 
 def told(ended: Sequence[Ended]) -> str:
-    """Return what all processes wrote at their ends, for the message of a test that failed.
+    """Return the end of each process's output, for the message of a failed test.
 
-    A process that is aborted lists its extension modules, in one line that is longer than all that would be shown.
+    The list of extension modules that an aborted process prints is removed: that line is longer than what is shown.
     """
     texts = [re.sub(r"(?m)^Extension modules: .*\n?", "", each.text) for each in ended]
     return "\n----\n".join(f"exit code {each.code}\n{text[-8000:]}" for each, text in zip(ended, texts, strict=True))

@@ -1,4 +1,4 @@
-"""Eight imitated devices for every test of the JAX half, a place for what was compiled, and how it is compiled."""
+"""Eight imitated devices for all tests of the JAX half, a compilation cache, and compiler settings."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SETTINGS = {
 }
 
 QUICK = "--xla_cpu_use_fusion_emitters=false"
-"""A flag of XLA that a process reads once. Without it MLIR writes the code of each fused loop for a CPU, in three
-fifths of the seconds that compiling takes where little is optimized, and in a quarter of them elsewhere."""
+"""A flag that XLA reads once per process. Without it, MLIR generates the code of each fused loop for CPUs, which takes
+three fifths of the compilation time where optimizations are reduced, and a quarter elsewhere."""
 
 LITTLE = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 OPTIMIZED_LITTLE = tuple(
@@ -29,30 +29,30 @@ OPTIMIZED_LITTLE = tuple(
         "promises/test_notebooks", "tasks/spmd",
     )
 )  # fmt: skip
-"""Rooms and files whose tests pay for compiling most of all: XLA optimizes little there, which halves it. Last bits are
-others then; golden runs, which are compared to the last bit, are compiled as users compile, and plans of memory too."""
+"""Rooms and files whose tests spend most time on compiling: reduced optimizations halve it, but change the last bits.
+So golden runs, which are compared bit by bit, and memory plans are compiled as for users."""
 
 
 def is_optimized_little(path: Path) -> bool:
-    """Tell whether a test is in one of `OPTIMIZED_LITTLE`."""
+    """Return whether a test is in one of `OPTIMIZED_LITTLE`."""
     return str(path).startswith(OPTIMIZED_LITTLE)
 
 
 def optimize_little(wanted: bool) -> None:
-    """Tell JAX here, and in processes that are started from now on."""
+    """Turn reduced optimizations on or off, here and in processes that are started from now on."""
     os.environ[LITTLE] = str(int(wanted))
     if "jax" in sys.modules:
         sys.modules["jax"].config.update(LITTLE.lower(), wanted)
 
 
 def compile_quickly() -> None:
-    """Set the environment; call it before anybody imports jax. Last bits are others then: not for golden runs."""
+    """Set the environment; call this before anything imports jax. Changes the last bits, so not for golden runs."""
     given = os.environ.get("XLA_FLAGS", "")
     if QUICK not in given.split():
         os.environ["XLA_FLAGS"] = f"{given} {QUICK}".strip()
 
 
 def imitate_devices() -> None:
-    """Set the environment; call it before anybody imports jax. What is set already stays."""
+    """Set the environment; call this before anything imports jax. Existing values are kept."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)

@@ -1,6 +1,6 @@
-"""Import modules once, then fork off a process for each Python program that is asked for: see `warm_starts.py`.
+"""Import modules once, then fork a process for each requested Python program: see `warm_starts.py`.
 
-Run as a program: `python warm_program.py CHANNEL MODULE ...`. It ends when the other side of the channel is closed.
+As a script: `python warm_program.py CHANNEL MODULE ...`. It ends when the other side closes the channel.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 STANDARD = 3
-"""Standard input, output and error, in this order, come with each request."""
+"""Standard input, output and error are sent with each request, in this order."""
 SECONDS_UNTIL_ADOPTED = 60
 
 
 def serve(channel: socket.socket) -> dict[str, Any]:
-    """Fork for each request; return, in the process that is to be the program, what was asked for.
+    """Fork for each request; return the request in the process that is to become the program.
 
-    It is forked twice: once the process between has ended, the kernel gives it to the nearest ancestor that asked for
-    orphans, which is the one that sent the request. That one waits for it, and is told how it ended, as for any child.
+    It forks twice: when the intermediate process has ended, the kernel reparents the program to the nearest ancestor
+    that is a subreaper, which is the one that sent the request. That one waits for it as for any other child.
     """
     while True:
         head, files, _, _ = socket.recv_fds(channel, 4, STANDARD)
@@ -66,7 +66,7 @@ def _exactly(channel: socket.socket, size: int) -> bytes:
 
 
 def become(request: dict[str, Any]) -> None:
-    """Make this process what a new interpreter would be, but for what is imported."""
+    """Make this process like a new interpreter, except for the imported modules."""
     if request["session"]:
         os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN if request["deaf"] else signal.default_int_handler)
@@ -83,7 +83,7 @@ def become(request: dict[str, Any]) -> None:
 
 
 def run(kind: str, name: str, words: list[str]) -> None:
-    """Run a module (`-m`) or a file of Python as the main program, with these words after its name."""
+    """Run a module (`-m`) or a Python file as the main program, with `words` as its arguments."""
     sys.argv = [name, *words]
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
@@ -98,7 +98,7 @@ def run(kind: str, name: str, words: list[str]) -> None:
 
 
 def end_after(error: BaseException) -> NoReturn:
-    """Print an error as the interpreter does, without the lines of this file, and end with its code."""
+    """Print an error as the interpreter does, without the frames of this file, and exit with its code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
@@ -107,7 +107,7 @@ def end_after(error: BaseException) -> NoReturn:
 
 
 def start_from(channel: socket.socket, request: dict[str, Any]) -> None:
-    """Let programs that this one starts be forked off the process at the other end."""
+    """Make the programs that this one starts fork off the process at the other end."""
     place = importlib.util.spec_from_file_location("tests_warm_starts", Path(__file__).with_name("warm_starts.py"))
     assert place
     assert place.loader
@@ -123,7 +123,7 @@ if __name__ == "__main__":
     for module in sys.argv[2:]:
         importlib.import_module(module)
     gc.collect()
-    gc.freeze()  # to walk through it in each program would copy its memory
+    gc.freeze()  # otherwise each collection in a program would copy its memory
     asked.sendall(b"!")
     while True:
         wanted = serve(asked)
@@ -131,7 +131,7 @@ if __name__ == "__main__":
         if not wanted["launches"]:
             break
         mine, asked = socket.socketpair()
-        if os.fork():  # the launcher; a copy of it goes on here, and what the launcher starts is forked off that
+        if os.fork():  # the launcher; a copy of it continues here, and what the launcher starts is forked off that
             asked.close()
             start_from(mine, wanted)
             break

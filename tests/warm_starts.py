@@ -1,13 +1,13 @@
-"""Python programs that tests start, forked off a process that has imported what they need.
+"""Python programs that tests start are forked off a process that has imported what they need.
 
-A new interpreter pays two seconds for torch, and three for torch and transformers; a fork pays a tenth of one. What is
-forked is a real process with its own exit code, session, folder, environment, streams and signals. It is a child of
-the one that asked for it: `subprocess.Popen` waits for it, and kills it, as for any other.
+A new interpreter takes two seconds to import torch, and three for torch and transformers; a fork takes a tenth of a
+second. The fork is a real process with its own exit code, session, folder, environment, streams and signals. It is a
+child of the process that requested it, so `subprocess.Popen` waits for it and kills it as usual.
 
-Programs differ in what is read when the interpreter starts, or a library is imported: options, `READ_AT_START`. Each
-such kind has its own process to fork off, from the second program of the kind on. What all of a kind share is the seed
-of hashes: programs that must agree whatever it is are to be given PYTHONHASHSEED. Code after `-c` is always started
-anew, as are all programs where `ANEW` is in the environment.
+Programs differ in options and variables that are read when the interpreter starts or a library is imported
+(`READ_AT_START`). Each such kind gets its own process to fork off, from its second program on. All programs of a kind
+share the hash seed, so those that must agree for any seed need an explicit PYTHONHASHSEED. Code after `-c` is always
+started normally, as are all programs with `ANEW` in their environment.
 """
 
 from __future__ import annotations
@@ -35,44 +35,44 @@ READ_AT_START = (
     "PYTHON", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "NUMEXPR_", "XLA_", "JAX_", "TORCH", "PYTORCH_", "CUDA_", "HF_",
     "TRANSFORMERS_", "TOKENIZERS_", "DATASETS_", "MPL", "LD_", "HOME", "XDG_", "LANG", "LC_", "TF_", "USE_",
 )  # fmt: skip
-"""How variables begin that the interpreter or a library reads before the program itself does."""
+"""Prefixes of variables that the interpreter or a library reads before the program itself does."""
 
 READ_LATER = ("TORCHELASTIC_", "TORCH_NCCL_")
-"""What launchers set, and torch reads when a group of processes begins."""
+"""Variables that launchers set, and that torch reads when a process group is created."""
 
 LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
-"""Modules that start processes of their own: these are forked, too, off a copy of the launcher as it began."""
+"""Modules that start processes themselves; these are also forked, off a copy of the launcher in its initial state."""
 
 TORCH = ("numpy", "torch")
 TRAINER = (*TORCH, "xdpx.trainer.trainer")
 WITH_TORCH = {"x-train", "x-eval", "x-pred", "x-tune"}
 
 ALONE = re.compile(r"jax|spmd|xdpx\.main|environ.*(" + "|".join(READ_AT_START) + ")")
-"""What is found in programs that are started anew: JAX must not be imported before they, or x-exp, have set its
-variables, and those of other libraries are read as early."""
+"""Matches programs that must be started normally: these, or x-exp, set variables of JAX before importing it, and other
+libraries read theirs as early."""
 
 SUBREAPER = 36
-"""PR_SET_CHILD_SUBREAPER of prctl(2): what becomes an orphan below this process becomes its child."""
+"""PR_SET_CHILD_SUBREAPER of prctl(2): orphans below this process become its children."""
 
 UNUSUAL: dict[str, tuple[Any, ...]] = {
     "preexec_fn": (None,), "pass_fds": ((), []), "shell": (False,), "gid": (None,), "gids": (None,), "uid": (None,),
     "umask": (-1,), "process_group": (-1, None), "close_fds": (True,), "startupinfo": (None,),
 }  # fmt: skip
-"""Arguments of `Popen`, and what they are where a program can be forked."""
+"""Arguments of `Popen` -> the values with which a program can be forked."""
 
 
 PLAIN = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
 class Program(NamedTuple):
-    """What a command line asks of the interpreter.
+    """What a command line requests of the interpreter.
 
     Attributes:
-        options: of the interpreter itself, as `-W ignore`.
-        unbuffered: whether one of them was `-u`.
+        options: of the interpreter itself, such as `-W ignore`.
+        unbuffered: whether one of them is `-u`.
         kind: "-m", "-c" or "" for a file.
         name: of the module, the code, or the file.
-        rest: the words after it.
+        rest: the arguments after it.
     """
 
     options: tuple[str, ...]
@@ -83,7 +83,7 @@ class Program(NamedTuple):
 
 
 def program_of(words: list[str]) -> Program | None:
-    """Return what the words after `python` ask for; None where it is nothing that can be forked."""
+    """Return the request of the words after `python`; None if it cannot be forked."""
     options, unbuffered, left = list[str](), False, list(words)
     while left:
         word = left.pop(0)
@@ -101,7 +101,7 @@ def program_of(words: list[str]) -> Program | None:
 
 
 def modules_for(program: Program, folder: str) -> tuple[str, ...]:
-    """Return what a program that is started in `folder` imports anyway; nothing where it is to be started anew."""
+    """Return the modules that a program started in `folder` imports anyway; () if it must be started normally."""
     if program.kind == "-c":
         return ()
     name, words = program.name, program.rest
@@ -119,12 +119,12 @@ def modules_for(program: Program, folder: str) -> tuple[str, ...]:
 
 
 class Warm:
-    """Processes to fork programs off, one for each kind; each is started when its kind is asked for again.
+    """Processes to fork programs off, one per kind; each is started when its kind is requested a second time.
 
     Args:
-        given: the other end of one that stands already; no other is started then.
-        given_kind: of what it forks.
-        modules: returns what to import before a program is forked; nothing where it is to be started anew.
+        given: the channel to an existing process; no others are started then.
+        given_kind: the kind of its programs.
+        modules: returns what to import before a program is forked; () if it must be started normally.
     """
 
     def __init__(
@@ -143,13 +143,13 @@ class Warm:
     def start(
         self, words: list[str], environment: Mapping[str, str], folder: str, files: list[int], *, session: bool
     ) -> int:
-        """Fork a program off, and return its process id; 0 where it is to be started as any other.
+        """Fork a program, and return its process id; 0 if it must be started normally.
 
         Args:
             words: after the interpreter.
             environment, folder: of the program.
             files: its standard input, output and error.
-            session: whether it begins one of its own.
+            session: whether it starts a new session.
         """
         program = program_of(words)
         if program is None or os.getpid() != self.owner or ANEW in environment or ANEW in os.environ:
@@ -175,12 +175,12 @@ class Warm:
             try:
                 return _forked(channel, json.dumps(request).encode(), files)
             except OSError:
-                self.channels[kind] = None  # it has ended; from now on its programs are started anew
+                self.channels[kind] = None  # it has ended; from now on its programs are started normally
                 return 0
 
 
 def _begun(words: list[str], modules: tuple[str, ...], environment: Mapping[str, str]) -> socket.socket | None:
-    """Start a process to fork off, and return the channel to it; None where it could not import the modules."""
+    """Start a process to fork off, and return the channel to it; None if it could not import the modules."""
     ours, its = socket.socketpair()
     its.set_inheritable(True)
     line = [sys.executable, *words, str(its.fileno()), *modules]
@@ -191,7 +191,7 @@ def _begun(words: list[str], modules: tuple[str, ...], environment: Mapping[str,
 
 
 def _forked(channel: socket.socket, request: bytes, files: list[int]) -> int:
-    """Ask for a program, and return its process id once it is a child of this process."""
+    """Request a program, and return its process id once it is a child of this process."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     if prctl(SUBREAPER, 1, 0, 0, 0):
         return 0
@@ -210,7 +210,7 @@ def _forked(channel: socket.socket, request: bytes, files: list[int]) -> int:
 
 
 def _here() -> str:
-    """Return the current folder; nothing where it was removed."""
+    """Return the current folder; '' if it was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -218,7 +218,7 @@ def _here() -> str:
 
 
 def install(warm: Warm) -> Callable[[], None]:
-    """Let `subprocess.Popen` fork Python programs where it can; return what undoes it."""
+    """Make `subprocess.Popen` fork Python programs where possible; return a function that undoes this."""
     before = subprocess.Popen._execute_child  # type: ignore[attr-defined]
     names = list(inspect.signature(PLAIN).parameters)
 

@@ -1,4 +1,4 @@
-"""A folder as a stranger leaves it: runs of every door, half-written and damaged ones, names that are markup."""
+"""A folder with runs of every kind, incomplete and damaged ones, and names that contain markup."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def write_trainer_run(folder):
 
 @pytest.fixture
 def root(tmp_path):
-    """Three runs of x-train, one of a Trainer, one of x-exp, damaged ones, and what is no run."""
+    """Three runs of x-train, one of a Trainer, one of x-exp, damaged runs, and folders that are not runs."""
     folder = tmp_path / "runs"
     for number in range(3):
         write_run(folder / "sweep" / f"run{number}", number)

@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def _devices_as_everywhere() -> None:
-    """Have JAX count its imitated devices first: a plan of another number, in this process, would decide it for all."""
+    """Create JAX's imitated devices first: a plan with another number, in this process, would set it for all tests."""
     import jax
 
     jax.devices()

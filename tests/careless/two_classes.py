@@ -1,4 +1,4 @@
-"""A tiny text classification, preprocessed by the command, and x-train on it in this process."""
+"""A tiny text classification task, preprocessed by x-prepro, and training on it in this process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prepare(folder: Path, *, seed: int = 0, words: int = 40) -> Path:
 
 
 def train(data: Path, save_dir: Path, **keys: Any) -> int:
-    """Run x-train, and return its exit code; a key that is None is left out."""
+    """Run x-train, and return its exit code; keys with value None are left out."""
     values = {"__parent__": f"{data}/meta", "data_dir": str(data), "save_dir": str(save_dir), **TRAIN, **keys}
     config = save_dir.with_suffix(".json")
     config.write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
@@ -43,6 +43,6 @@ def train(data: Path, save_dir: Path, **keys: Any) -> int:
 
 
 def rows(save_dir: Path, name: str = "train.log.tsv") -> dict[int, dict[str, str]]:
-    """Return the rows of a log by their step."""
+    """Return step -> row of a log."""
     with (save_dir / name).open() as table:
         return {int(row["step"]): row for row in csv.DictReader(table, delimiter="\t")}

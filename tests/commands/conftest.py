@@ -35,7 +35,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-# ---- a tiny run as x-prepro and x-train leave it, written by hand so that tests of x-eval and x-pred need neither
+# ---- a tiny run as written by x-prepro and x-train, made by hand so that tests of x-eval and x-pred need neither
 
 WORDS = ["[PAD]", "[UNK]", "good", "bad", "film", "very", "not", "plot"]
 LABELS = ["neg", "pos"]
@@ -48,7 +48,7 @@ def write(path: Path, text: str) -> None:
 
 
 class FinishedRun:
-    """Folders `data` (preprocessed), `run` (trained) and raw files beside them, all below `root`."""
+    """The folders `data` (preprocessed) and `run` (trained), and raw files, all below `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -13,7 +13,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Write files below a fresh working directory: `write("a.hjson", "text", "b/c.json", "text")`."""
+    """Write files in a new working directory: `write("a.hjson", "text", "b/c.json", "text")`."""
     monkeypatch.chdir(tmp_path)
 
     def write_files(*names_and_texts: str) -> Path:
@@ -28,12 +28,12 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 @pytest.fixture(scope="session")
 def rooms() -> ModuleType:
-    """Register the small command and modules of fake_rooms.py: `x-draw` with shapes and colours."""
+    """Register the command and modules of fake_rooms.py: `x-draw` with shapes and colours."""
     path = Path(__file__).with_name("fake_rooms.py")
     spec = importlib.util.spec_from_file_location("fake_rooms", path)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules["fake_rooms"] = module  # so that its classes can be found again by name
+    sys.modules["fake_rooms"] = module  # so that its classes can be imported by name
     spec.loader.exec_module(module)
     return module

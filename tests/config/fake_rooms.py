@@ -1,4 +1,4 @@
-"""Small rooms for the tests of config: a command that picks a shape, which has keys of its own."""
+"""A small command and modules for the tests of config: it draws a shape, which has its own keys."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Draw:
         self.fingerprint = fingerprint(run)
 
     def check(self) -> list[Fault]:
-        """Refuse what is there already."""
+        """Reject an existing output file."""
         folder = self.parameters.save_dir
         if io.isdir(folder) and not (self.parameters.overwrite or self.parameters.resume):
             return [Fault("save_dir", f"'{folder}' exists.", "Set overwrite: true, or choose another.")]
         return []
 
     def run(self) -> None:
-        """Write a line, or fail in the way that the shape asks for."""
+        """Write a line, or fail in the way that the shape specifies."""
         folder = self.parameters.save_dir
         print(f"drawing {self.shape.parameters} with {os.environ.get('OMP_NUM_THREADS')} threads", flush=True)  # noqa: T201
         self.shape.draw()
@@ -93,7 +93,7 @@ class Square:
         self.parameters = parameters
 
     def draw(self) -> None:
-        """Go wrong as told."""
+        """Fail in the configured way."""
         mishap = self.parameters.mishap
         if mishap == "bug":
             raise ZeroDivisionError("by nothing")

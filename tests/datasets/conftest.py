@@ -1,4 +1,4 @@
-"""Small stores and folders as x-prepro makes them."""
+"""Small stores and folders as written by x-prepro."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(
 
 @pytest.fixture(scope="session")
 def processor() -> Processor:
-    """One text per sample, with a mask for every epoch."""
+    """One text per sample, with a new mask in each epoch."""
     chosen = processors["bert_lm"]
     return chosen(chosen.Parameters(max_len=40), vocabulary=Vocabulary(WORDS))
 
 
 @pytest.fixture
 def write_store(processor: Processor) -> Callable[..., list[dict[str, Any]]]:
-    """Write a store of samples of random lengths; return what is in it."""
+    """Write a store of samples with random lengths; return its content."""
 
     def write(path: Path, count: int, *, seed: int = 0) -> list[dict[str, Any]]:
         numbers = np.random.default_rng(seed)
@@ -45,7 +45,7 @@ def write_store(processor: Processor) -> Callable[..., list[dict[str, Any]]]:
 
 @pytest.fixture
 def data_dir(tmp_path: Path, write_store: Any) -> Callable[..., str]:
-    """Make a data_dir with splits of the given sizes; `arriving` ones are announced only."""
+    """Write a data_dir with splits of the given sizes; `arriving` ones are only announced."""
 
     def make(sizes: Mapping[str, int], *, arriving: Sequence[str] = (), suffix: str = ".pt") -> str:
         for number, (split, size) in enumerate(sizes.items()):

@@ -1,6 +1,6 @@
-"""What two real processes do, started by torchrun from `test_strategies.py`: `two_processes.py <folder> [name ...]`.
+"""Checks on two real processes, started with torchrun by `test_strategies.py`: `two_processes.py <folder> [name ...]`.
 
-Each function whose name begins with `check_` runs on both; `<folder>/<name>.<rank>` says how it went.
+Every function named `check_...` runs on both; its outcome is written to `<folder>/<name>.<rank>`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Layer(nn.Module):
 
 
 class Small(nn.Module):
-    """Sizes do not go into two, a buffer, and, when asked for, tied weights."""
+    """A model with sizes that two does not divide, a buffer and, optionally, tied weights."""
 
     def __init__(self, tied=False, seed=3):
         super().__init__()
@@ -133,7 +133,7 @@ def same(first, second, tolerance=1e-6):
 
 def follows_one_process(strategy, tied=False, parts=1):
     """Train with a strategy and compare with one process; return the prepared model and its optimizer."""
-    model = strategy.prepare(Small(tied, seed=3 + strategy.world.rank))  # all begin with the first one's weights
+    model = strategy.prepare(Small(tied, seed=3 + strategy.world.rank))  # all start with those of the first process
     optimizer = adamw(model)
     norms = train(strategy, model, optimizer, rank=strategy.world.rank, parts=parts)
     alone, _, expected = one_process(tied=tied)
@@ -193,7 +193,7 @@ def check_ddp_leaves_a_model_without_training_as_it_is():
 
 
 def accumulated_gradients(strategy):
-    """Return what the first layer's gradients are after each of two micro-batches."""
+    """Return the gradients of the first layer after each of two micro-batches."""
     model = strategy.prepare(Small())
     first = strategy.unwrap(model).layers[0].linear
     seen = []
@@ -579,11 +579,11 @@ def check_the_first_goes_first():
 
 
 class Reading(Task):
-    """A task for an engine: the sum of the losses of all words. It runs out of memory where it may."""
+    """A task for an engine: the sum of the losses of all words. It can run out of memory on purpose."""
 
     def __init__(self, most_rows=9):
         self.model, self.most_rows = Small(), most_rows
-        self.model.aside = nn.Linear(WIDTH, 1)  # learns on the process that has the first row alone
+        self.model.aside = nn.Linear(WIDTH, 1)  # only the process with the first row trains it
 
     def train_step(self, batch):
         tokens = batch["tokens"]
@@ -598,7 +598,7 @@ class Reading(Task):
 
 
 def updates_of_an_engine(strategy, cut, *, make=adamw, most_rows=9, aside=True, **options):
-    """Return the facts and the weights after three updates, each from the rows of two steps that `cut` leaves."""
+    """Return the facts and weights after three updates, each on the rows of two steps that `cut` selects."""
     engine = PyTorchEngine(
         lambda: Reading(most_rows), make_optimizer=make, strategy=strategy,
         options=EngineOptions(clip_norm=0.3, **options), split=lambda each, parts: [
@@ -616,7 +616,7 @@ def updates_of_an_engine(strategy, cut, *, make=adamw, most_rows=9, aside=True, 
 
 def engine_equals_one_process(strategy, **changes):
     """Compare an engine on two processes with one in this process; return its state."""
-    cut = slice(0, 3) if here().rank == 0 else slice(3, 4)  # the count over all ranks is what losses are divided by
+    cut = slice(0, 3) if here().rank == 0 else slice(3, 4)  # losses are divided by the count over all ranks
     changes |= {"aside": not strategy.shards}  # parts of a sharded model are not called without the whole
     facts, weights, state = updates_of_an_engine(strategy, cut, **changes)
     changes |= {"most_rows": 9}

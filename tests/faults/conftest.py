@@ -1,4 +1,4 @@
-"""A disk that counts its operations, and fails or takes the whole process with it at one of them."""
+"""A disk that counts operations, and fails or kills the process at one of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHANGING = ("open", "sync", "sync_folder", "rename", "link", "unlink", "make_fol
 
 
 class Trouble:
-    """Counts operations; at number `at` (from 1) it calls `strike`. Says what the operations were."""
+    """Counts operations by name, and calls `strike` at number `at` (from 1)."""
 
     def __init__(self, at: int, strike: Callable[[], None], *, after: bool = False) -> None:
         self.at, self.strike, self.after = at, strike, after
@@ -38,7 +38,7 @@ class Trouble:
 
 
 class TroubledFile:
-    """An open file whose writes count; a strike at a write leaves half of it behind."""
+    """An open file that counts its writes; a strike at a write leaves half of the data behind."""
 
     def __init__(self, file: IO[Any], trouble: Trouble) -> None:
         self._file, self._trouble = file, trouble
@@ -66,7 +66,7 @@ class TroubledFile:
 
 
 def troubled_files(trouble: Trouble) -> LocalFiles:
-    """Return the local disk with every operation counted."""
+    """Return the local disk with all operations counted."""
     files: Any = LocalFiles()
     for name in CHANGING:
         setattr(files, name, trouble.around(name, getattr(files, name)))
@@ -79,18 +79,18 @@ REMOTE_CHANGING = ("put", "create", "upload", "copy_within", "delete")
 
 
 class Tools:
-    """What the fault tests need, handed out as one fixture."""
+    """The tools of the fault tests, as one fixture."""
 
     Trouble = Trouble
 
     @staticmethod
     def die() -> None:
-        """End this process as SIGKILL would: no handler runs, nothing is flushed."""
+        """End this process as SIGKILL would: no handlers run, nothing is flushed."""
         os._exit(9)
 
     @staticmethod
     def raise_(number: int = errno.EIO) -> Callable[[], None]:
-        """Return a strike that raises an OSError of this kind."""
+        """Return a strike that raises an OSError with this number."""
 
         def strike() -> None:
             raise OSError(number, os.strerror(number))
@@ -99,19 +99,19 @@ class Tools:
 
     @staticmethod
     def disturb_disk(trouble: Trouble, monkeypatch: pytest.MonkeyPatch) -> None:
-        """From here on the disk is troubled."""
+        """Count and disturb the operations of the disk from here on."""
         monkeypatch.setattr(io, "local_files", troubled_files(trouble))
 
     @staticmethod
     def disturb_store(trouble: Trouble, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """From here on the store of `path` is troubled."""
+        """Count and disturb the operations of the store of `path` from here on."""
         store = io.remote(path)
         for name in REMOTE_CHANGING:
             monkeypatch.setattr(store, name, trouble.around(name, getattr(store, name)))
 
     @staticmethod
     def in_child(work: Callable[[], None]) -> int:
-        """Do the work in a forked child, and return its exit code: 0 when it ended, 9 when it was killed."""
+        """Run `work` in a forked child, and return its exit code: 0 if it finished, 9 if it was killed."""
         child = os.fork()
         if child == 0:
             try:
@@ -127,5 +127,5 @@ class Tools:
 
 @pytest.fixture
 def tools() -> type[Tools]:
-    """What the fault tests need."""
+    """The tools of the fault tests."""
     return Tools

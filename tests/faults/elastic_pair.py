@@ -1,6 +1,6 @@
-"""Train on two processes of torchrun, one of which is killed in each of the first lives: `elastic_pair.py FOLDER N`.
+"""Train on two torchrun processes, one of which is killed in each of the first N starts: `elastic_pair.py FOLDER N`.
 
-The life that comes to an end trains once more, undisturbed, so that both can be compared.
+The start that finishes then trains once more, undisturbed, for comparison.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xdpx import Trainer, TrainerCallback, TrainingArguments
 
 
 class Mortal(TrainerCallback):
-    """Kills its process after some events; a checkpoint is written every ten or so."""
+    """Kills its process after some events; a checkpoint is written about every ten events."""
 
     def __init__(self, kills: int) -> None:
         life = int(os.environ["TORCHELASTIC_RESTART_COUNT"])

@@ -1,4 +1,4 @@
-"""One of two real processes that save together: `python folder_pair.py <folder> <rank> <port> <who dies>`."""
+"""One of two real processes that save together: `python folder_pair.py <folder> <rank> <port> <rank that dies>`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Trains small runs in forked children, kills them, and compares what they leave with an undisturbed run.
+"""Train small runs in forked children, kill them, and compare the results with an undisturbed run.
 
-Run as a program: `python resume_harness.py <folder> <kills per run> <runs> <seed> <variant> ...`. Prints JSON lines.
-With 0 runs there is one for each writing storage operation (or every 40th) of a whole training, killed before it.
-Everything heavy is imported once, before the children are forked; each starts within milliseconds.
+As a script: `python resume_harness.py <folder> <kills per run> <runs> <seed> <variant> ...`. Prints JSON lines. With 0
+runs, there is one run for each (or every 40th) writing storage operation of a whole training, killed just before it.
+Large modules are imported once, before forking, so that each child starts within milliseconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from xdpx.utils.local_files import LocalFiles
 TIMES = {"ups", "wps", "train_wall"}
 STORAGE_VERBS = ("open", "sync", "sync_folder", "rename", "unlink", "put", "create", "delete", "touch")
 STRIDE = max(1, 40 // int(os.environ.get("XDPX_KILLS", "1")))
-"""With 0 runs, a training is killed before every so many operations; 1 for each of them."""
+"""With 0 runs, a training is killed before every so many operations; 1 for each operation."""
 
 ABSENT = object()
 TRAIN: dict[str, Any] = {
@@ -58,7 +58,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def make_data(folder: Path, variant: str) -> None:
-    """Write raw text of two classes and preprocess it."""
+    """Write raw text of two classes, and preprocess it."""
     drawn = random.Random(0)
     raw = folder / "raw"
     raw.mkdir()
@@ -94,7 +94,7 @@ def in_child(work: Callable[[], int], output: Path) -> int:
 
 
 def learning_imports(work: Callable[[], int], note: Path) -> Callable[[], int]:
-    """Do `work`, and note which modules it needed, for `import_what_was_needed`."""
+    """Return `work` extended to record the modules that it imported, for `import_what_was_needed`."""
 
     def act() -> int:
         code = work()
@@ -105,9 +105,9 @@ def learning_imports(work: Callable[[], int], note: Path) -> Callable[[], int]:
 
 
 def import_what_was_needed(note: Path) -> None:
-    """Import here what every child would have to: seconds of each, in which no kill would tell anything."""
+    """Import here what every child would import, so that no kills are wasted on the seconds of imports."""
     for name in note.read_text().split():
-        with contextlib.suppress(Exception):  # some exist only in the process that made them
+        with contextlib.suppress(Exception):  # some exist only in the process that created them
             importlib.import_module(name)
 
 
@@ -140,7 +140,7 @@ def killed_at_storage_operation(number: int, config: Path) -> Callable[[], int]:
 
 
 def disturbed(config: Path, output: Path, *, kills: int, seconds: float, operations: int, drawn: random.Random) -> int:
-    """Start the same command again and again; kill it up to `kills` times; return the exit code of the last."""
+    """Run the same command repeatedly, killing it up to `kills` times, and return the exit code of the last run."""
     for _ in range(kills):
         if drawn.random() < 0.5:
             code = in_child(killed_at_storage_operation(drawn.randint(1, operations), config), output)
@@ -157,7 +157,7 @@ def disturbed(config: Path, output: Path, *, kills: int, seconds: float, operati
 
 
 def table(path: Path) -> str:
-    """Return a log without what depends on the clock."""
+    """Return a log without the columns that depend on the clock."""
     lines = [line.split("\t") for line in path.read_text().splitlines()]
     kept = [index for index, column in enumerate(lines[0]) if column not in TIMES]
     return "\n".join("\t".join(line[index] for index in kept) for line in lines)

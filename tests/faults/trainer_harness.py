@@ -1,7 +1,7 @@
-"""Trains with the Trainer in forked children, kills them, and compares what they leave with an undisturbed run.
+"""Train with the Trainer in forked children, kill them, and compare the results with an undisturbed run.
 
-Run as a program: `python trainer_harness.py <folder> <kills> <seed> <variant> ...`. Prints one JSON line per finished
-run, until so many kills have struck: half at a random moment, half at a random operation of the disk.
+As a script: `python trainer_harness.py <folder> <kills> <seed> <variant> ...`. Prints one JSON line per finished run,
+until there were so many kills: half at a random time, half at a random disk operation.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 class Noisy(torch.nn.Module):
-    """Draws from the generators of torch, NumPy and Python in each forward pass."""
+    """Draws random numbers from torch, NumPy and Python in each forward pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Points(Dataset[dict[str, Any]]):
 
 
 def train(folder: Path, variant: str) -> int:
-    """Train, or go on where it was killed; the weights are written at the end."""
+    """Train, or resume; the weights are written at the end."""
     if variant == "background":
         os.environ[background.VARIABLE] = "1"
     common = {"num_train_epochs": 2, "per_device_train_batch_size": 4, "logging_steps": 1, "learning_rate": 0.01}
@@ -88,12 +88,12 @@ def train(folder: Path, variant: str) -> int:
 
 
 def kept(trainer: Any) -> list[dict[str, Any]]:
-    """Return what was logged, without the summary of the last stretch: it counts only what this process did."""
+    """Return the log history without the final summary, which only covers the work of this process."""
     return [row for row in trainer.state.log_history if "train_runtime" not in row]
 
 
 def counted_train(folder: Path, variant: str, deadly: int) -> int:
-    """Train, and be killed before the storage operation `deadly`; -1 for never. Prints how many there were."""
+    """Train, killing itself before storage operation `deadly` (-1 for never). Prints the number of operations."""
     count = 0
 
     def counted(verb: str) -> Any:
@@ -118,7 +118,7 @@ def counted_train(folder: Path, variant: str, deadly: int) -> int:
 
 
 def left_by(folder: Path) -> dict[str, Any]:
-    """Return what must not depend on interruptions."""
+    """Return everything that must not depend on interruptions."""
     found: dict[str, Any] = json.loads((folder / "told.json").read_text())
     found["steps"] = folders.steps(folder)
     for step in found["steps"]:
@@ -132,7 +132,7 @@ def left_by(folder: Path) -> dict[str, Any]:
 
 
 def disturbed(folder: Path, variant: str, seconds: float, operations: int, drawn: random.Random) -> tuple[int, int]:
-    """Start the same training again and again, killed up to three times; return (kills, last exit code)."""
+    """Run the same training repeatedly, killing it up to three times; return (kills, last exit code)."""
     output, kills = folder.with_suffix(".out"), 0
     for _ in range(KILLS_PER_RUN):
         if drawn.random() < 0.5:
@@ -150,7 +150,7 @@ def disturbed(folder: Path, variant: str, seconds: float, operations: int, drawn
 
 
 def campaign(folder: Path, variant: str, *, kills: int, seed: int) -> None:
-    """Kill so many times, and tell of each run what is different."""
+    """Kill trainings `kills` times in total, and print the differences of each run."""
     torch.set_num_threads(1)
     folder.mkdir()
     reference, output = folder / "reference", folder / "reference.out"

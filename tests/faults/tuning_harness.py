@@ -1,8 +1,8 @@
-"""Searches with x-tune in forked processes, kills the driver, with or without its trials, and compares what is left.
+"""Search with x-tune in forked processes, kill the driver with or without its trials, and compare the results.
 
-Run as a program: `python tuning_harness.py <folder> <trials> <kills> <seed> <schedule> [<how> ...]`. Prints one JSON
-line. Without a `how`, kills are of all kinds: see `kill_some`.
-Everything heavy is imported once, before anything is forked: each driver, and each stage, starts within milliseconds.
+As a script: `python tuning_harness.py <folder> <trials> <kills> <seed> <schedule> [<how> ...]`. Prints one JSON line.
+Without `how`, all kinds of kills are used: see `kill_some`.
+Large modules are imported once, before forking, so that each driver and stage starts within milliseconds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 
 
 def write_configs(folder: Path, save_dir: Path, *, trials: int, schedule: str) -> Path:
-    """Write the three configs of a search, and return that of x-tune."""
+    """Write the three configs of a search, and return the path of x-tune's."""
     base = {"__parent__": f"{folder}/data/meta", "data_dir": f"{folder}/data", "save_dir": "unused", **BASE}
     (folder / "train.json").write_text(json.dumps(base))
     (folder / "space.json").write_text(json.dumps(SPACE))
@@ -56,7 +56,7 @@ def write_configs(folder: Path, save_dir: Path, *, trials: int, schedule: str) -
 
 
 def searching(config: Path) -> Callable[[], int]:
-    """Return what searches, with stages forked off the driver."""
+    """Return a function that searches, with stages forked off the driver."""
 
     def work() -> int:
         local.START = "fork"
@@ -66,7 +66,7 @@ def searching(config: Path) -> Callable[[], int]:
 
 
 def left_by(folder: Path) -> dict[str, str]:
-    """Return what must not depend on kills: both tables, and a hash of the best weights of every trial."""
+    """Return everything that must not depend on kills: both tables, and a hash of each trial's best weights."""
     found = {name: (folder / name).read_text() for name in ("decisions.tsv", "results.tsv")}
     for path in sorted(folder.glob("trial_*/checkpoint-*.pt")):
         weights = torch.load(path, weights_only=True)
@@ -83,7 +83,7 @@ def _bytes_of(value: Any) -> bytes:
 
 
 def below(process: int) -> list[int]:
-    """Return the processes that a process has started, and those that these have."""
+    """Return the descendants of a process."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, IndexError):
@@ -94,7 +94,7 @@ def below(process: int) -> list[int]:
 
 
 def kill_some(driver: int, drawn: random.Random) -> str:
-    """Kill the driver: alone, with all of its trials, or gently; or one of its trials alone."""
+    """Kill the driver alone, with all of its trials, or by SIGTERM; or one of its trials alone."""
     children = below(driver)
     how = drawn.choice(HOW)
     targets = {"driver": [driver], "all": [driver, *children], "trial": children[:1], "gently": [driver]}[how]
@@ -105,7 +105,7 @@ def kill_some(driver: int, drawn: random.Random) -> str:
 
 
 def disturbed(config: Path, output: Path, *, kills: int, seconds: float, drawn: random.Random) -> tuple[int, list[str]]:
-    """Start the same command again and again, with so many kills at random; return the last code and the kills."""
+    """Run the same command repeatedly, with `kills` random kills; return the last exit code and the kinds of kills."""
     done: list[str] = []
     pause = 2 * seconds / max(1, kills)
     while True:

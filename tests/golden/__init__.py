@@ -1,12 +1,12 @@
-"""Golden runs: what training computed before a change, to be compared to the bit with what it computes after it.
+"""Golden runs: results of trainings recorded before a change, to be compared bit by bit with those after it.
 
-`python -m tests.golden check [NAME ...]` trains every run (or those whose names contain one of the words) anew and
-prints what differs from the files beside this one; `python -m tests.golden write [NAME ...]` writes it down instead,
-which a commit does only when it says why numbers changed, and by how much.
+`python -m tests.golden check [NAME ...]` repeats every run (or those whose names contain one of the words) and prints
+how it differs from the files in this folder; `python -m tests.golden write [NAME ...]` records it instead. A commit
+with new records must state why the numbers changed, and by how much.
 
 A line of `x_train.txt`, `trainer.txt` or `x_exp.txt` is one run: its name, every logged loss as `float.hex()`, and the
-SHA-256 of the final weights. Last bits depend on the processor and on libraries, which stand on top of each file: where
-those are others, losses are compared to 1e-5 (in half precision to 1e-2), and weights not at all.
+SHA-256 of the final weights. The last bits depend on the processor and on libraries, which are listed at the top of
+each file: on others, losses are compared to 1e-5 (1e-2 in half precision), and weights are not compared.
 
-The runs go through the doors that users go through, and read the files and logs that users read.
+The runs use the same interfaces, files and logs as users do.
 """

@@ -9,7 +9,7 @@ from tests.golden.doors import DOORS
 
 
 def main(words: list[str]) -> int:
-    """Write or check the runs whose door or name contains one of the words, or all; return the exit code."""
+    """Write or check the runs whose door or name contains one of the words (default: all), and return the exit code."""
     if not words or words[0] not in {"write", "check"}:
         sys.stderr.write(f"{usage}")
         return 2

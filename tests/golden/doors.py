@@ -1,4 +1,4 @@
-"""The three doors: how the golden runs of each are computed, written down and compared."""
+"""The three doors (x-train, Trainer, x-exp): how the golden runs of each are computed, recorded and compared."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Door:
     """One of the three doors.
 
     Attributes:
-        name: of the module beside this one that has the runs, and of the file that has what came of them.
-        packages: those on whose version last bits depend.
+        name: of the module in this package with the runs, and of the file with their outcomes.
+        packages: those whose versions affect the last bits.
     """
 
     name: str
@@ -47,14 +47,14 @@ class Door:
             return {name: _quietly(name, run, folder) for name, run in self.runs.items() if name in names}
 
     def write(self, names: Collection[str]) -> None:
-        """Train the runs with these names and write them down; all of them, where the file is of another computer."""
+        """Train and record the runs with these names, or all runs if the file is from another computer."""
         here = record.computer(*self.packages)
         golden, on = record.read(self.file) if self.file.exists() else ({}, "")
         found = golden | self.train(names) if on == here else self.train(self.runs)
         record.write(self.file, {name: found[name] for name in self.runs if name in found}, on=here)
 
     def differences(self, names: Collection[str]) -> list[str]:
-        """Train the runs with these names; return a line for each that is not the golden one."""
+        """Train the runs with these names, and return one line for each that differs from its golden outcome."""
         golden, on = record.read(self.file)
         to_the_bit = on == record.computer(*self.packages)
         unmatched = [f"{name}: is in {self.file.name} only" for name in golden.keys() - self.runs.keys()]
@@ -72,7 +72,7 @@ DOORS = (
 
 
 def _quietly(name: str, run: record.Run, folder: Path) -> record.Outcome:
-    """Train without a word, but for what led to a failure."""
+    """Train silently, except for a failure."""
     said = io.StringIO()
     try:
         with redirect_stdout(said), redirect_stderr(said):
@@ -83,7 +83,7 @@ def _quietly(name: str, run: record.Run, folder: Path) -> record.Outcome:
 
 @contextmanager
 def _one_thread() -> Generator[None]:
-    """Let torch compute on one thread, because their number decides in which order it adds."""
+    """Use one thread in torch, because the number of threads decides the order of sums."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -94,7 +94,7 @@ def _one_thread() -> Generator[None]:
 
 @contextmanager
 def _folder() -> Generator[Path]:
-    """Make a folder that is gone afterwards."""
+    """Yield a temporary folder."""
     folder = mkdtemp(prefix="xdpx-golden-")
     try:
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""What a golden run leaves, the files it is kept in, and how two of them are compared."""
+"""Outcomes of golden runs, the files that store them, and their comparison."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 HALF_PRECISION = ("bf16", "fp16")
-"""A run whose name contains one of these computes with so few digits that another processor is far off soon."""
+"""Runs whose names contain one of these have so few digits that results soon differ between processors."""
 RELATIVE, RELATIVE_IN_HALF_PRECISION = 1e-5, 1e-2
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The logged losses of a run, in their order, and the SHA-256 of its final weights."""
+    """The logged losses of a run, in order, and the SHA-256 of its final weights."""
 
     losses: Sequence[float]
     weights: str
@@ -33,7 +33,7 @@ Runs = Mapping[str, Run]
 
 
 def hash_of(weights: Mapping[str, torch.Tensor | NDArray[np.generic]]) -> str:
-    """Return the SHA-256 of weights: of their names, types, shapes and bits, in the order of the names."""
+    """Return the SHA-256 of weights: their names, types, shapes and bits, in order of the names."""
     found = hashlib.sha256()
     for name, weight in sorted(weights.items()):
         values = weight.detach().cpu().numpy() if isinstance(weight, torch.Tensor) else np.asarray(weight)
@@ -43,15 +43,15 @@ def hash_of(weights: Mapping[str, torch.Tensor | NDArray[np.generic]]) -> str:
 
 
 def computer(*packages: str) -> str:
-    """Return one line about what last bits depend on: the processor, its vectors, and the packages' versions."""
+    """Return a line with everything that affects the last bits: processor, vector instructions, package versions."""
     vectors = torch.backends.cpu.get_cpu_capability()
-    able = torch.cpu.get_capabilities()  # processors of one name multiply bf16 in units of their own, or have none
+    able = torch.cpu.get_capabilities()  # some processors of the same model multiply bf16 in special units
     units = [unit.upper() for unit in ("amx_bf16", "avx512_bf16") if able.get(unit)]
     return ", ".join([_processor(), vectors, *units, *(f"{name} {version(name)}" for name in packages)])
 
 
 def _processor() -> str:
-    """Return the processor's name, or its architecture where the system does not tell the name."""
+    """Return the name of the processor, or its architecture if the system does not report the name."""
     told = Path("/proc/cpuinfo")
     lines = told.read_text(encoding="utf-8").splitlines() if told.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -59,7 +59,7 @@ def _processor() -> str:
 
 
 def write(path: Path, outcomes: Mapping[str, Outcome], *, on: str) -> None:
-    """Write outcomes, under a line that says what they were computed on."""
+    """Write outcomes, below a line with the computer that computed them."""
     lines = [f"# {on}"]
     for name, outcome in outcomes.items():
         lines.append(" | ".join((name, " ".join(map(float.hex, outcome.losses)), outcome.weights)))
@@ -67,7 +67,7 @@ def write(path: Path, outcomes: Mapping[str, Outcome], *, on: str) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, Outcome], str]:
-    """Return what `write` wrote: the outcomes by name, and what they were computed on."""
+    """Return the outcomes by name and the computer, as stored by `write`."""
     head, *lines = path.read_text(encoding="utf-8").splitlines()
     outcomes = {}
     for line in lines:
@@ -77,7 +77,7 @@ def read(path: Path) -> tuple[dict[str, Outcome], str]:
 
 
 def difference(name: str, found: Outcome, golden: Outcome, *, to_the_bit: bool) -> str | None:
-    """Return one line about how a run differs from its golden one; None when it does not."""
+    """Return a line on how a run differs from its golden outcome; None if it does not."""
     if len(found.losses) != len(golden.losses):
         return f"{name}: {len(found.losses)} losses instead of {len(golden.losses)}"
     apart = [_apart(*both) for both in zip(found.losses, golden.losses, strict=True)]
@@ -94,7 +94,7 @@ def difference(name: str, found: Outcome, golden: Outcome, *, to_the_bit: bool) 
 
 
 def _apart(one: float, other: float) -> float:
-    """Return the relative difference; 0 for two that are both NaN or the same infinity, else infinite for such."""
+    """Return the relative difference: 0 if both are NaN or the same infinity, infinite if only one is not finite."""
     if one == other or (math.isnan(one) and math.isnan(other)):
         return 0.0
     far = abs(one - other) / max(abs(one), abs(other))

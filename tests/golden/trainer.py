@@ -1,4 +1,4 @@
-"""Runs of the Trainer on tiny models: what `benchmarks.trainer_parity` compares with the original, and a few more."""
+"""Runs of the Trainer on tiny models: those that `benchmarks.trainer_parity` compares with the original, and more."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def train(folder: Path, name: str, build: Builder, steps: int, changes: dict[str
 
 
 def build_bert(args: Any, callbacks: list[Any]) -> Any:
-    """Make a Trainer of a BERT with random weights that are the same every time."""
+    """Return a Trainer of a BERT with random weights that are the same each time."""
     torch.manual_seed(1)
     model = BertForSequenceClassification(BertConfig(vocab_size=WORDS, max_position_embeddings=32, **SIZES))
     return xdpx.Trainer(model, args, padded, sentences(64, seed=1), sentences(16, seed=2), callbacks=callbacks)
@@ -52,12 +52,12 @@ def sentences(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 class Overflowing(Square):
-    """The toy, whose fifth gradient is infinite."""
+    """The toy model, with an infinite fifth gradient."""
 
     passes = 0
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        """Return what the toy does."""
+        """Return the output of the toy model."""
         said = super().forward(x, labels)
         if self.training:
             self.passes += 1
@@ -67,7 +67,7 @@ class Overflowing(Square):
 
 
 def build_overflowing(args: Any, callbacks: list[Any]) -> Any:
-    """Make a Trainer of the toy that overflows."""
+    """Return a Trainer of the toy model that overflows."""
     torch.manual_seed(1)
     return xdpx.Trainer(Overflowing(0.1), args, train_dataset=Points(130), callbacks=callbacks)
 

@@ -1,4 +1,4 @@
-"""Runs of x-exp: the language model of the examples with two optimizers, and one that accumulates and averages."""
+"""Runs of x-exp: the language model of the examples with two optimizers, and one with accumulation and averaging."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {
 
 
 def train(folder: Path, name: str, experiment: str, fields: dict[str, Any]) -> Outcome:
-    """Run an experiment with these fields in a new folder; return the outcome, moments and averages as weights too."""
+    """Run an experiment in a new folder, and return the outcome, with moments and averages included in the weights."""
     job = folder / name.replace(" ", "_")
     words = [f"--set={key}={value}" for key, value in fields.items()]
     if main([experiment, f"--job_log_dir={job}", "--device=cpu:50G:16GiB", "--enable_summary_writer=false", *words]):
@@ -33,7 +33,7 @@ def train(folder: Path, name: str, experiment: str, fields: dict[str, Any]) -> O
 
 
 def language_model(folder: Path, name: str, **fields: Any) -> Outcome:
-    """Run the example on a text of its own."""
+    """Run the example on a generated text."""
     text = folder / "text"
     text.mkdir(exist_ok=True)
     (text / "train.txt").write_text("All: Speak, speak.\nFirst: You are all resolved?\n" * 40, encoding="ascii")

@@ -1,4 +1,4 @@
-"""Runs of x-train: optimizers, schedules, averages, precisions, tasks and resumption, each on a tiny model."""
+"""Runs of x-train on tiny models: optimizers, schedules, averages, precisions, tasks and resuming."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STUDENT: dict[str, Any] = {
 
 
 def preprocessed(folder: Path, kind: str, **changes: Any) -> Path:
-    """Return the folder of preprocessed data of a kind, made at its first use."""
+    """Return the folder of preprocessed data of a kind, created on first use."""
     place = folder / "data" / kind.replace(" ", "_")
     if not place.exists():
         config = name_recipes.write_raw(kind.removesuffix(" of MiniLM"), place) | {"workers": 1} | changes
@@ -52,7 +52,7 @@ def preprocessed(folder: Path, kind: str, **changes: Any) -> Path:
 
 
 def train(folder: Path, name: str, kind: str, keys: Mapping[str, Any]) -> Outcome:
-    """Train in a new folder of the run's name, or go on in it, and return the outcome."""
+    """Train in a folder with the run's name, or resume there, and return the outcome."""
     data, save_dir = preprocessed(folder, kind), folder / name.replace(" ", "_")
     values = {"__parent__": str(data / "meta"), "data_dir": str(data), "save_dir": str(save_dir), **COMMON, **keys}
     _do("x-train", save_dir.with_suffix(".json"), values)
@@ -68,13 +68,13 @@ def _do(command: str, path: Path, config: Mapping[str, Any]) -> None:
 
 
 def resumed(folder: Path, name: str, keys: Mapping[str, Any]) -> Outcome:
-    """Stop a run in the middle, and let the same command go on."""
+    """Stop a run halfway, and resume it with the same command."""
     train(folder, name, "single", {**keys, "train_steps": 7})
     return train(folder, name, "single", {**keys, "resume": True})
 
 
 def overflowing(folder: Path) -> Outcome:
-    """Let the gradient of the fifth update overflow, which fp16 leaves out before it halves its scale."""
+    """Make the gradient of the fifth update overflow, which fp16 skips before halving its scale."""
     network = models["cls_cnn"]
     forward, seen = network.forward, 0
 
@@ -92,7 +92,7 @@ def overflowing(folder: Path) -> Outcome:
 
 
 def in_parts(folder: Path) -> Outcome:
-    """Let memory run out for more than two rows, so that batches of six are cut into four parts."""
+    """Make more than two rows run out of memory, so that batches of six are split into four parts."""
     network = models["bert_classification"]
     forward = network.forward
 
@@ -107,14 +107,14 @@ def in_parts(folder: Path) -> Outcome:
 
 
 def distilled(folder: Path) -> Outcome:
-    """Let a CNN imitate the BERT of the run `bert_classification`, online."""
+    """Distil the BERT of the run `bert_classification` into a CNN, online."""
     train(folder, "teacher", "bert_single", BERT)
     teacher = {"teacher_pretrained_model": str(folder / "teacher/<last>")}
     return train(folder, "student", "bert_single", STUDENT | teacher)
 
 
 def minilm(folder: Path) -> Outcome:
-    """Tune the pretrained MiniLM for six updates."""
+    """Fine-tune the pretrained MiniLM for six updates."""
     preprocessed(folder, "bert_single of MiniLM", vocab_file=str(MINILM / "vocab.txt"))
     keys = {"model": "bert_classification", "pretrained_model": str(MINILM), "max_update": 6, "learning_rate": 5e-5}
     return train(folder, "MiniLM", "bert_single of MiniLM", keys | {"save_full_checkpoint": False})

@@ -1,4 +1,4 @@
-"""The tiny run of the commands' tests, and their data."""
+"""The tiny run of the commands' tests, and its data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Trainings of both doors on several processes: `equal_devices.py FOLDER` does what FOLDER/stages.json lists.
+"""Trainings by x-train and the Trainer on several processes: `equal_devices.py FOLDER` runs FOLDER/stages.json.
 
-A stage is a number of processes and the trainings that they do together, one after another. All of them are forked off
-one process that has imported everything, so a stage costs what it trains. Each process of a stage writes what it saw.
+A stage is a number of processes, and the trainings that they run one after another. All processes are forked off one
+that has imported everything, so that a stage only costs its training. Each process of a stage writes its results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LARGEST = 6
 
 
 class Net(nn.Module):
-    """A classifier of four numbers; `seen` keeps the ids of the rows of each micro-batch that it was trained on."""
+    """A classifier of four numbers; `seen` records the row ids of each training micro-batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Net(nn.Module):
 
 
 def train_by_x_train(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Train by a config; return the rows of each micro-batch in the order in which they were made."""
+    """Train with a config; return the rows of each micro-batch in order of creation."""
     seen: list[list[int]] = []
     collate = TrainingData._collate
 
@@ -60,7 +60,7 @@ def train_by_x_train(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class LittleMemory(Trainer):
-    """Runs out of memory on the second process, at the fourth update, where a batch has more than `LARGEST` rows."""
+    """Runs out of memory on the second process, at the fourth update, if a batch has more than `LARGEST` rows."""
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         size, loss = len(inputs["x"]), super().training_step(model, inputs, num_items_in_batch)
@@ -70,7 +70,7 @@ class LittleMemory(Trainer):
 
 
 def train_by_trainer(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Train with the arguments, and go on from a checkpoint where there is one; return losses and rows."""
+    """Train with arguments, resuming from a checkpoint if there is one; return losses and rows."""
     torch.manual_seed(0)
     model, drawn = Net(), torch.Generator().manual_seed(1)
     rows = [
@@ -91,7 +91,7 @@ def train_by_trainer(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prepare(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the data that x-train trains on."""
+    """Prepare the data for x-train."""
     del values
     return {"code": door.main(["x-prepro", f"{name}.json"])}
 
@@ -100,7 +100,7 @@ DOORS = {"x-prepro": prepare, "x-train": train_by_x_train, "Trainer": train_by_t
 
 
 def work(stage: Mapping[str, Any], rank: int) -> None:
-    """Be one process of a stage."""
+    """Run a stage as one of its processes."""
     found = {}
     for training in stage["trainings"]:
         name, values = training["name"], training["values"]

@@ -1,7 +1,7 @@
-"""Command lines done by one process or several: `many_devices.py FOLDER` does what FOLDER/stages.json lists.
+"""Command lines run by one or several processes: `many_devices.py FOLDER` runs FOLDER/stages.json.
 
-A stage is a number of processes and the lines that they do together, one after another. All of them are forked off one
-process that has imported everything. Each writes FOLDER/stage-<n>-<rank>.json: the exit codes, and what it trained on.
+A stage is a number of processes, and the lines that they run one after another. All processes are forked off one that
+has imported everything. Each writes the exit codes and its training rows to FOLDER/stage-<n>-<rank>.json.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from xdpx.tasks.default import Task
 
 IMPORTED = ("commands.train", "engines.pytorch.engine", "models.pytorch.convolutional", "reports.chart")
 LARGEST = 4
-"""Rows that fit into the memory of the process that has little."""
+"""Rows that fit into memory on the process with little memory."""
 
 
 def note_rows(seen: dict[str, list[list[int]]]) -> None:
-    """Write down the ids of the samples of each micro-batch that is collated, by epoch."""
+    """Record the sample ids of each collated micro-batch, by epoch."""
     collate = TrainingData._collate
 
     def noted(data: TrainingData, source: Any, rows: Any, epoch: int) -> Any:
@@ -40,7 +40,7 @@ def note_rows(seen: dict[str, list[list[int]]]) -> None:
 
 
 def have_little_memory(failed: list[int]) -> None:
-    """Let larger batches than `LARGEST` run out of memory, as a device would, and note their sizes."""
+    """Make batches larger than `LARGEST` run out of memory, as on a device, and record their sizes."""
     step = Task.train_step
 
     def limited(task: Any, batch: Any) -> Any:
@@ -53,7 +53,7 @@ def have_little_memory(failed: list[int]) -> None:
 
 
 def preload() -> None:
-    """Import what each process would import by itself; let x-train draw no figures, which take longer than training."""
+    """Import what each process would import itself, and turn off figures, which take longer than training."""
     torch.set_num_threads(1)
     training.draw_figures = lambda settings: None
     for module in IMPORTED:
@@ -61,7 +61,7 @@ def preload() -> None:
 
 
 def work(lines: Sequence[list[str]], told_to: str, rank: int) -> None:
-    """Be one process of a stage."""
+    """Run a stage as one of its processes."""
     seen: dict[str, list[list[int]]] = {}
     note_rows(seen)
     told = []

@@ -1,4 +1,4 @@
-"""Jobs for the tests of places."""
+"""Jobs for the tests of launch backends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Slurm of two nodes on this machine, in a folder and on ports of its own: munged, slurmctld and two slurmd."""
+"""A real two-node Slurm on this machine, with its own folder and ports: munged, slurmctld and two slurmd."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PartitionName=high Nodes=n[1-2] MaxTime=INFINITE State=UP PriorityTier=100 Preem
 
 
 def missing() -> str:
-    """Return why there can be no Slurm here; '' when there can."""
+    """Return why Slurm cannot run here; '' if it can."""
     path = os.environ["PATH"] + ":/usr/sbin:/sbin"
     absent = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
     return f"not installed here: {', '.join(absent)}" if absent else ""
@@ -60,10 +60,10 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Generator[None]:
-    """Run a Slurm while entered; SLURM_CONF says where it is. Its processes end with it.
+    """Run Slurm while entered, with SLURM_CONF set; its processes end with it.
 
     Raises:
-        RuntimeError: it did not come up; with what its logs say.
+        RuntimeError: it did not start; the message has its logs.
     """
     host = subprocess.run(["hostname", "-s"], capture_output=True, text=True, check=True).stdout.strip()
     user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
@@ -96,7 +96,7 @@ def cluster(folder: Path) -> Generator[None]:
         _wait_for(_is_up, folder)
         try:
             yield
-        finally:  # a job outlives the slurmd that started it
+        finally:  # jobs outlive the slurmd that started them
             subprocess.run(["scancel", "--signal=KILL", "--full", f"--user={user}"], check=False, timeout=30)
             time.sleep(1)
     finally:
@@ -130,29 +130,29 @@ def _wait_for(condition: Callable[[], object], folder: Path) -> None:
 
 
 def state(job: str) -> str:
-    """Return the state of a job as squeue calls it, such as RUNNING; several tasks: each once."""
+    """Return the state of a job as shown by squeue, such as RUNNING; distinct states if there are several tasks."""
     line = ["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job}"]
     found = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
     return " ".join(dict.fromkeys(found))
 
 
 def wait_until(job: str, wanted: str, *, seconds: float = 400) -> None:
-    """Wait until a job is in a state; a job that went back into the queue is started at once.
+    """Wait until a job is in a state; start a requeued job at once.
 
-    Slurm leaves a requeued job in peace for two minutes, which StartTime=now ends.
+    Slurm holds a requeued job for two minutes, unless StartTime=now is set.
     """
     end = time.monotonic() + seconds
     while (now := state(job)) != wanted:
         assert time.monotonic() < end, f"job {job} is {now}, not {wanted}"
         assert now not in {"FAILED", "CANCELLED", "COMPLETED", "TIMEOUT", "NODE_FAIL"} - {wanted}, f"job {job} is {now}"
         if now == "PENDING" and wanted != "PENDING":
-            time.sleep(2)  # one that starts in the second in which it was put back is refused: "credential revoked"
+            time.sleep(2)  # a start in the same second as the requeue is refused: "credential revoked"
             subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], capture_output=True, check=False)
         time.sleep(0.2)
 
 
 def submit(*words: str) -> folders.Record:
-    """Send a line to Slurm, and return what was noted."""
+    """Submit a command to Slurm, and return the record of the job."""
     before = {record.name for record in folders.records()}
     words_of_all = ("--on", "slurm", "--partition", "debug", "--yes")
     code = in_child(lambda: door.main(["x-submit", *words, *words_of_all]), Path("out.txt"))
@@ -162,12 +162,12 @@ def submit(*words: str) -> folders.Record:
 
 
 def told(record: folders.Record) -> str:
-    """Return what all tasks of a job have printed."""
+    """Return the output of all tasks of a job."""
     return "".join(path.read_text() for path in Path(record.folder).glob("log-*.txt"))
 
 
 def wait_for(condition: Callable[[], object], what: str, *, seconds: float = 300) -> None:
-    """Wait until something holds; `what` says what, for when it never does."""
+    """Wait until a condition holds; `what` describes it in the error."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, what
@@ -175,5 +175,5 @@ def wait_for(condition: Callable[[], object], what: str, *, seconds: float = 300
 
 
 def wait_for_line(log: Path, word: str) -> None:
-    """Wait until a log tells something."""
+    """Wait until a log contains a word."""
     wait_for(lambda: log.exists() and word in log.read_text(), f"{log} never said '{word}'")

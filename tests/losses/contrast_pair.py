@@ -1,6 +1,6 @@
-"""What the processes of one training make of a contrastive loss: `contrast_pair.py FOLDER`, alone or by torchrun.
+"""A contrastive loss on the processes of one training: `contrast_pair.py FOLDER`, alone or with torchrun.
 
-Writes FOLDER/<world size>.pt. test_contrast_pair.py says that the numbers of one process and of two must agree.
+Writes FOLDER/<world size>.pt. test_contrast_pair.py checks that the numbers of one and of two processes agree.
 """
 
 import os
@@ -24,7 +24,7 @@ SIZES = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "in
 
 
 class Contrasting(Trainer):
-    """Trains a model on a loss of the registry."""
+    """Trains a model with a registered loss."""
 
     registered = losses["bert_dpr"](losses["bert_dpr"].Parameters(temperature=0.2))
 
@@ -47,7 +47,7 @@ def rows(count):
 
 
 def trained(size):
-    """Train two encoders for some steps on batches of BATCH rows, those of all processes together."""
+    """Train two encoders for some steps on batches with BATCH rows over all processes."""
     torch.manual_seed(0)
     model = models["bert_dpr_qa"](models["bert_dpr_qa"].Parameters(**SIZES))
     args = TrainingArguments(
@@ -66,7 +66,7 @@ def trained(size):
 
 
 def uneven():
-    """Say how far loss and gradient of 4 vectors, 3 of them on the first process, are from those of one process."""
+    """Return how far loss and gradient of 4 vectors, 3 of them on the first process, are from those of one process."""
     every = torch.randn(BATCH, 3, 5, generator=torch.Generator().manual_seed(2))
     whole = every.clone().requires_grad_()
     logits, right = contrast(whole[:, 0], whole[:, 1:].transpose(0, 1).flatten(0, 1), temperature=0.1)
@@ -97,7 +97,7 @@ def main():
     collectives.barrier()
     if size > 1:
         torch.distributed.destroy_process_group()
-    os._exit(0)  # torch's threads abort a process that ends in the usual way, once in some hundred times
+    os._exit(0)  # torch's threads sometimes (about once in some hundred runs) abort a process that exits normally
 
 
 if __name__ == "__main__":

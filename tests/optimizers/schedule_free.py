@@ -1,10 +1,10 @@
-"""A schedule-free optimizer as small as it can be, with the interface of the package schedulefree."""
+"""A minimal schedule-free optimizer with the interface of the package schedulefree."""
 
 import torch
 
 
 class ScheduleFree(torch.optim.Optimizer):
-    """SGD that trains y = 0.1 z + 0.9 x, of which x is the mean of all z.
+    """SGD that trains y = 0.1 z + 0.9 x, where x is the mean of all z.
 
     Source: Defazio et al., "The Road Less Scheduled", NeurIPS 2024, equations 3 to 5.
     """

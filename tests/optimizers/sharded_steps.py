@@ -1,4 +1,4 @@
-"""Started by torchrun from `test_sharded_steps.py`: says how far sharded weights end up from whole ones."""
+"""Started with torchrun by `test_sharded_steps.py`: prints how far sharded weights end up from unsharded ones."""
 
 import os
 import sys
@@ -61,7 +61,7 @@ def main():
         sys.stdout.flush()
     dist.barrier()
     dist.destroy_process_group()
-    os._exit(0)  # torch's threads abort a process that ends in the usual way, once in some hundred times
+    os._exit(0)  # torch's threads sometimes (about once in some hundred runs) abort a process that exits normally
 
 
 if __name__ == "__main__":

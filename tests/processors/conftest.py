@@ -1,4 +1,4 @@
-"""A small vocabulary with whole words and pieces, and records to number."""
+"""A small vocabulary with whole words and pieces, and records to convert."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 @pytest.fixture(scope="session")
 def vocabulary() -> Vocabulary:
-    """105 tokens: five special ones, then w5, w6, ##7 (every id that 3 divides without the five continues a word)."""
+    """105 tokens: the five special ones, then w5, w6, ##7, ... (every third one continues a word)."""
     return Vocabulary(SPECIAL + [f"##{i}" if i % 3 == 1 else f"w{i}" for i in range(5, 105)])
 
 
 @pytest.fixture
 def make(vocabulary: Vocabulary) -> Any:
-    """Build a processor by its name."""
+    """Return a function that builds a processor by name."""
 
     def build(name: str, *, max_len: int = 16, more_words: Sequence[str] = (), **options: Any) -> Processor:
         chosen = processors[name]
@@ -36,7 +36,7 @@ def make(vocabulary: Vocabulary) -> Any:
 
 @pytest.fixture
 def sampled() -> Any:
-    """Turn records, each a row of ids per text field, into samples."""
+    """Return a function that converts records, each a row of ids per text field, to samples."""
 
     def build(processor: Processor, records: Sequence[Sequence[Sequence[int]]], targets: Any = None) -> Samples:
         rows = []
@@ -50,6 +50,6 @@ def sampled() -> Any:
 
 @pytest.fixture
 def blocks() -> list[list[list[int]]]:
-    """Rows of ids of many lengths, always the same."""
+    """Rows of ids with many lengths, the same each time."""
     numbers = np.random.default_rng(7)
     return [[numbers.integers(5, 105, length).tolist()] for length in (1, 2, 3, 5, 8, 13, 13, 14, 14, 30)]

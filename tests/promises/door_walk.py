@@ -1,6 +1,6 @@
-"""Train a little through a door in the working directory, and write what was called: `python door_walk.py DOOR FILE`.
+"""Train briefly through a door in the working directory, and record calls: `python door_walk.py DOOR FILE`.
 
-Lines of FILE are `xdpx/file.py:qualified.name`; those that were called within one update in the middle begin with `*`.
+FILE has lines `xdpx/file.py:qualified.name`; functions that are called within an update halfway are marked with `*`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ resumed = 0
 
 
 def note(frame: FrameType, event: str, argument: object) -> None:
-    """Note a call of ours. The loop is a generator: it is resumed for each update."""
+    """Record a call of our code. The training loop is a generator that is resumed for each update."""
     global resumed
     code = frame.f_code
     if event != "call" or not code.co_filename.startswith(str(PACKAGE)):
@@ -52,7 +52,7 @@ def x_train() -> None:
 
 
 def trainer() -> None:
-    """Train a line through points."""
+    """Fit a line to points."""
     import torch
 
     class Line(torch.nn.Module):
@@ -69,7 +69,7 @@ def trainer() -> None:
 
 
 def x_exp() -> None:
-    """Train the experiment of the guide of extensions, which no other test does."""
+    """Train the experiment in the guide to extensions, which no other test does."""
     from xdpx.main import main
 
     guide = (PACKAGE.parent / "docs/extend.md").read_text(encoding="utf-8")

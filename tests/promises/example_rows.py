@@ -1,6 +1,6 @@
-"""A few real rows of every kind that the examples read, a tiny encoder, and which rows each example is trained on.
+"""A few real rows of each kind that the examples read, a tiny encoder, and the rows that each example trains on.
 
-A new example gets its line in `PREPARED` (configs of x-prepro) or in `TRAINED` (configs of x-train).
+A new example needs an entry in `PREPARED` (configs of x-prepro) or `TRAINED` (configs of x-train).
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ ENCODER = {
     "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
     "max_position_embeddings": 512,
 }  # fmt: skip
-"""Sizes of the encoder that stands for the one that a user gives."""
+"""Sizes of the encoder that replaces the user's."""
 
 TINY: Mapping[str, Any] = {**ENCODER, "embedding_dim": 8}
-"""Given to every model that declares the key. Heights and widths alone: everything else stays as the example has it."""
+"""Set for every model that declares the key. Only sizes are reduced; everything else is as in the example."""
 
 LABELLED = [f"{text}\t{label}" for text, label in ENGLISH * 2]
 LINES = [line for index, (text, _) in enumerate(ENGLISH * 4) for line in ([text] if index % 4 else ["", text])][1:]
@@ -68,13 +68,13 @@ SESSIONS = [f"{i % 10 + 1}\t{'ab'[i % 2]}\t{TALK[(i + i // 10) % 10]}" for i in 
 
 
 def conll(texts: Iterable[Iterable[str]]) -> list[str]:
-    """Write tagged sentences as a word and its tag in each line."""
+    """Return tagged sentences with one word and its tag per line."""
     lines = [[*(pair.replace("/", "\t") for pair in sentence.split()), ""] for text in texts for sentence in text]
     return [line for sentence in lines for line in sentence]
 
 
 def squad() -> list[str]:
-    """Write questions about a paragraph in the JSON of SQuAD."""
+    """Return questions about a paragraph in SQuAD's JSON format."""
     rows = [(f"what is it about {text.split()[-1]} ?", text, text.split()[1]) for text, _ in ENGLISH]
     paragraphs = [
         {"context": text, "qas": [{"id": str(number), "question": question, "answers": [
@@ -104,11 +104,11 @@ FILES: Mapping[str, tuple[str, list[str]]] = {
     "raw/lines": ("txt", LINES),
     "raw/squad": ("json", squad()),
 }
-"""Folder -> extension and lines of its files train, dev and test."""
+"""Folder -> extension, and lines of its files train, dev and test."""
 
 
 def write(folder: Path) -> None:
-    """Write all rows below a folder, and the encoder in models/minilm."""
+    """Write all rows below a folder, and the encoder to models/minilm."""
     for name, (extension, lines) in FILES.items():
         (folder / name).mkdir(parents=True)
         for split in ("train", "dev", "test"):
@@ -125,7 +125,7 @@ def write(folder: Path) -> None:
 
 
 def write_encoder(folder: Path) -> None:
-    """Write an encoder in Hugging Face format, random and tiny, that knows the words and characters above."""
+    """Write a tiny random encoder in Hugging Face format, whose vocabulary has the words and characters above."""
     from transformers import BertConfig, BertModel
 
     texts = " ".join([text for text, _ in (*ENGLISH, *CHINESE)] + ["what is it about ?", *TALK, *LINES]).lower()
@@ -140,12 +140,12 @@ def write_encoder(folder: Path) -> None:
 
 
 class Prepared(NamedTuple):
-    """Data made by a config of x-prepro.
+    """Data prepared by a config of x-prepro.
 
     Attributes:
         example: the config.
-        source: where its rows lie; '' where the config says it.
-        keys: what a user adds.
+        source: folder of its rows; '' if the config specifies it.
+        keys: set by the user.
     """
 
     example: str
@@ -214,11 +214,11 @@ PREPARED: dict[str, Prepared] = {
 
 
 class Trained(NamedTuple):
-    """A training from a config of x-train.
+    """A training by a config of x-train.
 
     Attributes:
         data: key of `PREPARED`.
-        keys: what a user adds, beside the folders.
+        keys: set by the user, besides the folders.
         teacher: example that must be trained before.
     """
 
@@ -311,7 +311,7 @@ TRAINED: dict[str, Trained] = {
     "sst2/grid": Trained("sst2/prepro_bert"),
     "demo/train": Trained("demo/prepro"),
     "tune/train": Trained("sst2/prepro_words"),
-    "cluster/train": Trained("sst2/prepro_words", {"nproc": None}),  # here a process; several are started elsewhere
+    "cluster/train": Trained("sst2/prepro_words", {"nproc": None}),  # one process here; several are tested elsewhere
     "results/bq_re2": Trained("bq/prepro"),
     "results/lcqmc_re2": Trained("lcqmc/prepro"),
     "results/chnsenticorp_cnn": Trained("chnsenticorp/prepro_chars"),
@@ -332,10 +332,10 @@ USED_WITH_A_RUN = {
     "demo/predict": "demo/train",
     "results/sst2_logits_pred": "results/sst2_bert",
 }
-"""Configs of x-eval and x-pred -> what must be trained before."""
+"""Configs of x-eval and x-pred -> the examples that must be trained before."""
 
 SEARCHED = {"tune/tune": ("tune/train", "tune/space")}
-"""Configs of x-tune -> the config of x-train that each starts from, and that of its space."""
+"""Configs of x-tune -> (the x-train config they start from, the config of their space)."""
 
 PREDICTS_NOTHING = frozenset({"families/bert_cl", "families/bert_dpr_qa", "families/simcse"})
-"""Examples whose loss says nothing of a row by itself."""
+"""Examples with losses that cannot score a single row."""

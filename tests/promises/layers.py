@@ -1,4 +1,4 @@
-"""The rooms of xdpx, lowest first. A room may import rooms on lower floors only."""
+"""The rooms of xdpx, lowest first. A room may only import rooms on lower floors."""
 
 FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"utils"}),

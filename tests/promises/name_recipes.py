@@ -1,6 +1,6 @@
-"""Recipes in which every registered name is used: the data, the family a user copies, and what makes it tiny.
+"""Training recipes that together use every registered name: the data, the family config, and reductions in size.
 
-A new name gets its line in `RECIPES` (and its raw files in `DATA`, where it reads others).
+A new name needs an entry in `RECIPES` (and in `DATA` if it needs other raw files).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TINY: dict[str, Any] = {
     "embedding_dim": 8, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
     "max_position_embeddings": 64, "pretrained_model": None, "initializer_range": 0.2,
 }  # fmt: skip
-"""Given to every model that declares the key. Weights are spread widely, so that no two scores are nearly the same."""
+"""Set for every model that declares the key. A large initial range keeps scores from being nearly equal."""
 
 COMMON: dict[str, Any] = {
     "batch_size": 4, "max_update": 3, "max_epoch": None, "eval_interval": -1, "log_interval": 1, "learning_rate": 0.01,
@@ -32,15 +32,15 @@ DROPPED = ["warmup_steps"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is tried.
+    """A training to try.
 
     Attributes:
         data: key of `DATA`.
         model: by default the one that the recipe is named after.
         family: file in examples/families; by default the one with the model's name, "" for none.
-        keys: of the training config, over those of the family.
+        keys: of the training config, overriding those of the family.
         prefix: of the model's keys.
-        alone: whether a row is scored by itself; not where the rows of a batch are compared with one another.
+        alone: whether a row is scored independently of the other rows of its batch.
     """
 
     data: str
@@ -52,12 +52,12 @@ class Recipe:
 
 
 def on_cnn(**keys: Any) -> Recipe:
-    """Return the recipe of a task, loss or optimizer that any classifier will do for."""
+    """Return the recipe of a task, loss or optimizer that works with any classifier."""
     return Recipe("single", model="cls_cnn", keys=keys)
 
 
 PLAIN: dict[str, Any] = {"loss": "cross_entropy", "major_metric": "acc"}
-"""Of a classifier without a family, whose keys belong to another optimizer."""
+"""Settings of a classifier without a family, whose keys belong to another optimizer."""
 
 EPISODES: dict[str, Any] = {
     "loss": "fewshot", "sampler": "episode", "n_way": 3, "k_shot": 1, "q_query": 1, "batch_size": 6,
@@ -68,23 +68,23 @@ TEACHER: dict[str, Any] = {
     "teacher_hidden_size": 32, "teacher_intermediate_size": 32, "teacher_num_hidden_layers": 4,
     "teacher_num_attention_heads": 2, "teacher_max_position_embeddings": 64, "teacher_initializer_range": 0.2,
 }  # fmt: skip
-"""Wider and deeper than what learns from it."""
+"""A teacher, wider and deeper than its student."""
 
 
 MEMORY: dict[str, Any] = {"mem_k_dim": 8, "mem_heads": 2, "mem_knn": 3, "mem_keys": 4}
 MEMORIES: dict[str, Any] = {**MEMORY, "mem_positions": [-1]}
-"""So small that every key is near to some token."""
+"""So few memories that every key is close to some token."""
 
 
 def taught(model: str, **keys: Any) -> Recipe:
-    """Return the recipe of memories that imitate the feed-forward parts of a teacher."""
+    """Return the recipe of memories that imitate the feed-forward layers of a teacher."""
     sizes = {"student_hidden_size": 32, "student_initializer_range": 0.2, "student_target_layers": [1, 3]}
     sizes |= {f"student_{key}": value for key, value in {**MEMORY, **keys}.items()}
     return student("texts", "pkm_distill", model, teacher_target_layers=[1, -1], student_model=model, **sizes)
 
 
 NARROW: dict[str, Any] = {"char_hidden_size": 8, "encoder_hidden_size": 8, "fusion_hidden_size": 8}
-"""Widths of `bert_mix` above BERT."""
+"""Widths of the layers of `bert_mix` above BERT."""
 
 
 def student(data: str, family: str, model: str | None = None, **keys: Any) -> Recipe:
@@ -341,7 +341,7 @@ def pairs(dice: random.Random, size: int) -> list[str]:
 
 
 def candidates(dice: random.Random, size: int) -> list[str]:
-    """Two queries with three candidates each, two more, and so on."""
+    """Two queries with three candidates each, then two more, and so on."""
     return [f"q{number // 6}-{number % 2}\t{text(dice)}\t{text(dice)}\t{number % 3}" for number in range(size)]
 
 
@@ -389,7 +389,7 @@ def tagged(dice: random.Random, size: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Data:
-    """Lines of raw files, and the keys of x-prepro beside the folders."""
+    """Lines of raw files, and the x-prepro keys besides the folders."""
 
     lines: Callable[[random.Random, int], list[str]]
     keys: Mapping[str, Any]
@@ -503,12 +503,12 @@ def model_of(name: str) -> str:
 
 
 def train_config(name: str, data_dir: Path, save_dir: Path, declared: set[str]) -> dict[str, Any]:
-    """Return the training config of a recipe: its family, made tiny.
+    """Return the training config of a recipe: its family, reduced in size.
 
     Args:
         name: of the recipe.
         data_dir: preprocessed data.
-        save_dir: where the run goes.
+        save_dir: of the run.
         declared: keys of the model.
     """
     recipe, model = RECIPES[name], model_of(name)

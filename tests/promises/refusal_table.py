@@ -1,7 +1,7 @@
-"""Wrong inputs, as data: what is wrong, the files that make it so, the command, and what the one message must say.
+"""Table of wrong inputs: the fault, files that contain it, the command, and what the single message must say.
 
-`test_refusals.py` puts the files of a row into a copy of a small desk (raw/ data/ run/ and a sound config for each
-command), gives the command line, and holds the answer to the row.
+`test_refusals.py` puts the files of a row into a copy of a small working directory (raw/, data/, run/ and a valid
+config for each command), runs the command line, and checks the answer.
 """
 
 # ruff: noqa: E501 - a table reads by the row
@@ -11,10 +11,10 @@ import gzip
 from typing import NamedTuple
 
 USER, WORLD = 2, 1
-"""Exit codes: what was asked for cannot be done as written; the disk, the network or another process is in the way."""
+"""Exit codes: the request cannot be carried out as written; the disk, the network or another process prevents it."""
 
 CUT, FLIP, GONE = "<cut in half>", "<one bit flipped>", "<removed>"
-"""What may be done to a file of the desk instead of giving its content."""
+"""Damages of a file of the working directory, used instead of its content."""
 
 PREPRO = "{\n  data_source: raw\n  data_dir: data\n  processor: single\n  loader: single\n  tokenizer: space\n  max_len: 8\n}\n"
 TRAIN = """{
@@ -47,13 +47,13 @@ DESK = {
     "raw/train.txt": "good fine film\tpos\nbad poor film\tneg\n" * 24,
     "raw/dev.txt": "good film\tpos\npoor film\tneg\n" * 8,
 }
-"""What every row starts from, beside what x-prepro and x-train make of it: data/ and run/."""
+"""Files that every row starts with, in addition to data/ from x-prepro and run/ from x-train."""
 
 Files = dict[str, "str | bytes"]
 
 
 class Row(NamedTuple):
-    """One wrong input. All of `says` (regular expressions) must be found in the message."""
+    """One wrong input. The message must match all of `says` (regular expressions)."""
 
     what: str
     command: str
@@ -64,17 +64,17 @@ class Row(NamedTuple):
 
 
 def config(parent: str, *lines: str) -> Files:
-    """Return a config `c.hjson` that adds lines to a sound one."""
+    """Return a config `c.hjson` that adds lines to a valid one."""
     return {"c.hjson": "{\n  __parent__: " + parent + "\n" + "".join(f"  {line}\n" for line in lines) + "}\n"}
 
 
 def train(*lines: str) -> Files:
-    """Return a config of x-train in which only these lines are not sound."""
+    """Return an x-train config in which only these lines are wrong."""
     return config("train.hjson", "save_dir: new", *lines)
 
 
 def prepro(*lines: str, **raw: str | bytes) -> Files:
-    """Return a config of x-prepro, and raw files in a folder of their own, `bad/`; dots in their names are `_`."""
+    """Return an x-prepro config, and raw files in their own folder `bad/`; dots in their names are written as `_`."""
     folder = ("data_source: bad",) if raw else ()
     files: Files = {f"bad/{name.replace('_', '.')}": content for name, content in raw.items()}
     return {**config("prepro.hjson", "data_dir: new", *folder, *lines), **files}
@@ -426,19 +426,19 @@ GROUPS = {
     "Raw data": RAW,
     "Damaged files": DAMAGE,
 }
-"""What docs/mistakes.md shows, in its order."""
+"""The rows shown in docs/mistakes.md, in order."""
 
 TABLE = [row for rows in GROUPS.values() for row in rows]
 
 
 def answer(out: str, err: str, desk: str) -> str:
-    """Return what a person sees of a refusal, without lines of the log and the place of the desk."""
+    """Return what a user sees of a refusal, without log lines and the path of the working directory."""
     lines = [line for line in (err or out).replace(desk, "~/desk").splitlines() if line and not line.startswith("| ")]
     return "\n".join(lines)
 
 
 def cell(text: str, most: int = 420) -> str:
-    """Return a text as the cell of a table in Markdown."""
+    """Return a text escaped for a cell of a Markdown table."""
     text = text if len(text) <= most else text[: most - 2].rstrip() + " …"
     for sign, escaped in (
         ("&", "&amp;"),

@@ -1,6 +1,6 @@
-"""Train with `push_to_hub` against a Hub that this process itself serves: `trainer_hub.py LIBRARY`.
+"""Train with `push_to_hub` and a Hub that this process itself serves: `trainer_hub.py LIBRARY`.
 
-Prints, for every strategy, the commits that came: [{"message", "paths"}].
+Prints the received commits for every strategy: [{"message", "paths"}].
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ COMMITS: list[dict[str, Any]] = []
 
 
 class Hub(BaseHTTPRequestHandler):
-    """As much of the Hub's protocol as an upload needs: who am I, make a repository, what will come, and the commit."""
+    """The part of the Hub's protocol that an upload needs: whoami, create a repository, preupload, commit."""
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Do not log."""
 
     def answer(self, value: Any, status: int = 200) -> None:
         body = json.dumps(value).encode()
@@ -63,7 +63,7 @@ class Hub(BaseHTTPRequestHandler):
 
 
 def serve() -> None:
-    """Start the Hub, and lead every client here."""
+    """Start the Hub, and point every client to it."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
@@ -74,7 +74,7 @@ def serve() -> None:
 
 
 def main() -> None:
-    """Train with every strategy."""
+    """Train with each strategy."""
     serve()
     os.environ["XDPX_TRAINER_UNDER_TEST"] = sys.argv[1]
     spec = importlib.util.spec_from_file_location("trainer_parts", Path(__file__).with_name("trainer_parts.py"))

@@ -1,4 +1,4 @@
-"""A script that a launcher starts: `trainer_launch.py --facts FOLDER …` says where it is, and trains two steps."""
+"""A script for launchers: `trainer_launch.py --facts FOLDER …` records its ranks and trains for two steps."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ library: Any = importlib.import_module(os.environ.get("XDPX_TRAINER_UNDER_TEST",
 
 @dataclass
 class Script:
-    """What the script asks for itself."""
+    """The script's own arguments."""
 
     facts: str
 
 
 class Line(nn.Module):
-    """One weight."""
+    """A linear function with one weight."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.tensor([1.0]))
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the squared error and the line."""
+        """Return the squared error and the outputs."""
         y = self.weight * x
         return ((y - labels) ** 2).mean(), y
 
 
 def main() -> None:
-    """Parse, train, tell."""
+    """Parse arguments, train, and record the facts."""
     script, args = library.HfArgumentParser((Script, library.TrainingArguments)).parse_args_into_dataclasses()
     logger = logging.getLogger("marker")
     logger.addHandler(logging.StreamHandler(sys.stderr))

@@ -1,6 +1,6 @@
-"""What two processes see: `torchrun --nproc_per_node 2 trainer_pair.py LIBRARY FOLDER` writes FOLDER/rank-<n>.json.
+"""Scenarios on two processes: `torchrun --nproc_per_node 2 trainer_pair.py LIBRARY FOLDER` writes FOLDER/rank-<n>.json.
 
-Every scenario gives facts that JSON can hold; test_trainer_pair.py says which they should be.
+Every scenario returns facts as JSON values; test_trainer_pair.py checks them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAIR = {"per_device_train_batch_size": 2, "train_sampling_strategy": "sequential
 
 
 class Look(door.TrainerCallback):  # type: ignore[misc, name-defined]
-    """Keeps how the model lies on the processes while it is trained."""
+    """Records how the model is distributed over the processes during training."""
 
     def __init__(self) -> None:
         self.facts: dict[str, Any] = {}
@@ -55,7 +55,7 @@ class Look(door.TrainerCallback):  # type: ignore[misc, name-defined]
 
 
 def trained(name: str, model: Any = None, rows: Any = None, **changes: Any) -> dict[str, Any]:
-    """Train a two-layer BERT unless told otherwise; give losses, norms, wrapper, and how the weights lay."""
+    """Train a two-layer BERT by default; return losses, norms, wrapper, and how the weights were distributed."""
     look = Look()
     made, data = model or parts.tiny_bert(layers=2), rows or parts.token_rows(16)
     trainer = parts.build(FOLDER / name, made, data, callbacks=[look], **(PAIR | changes))
@@ -71,7 +71,7 @@ def trained(name: str, model: Any = None, rows: Any = None, **changes: Any) -> d
 
 
 def ddp() -> dict[str, Any]:
-    """Plain data parallelism, and rows that do not come out even."""
+    """Plain data parallelism, with a number of rows that two does not divide."""
     uneven = trained("uneven", rows=parts.token_rows(10))
     plain = trained("plain", parts.seeded(), parts.Rows(16))
     return {**trained("ddp"), "uneven": uneven["steps"], "plain": plain["losses"]}
@@ -91,12 +91,12 @@ WORDS = (
 
 
 def fsdp_words() -> dict[str, Any]:
-    """Every string that the documents name."""
+    """Train with every string that the documentation names."""
     return {words: trained(words.replace(" ", "-"), fsdp=words) for words in WORDS}
 
 
 def fsdp_config() -> dict[str, Any]:
-    """What becomes a unit, and the keys that only FSDP's first version knew."""
+    """Return what becomes an FSDP unit, with the keys that only FSDP's first version had."""
     named = {"fsdp_transformer_layer_cls_to_wrap": ["BertLayer"]}
     sized = {"fsdp_min_num_params": 2000}
     old = {"fsdp_backward_prefetch": "backward_pre", "fsdp_forward_prefetch": "True", "limit_all_gathers": "true",
@@ -109,7 +109,7 @@ def fsdp_config() -> dict[str, Any]:
 
 
 def recomputing() -> dict[str, Any]:
-    """Count how often a layer runs forward in one step, with and without activation checkpointing."""
+    """Count how often a layer's forward pass runs per step, with and without activation checkpointing."""
     counts = {}
     for wanted in (False, True):
         model = parts.tiny_bert(layers=2)
@@ -123,7 +123,7 @@ def recomputing() -> dict[str, Any]:
 
 
 def fsdp_saved() -> dict[str, Any]:
-    """Save in the middle, go on with two processes from a full and from a sharded checkpoint."""
+    """Save halfway, and resume with two processes from a full and a sharded checkpoint."""
     found = {}
     for kind in ("FULL_STATE_DICT", "SHARDED_STATE_DICT"):
         common = {**PAIR, "fsdp": "full_shard auto_wrap", "fsdp_config": {"state_dict_type": kind},
@@ -142,7 +142,7 @@ def fsdp_saved() -> dict[str, Any]:
 
 
 def fsdp_for_one() -> dict[str, Any]:
-    """Leave a checkpoint that one process goes on from; no dropout, so that its numbers are known."""
+    """Write a checkpoint for one process to resume; without dropout, so that its numbers are known."""
     common = {**PAIR, "fsdp": "full_shard auto_wrap", "save_strategy": "steps", "save_steps": 2}
     trainer = parts.build(FOLDER / "for-one", parts.tiny_gpt(), parts.text_rows(16), **common)
     trainer.train()
@@ -170,7 +170,7 @@ def generating() -> dict[str, Any]:
 
 
 def dice() -> dict[str, Any]:
-    """Resume with every process's own dice."""
+    """Resume with each process's own random state."""
     common = {**PAIR, "save_strategy": "steps", "save_steps": 1, "num_train_epochs": 2}
     rows = parts.Rows(12)
     straight = parts.build(FOLDER / "dice", parts.seeded(parts.NoisyNet, 0.2), rows, **common)
@@ -185,7 +185,7 @@ def dice() -> dict[str, Any]:
 
 
 def scoring() -> dict[str, Any]:
-    """Evaluate and predict rows that do not come out even over processes."""
+    """Evaluate and predict a number of rows that the processes do not divide."""
     trainer = parts.build(
         FOLDER / "scoring", parts.tiny_bert(layers=2), parts.token_rows(16), per_device_eval_batch_size=2
     )
@@ -199,7 +199,7 @@ def scoring() -> dict[str, Any]:
 
 
 def tokens() -> dict[str, Any]:
-    """Take a language model's loss over all target tokens of processes and accumulation."""
+    """Average a language model's loss over all target tokens of processes and accumulation."""
     changes = {**PAIR, "gradient_accumulation_steps": 2, "optim": "sgd"}
     told = trained("tokens", parts.tiny_gpt(), parts.text_rows(16), **changes)
     return {"losses": told["losses"], "norms": told["norms"]}
@@ -217,7 +217,7 @@ def stream() -> dict[str, Any]:
 
 
 def levels() -> dict[str, Any]:
-    """Write a line in every combination of levels."""
+    """Log a line for every combination of levels."""
     told = {}
     for main in ("info", "error"):
         for replica in ("warning", "error"):
@@ -233,7 +233,7 @@ def levels() -> dict[str, Any]:
 
 @contextmanager
 def environment(**values: str) -> Generator[None]:
-    """Set variables as a launcher does."""
+    """Set variables as a launcher would."""
     before = dict(os.environ)
     os.environ.update(values)
     try:
@@ -244,7 +244,7 @@ def environment(**values: str) -> Generator[None]:
 
 
 def launched() -> dict[str, Any]:
-    """Train as `accelerate launch` says by its environment."""
+    """Train with the environment of `accelerate launch`."""
     fsdp = {
         "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "1", "FSDP_SHARDING_STRATEGY": "FULL_SHARD",
         "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "FSDP_TRANSFORMER_CLS_TO_WRAP": "BertLayer",
@@ -259,7 +259,7 @@ def launched() -> dict[str, Any]:
 
 
 def refusals() -> dict[str, str]:
-    """Ask for what cannot be had."""
+    """Return the errors for requests that cannot be satisfied."""
     told = {}
     model = parts.tiny_bert()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -280,7 +280,7 @@ def refusals() -> dict[str, str]:
 
 
 def saving() -> dict[str, Any]:
-    """See who writes, when a process must not, and that all agree on the best."""
+    """Return who writes, whether processes that must not write do, and whether all agree on the best."""
     trainer = parts.build(
         FOLDER / "saving", parts.tiny_bert(), parts.token_rows(16), **PAIR, eval_dataset=parts.token_rows(7),
         eval_strategy="steps", eval_steps=1, save_strategy="steps", save_steps=1, save_total_limit=1,
@@ -302,7 +302,7 @@ SCENARIOS = (
 
 
 def main() -> None:
-    """Run all scenarios; keep the traceback of one that fails."""
+    """Run all scenarios; record the traceback of one that fails."""
     facts: dict[str, Any] = {}
     for scenario in SCENARIOS:
         try:

@@ -1,7 +1,7 @@
-"""Small models, data and arguments for the promises and pains of the Trainer.
+"""Small models, data and arguments for the tests of the Trainer's promises and pains.
 
-`XDPX_TRAINER_UNDER_TEST=transformers` runs the same tests against the original: promises that it keeps pass there too,
-and what fails there shows that a test can fail.
+`XDPX_TRAINER_UNDER_TEST=transformers` runs the same tests against the original: promises that it keeps must pass, too,
+and the failures show that a test can fail.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ORIGINAL = door.__name__ == "transformers"
 
 
 class Rows(Dataset[dict[str, Tensor]]):
-    """Rows of four numbers `x` and a class `labels`; `asked` keeps which were taken."""
+    """Rows of four numbers `x` and a class `labels`; `asked` records which were read."""
 
     def __init__(self, count: int = 24, seed: int = 1, classes: int = 3) -> None:
         self.x = torch.randn(count, 4, generator=torch.Generator().manual_seed(seed))
@@ -42,7 +42,7 @@ class Rows(Dataset[dict[str, Tensor]]):
 
 
 class Net(nn.Module):
-    """A classifier of four numbers that gives a dict."""
+    """A classifier of four numbers that returns a dict."""
 
     def __init__(self, dropout: float = 0.0, classes: int = 3) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class OutputNet(Net):
 
 
 class NoisyNet(Net):
-    """Draws from Python, NumPy and torch in every forward pass."""
+    """Draws random numbers from Python, NumPy and torch in every forward pass."""
 
     def forward(self, x: Tensor, labels: Tensor | None = None) -> Any:
         if self.training:
@@ -81,7 +81,7 @@ class NoisyNet(Net):
 
 
 def seeded(kind: Callable[..., nn.Module] = Net, *values: Any, **options: Any) -> Any:
-    """Return a model whose weights are the same every time."""
+    """Return a model with the same weights each time."""
     torch.manual_seed(0)
     return kind(*values, **options)
 
@@ -108,7 +108,7 @@ def token_rows(count: int = 24, length: int = 6, classes: int = 3) -> list[dict[
 
 
 def text_rows(count: int = 16, length: int = 8) -> list[dict[str, Any]]:
-    """Rows for a language model, of which the first tokens do not count: as many as the row's number modulo 6."""
+    """Rows for a language model; the first tokens (row number modulo 6) are excluded from the loss."""
     dice = torch.Generator().manual_seed(3)
     rows = []
     for number in range(count):
@@ -120,7 +120,7 @@ def text_rows(count: int = 16, length: int = 8) -> list[dict[str, Any]]:
 
 
 def arguments(folder: Path | str, **changes: Any) -> Any:
-    """Return arguments for a short, quiet run on the CPU that saves nothing unless asked to."""
+    """Return arguments for a short, quiet run on the CPU that does not save by default."""
     usual: dict[str, Any] = {
         "learning_rate": 0.01,
         "per_device_train_batch_size": 4,
@@ -136,7 +136,7 @@ def arguments(folder: Path | str, **changes: Any) -> Any:
 
 
 def build(folder: Path | str, model: Any = None, data: Any = None, *, kind: Any = None, **changes: Any) -> Any:
-    """Return a Trainer over `data`; the keyword arguments that the Trainer does not take go to its arguments."""
+    """Return a Trainer over `data`; keyword arguments that the Trainer does not take go to its arguments."""
     own = {
         "compute_metrics",
         "callbacks",
@@ -163,7 +163,7 @@ def losses(trainer: Any) -> list[float]:
 
 
 def stopper(step: int) -> Any:
-    """Return a callback that ends training after a step, as if the process had been told to."""
+    """Return a callback that ends training after a step, as if the process had received a signal."""
 
     class Stopper(door.TrainerCallback):  # type: ignore[misc, name-defined]
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

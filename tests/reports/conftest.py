@@ -13,7 +13,7 @@ def write_log(path: Path, rows: list[dict[str, object]]) -> None:
 
 @pytest.fixture
 def make_run(tmp_path):
-    """Write a run of 400 steps by hand: 100 steps an epoch, a train row every 10 and an evaluation every 50."""
+    """Write a run of 400 steps by hand: 100 steps per epoch, a training row every 10, and an evaluation every 50."""
 
     def make(name="run", *, scores=(0.5, 0.6, 0.7, 0.9, 0.8, 0.75, 0.7, 0.7), summaries=True, **settings):
         folder = tmp_path / name

@@ -1,4 +1,4 @@
-"""Runs of light networks, as x-train leaves them, for the scripts that export them."""
+"""Runs of light networks, as written by x-train, for the scripts that export them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIGHT = [
 
 
 class Light(NamedTuple):
-    """A trained light network, the folder of its run, and a batch that it reads."""
+    """A trained light network, the folder of its run, and a batch for it."""
 
     model: Any
     run: Path
@@ -42,7 +42,7 @@ def light(request: pytest.FixtureRequest, tmp_path: Path) -> Light:
 
 
 def trained(folder: Path, kind: str, name: str, keys: dict[str, Any]) -> Any:
-    """Leave a run as x-train does, by hand, and return its model."""
+    """Write a run as x-train would, and return its model."""
     data, run = folder / "data", folder / "run"
     data.mkdir(), run.mkdir()
     (data / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS))

@@ -1,4 +1,4 @@
-"""A server on a port of its own, with the tiny run that tests of commands use."""
+"""A server on its own port, with the tiny run of the commands' tests."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ from xdpx.serving.shapes import Limits
 
 
 class Serving:
-    """A server in a thread. `address` is where it answers."""
+    """A server in a thread, at `address`."""
 
     def __init__(self, folders, *, token="", sizes=None, limits=None, open_run=load_run):
         counts, ending = Counts(), Ending()
@@ -48,12 +48,12 @@ class Serving:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """The folder of a tiny run of two classes."""
+    """The folder of a tiny run with two classes."""
     return FinishedRun(tmp_path_factory.mktemp("run")).run
 
 
 @pytest.fixture(scope="module")
 def serving(run):
-    """Serve it."""
+    """Serve the run."""
     with Serving({"tiny": str(run)}) as server:
         yield server

@@ -1,4 +1,4 @@
-"""The toy task of the trainer's tests, which scoring is tried with."""
+"""The toy task of the trainer's tests, for the tests of scoring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train on two processes, of which only one asks for something: `asking_pair.py FOLDER` leaves FOLDER/rank-<n>.json."""
+"""Train on two processes, one of which requests something: `asking_pair.py FOLDER` writes FOLDER/rank-<n>.json."""
 
 from __future__ import annotations
 

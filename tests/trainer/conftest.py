@@ -1,4 +1,4 @@
-"""A task small enough to be checked by hand, trained by an engine without arrays."""
+"""A task that is small enough to be checked by hand, and an engine without arrays to train it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xdpx.engines.base import GradientSize
 
 
 class ToyEngine:
-    """Pulls one number towards the mean of each group, with momentum. The state is plain floats."""
+    """Moves one number towards the mean of each group, with momentum. The state consists of plain floats."""
 
     device_text = "paper"
     packages = events = ()
@@ -69,7 +69,7 @@ class ToyEngine:
 
 
 class ToyLoss:
-    """The score is minus the mean distance, so higher is better."""
+    """The score is the negative mean distance, so higher is better."""
 
     average = None
 

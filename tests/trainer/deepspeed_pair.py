@@ -1,4 +1,4 @@
-"""Train by DeepSpeed on two processes: `torchrun ... deepspeed_pair.py FOLDER STAGE`; each writes rank-<n>.json."""
+"""Train with DeepSpeed on two processes: `torchrun ... deepspeed_pair.py FOLDER STAGE`; each writes rank-<n>.json."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONFIG = {
 
 
 class Net(nn.Module):
-    """Smooth, small, without dice."""
+    """A smooth and small model without randomness."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def trained(name: str, *, deepspeed: Any, resume: bool = False, **changes: Any) -> dict[str, Any]:
-    """Train two epochs of three updates, the last of which is short; return what came of it."""
+    """Train two epochs of three updates, the last of which is short; return the results."""
     usual: dict[str, Any] = {"save_strategy": "steps", "save_steps": 3, "per_device_train_batch_size": 2,
                              "gradient_accumulation_steps": 2, "num_train_epochs": 2} | changes  # fmt: skip
     stop = usual.pop("stop", False)
@@ -75,7 +75,7 @@ def trained(name: str, *, deepspeed: Any, resume: bool = False, **changes: Any) 
 
 
 def main() -> None:
-    """Train by DDP, and by DeepSpeed straight, in two parts, and in half precision."""
+    """Train with DDP, and with DeepSpeed without interruption, in two parts, and in half precision."""
     facts = {"plain": trained("plain", deepspeed=None), "straight": trained("straight", deepspeed=CONFIG)}
     trained("parts", deepspeed=CONFIG, stop=True)
     facts["resumed"] = trained("parts", deepspeed=CONFIG, resume=True)

@@ -1,8 +1,8 @@
-"""Train on two processes; one may be told to end: `signalled_pair.py FOLDER` does what FOLDER/stages.json lists.
+"""Train on two processes, one of which may get a signal: `signalled_pair.py FOLDER` runs FOLDER/stages.json.
 
-All processes are forked off this one, which has imported everything. `torchrun ... signalled_pair.py FOLDER NAME` does
-one stage with the processes of a launcher. Each writes NAME/rank-<n>.json at its end, and NAME/stopped-<n>.json when it
-is left by the signal; FOLDER/ended.json tells how the processes of each stage ended, and what they left.
+All processes are forked off this one, which has imported everything. `torchrun ... signalled_pair.py FOLDER NAME` runs
+one stage on the processes of a launcher. Each writes NAME/rank-<n>.json at the end, and NAME/stopped-<n>.json if the
+signal ends it; FOLDER/ended.json has the exit codes of each stage's processes, and what they left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from xdpx.checkpoints import folders
 
 
 class Noisy(nn.Module):
-    """Depends on the dice of its process, on the order of the data, and on the optimizer's memory."""
+    """Depends on the random state of its process, on the order of the data, and on the optimizer state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Noisy(nn.Module):
 
 
 class Kill(TrainerCallback):
-    """Sends this process, and no other, the signal."""
+    """Sends the signal to this process only."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -48,7 +48,7 @@ class Kill(TrainerCallback):
 
 
 def train(stage: dict[str, Any], rank: int) -> None:
-    """Train, from the newest checkpoint where there is one."""
+    """Train, resuming from the newest checkpoint if there is one."""
     os.environ.update(stage["environment"])
     folder = Path(stage["folder"])
     dice = torch.Generator().manual_seed(1)
@@ -71,7 +71,7 @@ def train(stage: dict[str, Any], rank: int) -> None:
 
 
 def left_in(folder: Path) -> dict[str, Any]:
-    """Return what a training left: the names in its folder, the newest checkpoint, and its status."""
+    """Return the results of a training: the names in its folder, the newest checkpoint, and its status."""
     newest = folders.newest(str(folder))
     status = json.loads((folder / "status.json").read_text())["status"]
     return {

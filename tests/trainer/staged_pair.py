@@ -1,4 +1,4 @@
-"""Search on two processes: undisturbed, killed in the middle, and again: `staged_pair.py FOLDER`."""
+"""Search on two processes: undisturbed, killed halfway, and resumed: `staged_pair.py FOLDER`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xdpx.search.journal import Journal
 
 
 def train(folder: str, results: int, rank: int) -> None:
-    """Search; the first process is killed instead of keeping its result number `results`."""
+    """Search; the first process is killed instead of recording its result number `results`."""
     torch.set_num_threads(1)
     tell, told = Journal.tell, list[Any]()
 

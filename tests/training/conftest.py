@@ -1,4 +1,4 @@
-"""The toy task of the trainer's tests, which those of x-train's own callbacks use too."""
+"""The toy task of the trainer's tests, for the tests of x-train's callbacks."""
 
 from __future__ import annotations
 

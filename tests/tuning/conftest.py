@@ -1,4 +1,4 @@
-"""A tiny data set, the three configs of a search on it, and trials in processes that are forked off the tests."""
+"""A tiny data set, the three configs of a search on it, and trials in processes forked off the tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TUNE: dict[str, Any] = {"max_trials": 3, "parallel_runs": 3, "assess_interval": 
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two classes of words, preprocessed."""
+    """Preprocessed data with two classes of words."""
     folder, drawn = tmp_path_factory.mktemp("tuning"), random.Random(0)
     for name, count in (("train", 96), ("other", 96), ("dev", 40)):
         labels = [drawn.randint(0, 1) for _ in range(count)]
@@ -44,7 +44,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def search(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Write the configs of a search, and return the words that start it."""
+    """Write the configs of a search, and return its command line."""
     monkeypatch.setattr("xdpx.tuning.executors.local.START", "fork")
     monkeypatch.setattr("xdpx.tuning.outputs._draw_run", lambda folders: None)
 
@@ -73,7 +73,7 @@ def search(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> C
 
 @pytest.fixture
 def planned(search: Callable[..., list[str]]) -> Callable[..., Plan]:
-    """Return the plan of a search."""
+    """Return a function that returns the plan of a search."""
 
     def make(**keys: Any) -> Plan:
         return make_plan(load(search(**keys)[1], "x-tune")[0])

@@ -1,4 +1,4 @@
-"""A server that speaks OSS: the S3 server behind a translation of what differs. It checks no signatures."""
+"""An OSS server: the S3 server behind a translation of the differences. It does not check signatures."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def translated(application: Application) -> Application:
 
 @pytest.fixture(scope="session")
 def oss_server() -> Iterator[str]:
-    """The address of a server that speaks OSS."""
+    """The address of an OSS server."""
     pytest.importorskip("ossfs", reason="the oss extra is not installed")
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
@@ -67,7 +67,7 @@ def oss_server() -> Iterator[str]:
 
 @pytest.fixture
 def oss_bucket(oss_server: str) -> str:
-    """The name of a fresh bucket on the OSS server."""
+    """The name of a new bucket on the OSS server."""
     import oss2
 
     name = f"bucket-{uuid.uuid4().hex[:12]}"

@@ -1,6 +1,6 @@
-"""A clean corpus, and faults to plant in it: each is a thing that happens to data, and the name x-check has for it.
+"""A clean corpus and faults to plant in it, each with the code that x-check has for it.
 
-`python -m tests.datasets.examining.planted FOLDER` writes all of them, a folder with its config for each.
+`python -m tests.datasets.examining.planted FOLDER` writes all of them, each in a folder with its config.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Splits = dict[str, list[Row]]
 
 
 def vocabulary(random: Random, count: int) -> list[str]:
-    """Make up words."""
+    """Return made-up words."""
     words: set[str] = set()
     while len(words) < count:
         words.add("".join(random.choice(SYLLABLES) for _ in range(random.randint(2, 4))))
@@ -28,13 +28,13 @@ def vocabulary(random: Random, count: int) -> list[str]:
 
 
 def sentence(random: Random, own: list[str], others: list[str], length: tuple[int, int] = (15, 26)) -> str:
-    """Make up a text: a third of its words tell its label."""
+    """Return a made-up text; a third of its words indicate its label."""
     words = [random.choice(own if random.random() < 0.35 else others) for _ in range(random.randint(*length))]
     return " ".join(words)
 
 
 def clean(labels: tuple[str, ...] = ("neg", "pos"), seed: int = 1) -> Splits:
-    """Return rows (text, label) of three splits in which nothing is wrong."""
+    """Return rows (text, label) of three splits without faults."""
     random = Random(seed)
     words = vocabulary(random, 300 + 60 * len(labels))
     random.shuffle(words)
@@ -50,7 +50,7 @@ def clean(labels: tuple[str, ...] = ("neg", "pos"), seed: int = 1) -> Splits:
 
 
 def clean_pairs(seed: int = 2) -> Splits:
-    """Return rows (text, text, label): 1 where the second is the first with other words between."""
+    """Return rows (text, text, label): 1 if the second is the first with other words inserted."""
     random = Random(seed)
     words = vocabulary(random, 500)
     found: Splits = {}
@@ -92,15 +92,15 @@ def clean_numbers(seed: int = 4) -> Splits:
 
 @dataclass
 class Corpus:
-    """Raw files and the keys of x-prepro that read them."""
+    """Raw files, and the x-prepro keys to read them."""
 
     splits: Splits
     keys: dict[str, Any] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
-    """Files that stand in place of those of the splits."""
+    """Files that replace those of the splits."""
 
     def write(self, folder: Path) -> dict[str, Any]:
-        """Write the files, and return the values of x-prepro."""
+        """Write the files, and return the x-prepro values."""
         raw = folder / "raw"
         raw.mkdir(parents=True, exist_ok=True)
         for split, rows in self.splits.items():
@@ -115,7 +115,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Fault:
-    """A planted fault: how it is planted, and the code that must be told."""
+    """A planted fault: how to plant it, and the code that x-check must report."""
 
     name: str
     code: str
@@ -126,7 +126,7 @@ FAULTS: list[Fault] = []
 
 
 def fault(code: str) -> Callable[[Callable[[Random], Corpus]], Callable[[Random], Corpus]]:
-    """Note a function that plants a fault."""
+    """Register a function that plants a fault."""
 
     def note(plant: Callable[[Random], Corpus]) -> Callable[[Random], Corpus]:
         FAULTS.append(Fault(plant.__name__, code, plant))
@@ -144,7 +144,7 @@ def changed(rows: list[Row], numbers: list[int], change: Callable[[str], str], c
 
 
 def in_words(text: str, word: str) -> str:
-    """Put a word into the middle of a text."""
+    """Insert a word in the middle of a text."""
     words = text.split()
     return " ".join([*words[:5], word, *words[5:]])
 
@@ -153,7 +153,7 @@ def rows_of(count: int) -> list[int]:
     return list(range(7, 7 + 11 * count, 11))
 
 
-# ---- files that are read otherwise than they were written
+# ---- files that are read differently from how they were written
 
 
 @fault("header")
@@ -316,7 +316,7 @@ def tags_that_never_began(random: Random) -> Corpus:
     return Corpus(splits, {"loader": "tagged", "processor": "bert_token", "vocab_subset": "*"})
 
 
-# ---- the same rows again
+# ---- duplicates
 
 
 @fault("duplicates")
@@ -362,7 +362,7 @@ def nearly_the_same_text_under_two_labels(random: Random) -> Corpus:
     return Corpus(splits)
 
 
-# ---- what stands in a text
+# ---- content of texts
 
 
 @fault("no_text")
@@ -503,7 +503,7 @@ def some_rows_of_another_language(random: Random) -> Corpus:
     return Corpus(splits)
 
 
-# ---- columns that are not what they are read as
+# ---- columns with another meaning than expected
 
 
 @fault("label_in_text")

@@ -1,4 +1,4 @@
-"""Small tasks that the tests of inputs share."""
+"""Small tasks shared by the tests of inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xdpx.processors.samples import Ragged, offsets_of
 
 
 def ragged(rows: list[list[int]]) -> Ragged:
-    """Rows as a column."""
+    """Return rows as a ragged column."""
     flat = np.array([token for row in rows for token in row], np.int32)
     return Ragged(flat, offsets_of(np.array([len(row) for row in rows], np.int64)))
 
@@ -29,13 +29,13 @@ TOY_TARGETS = [[3, 9], [4], [2, 2, 2], [7], [8, 8]]
 
 @pytest.fixture
 def toy_task() -> Task.HParams:
-    """The five examples of which Pax's batches were kept."""
+    """The five examples for which batches of Pax were recorded."""
     return Task.HParams(name="toy", source=Arrays.HParams(columns={"inputs": TOY_INPUTS, "targets": TOY_TARGETS}))
 
 
 @pytest.fixture
 def numbered() -> Callable[..., Any]:
-    """Make HParams of an input over `size` examples; example i is the one token i + 1."""
+    """Return HParams of an input over `size` examples; example i is the single token i + 1."""
 
     def make(size: int, *, pack: bool = False, tokens: int = 1, **fields: Any) -> Any:
         rows = ragged([[number + 1] * (1 + number % tokens) for number in range(size)])

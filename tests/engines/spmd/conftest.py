@@ -1,4 +1,4 @@
-"""The toy task, and engines for it that are compiled once."""
+"""The toy task, and engines for it that are compiled only once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _load() -> ModuleType:
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # flax looks its classes' module up
+    sys.modules[spec.name] = module  # flax looks up the module of classes
     spec.loader.exec_module(module)
     return module
 
@@ -34,13 +34,13 @@ _TOY = _load()
 
 @pytest.fixture(scope="session")
 def toy() -> ModuleType:
-    """Task, rules and batches."""
+    """The module with task, rules and batches."""
     return _TOY
 
 
 @pytest.fixture(scope="session")
 def engine_on(toy: ModuleType) -> Callable[..., SpmdEngine]:
-    """Gives an engine for the toy task on a mesh, the same one whenever the same is asked for."""
+    """Return a function that returns an engine for the toy task on a mesh, cached by its arguments."""
     made: dict[Any, SpmdEngine] = {}
 
     def give(ici: list[int], dcn: list[int] | None = None, **options: Any) -> SpmdEngine:

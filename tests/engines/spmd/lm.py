@@ -1,4 +1,4 @@
-"""The language model, the task and the learner of experiments, small: trained on every mesh and in every stack."""
+"""The language model, task and learner of experiments, in small, to be trained on every mesh and with every stack."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ STACKS: dict[str, Any] = {
 
 
 def task(stack: str = "repeated") -> SingleTask:
-    """Return a task whose layers are stacked one way."""
+    """Return a task whose layers are stacked in one of the ways."""
     lm = TransformerLm.HParams(
         vocab_size=VOCAB, model_dims=16, hidden_dims=32, num_layers=LAYERS, num_heads=4,
         stacked_transformer_tpl=STACKS[stack].clone(),
     )  # fmt: skip
-    # At 1e-2, weights that differ by one last bit end 4e-3 apart after 50 updates, on one device, too.
-    # No averaged weights where stacks are compared: the optimizer's first state is then nought in all of them.
+    # At 1e-2, weights that differ in the last bit are 4e-3 apart after 50 updates, even on one device.
+    # No averaged weights where stacks are compared, so that the optimizer's initial state is zero in all of them.
     adam = Adam.HParams(
         learning_rate=3e-3, ema_decay=0.9 if stack == "repeated" else 0.0, clip_gradient_norm_to_value=1.0
     )
@@ -51,7 +51,7 @@ def task(stack: str = "repeated") -> SingleTask:
 
 
 def batch_of(step: int) -> NestedMap:
-    """Rows that can be learned (each token follows from the one before), some of them cut short."""
+    """Return learnable rows (each token follows from the previous one), some of them shortened."""
     dice = np.random.default_rng(step)
     ids = np.zeros((ROWS, LENGTH + 1), np.int32)
     ids[:, 0] = dice.integers(0, VOCAB, ROWS)
@@ -70,13 +70,13 @@ def engine(ici: list[int], dcn: list[int] | None = None, stack: str = "repeated"
     devices = jax.devices() if jax.process_count() > 1 else jax.devices()[:count]
     spec = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), batch_of(0))
     rules = PIPELINE_RULES if len(ici) == 4 else TRANSFORMER_RULES
-    # The learner and the layers are what experiments have; only the numbers they begin with are set here.
+    # Learner and layers are those of experiments; only initial values are set here.
     trained: Any = task(stack)
     return SpmdEngine(trained, mesh=make_mesh(ici, dcn, devices=devices), rules=rules, options=SpmdOptions(), spec=spec)
 
 
 def train(engine: SpmdEngine, state: Any, steps: range, *, host: int = 0, hosts: int = 1) -> tuple[Any, list[float]]:
-    """Take updates over this host's rows; return the state and the loss of each update, fetched at the end."""
+    """Train on this host's rows; return the state and the losses of all updates, fetched at the end."""
     size, facts = ROWS // hosts, []
     for step in steps:
         batch = batch_of(step).Transform(lambda rows: rows[host * size : (host + 1) * size])
@@ -87,7 +87,7 @@ def train(engine: SpmdEngine, state: Any, steps: range, *, host: int = 0, hosts:
 
 
 def restacked(params: Any, stack: str) -> Any:
-    """Lay the weights of the unrolled layers out as another stack has them."""
+    """Convert the weights of unrolled layers to the layout of another stack."""
     layers = [params["lm"]["transformer"][f"x_layers_{index}"] for index in range(LAYERS)]
     leading = {"repeated": (LAYERS,), "pipelined": (2, 2), "pipelined twice": (2, 2)}[stack]
     together = jax.tree.map(

@@ -1,4 +1,4 @@
-"""The smallest task with all an engine must handle: two layers, named axes, dropout, a running mean, Adam and EMA."""
+"""The smallest task with all that an engine must handle: two layers, named axes, dropout, a running mean, Adam, EMA."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Model(nn.Module):
 
 
 class Learner:
-    """Adam with clipping, a warm-up and averaged weights; a gradient that is no number changes nothing."""
+    """Adam with clipping, warm-up and averaged weights; a gradient that is not finite changes nothing."""
 
     def __init__(self, rate: float = 1e-2, ema: float = 0.9, clip: float = 1.0) -> None:
         self.rate, self.ema, self.clip = rate, ema, clip
@@ -129,7 +129,7 @@ class Task:
 
 
 def batch_of(step: int, rows: int = ROWS, length: int = LENGTH) -> dict[str, np.ndarray[Any, Any]]:
-    """Rows that can be learned (each token follows from the one before), some of them cut short."""
+    """Return learnable rows (each token follows from the previous one), some of them shortened."""
     dice = np.random.default_rng(step)
     ids = np.zeros((rows, length + 1), np.int32)
     ids[:, 0] = dice.integers(0, VOCAB, rows)
@@ -147,7 +147,7 @@ SPEC = spec_of(batch_of(0))
 
 
 def train(engine: Any, steps: int, state: Any = None, start: int = 0, parts: int = 1) -> tuple[Any, list[float]]:
-    """Take updates; return the state and the loss of each, fetched at the end."""
+    """Train; return the state and the losses of all updates, fetched at the end."""
     state = engine.start(7) if state is None else state
     facts = []
     for step in range(start, start + steps):

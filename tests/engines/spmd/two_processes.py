@@ -1,4 +1,4 @@
-"""What two real processes do together: `two_processes.py <port> <index> <folder>`. What they find goes into files."""
+"""One of two real processes: `two_processes.py <port> <index> <folder>`. Results are written to files."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ spmd_files.wait()
 found["path"] = spmd_folders.newest(checkpoints, ranks=ranks)
 found["input"] = spmd_folders.read_train_input(path, INDEX, 2)
 
-# Matrices split across the processes, which hold the same rows; continued from what one process has saved.
+# Matrices sharded across processes that hold the same rows; resumed from a checkpoint of one process.
 other = engine_on([1, 1, 4], None)
 found["infeed of tensor"] = infeed(other.rules, other.mesh)
 state = spmd_files.restore(FOLDER / "alone" / "checkpoint_00000010", other.target, ranks=ranks)

@@ -1,4 +1,4 @@
-"""The tiny experiment, and one job of it that was run to its end."""
+"""The tiny experiment, and one finished job of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tiny() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def job(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a job that trained, evaluated and decoded to its end."""
+    """The folder of a job that trained, evaluated and decoded to the end."""
     from xdpx.experiments.running import run
 
     folder = str(tmp_path_factory.mktemp("jobs") / "job")
@@ -38,5 +38,5 @@ def job(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(autouse=True)
 def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let jobs of tests draw nothing; `job`, which is run before, has its plots."""
+    """Turn off figures in jobs of tests; `job`, which runs before, has its figures."""
     monkeypatch.setattr("xdpx.experiments.running.training._draw", lambda folder: None)

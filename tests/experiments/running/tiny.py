@@ -1,4 +1,4 @@
-"""A character model of two layers on a bundled text: an experiment that trains, evaluates and decodes in seconds."""
+"""A two-layer character model on a bundled text: an experiment that trains, evaluates and decodes in seconds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LENGTH, VOCAB, BAD = 16, 128, 3.0e38
 
 
 class Characters(BaseInput):
-    """Pieces of the text in an order of its own, one character per token; `seen` files tell which were given."""
+    """Pieces of the text in shuffled order, one character per token; `seen` files record which were used."""
 
     class HParams(BaseInput.HParams):
         num_batches: int | None = None
@@ -129,7 +129,7 @@ class Tiny(BaseExperiment):
 
 
 def state_of(folder: str, step: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Read every tensor of a checkpoint, whole."""
+    """Return every tensor of a checkpoint, unsharded."""
     from jax.sharding import SingleDeviceSharding
 
     from xdpx.checkpoints import spmd_files

@@ -14,14 +14,14 @@ OF_THE_CLOCK = ("_runtime", "_per_second", "_preparation_time")
 
 
 def without_times(value: Any) -> Any:
-    """Leave out what a clock decides."""
+    """Return the value without the parts that depend on the clock."""
     if isinstance(value, dict):
         return {key: without_times(item) for key, item in value.items() if not key.endswith(OF_THE_CLOCK)}
     return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
 def main() -> None:
-    """Run, and keep each outcome beside the scripts."""
+    """Run the scripts, and store each outcome next to them."""
     with tempfile.TemporaryDirectory() as folder:
         line = [sys.executable, str(HERE / "run_scripts.py"), "transformers", folder, *sys.argv[1:]]
         subprocess.run(line, check=True)

@@ -1,6 +1,6 @@
-"""Run command lines of examples in this process, one after the other: `run_examples.py LINES.json`.
+"""Run command lines of examples one after another in this process: `run_examples.py LINES.json`.
 
-LINES.json is a list of word lists, each with the path of a script first. Every line runs as `__main__`; what it says
+LINES.json is a list of word lists, each starting with the path of a script. Every line runs as `__main__`; its output
 goes to `said-<number>.txt`, and its traceback to `failed-<number>.txt`.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def run(number: int, words: list[str]) -> None:
-    """Run one line as Python itself would: its words, and its folder first in the search path."""
+    """Run a line as Python would: with its arguments, and its folder first in the search path."""
     script = Path(words[0])
     sys.argv, before = words, list(sys.path)
     sys.path.insert(0, str(script.parent))
@@ -29,7 +29,7 @@ def run(number: int, words: list[str]) -> None:
 
 
 def main() -> None:
-    """Run them all."""
+    """Run all lines."""
     for number, words in enumerate(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))):
         run(number, words)
 

@@ -1,6 +1,6 @@
-"""Run the scripts in `of_libraries` on a Trainer: `run_libraries.py xdpx|transformers FOLDER NAME ...`.
+"""Run the scripts in `of_libraries` with a Trainer: `run_libraries.py xdpx|transformers FOLDER NAME ...`.
 
-They use libraries that derive from the Trainer of transformers; with `xdpx` ours stands in for it.
+They use libraries whose classes derive from the Trainer of transformers; with `xdpx`, ours replaces it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ HERE = Path(__file__).parent
 
 
 def main() -> None:
-    """Run what was asked for, each in a folder of its own."""
+    """Run the named scripts, each in its own folder."""
     library, folder, *names = sys.argv[1:]
-    sys.argv = sys.argv[:1]  # a script must not find our words
+    sys.argv = sys.argv[:1]  # scripts must not see our arguments
     sys.path.insert(0, str(HERE / "upstream"))
     if library == "xdpx":
         import xdpx

@@ -1,7 +1,7 @@
-"""Run the scripts of this folder with another library in their import line: `run_scripts.py LIBRARY FOLDER [NAME ...]`.
+"""Run the scripts in this folder with another library in the import line: `run_scripts.py LIBRARY FOLDER [NAME ...]`.
 
-Every script runs as `__main__` in a folder of its own below FOLDER and leaves `outcome.json` there, or `failure.txt`.
-With LIBRARY `transformers` names that the original has dropped since are exchanged for today's.
+Every script runs as `__main__` in its own folder below FOLDER, and leaves `outcome.json` or `failure.txt` there. With
+LIBRARY `transformers`, names that the original has dropped are replaced by current ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 SCRIPTS = Path(__file__).with_name("scripts")
 IMPORT = re.compile(r"^from transformers import", re.MULTILINE)
 TODAY = {
-    # T5 takes the count of targets and ignores it: unless told so, what the original logs grows with accumulation.
+    # T5 accepts num_items_in_batch but ignores it: uncorrected, the original's logged loss grows with accumulation.
     "seq2seq": {"trainer.train()": "trainer.model_accepts_loss_kwargs = False\ntrainer.train()"},
     "weighted_loss": {"return_outputs=False)": "return_outputs=False, num_items_in_batch=None)"},
     "document_era": {
@@ -35,7 +35,7 @@ TODAY = {
 
 
 def prepared(name: str, library: str) -> str:
-    """Return the text of a script with its import line exchanged, and nothing else unless the original needs it."""
+    """Return the text of a script with its import line replaced, and nothing else unless the original needs it."""
     text = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
     if len(IMPORT.findall(text)) != 1:
         raise ValueError(f"{name}.py must have one line that begins with 'from transformers import'")
@@ -45,7 +45,7 @@ def prepared(name: str, library: str) -> str:
 
 
 def run(name: str, text: str, folder: Path) -> None:
-    """Run the text of one script in its folder; keep its traceback when it fails."""
+    """Run the text of one script in its folder, and store its traceback if it fails."""
     folder.mkdir(parents=True)
     script = folder / f"{name}.py"
     script.write_text(text, encoding="utf-8")
@@ -61,9 +61,9 @@ def run(name: str, text: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Run what was asked for, all by default."""
+    """Run the named scripts, all by default."""
     library, folder, *names = sys.argv[1:]
-    sys.argv = sys.argv[:1]  # a script must not find our words
+    sys.argv = sys.argv[:1]  # scripts must not see our arguments
     for name in names or sorted(path.stem for path in SCRIPTS.glob("*.py")):
         run(name, prepared(name, library), Path(folder).resolve() / name)
 

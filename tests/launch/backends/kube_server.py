@@ -1,4 +1,4 @@
-"""As much of a Kubernetes API server as kubectl asks for: what there is, objects that are kept, the log of a pod."""
+"""The part of a Kubernetes API server that kubectl needs: discovery, stored objects, and the log of a pod."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POD = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a-0"}, "spec": {
 
 
 def discovery(path: str) -> dict[str, Any] | None:
-    """Return what the server says of itself at a path; None where it says nothing."""
+    """Return the server's discovery document for a path; None if there is none."""
     place = path.strip("/")
     if place == "api":
         return {"kind": "APIVersions", "versions": ["v1"]}
@@ -38,7 +38,7 @@ def discovery(path: str) -> dict[str, Any] | None:
 
 
 def _openapi(place: str) -> dict[str, Any]:
-    """Return that the server checks fields itself, so that kubectl does not."""
+    """Return a schema that makes kubectl leave the validation of fields to the server."""
     group, version = place.split("/")[1:] if place.startswith("apis/") else ("", "v1")
     checks = {"parameters": [{"name": "fieldValidation", "in": "query"}], "responses": {}}
     kinds = set(KINDS[place].values())
@@ -49,7 +49,7 @@ def _openapi(place: str) -> dict[str, Any]:
 
 @contextmanager
 def serving(folder: Path) -> Generator[tuple[Path, dict[str, Any]]]:
-    """Serve while entered; yield a kubeconfig and {path: object} of what is kept."""
+    """Run the server while entered; yield a kubeconfig and {path: object} of the stored objects."""
     kept: dict[str, Any] = {}
 
     class Server(BaseHTTPRequestHandler):
@@ -81,7 +81,7 @@ def serving(folder: Path) -> Generator[tuple[Path, dict[str, Any]]]:
             self.wfile.write(body)
 
         def log_message(self, *words: object) -> None:
-            """Say nothing."""
+            """Do not log."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

@@ -7,7 +7,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 @dataclass(frozen=True)
 class Ranks:
-    """Who takes part, without any process behind it."""
+    """Ranks of processes that do not exist."""
 
     rank: int = 0
     size: int = 1
@@ -15,7 +15,7 @@ class Ranks:
 
 
 class Numbers(Dataset):
-    """0, 1, 2, ... as samples with one value."""
+    """0, 1, 2, ... as samples with one value each."""
 
     def __init__(self, size):
         self.size = size
@@ -28,7 +28,7 @@ class Numbers(Dataset):
 
 
 class Stream(IterableDataset):
-    """0, 1, 2, ... without a length."""
+    """The numbers 0, 1, 2, ... without a length."""
 
     def __init__(self, size):
         self.size = size

@@ -1,4 +1,4 @@
-"""What two real processes do, started by `test_two_processes.py`: each `check_` says in a file how it went."""
+"""Checks on two real processes, started by `test_two_processes.py`: each `check_...` writes its outcome to a file."""
 
 import sys
 import traceback
@@ -38,7 +38,7 @@ class Numbers(Dataset):
 
 
 class Unsteady(IterableDataset):
-    """A stream that comes in another order each time."""
+    """A stream whose order differs each time."""
 
     def __init__(self, size):
         self.size = size
@@ -56,7 +56,7 @@ def values(loader):
 
 
 def of_both(loader):
-    """Return, of each round, the samples of both processes."""
+    """Return the samples of both processes, by round."""
     return [left + right for left, right in zip(*collectives.gather_objects(values(loader)), strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Arguments and a handler as small as the hooks need them."""
+"""Minimal arguments and a minimal callback handler for tests of hooks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xdpx.trainer.hooks.state import TrainerControl, TrainerState
 
 
 def arguments(**changes: Any) -> Any:
-    """Return what callbacks read of TrainingArguments, with its defaults."""
+    """Return the attributes that callbacks read of TrainingArguments, with its defaults."""
     defaults = {
         "logging_first_step": False, "logging_strategy": "steps", "eval_strategy": "no", "eval_delay": 0,
         "save_strategy": "steps", "metric_for_best_model": "loss", "greater_is_better": False,

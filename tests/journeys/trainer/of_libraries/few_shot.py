@@ -1,4 +1,4 @@
-"""setfit: contrast of pairs of a few rows, then a head of scikit-learn."""
+"""setfit: contrastive training on pairs of a few rows, then a scikit-learn head."""
 
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer

@@ -1,4 +1,4 @@
-"""sentence-transformers with two data sets and two losses, batches of either in turn."""
+"""sentence-transformers with two data sets and two losses, whose batches alternate."""
 
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments

@@ -1,4 +1,4 @@
-"""A tiny GPT-2 with NEFTune noise, loss over all target tokens of the accumulated batches, tokens counted."""
+"""A tiny GPT-2 with NEFTune noise, loss averaged over all target tokens of accumulated batches, and token counts."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ dice = torch.Generator().manual_seed(5)
 def row(number):
     ids = torch.randint(0, 40, (10,), generator=dice)
     labels = ids.clone()
-    labels[: number % 7] = -100  # the prompt does not count
+    labels[: number % 7] = -100  # the prompt is excluded from the loss
     return {"input_ids": ids, "attention_mask": torch.ones(10, dtype=torch.long), "labels": labels}
 
 

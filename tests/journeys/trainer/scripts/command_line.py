@@ -1,4 +1,4 @@
-"""Arguments from words and from a JSON file, beside dataclasses of one's own."""
+"""Arguments from a command line and from a JSON file, with the user's own dataclasses."""
 
 import json
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""A callback that writes down every event, one that takes decisions, and callbacks put on and taken off."""
+"""A callback that records every event, one that makes decisions, and callbacks that are added and removed."""
 
 import json
 from pathlib import Path

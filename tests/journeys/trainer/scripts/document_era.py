@@ -1,4 +1,4 @@
-"""A script of the time of the documents: every name that today's original refuses."""
+"""A script from the time of the documentation: every name that the current original rejects."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""A training that gets worse is stopped, and the best weights come back."""
+"""A training that gets worse is stopped, and the best weights are restored."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ class Line(nn.Module):
 
 x = torch.linspace(-1, 1, 40)
 train = [{"x": value, "labels": 2 * value + 1} for value in x]
-valid = [{"x": value, "labels": 1.5 * value + 0.4} for value in x]  # where the way to the training optimum passes by
+valid = [{"x": value, "labels": 1.5 * value + 0.4} for value in x]  # training passes near this optimum on its way
 
 args = TrainingArguments(
     output_dir="out",

@@ -1,4 +1,4 @@
-"""What a run leaves: checkpoints, results, the saved model, the state; a model made anew by model_init."""
+"""What a run writes: checkpoints, results, the saved model, the state; with a model created by model_init."""
 
 import json
 from pathlib import Path

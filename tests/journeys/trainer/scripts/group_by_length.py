@@ -1,4 +1,4 @@
-"""Batches of similar length, padded by a collator of one's own; the order comes from the seed."""
+"""Batches of similar length, padded by a custom collator; the order comes from the seed."""
 
 import json
 from pathlib import Path

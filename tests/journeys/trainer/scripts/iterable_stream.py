@@ -1,4 +1,4 @@
-"""A stream without a length: steps decide, the stream begins anew when it ends."""
+"""A stream without a length: max_steps decides, and the stream restarts when it ends."""
 
 import json
 from pathlib import Path

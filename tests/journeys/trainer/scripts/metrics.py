@@ -1,4 +1,4 @@
-"""Label smoothing in training; logits cut down before they are kept; metrics from inputs, whole and batch by batch."""
+"""Label smoothing in training, preprocessed logits, and metrics from inputs, at once and batch by batch."""
 
 import json
 from pathlib import Path

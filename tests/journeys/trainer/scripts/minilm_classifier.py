@@ -1,4 +1,4 @@
-"""Fine-tune a small pre-trained BERT on sentences, score every epoch, keep the best."""
+"""Fine-tune a small pretrained BERT on sentences, evaluate every epoch, and keep the best weights."""
 
 import importlib.util
 import json

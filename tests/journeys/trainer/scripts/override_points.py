@@ -1,4 +1,4 @@
-"""A Trainer of which nearly every point is overridden."""
+"""A Trainer subclass that overrides nearly every method."""
 
 import json
 from pathlib import Path

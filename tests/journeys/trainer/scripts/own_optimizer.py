@@ -1,4 +1,4 @@
-"""One's own optimizer and schedule, frozen layers, plain clipping off; and optimizers chosen by name."""
+"""A custom optimizer and schedule, frozen layers, gradient clipping off; and optimizers chosen by name."""
 
 import json
 from pathlib import Path

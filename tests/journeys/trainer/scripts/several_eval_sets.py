@@ -1,4 +1,4 @@
-"""Two evaluation sets by name; the best model is chosen by one of them; only the best is saved."""
+"""Two named evaluation sets, of which one decides the best model; only the best is saved."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A model with two label arguments, and one whose predictions differ in length from batch to batch."""
+"""A model with two label arguments, and one whose predictions vary in length between batches."""
 
 import json
 from pathlib import Path

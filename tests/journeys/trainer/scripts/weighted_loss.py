@@ -1,4 +1,4 @@
-"""The example of the documents, word for word: classes that are rare weigh more."""
+"""The example of the documentation, verbatim: rare classes get larger weights."""
 
 import json
 from pathlib import Path
