@@ -1,6 +1,6 @@
-"""The ground: any path, whole-or-nothing writes, and where a process stands among its peers.
+"""Basics that every other package uses: files at any path, atomic writes, and communication between processes.
 
-`io` is the object that opens every file of the package; it and `OSS` are made at first use, so importing this is free.
+`io` is the object that opens every file of the package. `io` and `OSS` are imported on first access.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["OSS", "commit", "distributed_utils", "io", "pdb"]
 
 
 def __getattr__(name: str) -> Any:
-    # The modules in __all__ need no help: `from xdpx.utils import commit` finds them by itself.
+    # The modules in __all__ need no case here: `from xdpx.utils import commit` imports submodules by itself.
     value: Any
     if name == "io":
         from xdpx.utils.io_utils import io

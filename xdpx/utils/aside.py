@@ -1,4 +1,4 @@
-"""What cannot be read, and can be done without, is put aside under another name: kept, named, and in nobody's way."""
+"""Rename damaged files that a run can do without, so that they are kept but no longer get in the way."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from xdpx.utils.paths import StrPath
 
 MARK = ".damaged-"
 _UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.EIO, errno.ENOTDIR})
-"""Errors that say something of the file itself, not of a network that may come back."""
+"""Errors of the file itself, as opposed to those of a network that may recover."""
 _logger = logging.getLogger("xdpx.io")
 
 
 def original_name(name: str) -> str:
-    """Return how a file was called before it was set aside."""
+    """Return the name that a file had before it was set aside."""
     stem, mark, number = name.rpartition(MARK)
     return stem if mark and number.isdecimal() else name
 
 
 def is_unreadable(path: StrPath) -> str:
-    """Return why a file cannot be opened for reading, '' when it can. Raises OSError when the network is to blame."""
+    """Return why a file cannot be read, '' if it can. Raises OSError for causes outside of the file, e.g. a network."""
     if io.isdir(path):
         return "is a folder"
     try:
@@ -34,19 +34,19 @@ def is_unreadable(path: StrPath) -> str:
 
 
 def reason_of(error: OSError) -> str:
-    """Return what an error tells of the file itself. Raises the error when it is not about the file."""
+    """Return the problem of a file that an error reports. Raises the error itself if it is not about the file."""
     if error.errno not in _UNREADABLE:
         raise error
     return f"cannot be read ({error.strerror})"
 
 
 def set_aside(path: StrPath, trouble: str, *, then: str) -> str:
-    """Rename a damaged file or folder that is not needed to go on, and warn.
+    """Rename a damaged file or folder that is not essential, and log a warning.
 
     Args:
-        path: of a side file; the folder that it is in belongs to this process.
+        path: of an auxiliary file, in a folder that this process owns.
         trouble: what is wrong with it, e.g. "is a folder".
-        then: how work goes on without it.
+        then: what happens instead, as a clause for the warning.
 
     Returns:
         Its new path, `<path>.damaged-<number>`.
@@ -72,13 +72,16 @@ def set_aside(path: StrPath, trouble: str, *, then: str) -> str:
 
 
 def clear_way(path: StrPath) -> None:
-    """Set aside a folder that stands where a file is to be written."""
+    """Set aside a folder at a path where a file is to be written."""
     if io.isdir(path):
         set_aside(path, "is a folder", then="a file is written in its place")
 
 
 def text_of(path: StrPath) -> tuple[str, str]:
-    """Return (text of a side file, ''), or ('', what is wrong with it). Raises FileNotFoundError."""
+    """Return (text of an auxiliary file, ''), or ('', what is wrong with it). Raises FileNotFoundError.
+
+    Other OSErrors are raised only if they are not about the file itself (see `reason_of`).
+    """
     try:
         with io.open(path, encoding="utf-8") as file:
             text: str = file.read()

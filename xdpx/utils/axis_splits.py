@@ -1,4 +1,4 @@
-"""Which axes of a mesh of devices split the dimensions of an array, by the names that its dimensions have."""
+"""Choose the mesh axes that shard each dimension of an array, from the names of its dimensions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 
 REPLICA, DATA, MDL, STAGE = "replica", "data", "mdl", "stage"
 MESH_AXES = (STAGE, REPLICA, DATA, MDL)
-"""Stages of a pipeline, and what `engines.spmd.mesh.AXES` tells of; names of axes also where a mesh lacks them."""
+"""Pipeline stages and the axes documented in `engines.spmd.mesh.AXES`; valid names even if a mesh lacks the axis."""
 
 Rules = Sequence[tuple[str, str | tuple[str, ...] | None]]
-"""Pairs of a logical axis and the mesh axes that split it; the first of a name holds, and None leaves it whole."""
+"""Pairs (logical axis, mesh axes that shard it). The first pair with a name counts; None replicates the dimension."""
 
 
 class UnknownAxis(ValueError):
-    """A dimension has a name that is neither in the rules nor an axis of a mesh.
+    """The name of a dimension is neither in the rules nor an axis of a mesh.
 
     Attributes:
         axis: the name.
-        known: the names that there are.
+        known: the names allowed.
     """
 
     def __init__(self, axis: str, known: Sequence[str]) -> None:
@@ -28,11 +28,11 @@ class UnknownAxis(ValueError):
 
 
 class Split(NamedTuple):
-    """What becomes of one dimension.
+    """How one dimension is sharded.
 
     Attributes:
         taken: the mesh axes that split it.
-        wanted: those that were to, and are still free; the first of them are `taken`.
+        wanted: the mesh axes requested that no earlier dimension uses; `taken` is a prefix of it.
     """
 
     taken: tuple[str, ...]
@@ -40,18 +40,19 @@ class Split(NamedTuple):
 
     @property
     def entry(self) -> str | tuple[str, ...] | None:
-        """Its entry in a partition spec."""
+        """The entry of this dimension in a partition spec."""
         return self.taken[0] if len(self.taken) == 1 else self.taken or None
 
 
 def splits(names: Iterable[Any], shape: Sequence[int], rules: Rules, sizes: Mapping[str, int]) -> list[Split]:
-    """Split each dimension of an array as its name asks and its size allows.
+    """Return how each dimension of an array is sharded, as its name requests and its size allows.
 
-    Each mesh axis splits one dimension at most: the first that asks for it. Of several axes, those that divide the size
-    are kept, from the left. Mesh axes that this mesh does not have are left out.
+    A mesh axis splits at most one dimension: the first that requests it. Of several axes for one dimension, the longest
+    prefix whose product divides the size is used. Mesh axes that this mesh does not have are ignored.
 
     Args:
-        names: one per dimension: a logical axis, a mesh axis, a tuple of them, or None. Further ones are not split.
+        names: one per dimension: a logical axis, a mesh axis, a tuple of them, or None. Dimensions beyond the names are
+            not split.
         shape: of the array.
         rules: which mesh axes split which logical axis.
         sizes: of the mesh, by axis.
@@ -74,7 +75,7 @@ def splits(names: Iterable[Any], shape: Sequence[int], rules: Rules, sizes: Mapp
 
 
 def axes_of(name: Any, rules: Rules, sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the mesh axes that are to split a dimension of that name, also those that this mesh does not have."""
+    """Return the mesh axes requested for a dimension of that name, including those that this mesh does not have."""
     if name is None:
         return ()
     if not isinstance(name, str):

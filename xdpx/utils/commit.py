@@ -1,9 +1,10 @@
-"""Whole or not at all: every file a user would miss is written through here.
+"""Atomic writes: every file that a user would miss is written through this module.
 
-One file: `replacing` writes beside and renames. Several that belong together: `Commit`. Its files are first written
-whole under temporary names; then `<name>.manifest.json.next`, the promise, appears in one step, and from there on the
-new files count: whoever comes next carries the promise out if its writer died. On an object store, where nothing can be
-renamed, a first commit puts its manifest last, and a repeated one stages its files and keeps the same promise.
+One file: `replacing` writes a temporary file and renames it. Several that belong together: `Commit`. Its files are
+first written completely under temporary names; then `<name>.manifest.json.next`, the promise, is created atomically,
+and from then on the new files count: if the writer dies, the next process that looks finishes the renames. On an object
+store, which cannot rename, a first commit uploads its manifest last, and a repeated one stages its files under
+temporary names and uses the same promise.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SUFFIX = ".manifest.json"
 PROMISE = ".manifest.json.next"
 SECONDS_TO_WAIT_FOR_WRITER = 10.0
 SECONDS_UNTIL_DEAD = 24 * 3600.0
-"""Temporary files of a process on another machine go when they have not changed for so long."""
+"""Age (seconds since the last change) from which temporary files of a process on another machine are removed."""
 _publishing: set[str] = set()
 
 
@@ -45,13 +46,13 @@ _publishing: set[str] = set()
 
 
 class Commit:
-    """A set of files that become visible together. A context manager; leaving it by an exception changes nothing.
+    """A context manager that writes a set of files which become visible together; after an exception, nothing changes.
 
     Args:
-        folder: where they go, any path; made when missing.
-        name: what the set is called; `<name>.manifest.json` beside the files says that they are whole.
-        facts: what JSON can hold, for whoever reads the manifest.
-        needs_bytes: when known, refuse at once if the disk has less room than 1.1 times this.
+        folder: of the files, any path; created if missing.
+        name: of the set; `<name>.manifest.json` beside the files marks them as complete.
+        facts: further content of the manifest, JSON-serialisable.
+        needs_bytes: total size, if known; entering raises OSError if a local disk has less than 1.1 times this free.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Commit:
     def open(self, file_name: str, mode: str = "wb", *, newline: str | None = None, private: bool = False) -> IO[Any]:
         """Open one of the files for writing (`wb`, or `w` for UTF-8 text); close it before the block ends.
 
-        With `private`, only this user may read it, on this machine.
+        With `private`, a local file gets mode 0600.
         """
         if mode not in {"w", "wb"}:
             raise ValueError(f"{file_name}: mode '{mode}' makes no sense for a new file. Use w or wb.")
@@ -90,7 +91,7 @@ class Commit:
         return writer.as_text(newline) if mode == "w" else writer.as_bytes()
 
     def adopt(self, file_name: str, local_path: StrPath) -> None:
-        """Move an already written local file in."""
+        """Move a local file into the set, as `file_name`."""
         files, staged, source = io.local_files, self._stage(file_name), io.plain(local_path)
         with files.open(source, "rb") as file:
             self._files[file_name] = hash_of(file)
@@ -130,11 +131,11 @@ class Commit:
         finally:
             _publishing.discard(self.id)
         for retired in set(getattr(before, "files", ())) - set(self._files):
-            with contextlib.suppress(OSError):  # the new set is whole; what is left over harms nobody
+            with contextlib.suppress(OSError):  # the new set is complete; a leftover file does no harm
                 io.store(self.folder).delete(io.join(self.folder, retired))
 
     def _publish_here(self, data: bytes) -> None:
-        # The promise must not reach the disk before the names of what it promises.
+        # The promise must not reach the disk before the directory entries of the files that it lists.
         for folder in sorted({os.path.dirname(staged) for staged in self._staged.values()}):
             io.local_files.sync_folder(folder or ".")
         io.local_files.put(_promise(self.folder, self.name), data)
@@ -153,7 +154,7 @@ class Commit:
 
     def _remove_temporaries(self) -> None:
         if io.exists(_promise(self.folder, self.name)) and io.islocal(self.folder):
-            return  # promised: whoever comes next needs them
+            return  # promised: the next process needs them to finish the commit
         for staged in self._staged.values():
             with contextlib.suppress(OSError):
                 io.local_files.unlink(staged)
@@ -175,7 +176,7 @@ def _promise(folder: str, name: str) -> str:
 
 
 def seal(folder: StrPath, name: str, file_names: Iterable[str]) -> None:
-    """Commit files as they are already there: write the manifest that lists them, unless it does so already."""
+    """Write the manifest for files that already exist, unless the current manifest lists exactly these."""
     place = io.plain(folder)
     found: dict[str, FileFacts] = {}
     for file_name in file_names:
@@ -191,7 +192,10 @@ def seal(folder: StrPath, name: str, file_names: Iterable[str]) -> None:
 
 
 def finish_promise(folder: StrPath, name: str) -> None:
-    """Carry out what a dead writer promised; wait a little for a live one. Does nothing when there is no promise."""
+    """Finish the commit of a dead writer. If the writer lives, wait up to `SECONDS_TO_WAIT_FOR_WRITER` for it first.
+
+    Does nothing without a promise; deletes a damaged one.
+    """
     place = io.plain(folder)
     data = _read(_promise(place, name))
     if data is None:
@@ -225,7 +229,7 @@ def _waited_for(promise: str) -> bool:
 
 
 def _carry_out_here(folder: str, name: str, files: Mapping[str, FileFacts], owner: str) -> None:
-    # Safe to repeat, and for two processes at once: each step is done by whoever finds it undone.
+    # Idempotent, and safe for two processes at once: each does the steps that it finds undone.
     for file_name in sorted(files):
         target = io.join(folder, file_name)
         with contextlib.suppress(FileNotFoundError):
@@ -245,7 +249,7 @@ def _carry_out_there(folder: str, name: str, data: bytes) -> None:
             store.copy_within(temporary_name(target, manifest.id), target)
     except FileNotFoundError:
         if store.entry(_promise(folder, name)) is None:
-            return  # another process carried it out meanwhile
+            return  # another process has finished it meanwhile
         raise
     store.put(_manifest(folder, name), data)
     store.delete(_promise(folder, name))
@@ -253,7 +257,7 @@ def _carry_out_there(folder: str, name: str, data: bytes) -> None:
         store.delete(temporary_name(target, manifest.id))
 
 
-# ---- what is there
+# ---- reading manifests
 
 _ABSENT = "there is no manifest"
 
@@ -264,11 +268,11 @@ def _read(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except IsADirectoryError:
-        return b""  # which is no manifest: it counts as damaged
+        return b""  # not a manifest: counts as damaged
 
 
 def _load(folder: StrPath, name: str) -> Manifest | str:
-    """Return the manifest, or what is wrong with it. A promise is carried out first, if this process may."""
+    """Return the manifest, or what is wrong with it. A pending promise is finished first, if permissions allow."""
     place = io.plain(folder)
     with contextlib.suppress(PermissionError):
         finish_promise(place, name)
@@ -287,13 +291,13 @@ def _look(place: str, name: str) -> Manifest | str:
 
 
 def read_manifest(folder: StrPath, name: str) -> Manifest | None:
-    """Return the manifest of a committed set, or None when there is none that can be trusted."""
+    """Return the manifest of a committed set, or None if it is missing or damaged."""
     found = _load(folder, name)
     return None if isinstance(found, str) else found
 
 
 def manifests(folder: StrPath) -> list[str]:
-    """Name the sets that have a manifest in a folder, sorted; none when the folder is not there."""
+    """Return the sorted names of the sets that have a manifest or a promise in a folder; empty without the folder."""
     try:
         names = io.listdir(folder, contains=SUFFIX)
     except FileNotFoundError:
@@ -306,9 +310,9 @@ def problems(folder: StrPath, name: str, *, hashes: bool) -> list[str]:
     """Return what is wrong with a committed set; an empty list means that it is valid.
 
     Args:
-        folder: where it is.
-        name: what it is called.
-        hashes: also read every byte and compare SHA-256; else only presence and sizes.
+        folder: of the set.
+        name: of the set.
+        hashes: also compare SHA-256, which reads every byte; else only presence and sizes.
 
     Returns:
         One sentence per problem, each naming the file.
@@ -317,7 +321,7 @@ def problems(folder: StrPath, name: str, *, hashes: bool) -> list[str]:
 
 
 def troubles(folder: StrPath, name: str, *, hashes: bool) -> dict[str, str]:
-    """Return what is wrong with each file of a committed set, by file name; by that of the set without a manifest."""
+    """Return file name -> problem for a committed set; set name -> problem if its manifest is missing or damaged."""
     manifest = _load(folder, name)
     if isinstance(manifest, str):
         return {name: manifest}
@@ -346,7 +350,7 @@ def _trouble(path: str, facts: FileFacts, hashes: bool) -> str:
 
 
 def discard(folder: StrPath, name: str) -> None:
-    """Remove a committed set: its manifest first, then its files, so that it is never taken for whole in between."""
+    """Remove a committed set: its manifest first, then its files, so that it never looks complete in between."""
     place, store = io.plain(folder), io.store(folder)
     found = _load(place, name)
     store.delete(_promise(place, name))
@@ -358,7 +362,7 @@ def discard(folder: StrPath, name: str) -> None:
 
 
 def sweep(folder: StrPath) -> list[str]:
-    """Remove temporary files whose writers are gone, and carry out what dead writers had promised.
+    """Remove temporary files of dead writers below a folder, and finish commits that dead writers had promised.
 
     Returns:
         The paths that were removed.
@@ -375,13 +379,13 @@ def sweep(folder: StrPath) -> list[str]:
 
 
 def sweep_beside(path: StrPath) -> None:
-    """Remove what dead writers of one file left beside it; of files of other names nothing."""
+    """Remove temporary files that dead writers of one local file left beside it; files of other names are kept."""
     place = io.plain(path)
     _sweep_children(io.parent(place), f"{io.name(place)}.tmp-")
 
 
 def sweep_top(folder: StrPath) -> None:
-    """Remove what dead writers of files left in a local folder, and leave the folders in it alone."""
+    """Remove temporary files that dead writers left in a local folder, not in its subfolders."""
     _sweep_children(io.plain(folder), "")
 
 
@@ -389,7 +393,7 @@ def _sweep_children(folder: str, beginning: str) -> None:
     if io.islocal(folder) and io.isdir(folder or "."):
         for entry in io.store(folder).children(folder):
             if io.name(entry.path).startswith(beginning) and not entry.folder and _is_dead(entry.path, entry.modified):
-                with contextlib.suppress(OSError):  # another's folder, or another process does the same
+                with contextlib.suppress(OSError):  # another user's folder, or another process is sweeping it
                     io.local_files.delete(entry.path)
 
 
@@ -402,5 +406,5 @@ def _is_dead(path: str, modified: float | None) -> bool:
 
 
 def is_long_ago(modified: float | None) -> bool:
-    """Tell whether something changed so long ago (seconds since 1970) that a writer elsewhere must be dead."""
+    """Return whether a time (seconds since 1970) is so long ago that a writer on another machine must be dead."""
     return modified is not None and time.time() - modified > SECONDS_UNTIL_DEAD

@@ -1,4 +1,4 @@
-"""Where this process stands among its peers. torch is asked only when the program has imported it already."""
+"""Rank and world size of this process, and collectives over Python objects. Never imports torch by itself."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 LOST_PEER_CODE = 69
-"""Exit code of a process that ended because another one had ended before."""
+"""Exit code of a process that ends because it lost another process of its group."""
 
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
-"""What torch.distributed says when a process that this one talks to is gone."""
+"""Parts of the messages of torch.distributed when the process at the other end is gone."""
 
 
 _NOTHING = object()
 
 
 def _group() -> Any | None:
-    """Return torch.distributed when a process group is up, else None."""
+    """Return torch.distributed if a process group is initialised, else None."""
     torch = sys.modules.get("torch")
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
@@ -35,42 +35,42 @@ def _from_environment(name: str, otherwise: int) -> int:
 
 
 def get_rank() -> int:
-    """Return the index of this process among all of them; 0 when it is alone."""
+    """Return the rank of this process: of the process group, else `$RANK`, else 0."""
     group = _group()
     return int(group.get_rank()) if group else _from_environment("RANK", 0)
 
 
 def get_world_size() -> int:
-    """Return how many processes train together; 1 when this one is alone."""
+    """Return the number of processes: of the process group, else `$WORLD_SIZE`, else 1."""
     group = _group()
     return int(group.get_world_size()) if group else _from_environment("WORLD_SIZE", 1)
 
 
 def is_master(args: object = None) -> bool:
-    """Tell whether this process is the one that writes files and prints.
+    """Return whether this process has rank 0, which writes files and prints.
 
     Args:
-        args: taken for the sake of older code that passes its parameters, and not looked at.
+        args: ignored; accepted for older code that passes its parameters.
     """
     del args
     return get_rank() == 0
 
 
 def barrier() -> None:
-    """Wait until all processes are here. Must be called on all of them; returns at once when there is one."""
+    """Wait until all processes have called this. On all processes; returns at once if there is only one."""
     group = _group()
     if group and group.get_world_size() > 1:
         group.barrier()
 
 
 def place_in_group() -> tuple[int, int]:
-    """Return (how many processes have joined, the index of this one); (1, 0) before that, whatever a launcher says."""
+    """Return (world size, rank) of the process group; (1, 0) before it is initialised, whatever `$RANK` says."""
     group = _group()
     return (int(group.get_world_size()), int(group.get_rank())) if group else (1, 0)
 
 
 def gather_objects(value: T) -> list[T]:
-    """Return the values of all processes, by rank. Anything that pickles may be gathered. On all processes."""
+    """Return the values of all processes, by rank; they must be picklable. On all processes."""
     group = _group()
     if group is None or group.get_world_size() == 1:
         return [value]
@@ -80,7 +80,7 @@ def gather_objects(value: T) -> list[T]:
 
 
 def broadcast_object(value: T) -> T:
-    """Return the value of the first process. On all processes."""
+    """Return the value of rank 0. On all processes."""
     group = _group()
     if group is None or group.get_world_size() == 1:
         return value
@@ -91,13 +91,16 @@ def broadcast_object(value: T) -> T:
 
 
 def dealt(items: Iterable[T]) -> Iterator[T]:
-    """Yield this process's share of items that are dealt out to all processes in turn. `collected` undoes it."""
+    """Yield every world-size-th item, starting at this rank: this process's share. `collected` is the inverse."""
     size, rank = place_in_group()
     return islice(items, rank, None, size)
 
 
 def collected(shares: Iterable[T]) -> list[T]:
-    """Return on the first process what all made of their shares, in the order of one process; elsewhere nothing."""
+    """Return on rank 0 the items of all shares in their original order, the inverse of `dealt`; elsewhere [].
+
+    On all processes.
+    """
     group = _group()
     if group is None or group.get_world_size() == 1:
         return list(shares)
@@ -108,12 +111,12 @@ def collected(shares: Iterable[T]) -> list[T]:
 
 
 def by_the_first(work: Callable[[], T]) -> T:
-    """Let the first process do some work, and return its result on all of them. On all processes.
+    """Call `work` on rank 0 only, and return its result on all processes. On all processes.
 
-    What is read from a disk, or is changed there, is so the same for all, whoever looks when.
+    With this, all processes act on the same state of a disk, although they would read it at different times.
 
     Raises:
-        Exception: what the work raised on the first process, on all of them: they take the same way from there on.
+        Exception: what `work` raised on rank 0, on all processes, so that they stay in step.
     """
     group = _group()
     if group is None or group.get_world_size() == 1:
@@ -127,16 +130,16 @@ def by_the_first(work: Callable[[], T]) -> T:
     result, failure = broadcast_object((result, failure))
     if failure is not None:
         raise failure
-    return result  # type: ignore[return-value] # of T, where nothing was raised
+    return result  # type: ignore[return-value] # a T, since nothing was raised
 
 
 def any_process(flag: bool) -> bool:
-    """Tell whether a flag is up on at least one process. On all processes; one number travels, over the host."""
+    """Return whether a flag is true on at least one process. On all processes; all-reduces one number on the CPU."""
     return any_process_of_each([flag])[0]
 
 
 def any_process_of_each(flags: Sequence[bool]) -> list[bool]:
-    """Tell of each flag what `any_process` tells, in one go."""
+    """Return the result of `any_process` for each flag, with one all-reduce. On all processes."""
     group = _group()
     if group is None or group.get_world_size() == 1:
         return list(flags)
@@ -146,6 +149,6 @@ def any_process_of_each(flags: Sequence[bool]) -> list[bool]:
 
 
 def is_lost_peer(error: BaseException) -> bool:
-    """Tell whether an error says no more than that another process is gone."""
+    """Return whether an error was caused by the loss of another process."""
     text = str(error)
     return isinstance(error, RuntimeError) and any(words in text for words in LOST_PEER)

@@ -1,4 +1,4 @@
-"""Ask git about a folder without letting the folder answer with a program of its own."""
+"""Run git in a folder without running programs that the folder's own git config names."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _OFF: Mapping[str, str] = {
     "protocol.allow": "never",
     "safe.bareRepository": "explicit",
 }
-"""Settings by which the `.git/config` of a folder, which may have been received, names programs to run."""
+"""Overrides of settings by which an untrusted `.git/config` can make git run programs."""
 _ENVIRONMENT = {
-    "GIT_OPTIONAL_LOCKS": "0",  # or asking would write the index, and call a hook about it
+    "GIT_OPTIONAL_LOCKS": "0",  # else `git status` would refresh the index, and call a hook
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_TERMINAL_PROMPT": "0",
@@ -28,34 +28,37 @@ _ENVIRONMENT = {
 
 
 def answer(*words: str, folder: str = ".") -> str | None:
-    """Return what git says, without the last line end; None where there is no git, no repository, or no answer."""
+    """Return the output of a git command, without trailing newlines.
+
+    None if git is not installed, the command fails (e.g. there is no repository), or takes over `SECONDS`.
+    """
     filters = (_said(["config", "--name-only", "-z", "--get-regexp", r"^filter\."], _OFF, folder) or "").split("\0")
     return _said(list(words), {**_OFF, **{name: _nothing(name) for name in filters if name}}, folder)
 
 
 def head(folder: str = ".") -> str | None:
-    """Return the commit that a folder stands at, 40 hex digits."""
+    """Return the commit that is checked out in a folder, 40 hex digits; None as in `answer`."""
     return answer("rev-parse", "HEAD", folder=folder)
 
 
 def num_changed(folder: str = ".") -> int:
-    """Count the files that differ from that commit; what lies in submodules is left out."""
+    """Return the number of lines of `git status --porcelain`, ignoring submodules: changed and untracked paths."""
     return len((answer("status", "--porcelain", "--ignore-submodules=all", folder=folder) or "").splitlines())
 
 
 def _nothing(name: str) -> str:
-    """Return the value that takes the work from a filter, such as one that cleans files before they are compared."""
+    """Return the value of a `filter.*` setting that disables the filter (they run programs on files)."""
     return "false" if name.lower().endswith(".required") else ""
 
 
 def _said(words: list[str], settings: Mapping[str, str], folder: str) -> str | None:
-    first = int(os.environ.get("GIT_CONFIG_COUNT") or 0)  # the user's own stay
+    first = int(os.environ.get("GIT_CONFIG_COUNT") or 0)  # keep the user's own settings
     variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
     for number, (name, value) in enumerate(settings.items(), first):
         variables |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     options = [part for name, value in _OFF.items() for part in ("-c", f"{name}={value}")]  # for git before 2.31
     try:
-        # No shell, and no word that comes from a file.
+        # No shell, and no argument that comes from a file.
         done = subprocess.run(
             ["git", "-C", folder, *options, "--no-pager", *words],
             capture_output=True,

@@ -1,4 +1,4 @@
-"""SHA-256 of a file, computed while it is written where possible, so that nothing is read twice."""
+"""SHA-256 of files, computed while they are written if possible, so that they need not be read again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCK = 4 << 20
 
 
 def hash_of(file: IO[bytes]) -> FileFacts:
-    """Read a file from its start to its end, and return its size and SHA-256."""
+    """Return the size and SHA-256 of an open file, read from its current position to the end."""
     digest, size = hashlib.sha256(), 0
     while block := file.read(BLOCK):
         digest.update(block)
@@ -24,13 +24,13 @@ def hash_of(file: IO[bytes]) -> FileFacts:
 
 
 class HashingWriter(_io.BufferedIOBase):
-    """A local file, open for writing, that tells its size and SHA-256 when closed, and is on the disk by then.
+    """A local file, open for writing, that is synced to disk on close and reports its size and SHA-256.
 
-    Bytes are hashed as they come. Only when an earlier part is written over is the file read once more at the end.
+    Bytes are hashed as they are written. Only if writes were not sequential, the file is read once more on close.
 
     Args:
         path: the local file.
-        done: called on close with what the file turned out to be; not when its `with` ends by an exception.
+        done: called on close with size and hash; not if the `with` block ends by an exception.
     """
 
     def __init__(self, path: str, done: Callable[[FileFacts], object]) -> None:
@@ -78,17 +78,17 @@ class HashingWriter(_io.BufferedIOBase):
         return len(view)
 
     def flush(self) -> None:
-        """Hand what is buffered to the operating system."""
+        """Write buffered bytes to the operating system."""
         if not self._file.closed:
             self._file.flush()
 
     def abandon(self) -> None:
-        """Close without a word."""
+        """Close without syncing and without calling `done`."""
         self._file.close()
         super().close()
 
     def close(self) -> None:
-        """Wait for the disk, and tell what the file turned out to be."""
+        """Sync to disk, close, and call `done`."""
         if self.closed:
             return
         try:

@@ -1,6 +1,6 @@
-"""Copies of tensors on the host, in memory that was used for such copies before.
+"""Copy tensors to host memory that is reused from copy to copy.
 
-Fresh memory costs more than the copy itself: the system clears every page of it when it is first written to.
+Fresh memory costs more than the copy itself, because the system zeroes every page on first use.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class HostMemory:
-    """Memory for copies of one state after another, of which only the first is slow.
+    """Buffers for successive copies of a training state, of which only the first copy has to allocate.
 
-    A context manager: what `copy_to_host` copies inside, in this thread, lies in it, and what was copied before is
-    gone. Memory that the newest state did not need is let go.
+    A context manager: inside it, `copy_to_host` in this thread copies into these buffers and overwrites the previous
+    copies. Buffers that the newest state did not use are freed on exit.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class HostMemory:
         self._free.clear()
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """Return a copy of a dense tensor, which the next state overwrites."""
+        """Return a copy of a dense tensor, in memory that the copy of the next state overwrites."""
         kind = (tensor.dtype, tensor.shape, tensor.stride())
         free = self._free[kind]
         place = free.pop() if free else _like(tensor)
@@ -54,7 +54,10 @@ def _like(tensor: Tensor) -> Tensor:
 
 
 def copy_to_host(tensor: Tensor) -> Tensor:
-    """Return a copy of a tensor on the host, without a gradient, in the `HostMemory` around; else in fresh memory."""
+    """Return a detached copy of a tensor on the CPU, in the active `HostMemory` if there is one.
+
+    Sparse and quantised tensors are always copied to fresh memory.
+    """
     import torch
 
     memory, source = _current.get(), tensor.detach()

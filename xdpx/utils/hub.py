@@ -1,4 +1,4 @@
-"""The Hugging Face hub, asked politely: what is here comes first, and a hub that is out of reach is told at once."""
+"""Access to the Hugging Face hub: local copies come first, and an unreachable hub is reported within a second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.request import getproxies
 T = TypeVar("T")
 
 SECONDS_TO_ANSWER = 1.0
-"""The library itself would try again for most of a minute."""
+"""Time limit for a connection to the hub; huggingface_hub itself would retry for most of a minute."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 MIRROR = "https://hf-mirror.com"
@@ -23,15 +23,15 @@ MIRROR = "https://hf-mirror.com"
 
 
 def load(source: str, read: Callable[[str, bool], T]) -> T:
-    """Read a folder, or what the hub has under a name.
+    """Return what `read` loads from a local folder or from a model on the hub.
 
     Args:
         source: a local folder, or a name such as `bert-base-chinese` or `owner/model`.
-        read: takes the source and whether it must be found on this machine.
+        read: takes the source, and whether to use local files only.
 
     Raises:
-        FileNotFoundError: it is neither, or the hub cannot be asked; the message is one clause.
-        OSError: what is there cannot be read; as the library says it.
+        FileNotFoundError: it is neither, or the hub cannot be reached; the message is a clause, not a sentence.
+        OSError: it cannot be read; raised by `read`.
     """
     if os.path.isdir(source):
         return read(source, True)
@@ -46,10 +46,10 @@ def load(source: str, read: Callable[[str, bool], T]) -> T:
 
 
 def kept_folder(name: str) -> str | None:
-    """Return the folder where the hub's cache on this machine holds a model of this name; None without. Asks nobody.
+    """Return the folder of a model in the local cache of the hub, None if it is not there. Uses no network.
 
-    The cache is where HF_HUB_CACHE or HF_HOME say. A short name, such as `bert-base-chinese`, is also found under the
-    name that the hub has moved it to (`google-bert/bert-base-chinese`), where there is one such only.
+    HF_HUB_CACHE or HF_HOME set the cache. A short name, such as `bert-base-chinese`, also finds the name that the hub
+    has moved it to (`google-bert/bert-base-chinese`), if exactly one owner matches.
     """
     if not _NAME.fullmatch(name):
         return None
@@ -67,9 +67,9 @@ def kept_folder(name: str) -> str | None:
 
 
 def how_to_fetch(name: str) -> str:
-    """Return what to do about a model that is not on this machine; '' for what cannot be a name on the hub.
+    """Return advice on how to download a model that is not on this machine; '' if it cannot be a name on the hub.
 
-    A path of two parts whose first is a folder here is a path, and no name of an owner.
+    `first/second` is taken for a path, not for owner and model, if a local folder `first` exists.
     """
     if not _NAME.fullmatch(name) or os.path.isdir(name.partition("/")[0]) or name.endswith((".pt", ".txt")):
         return ""
@@ -81,7 +81,7 @@ def how_to_fetch(name: str) -> str:
 
 
 def is_reachable() -> bool:
-    """Tell whether the hub, or the proxy on the way to it, takes a connection; never when HF_HUB_OFFLINE is set."""
+    """Return whether the hub, or the proxy in front of it, accepts a connection; False if HF_HUB_OFFLINE is set."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -90,7 +90,7 @@ def is_reachable() -> bool:
 
 
 def answers(address: str, seconds: float = SECONDS_TO_ANSWER) -> bool:
-    """Tell whether a web address, or the proxy on the way to it, takes a connection within some seconds."""
+    """Return whether a web address, or the proxy in front of it, accepts a connection within `seconds`."""
     endpoint = urlsplit(address)
     first_stop = urlsplit(getproxies().get(endpoint.scheme) or address)
     host, port = first_stop.hostname or "", first_stop.port or (80 if first_stop.scheme == "http" else 443)
@@ -100,7 +100,7 @@ def answers(address: str, seconds: float = SECONDS_TO_ANSWER) -> bool:
         with suppress(OSError), socket.create_connection((host, port), timeout=seconds):
             connected.set()
 
-    thread = threading.Thread(target=connect, daemon=True)  # because looking a name up knows no time limit
+    thread = threading.Thread(target=connect, daemon=True)  # a thread, because DNS lookups have no timeout
     thread.start()
     thread.join(seconds)
     return connected.is_set()

@@ -1,8 +1,7 @@
-"""Every file of the package is opened here: local or remote, by the same verbs.
+"""`io`, the object through which all files of the package are opened, with the same methods for local and remote paths.
 
-`io` is the object everybody uses. A path is local unless it begins with a scheme such as `s3://`, `oss://`, `gs://`,
-`http(s)://` or `memory://`. Text is UTF-8 everywhere. Folders above a file that is written are made by themselves, as
-on an object store.
+A path is local unless it begins with a scheme such as `s3://`, `oss://`, `gs://`, `http(s)://` or `memory://`. Text is
+UTF-8 by default. Missing parent folders of a file that is written are created, as on an object store.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ BLOCK = 1 << 20
 
 
 class FileAccess(Places):
-    """Any path by the same verbs; `io` is its one shared object."""
+    """File operations on local and remote paths; `io` is its shared instance."""
 
     # ---- one file
 
@@ -37,11 +36,11 @@ class FileAccess(Places):
     ) -> IO[Any]:
         """Open a file, local or remote.
 
-        A remote file that is written goes up when it is closed, whole or not at all; leaving its `with` by an exception
-        sends nothing. A large remote file that is read comes from the read cache.
+        A remote file that is written is uploaded atomically on close; if its `with` block ends by an exception, nothing
+        is sent. A large remote file is read through the read cache.
 
         Raises:
-            OSError: as the builtin does; a remote file that cannot be reached in time as well.
+            OSError: as the builtin `open`; also if a remote file cannot be reached in time.
         """
         store, place = self.remote(path), self.plain(path)
         text = {} if "b" in mode else {"encoding": encoding, "newline": newline, "errors": errors}
@@ -54,7 +53,7 @@ class FileAccess(Places):
         return open_remote(store, place, mode, cache=self.cache, text=text)
 
     def open_partly(self, path: StrPath) -> IO[bytes]:
-        """Open a file for reading bytes here and there: of a large remote one only what is read is fetched.
+        """Open a file for random-access reading of bytes; of a large remote one only the ranges read are fetched.
 
         Raises:
             OSError: as `open` does.
@@ -67,30 +66,30 @@ class FileAccess(Places):
         return open_ranges(store, place, cache=self.cache)
 
     def local(self, path: StrPath) -> str:
-        """Return a local file with the content of `path`: itself, or a copy in the read cache.
+        """Return a local path with the content of `path`: itself, or a copy in the read cache.
 
         Raises:
-            FileNotFoundError: when there is none.
+            FileNotFoundError: `path` does not exist.
         """
         store, place = self.remote(path), self.plain(path)
         return self._entry(path).path if store is None else self.cache.fetch(store, place)
 
     def size(self, path: StrPath) -> int:
-        """Return the bytes of a file, or of all files in a folder. Raises FileNotFoundError."""
+        """Return the size in bytes of a file, or of all files below a folder. Raises FileNotFoundError."""
         entry = self._entry(path)
         if entry.folder:
             return sum(found.size or 0 for found in walk(self.store(path), entry.path))
         return entry.size if entry.size is not None else os.path.getsize(self.local(path))
 
     def lines(self, path: StrPath) -> int:
-        """Count the lines of a file; a last one without a line end counts."""
+        """Return the number of lines of a file, including a last one without a newline."""
         count, last = 0, b"\n"
         for block in self._blocks(path):
             count, last = count + block.count(b"\n"), block
         return count + (not last.endswith(b"\n"))
 
     def md5(self, path: StrPath) -> str:
-        """Return the MD5 of a file's content, 32 hex digits: to compare with others' lists, not to trust."""
+        """Return the MD5 of a file's content, 32 hex digits: for comparison with published lists, not for security."""
         digest = hashlib.md5(usedforsecurity=False)
         for block in self._blocks(path):
             digest.update(block)
@@ -102,7 +101,7 @@ class FileAccess(Places):
                 yield block
 
     def last_modified(self, path: StrPath) -> float:
-        """Return when a file was last modified, in seconds since 1970 (UTC). Raises OSError when nobody knows."""
+        """Return when a file was last modified, in seconds since 1970 (UTC). Raises OSError if the server omits it."""
         modified = self._entry(path).modified
         if modified is None:
             raise OSError(f"{path}: the server does not tell when this was last modified.")
@@ -112,22 +111,22 @@ class FileAccess(Places):
         """Return when a file was last modified, as ISO 8601 with the local time zone."""
         return datetime.fromtimestamp(self.last_modified(path)).astimezone().isoformat(timespec="seconds")
 
-    # ---- what is there
+    # ---- listing
 
     def listdir(
         self, path: StrPath, recursive: bool = False, full_path: bool = False, contains: str | None = None
     ) -> list[str]:
-        """List what is in a folder, sorted.
+        """Return the sorted names of the files and folders in a folder.
 
         Args:
             path: the folder.
-            recursive: list the files below it instead, by their path within it.
-            full_path: put the folder in front of each.
-            contains: only what has this text in its name (in its path within, when recursive).
+            recursive: return the files at any depth instead, by their path relative to the folder.
+            full_path: prefix each with the folder.
+            contains: keep only names (relative paths, if recursive) that contain this text.
 
         Raises:
-            FileNotFoundError: when there is no such folder.
-            NotADirectoryError: when it is a file.
+            FileNotFoundError: there is no such folder.
+            NotADirectoryError: it is a file.
         """
         store, place = self.store(path), self.plain(path)
         found = walk(store, place) if recursive else iter(store.children(place))
@@ -142,39 +141,39 @@ class FileAccess(Places):
         return sorted(_glob.glob(place, recursive=True)) if store is None else store.glob(place)
 
     def is_writable(self, path: StrPath) -> bool:
-        """Tell whether a file could be written at `path` (or into it, when it is a folder): tried, not guessed."""
+        """Return whether a file can be written at `path` (or into it, if it is a folder), by writing one."""
         from xdpx.utils.transfers import try_writing
 
         return try_writing(self, path)
 
-    # ---- change what is there
+    # ---- changing
 
     def copy(self, source: StrPath, target: StrPath) -> None:
-        """Copy one file, whole or not at all; into `target` when that is a folder (or ends in a slash)."""
+        """Copy one file atomically; into `target` if that is a folder (or ends in a slash)."""
         from xdpx.utils.transfers import copy
 
         copy(self, source, target)
 
     def copytree(self, source: StrPath, target: StrPath) -> None:
-        """Copy all files below a folder to below `target`, each whole or not at all, replacing those of equal name."""
+        """Copy all files below a folder to below `target`, each atomically, replacing files of the same name."""
         from xdpx.utils.transfers import copytree
 
         copytree(self, source, target)
 
     def move(self, source: StrPath, target: StrPath) -> None:
-        """Move a file or folder; into `target` when that is a folder. Nothing is removed before its copy is whole."""
+        """Move a file or folder; into `target` if that is a folder. Nothing is removed before its copy is complete."""
         from xdpx.utils.transfers import move
 
         move(self, source, target)
 
     def remove(self, path: StrPath) -> None:
-        """Remove a file, or a folder with all below it. A link goes, not what it leads to."""
+        """Remove a file, or a folder with everything below it. Of a symlink, only the link is removed."""
         from xdpx.utils.transfers import remove
 
         remove(self, path)
 
     def rmtree(self, path: StrPath) -> None:
-        """Remove a folder with all below it. Raises NotADirectoryError when it is a file."""
+        """Remove a folder with everything below it. Raises NotADirectoryError for a file or a symlink."""
         from xdpx.utils.transfers import rmtree
 
         rmtree(self, path)

@@ -1,8 +1,8 @@
-"""One owner per folder: a lease that is refused to a second run and taken over, exactly once, from a dead one.
+"""Leases: at most one run owns a folder; a second one is refused, and a dead owner is replaced by exactly one run.
 
-`<folder>/.lease/owner.json` is created only if absent, so one of several starters wins. It never changes. Whoever finds
-its owner dead creates `after-<its id>.json`, only if absent, and so becomes the owner: the owner is the end of that
-chain. A heartbeat file shows that an owner lives to those who cannot look at its process.
+`<folder>/.lease/owner.json` is created only if absent, so one of several starting runs wins. It never changes. A run
+that finds the owner dead creates `after-<owner's id>.json`, only if absent, and so becomes the owner: the owner is the
+last link of that chain. A heartbeat file shows other machines, which cannot see the owner's process, that it is alive.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _logger = logging.getLogger("xdpx.io")
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lease."""
+    """The process that holds a lease."""
 
     id: str
     host: str
@@ -43,7 +43,7 @@ class Holder:
 
 
 class LeaseHeld(OSError):
-    """Another run owns the folder. `holder` says which."""
+    """Another run, `holder`, owns the folder."""
 
     def __init__(self, folder: str, holder: Holder) -> None:
         self.folder, self.holder = folder, holder
@@ -59,16 +59,16 @@ class LeaseHeld(OSError):
 
 
 class LeaseLost(OSError):
-    """Another run took the folder over, because this one showed no life for too long; or the folder is gone."""
+    """Another run took over the folder, because this one's heartbeat stopped for too long; or the folder is gone."""
 
 
 class Lease:
-    """Own a folder while the block runs.
+    """A context manager that owns a folder while its block runs.
 
     Args:
-        folder: any path; made when missing, and removed again if nothing was put into it.
-        heartbeat: seconds between signs of life.
-        dead_after: seconds without one after which an owner on another machine counts as dead. An owner on this
+        folder: any path; created if missing, and then removed on release if it is empty.
+        heartbeat: seconds between heartbeats.
+        dead_after: seconds without a heartbeat after which an owner on another machine counts as dead. An owner on this
             machine counts as dead as soon as its process is gone.
     """
 
@@ -85,11 +85,11 @@ class Lease:
         started = datetime.now(UTC).isoformat(timespec="seconds")
         self.me = Holder(new_owner_id(), socket.gethostname(), os.getpid(), started)
 
-    # ---- taking and giving back
+    # ---- acquire and release
 
     @property
     def is_held(self) -> bool:
-        """Whether this process took the lease, and has not let it go."""
+        """Whether this process acquired the lease and has not released it."""
         return self._thread is not None and os.getpid() == self.me.pid
 
     def __enter__(self) -> Self:
@@ -100,7 +100,13 @@ class Lease:
         self.release()
 
     def acquire(self) -> None:
-        """Become the owner, or raise LeaseHeld at once."""
+        """Become the owner.
+
+        Raises:
+            LeaseHeld: another run owns the folder. Deciding that an owner on another machine is dead takes up to two
+                heartbeats.
+            OSError: the lease's files cannot be written.
+        """
         try:
             for _ in range(_MOST_TRIES):
                 if self._try():
@@ -118,7 +124,7 @@ class Lease:
         self._thread.start()
 
     def _try(self) -> bool:
-        """Look once. True: ours. False: things changed meanwhile, look again. Raises LeaseHeld."""
+        """Try once, and return whether the lease is ours; False if another process interfered. Raises LeaseHeld."""
         chain = self._chain()
         if chain and self._lives(chain[-1]):
             raise LeaseHeld(self.folder, chain[-1])
@@ -130,9 +136,9 @@ class Lease:
             store.touch(self._beat_path(self.me.id))
             store.create(link, json.dumps(asdict(self.me)).encode())
         except (FileExistsError, FileNotFoundError) as error:
-            self._in_the_way = error  # a rival was faster, or the folder went with its last owner
+            self._in_the_way = error  # another run was faster, or the last owner just removed the folder
             return False
-        # The chain may have been removed under us by an owner that ended; only its true end is the owner.
+        # An owner that ends may have removed the chain meanwhile; only the last link of the current one is the owner.
         ours = [holder.id for holder in self._chain()][-1:] == [self.me.id]
         if ours and chain:
             _logger.warning("%s: took over from %s, which is gone.", self.folder, chain[-1])
@@ -141,7 +147,7 @@ class Lease:
         return ours
 
     def release(self) -> None:
-        """Let go. Only the process that took the lease does anything."""
+        """Release the lease. Does nothing in a process that did not acquire it."""
         self._stop.set()
         if self._thread is None or not self.is_held:
             return
@@ -151,7 +157,7 @@ class Lease:
         chain = self._chain()
         if [holder.id for holder in chain][-1:] != [self.me.id]:
             return
-        store.delete(self._first())  # first: from here on nobody can reach the rest of the chain
+        store.delete(self._first())  # before the other links, which cannot be reached without it
         for holder in chain:
             store.delete(self._after(holder.id))
             store.delete(self._beat_path(holder.id))
@@ -160,14 +166,14 @@ class Lease:
             self._remove_empty_folders()
 
     def _remove_empty_folders(self) -> None:
-        """Remove the lease's folder, and the one it is in if that was made for it. Raises OSError when not empty."""
+        """Remove the lease's folder, and its parent if it was created for it. Raises OSError if one is not empty."""
         store = io.remote(self._place) or io.local_files
         store.remove_folder(self._place)
         if self._made_folder:
             store.remove_folder(self.folder)
 
     def check(self) -> None:
-        """Raise LeaseLost when another run took over, or the folder went. Cheap enough before every commit."""
+        """Raise LeaseLost if another run took over, or the folder was removed. Cheap enough before every commit."""
         chain = self._chain()
         if not chain:
             what = f"the folder, or {FOLDER} in it, was deleted or moved while this run was using it"
@@ -195,7 +201,7 @@ class Lease:
             link = self._after(holder.id)
         return chain
 
-    # ---- signs of life
+    # ---- heartbeats
 
     def _beat(self) -> None:
         store = io.store(self._place)
@@ -207,7 +213,7 @@ class Lease:
                 _logger.debug("%s: the lease's sign of life failed: %s", self.folder, error)
 
     def _remove_dead_beats(self) -> None:
-        """Remove what starters left that were killed between their first beat and their first look."""
+        """Remove heartbeats of dead processes, such as those killed before they had joined the chain."""
         store = io.store(self._place)
         for entry in store.children(self._place):
             name = io.name(entry.path)
@@ -222,8 +228,8 @@ class Lease:
         before = self._last_beat(holder)
         if before is not None and -self._heartbeat < time.time() - before < self._dead_after:
             return True
-        # Clocks differ between machines: before burying it, watch it for two heartbeats. A sign of life from the
-        # future says nothing by itself.
+        # Clocks differ between machines: before declaring it dead, watch it for two heartbeats. A heartbeat dated in
+        # the future proves nothing by itself.
         end = time.monotonic() + 2 * self._heartbeat
         while time.monotonic() < end:
             time.sleep(min(self._heartbeat / 4, 1.0))
@@ -250,10 +256,10 @@ def _read_holder(path: str) -> Holder | None:
 
 
 class OwnerWatch:
-    """Tell, asked again and again, whether somebody owns a folder, without ever waiting for an answer.
+    """Polls whether a folder has an owner, without ever waiting for a heartbeat.
 
-    An owner on another machine counts as dead when its sign of life has not changed for `dead_after` seconds of being
-    asked; no clocks are compared.
+    An owner on another machine counts as dead if its heartbeat has not changed for `dead_after` seconds between calls
+    of `is_owned`; clocks of machines are not compared.
     """
 
     def __init__(self, folder: StrPath, *, dead_after: float = SECONDS_UNTIL_DEAD) -> None:
@@ -263,11 +269,11 @@ class OwnerWatch:
         self._since = 0.0
 
     def is_owned(self) -> bool:
-        """Tell whether the folder has an owner that is not known to be dead."""
+        """Return whether the folder has an owner that is not known to be dead."""
         try:
             chain = self._lease._chain()
         except OSError:
-            return True  # nobody knows: it is damaged, or the network is down
+            return True  # unknown: the lease is damaged, or the network is down
         if not chain:
             return False
         fate = fate_of(chain[-1].id)

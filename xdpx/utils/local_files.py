@@ -1,4 +1,4 @@
-"""The disk of this machine: every low-level operation in one place, so that tests can count them or make them fail."""
+"""Local disk operations, each behind one method, so that tests can count them or make them fail."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from xdpx.utils.owners import temporary_name
 from xdpx.utils.storage import Entry
 
 NAMELESS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors of writing, which Python tells without the name of the file."""
+"""Errors of writing that Python raises without the name of the file."""
 PRIVATE, PUBLIC = 0o600, 0o666
-"""Mode of a new file that can hold secrets (values of a config, lines of a log), and of any other, less the umask."""
+"""Mode of a new file that may hold secrets (values of a config, lines of a log), and of any other, before the umask."""
 BLOCK = 1 << 20
-"""Bytes read at a time: a log of a million rows is continued in the memory of one block."""
+"""Bytes read at a time, so that finding the end of a log of a million rows takes the memory of one block."""
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EACCES})
 
 
 class LocalFiles:
-    """The disk of this machine. Each method is one operation of the operating system, or a few named ones in a row."""
+    """Storage on local disks. Each method is one system call, or a short sequence of them."""
 
     renames = True
 
     def open(self, path: str, mode: str = "rb", **text: Any) -> IO[Any]:
-        """Open a local file; the only call of the builtin `open` in the package."""
+        """Open a local file. The only call of the builtin `open` in the package."""
         return open(path, mode, **text)
 
     def open_own(self, path: str, mode: str, *, private: bool, **text: Any) -> IO[Any]:
-        """Open a file of ours for writing, and no link; a new one that is private is readable by this user alone."""
+        """Open a file for writing, refusing a symlink (OSError); with `private`, a new one gets mode 0600."""
 
         def opener(name: str, flags: int) -> int:
             return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), PRIVATE if private else PUBLIC)
@@ -39,12 +39,12 @@ class LocalFiles:
         return self.open(path, mode, opener=opener, **text)
 
     def sync(self, file: IO[Any]) -> None:
-        """Wait until what was written to `file` is on the disk."""
+        """Flush `file` and wait until its content is on the disk."""
         file.flush()
         os.fsync(file.fileno())
 
     def sync_folder(self, path: str) -> None:
-        """Wait until the names in a folder are on the disk; file systems that cannot are left alone."""
+        """Wait until the directory entries of a folder are on the disk; does nothing if the file system cannot."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -55,19 +55,19 @@ class LocalFiles:
             os.close(descriptor)
 
     def rename(self, old: str, new: str) -> None:
-        """Return a file another name at once, replacing what has it."""
+        """Rename a file atomically, replacing an existing file of the new name."""
         os.replace(old, new)
 
     def link(self, old: str, new: str) -> None:
-        """Return a file a second name. Raises FileExistsError when the name is taken."""
+        """Make a hard link. Raises FileExistsError if the new name exists."""
         os.link(old, new)
 
     def unlink(self, path: str) -> None:
-        """Remove a name of a file. Raises FileNotFoundError."""
+        """Remove a file or a symlink. Raises FileNotFoundError."""
         os.unlink(path)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and those above it, where missing."""
+        """Create a folder and its parents, if missing."""
         os.makedirs(path or ".", exist_ok=True)
 
     def remove_folder(self, path: str) -> None:
@@ -75,7 +75,7 @@ class LocalFiles:
         os.rmdir(path)
 
     def entry(self, path: str) -> Entry | None:
-        """Describe what is at `path`, links followed; None when nothing is."""
+        """Return the facts of the file or folder at `path`, symlinks followed; None if there is none."""
         try:
             found = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -84,7 +84,7 @@ class LocalFiles:
         return Entry(path, stat.S_ISDIR(found.st_mode), found.st_size, found.st_mtime, tag)
 
     def children(self, path: str) -> list[Entry]:
-        """List a folder, one level, by name; what vanishes meanwhile is left out."""
+        """Return the entries of a folder, one level, sorted by name, without broken links and files just removed."""
         entries = (self.entry(os.path.join(path, name)) for name in sorted(os.listdir(path or ".")))
         return [entry for entry in entries if entry is not None]
 
@@ -95,13 +95,13 @@ class LocalFiles:
         return data
 
     def write_whole(self, path: str, data: bytes) -> None:
-        """Write a file and wait until it is on the disk; not atomic, so for temporary names only."""
+        """Write a file and wait until it is on the disk. Not atomic, so only for temporary names."""
         with self.open(path, "wb") as file:
             file.write(data)
             self.sync(file)
 
     def put(self, path: str, data: bytes) -> None:
-        """Make `data` the content of `path`, whole or not at all, durable on return."""
+        """Replace the content of `path` by `data` atomically, durable on return."""
         temporary = temporary_name(path)
         try:
             self.write_whole(temporary, data)
@@ -113,7 +113,7 @@ class LocalFiles:
         self.sync_folder(os.path.dirname(path) or ".")
 
     def create(self, path: str, data: bytes) -> None:
-        """Put `data` at `path` unless something is there: then raise FileExistsError. One of several callers wins."""
+        """Create `path` with `data` atomically; of several callers one wins, the others get FileExistsError."""
         temporary = temporary_name(path)
         try:
             self.write_whole(temporary, data)
@@ -124,38 +124,38 @@ class LocalFiles:
         self.sync_folder(os.path.dirname(path) or ".")
 
     def touch(self, path: str) -> None:
-        """Make the file at `path` (created when missing) carry the time of now."""
+        """Set the modification time of the file at `path` to now; create it if missing."""
         with self.open(path, "ab"):
             os.utime(path)
 
     def delete(self, path: str) -> None:
-        """Remove one file; no error when it is gone already."""
+        """Remove one file, if it exists."""
         with suppress(FileNotFoundError):
             self.unlink(path)
 
     def usable_space(self, path: str) -> int:
-        """Return how many bytes this user may still write where `path` is."""
+        """Return the bytes that this user may still write on the file system of `path`."""
         found = os.statvfs(path or ".")
         return found.f_bavail * found.f_frsize
 
     def copy_mode(self, source: str, target: str) -> None:
-        """Let `target` be readable, writable and executable by whom `source` is."""
+        """Set the permissions of `target` to those of `source`."""
         os.chmod(target, stat.S_IMODE(os.stat(source).st_mode))
 
     def make_private(self, path: str) -> None:
-        """Let only this user read and write a file."""
+        """Set the mode of a file to 0600."""
         os.chmod(path, PRIVATE)
 
     def set_modified(self, path: str, seconds: float) -> None:
-        """Set when a file was last modified (and read)."""
+        """Set modification and access time of a file, in seconds since 1970."""
         os.utime(path, (seconds, seconds))
 
     def make_private_folder(self, path: str) -> None:
-        """Make a folder that only this user may enter. Raises FileExistsError when something is there."""
+        """Create a folder with mode 0700. Raises FileExistsError."""
         os.mkdir(path, 0o700)
 
     def lock(self, path: str) -> IO[Any]:
-        """Wait until no other process holds the lock file at `path`, then hold it; closing the file lets go."""
+        """Return the lock file at `path`, open and locked, waiting until it is free; closing it releases the lock."""
         import fcntl
 
         file = self.open(path, "ab")
@@ -168,7 +168,12 @@ class LocalFiles:
 
 
 def lines_from_end(file: IO[bytes], beginning: int) -> Iterator[tuple[int, bytes]]:
-    """Go through the lines of a file, the last one first, as (where it begins, the line with its end)."""
+    """Yield the lines of a file from the last to the first, as (byte offset, line with its newline).
+
+    Args:
+        file: open for reading bytes.
+        beginning: byte offset to stop at.
+    """
     end, tail = file.seek(0, 2), b""
     while end > beginning:
         start = max(beginning, end - BLOCK)

@@ -1,4 +1,4 @@
-"""The list that makes a set of files count: name, size and SHA-256 of each, guarded against flipped bits itself."""
+"""Manifests: the list of names, sizes and hashes that marks a set of files as complete, with a checksum of its own."""
 
 from __future__ import annotations
 
@@ -15,19 +15,28 @@ _REPORTED = ("xdpx", "torch", "jax", "transformers", "numpy")
 
 
 class FileFacts(NamedTuple):
-    """What a file must be: `size` in bytes and its SHA-256 in hex."""
+    """The expected `size` of a file in bytes, and its SHA-256 in hex."""
 
     size: int
     sha256: str
 
 
 class DamagedManifest(ValueError):
-    """A manifest that is there, but is not what was written."""
+    """The content of a manifest is not what was written."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One committed set of files, with the `facts` its writer gave. `id` names the writing process and this commit."""
+    """The description of one committed set of files.
+
+    Attributes:
+        name: of the set.
+        files: relative path -> size and hash.
+        facts: the writer's own, JSON-serialisable.
+        id: owner id of the writing process, unique to this commit.
+        created: ISO 8601, UTC.
+        versions: of Python and of the imported libraries.
+    """
 
     name: str
     files: Mapping[str, FileFacts]
@@ -37,7 +46,7 @@ class Manifest:
     versions: Mapping[str, str] = field(default_factory=lambda: versions())
 
     def to_bytes(self) -> bytes:
-        """Write it as JSON that ends with a check of itself. Raises TypeError for facts that JSON cannot hold."""
+        """Return JSON that ends with its own checksum. Raises TypeError for facts that are not JSON-serialisable."""
         body = {
             "name": self.name,
             "files": {name: facts._asdict() for name, facts in sorted(self.files.items())},
@@ -50,7 +59,11 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        """Read what `to_bytes` wrote. Raises DamagedManifest when a single bit differs."""
+        """Return the manifest that `to_bytes` wrote.
+
+        Raises:
+            DamagedManifest: the checksum does not match, or a file is outside of the folder.
+        """
         try:
             body = json.loads(data)
             check = body.pop("check")
@@ -65,7 +78,7 @@ class Manifest:
 
 
 def leads_out(name: str) -> bool:
-    """Tell whether the name of a file leads out of the folder that it is looked for in."""
+    """Return whether a relative path is empty, absolute, or leaves its folder by `..`."""
     return not name or name.startswith("/") or ".." in name.split("/")
 
 
@@ -78,7 +91,7 @@ def _check(body: Mapping[str, Any]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that may matter to these files, without importing anything for it."""
+    """Return the versions of Python and of those libraries in `_REPORTED` that are already imported."""
     found = {"python": platform.python_version()}
     for name in _REPORTED:
         version = getattr(sys.modules.get(name), "__version__", None)

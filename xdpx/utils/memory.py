@@ -1,6 +1,6 @@
-"""How much memory this process may take: what the machine has, and what its container allows; and when it ran out.
+"""Host memory: how much the machine has and its container allows, and which errors mean that memory ran out.
 
-That it ran out is told by the words of an error, whichever library raised it; nothing is imported for it.
+Out-of-memory errors of libraries are recognised by their messages, so that no library is imported for it.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ CGROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
 )
-"""Where a container's limit and use stand, in bytes, under the second and the first version of control groups."""
+"""Files with a container's limit and use, in bytes, for cgroups v2 and v1."""
 
 TEXTS = (
     "out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "std::bad_alloc",
     "CUBLAS_STATUS_ALLOC_FAILED", "failed to map segment from shared object", "can't start new thread",
     "RESOURCE_EXHAUSTED", "unable to allocate",
 )  # fmt: skip
-"""What allocators, the loader of shared objects and the starter of threads say, in torch, NumPy, JAX and Python."""
+"""Parts of the messages of allocators, the dynamic loader and thread creation, in torch, NumPy, JAX and Python."""
 
 NEARLY_ALL = 0.9
 
 
 def total_memory() -> int:
-    """Return the bytes of memory that this process may have: its container's or all of the machine; 0 if unknown."""
+    """Return the memory of this process in bytes: the limit of its container or all of the machine; 0 if unknown."""
     return min((size for size in (_machine_memory(), *(limit for limit, _ in _limits())) if size), default=0)
 
 
 def available_memory() -> int:
-    """Return the bytes that programs can still have; all of it where the system does not say."""
+    """Return the free memory in bytes, within the limit of the container; the machine's total if it is unknown."""
     left = [max(0, limit - used) for limit, used in _limits()]
     with suppress(OSError, StopIteration, ValueError):
-        facts = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()  # facts of the kernel
+        facts = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         line = next(line for line in facts if line.startswith("MemAvailable:"))
         left.append(int(line.split()[1]) * 1024)
     return min(left, default=_machine_memory())
@@ -51,18 +51,18 @@ def _machine_memory() -> int:
 
 
 def _limits(files: Iterable[tuple[str, str]] = CGROUPS) -> list[tuple[int, int]]:
-    """Return the limit and the use of this container, where there is a limit."""
+    """Return (limit, use) in bytes for every cgroup limit below the memory of the machine."""
     machine, found = _machine_memory(), []
     for limit_file, used_file in files:
         with suppress(OSError, ValueError):  # none, or "max"
             limit = int(Path(limit_file).read_text(encoding="utf-8"))
-            if limit < machine:  # the first version writes a huge number for none
+            if limit < machine:  # cgroups v1 writes a huge number for "no limit"
                 found.append((limit, int(Path(used_file).read_text(encoding="utf-8"))))
     return found
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error says that memory ran out."""
+    """Return whether an error means that memory, of host or device, ran out."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
@@ -72,10 +72,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def comes_of_out_of_memory(error: BaseException) -> bool:
-    """Tell whether memory ran out for an error, for what it was raised from, or for what was being handled.
+    """Return whether an error, its cause, or its context means that memory ran out.
 
-    A library whose import ran out of memory half way fails later, for want of what it had not defined; so an error of
-    an import counts, too, where this process has come to the limit that was set for it (`ulimit -v`).
+    A library whose import ran out of memory halfway fails later because of missing names. So an import error counts,
+    too, if this process has used over 90 % of its address space limit (`ulimit -v`).
     """
     if any(map(is_out_of_memory, causes(error, handled=True))):
         return True
@@ -83,7 +83,7 @@ def comes_of_out_of_memory(error: BaseException) -> bool:
 
 
 def _share_used() -> float:
-    """Return the most address space that this process has had, as a part of what it may have; 0 without a limit."""
+    """Return the peak address space of this process as a fraction of its limit; 0 without a limit."""
     with suppress(ImportError, OSError, ValueError, IndexError):
         import resource
 

@@ -1,4 +1,4 @@
-"""A dict whose items are attributes too: the shape of every batch and of every nested set of named arrays."""
+"""A dict with attribute access, used for batches and for nested sets of named arrays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NestedMap(dict[str, Any]):
         return type(self)(self)
 
     def Get(self, path: str, default: object = None) -> Any:
-        """Return the value at a dotted path, or `default` where the path ends early."""
+        """Return the value at a dotted path, or `default` if it does not exist."""
         node: Any = self
         for name in path.split("."):
             if not isinstance(node, dict) or name not in node:
@@ -48,7 +48,7 @@ class NestedMap(dict[str, Any]):
         return node
 
     def Set(self, path: str, value: object) -> None:
-        """Set the value at a dotted path; the maps on the way are made."""
+        """Set the value at a dotted path, creating missing maps on the way."""
         *way, last = path.split(".")
         node = self
         for name in way:
@@ -76,7 +76,7 @@ class NestedMap(dict[str, Any]):
         """Return a map of the same structure with these leaves, in the order of `Flatten`.
 
         Raises:
-            ValueError: there are more or fewer leaves than the structure has.
+            ValueError: the number of leaves differs from that of the structure.
         """
         values = list(leaves)
         wanted = len(self.Flatten())
@@ -86,11 +86,11 @@ class NestedMap(dict[str, Any]):
         return self.Transform(lambda _: next(rest))
 
     def DeepCopy(self) -> NestedMap:
-        """Copy the structure; the leaves are shared."""
+        """Return a copy of the structure that shares the leaves."""
         return self.Transform(lambda leaf: leaf)
 
     def Filter(self, keep: Callable[[Any], bool]) -> NestedMap:
-        """Return a map of the leaves for which `keep` holds; maps that become empty are left out."""
+        """Return a map of the leaves for which `keep` holds, without maps that become empty. Lists count as leaves."""
         kept: NestedMap = type(self)()
         for name in self:
             value = self[name]
@@ -103,12 +103,12 @@ class NestedMap(dict[str, Any]):
         return kept
 
     def IsCompatible(self, other: NestedMap) -> bool:
-        """Tell whether both maps have the same paths."""
+        """Return whether both maps have the same paths."""
         return [path for path, _ in self.FlattenItems()] == [path for path, _ in other.FlattenItems()]
 
     @staticmethod
     def FromNestedDict(value: object) -> Any:
-        """Turn every dict inside a value into a NestedMap."""
+        """Return a value with every dict inside converted to a NestedMap."""
         if isinstance(value, dict):
             return NestedMap({name: NestedMap.FromNestedDict(item) for name, item in value.items()})
         if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
@@ -116,7 +116,7 @@ class NestedMap(dict[str, Any]):
         return value
 
     def ToNestedDict(self) -> dict[str, Any]:
-        """Turn every NestedMap inside into a plain dict."""
+        """Return a plain dict, with every NestedMap inside converted to one, too."""
         return {name: _plain(value) for name, value in self.items()}
 
 

@@ -1,4 +1,4 @@
-"""Alibaba Cloud's object store: the credentials a user sets, and what ossfs does differently from the others."""
+"""Alibaba Cloud OSS: the credentials, and a storage that works around the peculiarities of ossfs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _HOW = (
 )
 _ONE_COPY = 1 << 30
 """The store copies files below this size (bytes) in one request."""
-logging.getLogger("oss2").setLevel(logging.CRITICAL)  # its own errors would repeat what we raise
+logging.getLogger("oss2").setLevel(logging.CRITICAL)  # it logs the errors that we raise
 
 
 class OSS:
-    """Credentials for `oss://` paths. Make one in user/modules/*.py and hand it to `io.set_io`.
+    """Credentials for `oss://` paths. Create one in user/modules/*.py and pass it to `io.set_io`.
 
     Args:
         access_key_id, access_key_secret: of an Alibaba Cloud account; never printed.
@@ -43,7 +43,7 @@ class OSS:
         keep_secret(access_key_secret)
 
     def endpoint(self, bucket: str) -> str:
-        """Return the address of the region that holds `bucket`."""
+        """Return the endpoint URL of `bucket`. Raises PermissionError if it is not in `region_bucket`."""
         if bucket not in self.endpoints:
             known = ", ".join(sorted(self.endpoints)) or "none"
             raise PermissionError(
@@ -75,13 +75,13 @@ def _endpoint(region: str) -> str:
 
 
 class OssFiles(RemoteFiles):
-    """`oss://` paths, through ossfs.
+    """Storage of `oss://` paths, through ossfs.
 
     Args:
         scheme: `oss`.
-        files: gives the disk that uploads are read from.
-        oss: the user's credentials, if any were set.
-        spool: gives a local folder for what passes through this machine.
+        files: returns the local disk, which uploads are read from.
+        oss: the user's credentials, if set.
+        spool: returns a local folder for files that are copied through this machine.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class OssFiles(RemoteFiles):
 
     def _connect(self, path: str) -> AbstractFileSystem:
         fs = super()._connect(path)
-        fs.invalidate_cache()  # its cache of listings cannot be switched off: it reads its own answers from there
+        fs.invalidate_cache()  # its cache of listings cannot be disabled, because it reads its own results from there
         return fs
 
     def _info(self, fs: AbstractFileSystem, path: str) -> dict[str, Any]:
-        # ossfs lists the whole folder above, and tells no ETag.
+        # ossfs would list the whole parent folder, and omits the ETag.
         bucket, key = fs.split_path(path)
         if not key:
             fs._call_oss("get_bucket_info", bucket=bucket)
@@ -122,7 +122,7 @@ class OssFiles(RemoteFiles):
         return {"name": f"{bucket}/{key}", "type": "file", **facts}
 
     def copy_within(self, source: str, target: str) -> None:
-        """Copy one file: inside the store when it may, else through a local file (1 GiB and more, or other region)."""
+        """Copy one file: within the store, or through a local file if it has 1 GiB or more or the regions differ."""
         entry = self.entry(source)
         if entry is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)

@@ -1,4 +1,4 @@
-"""Name the process that made a temporary file or holds a lease, and tell later whether it still lives."""
+"""Owner ids: they name the process that wrote a temporary file or holds a lease, and show whether it is still alive."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ID = re.compile(r"^([0-9a-f]{10})-(\d+)-(\d+)-([0-9a-f]{8})$")
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")  # a fact of the kernel, nobody's file
+        return Path(path).read_text(encoding="utf-8", errors="replace")  # not through io: only /proc is read
     except OSError:
         return ""
 
 
 @cache
 def machine_id() -> str:
-    """Return ten hex digits for this machine since it started, and this container: process ids count only within."""
+    """Return ten hex digits for this host, boot and PID namespace, within which process ids are comparable."""
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -35,22 +35,22 @@ def machine_id() -> str:
 
 
 def started_at(pid: int) -> int:
-    """Return when a process began, in clock ticks since the machine did; 0 when it is gone or nobody tells."""
+    """Return the start time of a process in clock ticks since boot; 0 if it is gone or unknown (no /proc)."""
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[0] not in {"Z", "X"} else 0
 
 
 def new_owner_id() -> str:
-    """Return a fresh id that names this process: machine, process id, its start, and something random."""
+    """Return a new unique id of this process: machine id, process id, start time, and random digits."""
     pid = os.getpid()
     return f"{machine_id()}-{pid}-{started_at(pid)}-{secrets.token_hex(4)}"
 
 
 def fate_of(owner: str) -> Fate:
-    """Tell whether the process that `new_owner_id` named lives, is gone, or runs where this machine cannot see it.
+    """Return whether an owner's process is `alive`, `gone`, or `elsewhere`: on another machine, container or boot.
 
     Raises:
-        ValueError: when `owner` is no such id.
+        ValueError: `owner` is not an owner id.
     """
     found = _ID.match(owner)
     if not found:
@@ -64,7 +64,7 @@ def fate_of(owner: str) -> Fate:
 
 
 def is_owner_id(text: str) -> bool:
-    """Tell whether a text is an id that `new_owner_id` gave."""
+    """Return whether a text has the form of an owner id."""
     return _ID.match(text) is not None
 
 
@@ -84,13 +84,18 @@ def _signals_reach(pid: int) -> bool:
 
 
 def owner_in(name: str) -> str | None:
-    """Return the owner id in a temporary file's name, or None when it is not one of ours."""
+    """Return the owner id in the name of a temporary file, or None if `temporary_name` did not make it."""
     _, mark, owner = name.rpartition(".tmp-")
     return owner if mark and _ID.match(owner) else None
 
 
 def temporary_name(path: str, owner: str = "") -> str:
-    """Return the name that an owner of `path` writes first: `<path>.tmp-<owner>`, cut where it would be too long."""
+    """Return the temporary name for writing `path`: `<path>.tmp-<owner>`; a name over 255 bytes is hashed.
+
+    Args:
+        path: the final path.
+        owner: owner id; by default a new one of this process.
+    """
     suffix = f".tmp-{owner or new_owner_id()}"
     folder, name = os.path.split(path)
     if len(os.fsencode(name)) + len(suffix) > _LONGEST_NAME:

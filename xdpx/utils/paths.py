@@ -10,14 +10,14 @@ StrPath = str | os.PathLike[str]
 
 
 class Paths:
-    """What can be said about a path without looking at what is there."""
+    """Path operations that do not access any file."""
 
     def islocal(self, path: StrPath) -> bool:
-        """Tell whether `path` is on this machine's disks."""
+        """Return whether `path` is local, i.e. has no remote scheme."""
         return not scheme_of(os.fspath(path))
 
     def plain(self, path: StrPath) -> str:
-        """Return a path as the storages take it: text, `~` and `file://` resolved, no slash at the end."""
+        """Return a path in the form that storages take: `~` and `file://` resolved, without a trailing slash."""
         text = os.fspath(path)
         scheme = scheme_of(text)
         if scheme:
@@ -30,12 +30,12 @@ class Paths:
         return text.rstrip("/") or ("/" if text.startswith("/") else text)
 
     def abspath(self, path: StrPath) -> str:
-        """Return a local path in full, links not resolved; a remote path as it is."""
+        """Return the absolute form of a local path, symlinks not resolved; a remote path unchanged."""
         text = self.plain(path)
         return os.path.abspath(text) if self.islocal(text) else text
 
     def join(self, base: StrPath, *names: StrPath) -> str:
-        """Put names behind a folder; a name that is whole in itself (`/…`, `s3://…`) begins anew."""
+        """Return the folder and names joined; an absolute name (`/…`, `s3://…`) replaces everything before it."""
         result = os.fspath(base)
         for part in names:
             name = os.fspath(part)
@@ -43,7 +43,7 @@ class Paths:
         return result
 
     def parent(self, path: StrPath) -> str:
-        """Return the folder a path is in; empty for a bare local name, the bucket itself for a bucket."""
+        """Return the parent folder of a path; empty for a bare local name, the bucket itself for a bucket."""
         text = self.plain(path)
         if self.islocal(text):
             return os.path.dirname(text)

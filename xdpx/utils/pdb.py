@@ -1,7 +1,6 @@
-"""A debugger for one of several processes: `pdb.set_trace()` works where the plain one has no keyboard.
+"""A debugger for multiprocessing: `pdb.set_trace()` also works in worker processes, whose standard input is closed.
 
-In worker processes of one's own, call `pdb.set_nprocs(n)` first: then those that hit a breakpoint take turns. Nothing
-is started by importing this.
+If several processes may hit a breakpoint, call `pdb.set_nprocs(n)` before they are started: then they take turns.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ _turn: Any = None
 
 
 class _TerminalDebugger(_pdb.Pdb):
-    """Talks to the terminal itself: multiprocessing closes the standard input of its children."""
+    """Reads from /dev/stdin, because multiprocessing closes the standard input of its children."""
 
     _has_turn = False
 
     def interaction(self, *args: Any, **options: Any) -> None:
-        """Take the terminal, and the turn when several processes share it."""
+        """Open the terminal; with `set_nprocs`, wait for this process's turn first."""
         from xdpx.utils.io_utils import io
 
         if _turn is not None and not self._has_turn:
@@ -33,12 +32,12 @@ class _TerminalDebugger(_pdb.Pdb):
             sys.stdin = before
 
     def set_continue(self) -> None:
-        """Go on, and let the next process have its turn."""
+        """Continue, and release the turn to the next process."""
         super().set_continue()
         self._give_turn_away()
 
     def set_quit(self) -> None:
-        """End the program, and let the next process have its turn."""
+        """End the program, and release the turn to the next process."""
         super().set_quit()
         self._give_turn_away()
 
@@ -49,10 +48,10 @@ class _TerminalDebugger(_pdb.Pdb):
 
 
 def set_nprocs(count: int) -> None:
-    """Prepare for `count` processes that may hit breakpoints: call it before they are started.
+    """Prepare for `count` processes that may hit breakpoints; call it before they are started.
 
     Raises:
-        ValueError: when count is below 1.
+        ValueError: count is below 1.
     """
     global _turn
     if count < 1:
@@ -64,6 +63,6 @@ def set_nprocs(count: int) -> None:
 
 
 def set_trace() -> None:
-    """Stop here and ask what to do."""
+    """Start the debugger in the calling frame."""
     debugger = _TerminalDebugger()
     debugger.set_trace(sys._getframe(1))

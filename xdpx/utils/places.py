@@ -1,4 +1,4 @@
-"""Where a path leads: which storage keeps it, and what is there. What `io` does with files stands on this."""
+"""The base of `io`: which storage a path belongs to, and whether a file or folder exists there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Places(Paths):
-    """The storages behind all paths of this process: its disks, and each remote scheme at its first use."""
+    """The storages of this process: local disks, and one per remote scheme, created on first use."""
 
     def __init__(self) -> None:
         self.local_files = LocalFiles()
@@ -27,11 +27,11 @@ class Places(Paths):
         self._before_remote: Callable[[], object] | None = None
 
     def when_remote(self, prepare: Callable[[], object]) -> None:
-        """Call `prepare` once, before the first remote storage is opened: credentials may be set there."""
+        """Register a function to be called once, before the first remote storage is opened, e.g. to set credentials."""
         self._before_remote = prepare
 
     def set_io(self, oss: OSS) -> None:
-        """Use these credentials for every `oss://` path of this process; call it from user/modules/*.py."""
+        """Set the credentials for all `oss://` paths of this process; to be called from user/modules/*.py."""
         from xdpx.utils.oss import OSS
 
         if not isinstance(oss, OSS):
@@ -40,7 +40,7 @@ class Places(Paths):
         self._remotes.pop("oss", None)
 
     def remote(self, path: StrPath) -> RemoteFiles | None:
-        """Return the remote storage that keeps `path`, or None for a local path."""
+        """Return the remote storage of `path`, or None for a local path."""
         scheme = scheme_of(os.fspath(path))
         if not scheme:
             return None
@@ -52,12 +52,12 @@ class Places(Paths):
         return self._remotes[scheme]
 
     def store(self, path: StrPath) -> Storage:
-        """Return the storage that keeps `path`."""
+        """Return the storage of `path`, local or remote."""
         return self.remote(path) or self.local_files
 
     @property
     def cache(self) -> ReadCache:
-        """Local copies of remote files that were read."""
+        """The cache of local copies of remote files."""
         from xdpx.utils.read_cache import ReadCache
 
         return ReadCache(self.local_files)
@@ -71,7 +71,7 @@ class Places(Paths):
 
         return RemoteFiles(scheme, files=lambda: self.local_files)
 
-    # ---- what is there
+    # ---- existence
 
     def _entry(self, path: StrPath) -> Entry:
         entry = self.store(path).entry(self.plain(path))
@@ -80,21 +80,21 @@ class Places(Paths):
         return entry
 
     def exists(self, path: StrPath) -> bool:
-        """Tell whether a file or folder is there."""
+        """Return whether a file or folder exists at `path`."""
         return self.store(path).entry(self.plain(path)) is not None
 
     def isfile(self, path: StrPath) -> bool:
-        """Tell whether a file is there."""
+        """Return whether a file exists at `path`."""
         entry = self.store(path).entry(self.plain(path))
         return entry is not None and not entry.folder
 
     def isdir(self, path: StrPath) -> bool:
-        """Tell whether a folder is there; on an object store, whether any file's path goes through it."""
+        """Return whether a folder exists at `path`; on an object store, whether any file is below it."""
         entry = self.store(path).entry(self.plain(path))
         return entry is not None and entry.folder
 
     def makedirs(self, path: StrPath, exist_ok: bool = True) -> None:
-        """Make a folder and those above it. Object stores have none: there it only checks `exist_ok`."""
+        """Create a folder and its parents. On object stores, which have no folders, it only checks `exist_ok`."""
         if not exist_ok and self.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
         store = self.remote(path) or self.local_files

@@ -1,4 +1,4 @@
-"""What the system says of a process of this machine: gone, stopped, at work, or waiting. Linux only; else unknown."""
+"""The state of a process on this machine, from /proc: gone, stopped, traced or alive. Unknown except on Linux."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Life = Literal["gone", "stopped", "traced", "alive", "unknown"]
 
 
 class ProcessFacts(NamedTuple):
-    """A look at a process.
+    """The state of a process at one moment.
 
     Attributes:
-        life: `stopped` by SIGSTOP or its like, `traced` when a debugger holds it.
-        cpu_seconds: that it has used so far.
+        life: `stopped` by SIGSTOP or similar, `traced` if a debugger has stopped it.
+        cpu_seconds: CPU time used so far.
     """
 
     life: Life
@@ -23,16 +23,16 @@ class ProcessFacts(NamedTuple):
 
 
 def look_at(pid: int, started: int) -> ProcessFacts:
-    """Return the facts of a process, `gone` when another one has its id by now.
+    """Return the facts of a process; `gone` if its id now belongs to another process.
 
     Args:
         pid: its id.
-        started: what `owners.started_at` gave for it; 0 where nobody tells, and then nothing is known.
+        started: its start time as returned by `owners.started_at`; with 0 the result is `unknown`.
     """
     if not started:
         return ProcessFacts("unknown")
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")  # a fact of the kernel
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")  # not through io: only /proc
     except OSError:
         return ProcessFacts("gone")
     fields = text.rpartition(")")[2].split()
@@ -44,7 +44,7 @@ def look_at(pid: int, started: int) -> ProcessFacts:
 
 
 def wants_to_run(pid: int) -> bool:
-    """Tell whether a thread of a process waits for nothing but the processor."""
+    """Return whether any thread of a process is running or runnable."""
     states = []
     for path in Path(f"/proc/{pid}/task").glob("*/stat"):
         with suppress(OSError):  # it ended meanwhile

@@ -1,4 +1,4 @@
-"""A bar with the time that is left on a terminal; a plain line now and then everywhere else."""
+"""Progress bars with the remaining time, or log lines every 30 seconds outside of terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _logger = logging.getLogger("xdpx.progress")
 
 
 _QUIET = "XDPX_QUIET"
-"""In the environment, so that processes which are started hear of it, too."""
+"""An environment variable, so that child processes inherit the setting."""
 
 
 def is_quiet() -> bool:
-    """Tell whether the console shows warnings only, and no bars."""
+    """Return whether the console shows only warnings, and no bars."""
     return bool(os.environ.get(_QUIET))
 
 
 @contextmanager
 def quietly(*, wanted: bool) -> Generator[None]:
-    """Let the console show warnings only, where that is wanted; log files hold every line in any case."""
+    """Show only warnings on the console inside the block, if `wanted`; log files still get every line."""
     before = os.environ.get(_QUIET)
     if wanted:
         os.environ[_QUIET] = "1"
@@ -39,18 +39,18 @@ def quietly(*, wanted: bool) -> Generator[None]:
 
 
 def on_terminal() -> bool:
-    """Tell whether somebody is watching: standard error is a terminal, and nobody asked for quiet."""
+    """Return whether standard error is a terminal and the console is not quiet."""
     return bool(sys.stderr and sys.stderr.isatty()) and not is_quiet()
 
 
 def in_notebook() -> bool:
-    """Tell whether this is the kernel of a notebook, whose page shows what is written, and is no terminal."""
+    """Return whether this process is a notebook kernel, whose page can show a bar without being a terminal."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a length of time as people say it: `42 s`, `3 min 05 s`, `2 h 07 min`."""
+    """Return a duration as text for people: `42 s`, `3 min 05 s`, `2 h 07 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -60,7 +60,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Write a number of bytes as people say it, in powers of 1024: `512 B`, `1.5 MiB`."""
+    """Return a number of bytes as text for people, in powers of 1024: `512 B`, `1.5 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -69,9 +69,16 @@ def format_bytes(count: float) -> str:
 
 
 class Progress(Generic[T]):
-    """Counts what is done and shows it: a bar on a terminal or in a notebook, a log line every 30 seconds elsewhere.
+    """Counts and shows progress: a bar on a terminal or in a notebook, a log line every 30 seconds elsewhere.
 
-    Iterate over it to count items of `items`, or call `update` by hand. Use it as a context manager, or `close` it.
+    Iterate over it to count `items`, or call `update` by hand. Use it as a context manager, or `close` it.
+
+    Args:
+        items: to iterate over.
+        total: number of units; by default the length of `items`, None if unknown.
+        what: label in front.
+        unit: of the count; `B` is shown as KiB, MiB and so on.
+        shown: False to only count.
     """
 
     def __init__(
@@ -97,14 +104,14 @@ class Progress(Generic[T]):
         )  # fmt: skip
 
     def start_at(self, done: int) -> None:
-        """Record that `done` of the total was done before: it counts for the share, not for the speed."""
+        """Record that `done` units were done before: they count for the percentage, not for the speed."""
         self.done = self._start_done = done
         if self._bar is not None:
             self._bar.initial = self._bar.n = done
             self._bar.refresh()
 
     def update(self, count: int = 1) -> None:
-        """Count `count` more."""
+        """Count `count` more units."""
         self.done += count
         if self._bar is not None:
             self._bar.update(count)

@@ -1,4 +1,4 @@
-"""What this process is at, told by its main thread in a few assignments, for whoever watches it from another one."""
+"""The current phase of this process, recorded by its main thread and read by a watchdog thread that detects hangs."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 LONG = math.inf
-"""Patience with what may take as long as it likes: compiling, evaluating, saving, the code of users."""
+"""Patience with phases without a time limit: compiling, evaluating, saving, the code of users."""
 DATA_PATIENCE = 20.0
-"""Patience with a wait for data, in multiples of that with an update: a far disk may be slow."""
+"""Patience with a wait for data, in multiples of the patience with an update, because remote storage may be slow."""
 
 
 WAITING = "waiting for the device"
-"""The phase in which the host fetches numbers."""
+"""The phase in which the host waits for values from the device."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What a process was at when it was asked.
+    """A snapshot of the phase of a process.
 
     Attributes:
         step: updates taken so far.
-        phase: what it does, e.g. `update`.
-        seconds: for how long.
-        allowed: seconds that it may take; infinite where there is no limit.
+        phase: e.g. `update`.
+        seconds: since the phase began, or since the last sign of life in it.
+        allowed: seconds that the phase may take; infinite for no limit.
     """
 
     step: int = 0
@@ -37,27 +37,27 @@ class Standing:
 
     @property
     def overdue(self) -> bool:
-        """Whether it takes longer than it may."""
+        """Whether the phase takes longer than allowed."""
         return self.seconds > self.allowed
 
 
 class Pulse:
-    """The phases of one process. The first of each kind may take as long as it likes: it may compile.
+    """Tracks the phases of one process. The first phase of each kind has no time limit, because it may compile.
 
-    Only the thread that began says what it is at; any thread may give a sign of life.
+    Only the thread that called `begin` can change the phase; any thread may show a sign of life.
 
     Attributes:
-        now: the phase, and the patience with it in multiples of that with an update.
+        now: (phase, patience with it in multiples of the patience with an update).
         step: updates taken so far.
-        thread: which is watched.
-        spent: seconds in each phase that was left, since it began.
+        thread: ident of the thread that is watched.
+        spent: phase -> total seconds, since `begin`, without the current phase.
     """
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self, step: int = 0) -> None:
-        """Forget everything; the calling thread is the one that is watched from here on."""
+        """Reset everything; the calling thread is watched from now on."""
         self.thread = threading.get_ident()
         self.step = step
         self.now: tuple[str, float] = ("beginning", LONG)
@@ -66,7 +66,7 @@ class Pulse:
         self.spent: dict[str, float] = {}
 
     def enter(self, phase: str, patience: float = 1.0) -> None:
-        """Leave one phase for another; nothing happens in another thread than the one that is watched."""
+        """Change to another phase. Does nothing in a thread that is not watched."""
         if threading.get_ident() != self.thread:
             return
         now, before = time.monotonic(), self.now[0]
@@ -77,7 +77,7 @@ class Pulse:
 
     @contextmanager
     def doing(self, phase: str, patience: float = LONG) -> Generator[None]:
-        """Be in a phase inside, and in the one before afterwards."""
+        """Enter a phase for the block, and return to the previous one afterwards."""
         before = self.now
         self.enter(phase, patience)
         try:
@@ -86,11 +86,11 @@ class Pulse:
             self.enter(*before)
 
     def alive(self) -> None:
-        """Show a sign of life: what takes long is under way."""
+        """Show a sign of life, which restarts the time limit of the phase."""
         self._since = time.monotonic()
 
     def standing(self, hang_seconds: float) -> Standing:
-        """Return what the process is at, and how long it may be: so long beyond twice the longest time seen."""
+        """Return the current phase. It may take `hang_seconds` * patience + twice the longest time it took before."""
         phase, patience = self.now
         longest = self._longest.get(phase)
         allowed = LONG if longest is None else patience * hang_seconds + 2 * longest
@@ -98,4 +98,4 @@ class Pulse:
 
 
 pulse = Pulse()
-"""Of this process."""
+"""The phases of this process."""

@@ -1,8 +1,8 @@
-"""Local copies of remote files: each checked against the remote one before use, the least recently used go first.
+"""The read cache: local copies of remote files, validated against the remote file before each use, with LRU eviction.
 
-A copy lies at `<root>/files/<hash of path>/<hash of version>/<file name>` and is put there by one rename, so whatever
-is there is whole. The version is size, time and tag of the remote file. Processes that want the same file wait for one
-download.
+A copy is `<root>/files/<hash of path>/<hash of version>/<file name>`, moved there by one rename, so existing copies are
+complete. The version is size, modification time and tag of the remote file. Processes that need the same file wait for
+a single download.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 20 << 30
 SHOW_FROM = 1 << 20
-"""Downloads from this size (bytes) on show a bar."""
+"""Size in bytes from which downloads show a bar."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _logger = logging.getLogger("xdpx.io")
 
 
 class ReadCache:
-    """Keeps local copies below `root`, at most `limit` bytes of them (one larger file is kept alone)."""
+    """Local copies below `root`, at most `limit` bytes in total (a single larger file is still kept)."""
 
     def __init__(self, files: LocalFiles, root: str | None = None, limit: int | None = None) -> None:
         self.files = files
@@ -45,7 +45,7 @@ class ReadCache:
 
     @property
     def root(self) -> str:
-        """The folder of the cache: `$XDPX_CACHE_PATH`, or one of this user's own in the system's temporary folder."""
+        """The folder of the cache: `$XDPX_CACHE_PATH`, or a private one in the system's temporary folder."""
         if self._root is None:
             chosen = os.environ.get("XDPX_CACHE_PATH")
             self._root = os.path.abspath(os.path.expanduser(chosen)) if chosen else private_folder(self.files)
@@ -53,14 +53,14 @@ class ReadCache:
         return self._root
 
     def spool(self) -> str:
-        """Return the folder for files on their way up; what dead processes left there goes."""
+        """Return the folder for files waiting to be uploaded, after removing those of dead processes."""
         folder = os.path.join(self.root, "spool")
         self.files.make_folder(folder)
         self._live_files(folder)
         return folder
 
     def open(self, store: RemoteFiles, path: str) -> IO[bytes]:
-        """Open the local copy of a remote file; it stays readable even when another process evicts it meanwhile."""
+        """Open the local copy of a remote file; it stays readable even if another process evicts it meanwhile."""
         for _ in range(3):
             with contextlib.suppress(FileNotFoundError):
                 return self.files.open(self.fetch(store, path))
@@ -69,11 +69,12 @@ class ReadCache:
         return self.files.open(self.fetch(store, path))
 
     def fetch(self, store: RemoteFiles, path: str) -> str:
-        """Return a local file with the present content of a remote one, downloading it when it is new or has changed.
+        """Return a local path with the current content of a remote file, downloading it if it is new or has changed.
 
         Raises:
-            FileNotFoundError: when the remote file is not there (any more).
-            OSError: when it cannot be had in time, or changed while it was read, twice.
+            FileNotFoundError: the remote file does not exist (any more).
+            IsADirectoryError: it is a folder.
+            OSError: it cannot be downloaded in time, or changed during the download, twice.
         """
         entry = store.entry(path)
         if entry is None:
@@ -138,7 +139,7 @@ class ReadCache:
             self.files.remove_folder(version)
 
     def evict(self, *, keep: str = "") -> None:
-        """Remove the least recently used copies until the rest fits the limit, and what dead downloads left."""
+        """Remove the least recently used copies, except `keep`, until the rest fits the limit."""
         used = 0
         for modified, size, version in sorted(self._versions(), reverse=True):
             used += size
@@ -160,7 +161,7 @@ class ReadCache:
         return found
 
     def _live_files(self, folder: str) -> list[Entry]:
-        """Return the files of a folder, without those of dead processes, which are removed."""
+        """Remove temporary files of dead processes from a folder, and return its files as listed before that."""
         files = list(walk(self.files, folder)) if self.files.entry(folder) else []
         for file in files:
             owner = owner_in(file.path)
@@ -170,23 +171,24 @@ class ReadCache:
 
 
 def download(store: RemoteFiles, entry: Entry, file: IO[bytes], *, show_from: int = SHOW_FROM) -> None:
-    """Write a remote file's content into a local one, with a bar from `show_from` bytes on."""
+    """Write the content of a remote file into a local one, with a bar if it has at least `show_from` bytes."""
     shown = entry.size is not None and entry.size >= show_from
     with Progress[Any](total=entry.size, what=f"reading {redact(entry.path)}", unit="B", shown=shown) as bar:
         store.download(entry, file, bar.update)
 
 
 def private_folder(files: LocalFiles) -> str:
-    """Return this user's own cache folder: same in every process, known to and entered by nobody else.
+    """Return a cache folder in the system's temporary folder that only this user can access, the same in every process.
 
-    The name is drawn once and kept in the user's home; a folder of that name that is not truly ours is never used.
+    Its random name is kept in the user's home. A folder of that name with another owner or mode is never used; then,
+    and without a writable home, it is a new folder for this process only.
     """
     note = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "xdpx" / "folder-name"
     top = tempfile.gettempdir()
     try:
         name = _drawn_name(files, str(note))
     except OSError:
-        return tempfile.mkdtemp(prefix="xdpx-")  # no home to keep the name in: this process has a folder of its own
+        return tempfile.mkdtemp(prefix="xdpx-")  # no writable home to keep the name in
     folder = os.path.join(top, name)
     with contextlib.suppress(FileExistsError):
         files.make_private_folder(folder)
@@ -207,7 +209,7 @@ def _is_ours(folder: str) -> bool:
 
 
 def _limit() -> int:
-    """Read `$XDPX_CACHE_LIMIT`: bytes, or a number with K, M, G or T."""
+    """Return `$XDPX_CACHE_LIMIT` in bytes; it is a number, optionally with K, M, G or T."""
     text = os.environ.get("XDPX_CACHE_LIMIT", "").strip().upper().removesuffix("IB").removesuffix("B")
     if not text:
         return DEFAULT_LIMIT

@@ -1,4 +1,4 @@
-"""Secrets are hidden in every message, and files that hold some are told from others. By looks, so not without fail."""
+"""Hide secrets in messages, and detect files that contain some. Both use patterns, so they can miss secrets."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _ADDRESS = re.compile(r"://[^\s'\"/@:]+:(?!\d+/)[^\s'\"/@$<]{4,}@")
 
 
 def keep_secret(secret: str) -> None:
-    """Remember a secret, so that `redact` hides it in every message from now on."""
+    """Register a secret that `redact` hides from now on; texts below 4 characters are ignored."""
     if len(secret) >= 4:
         _secrets.add(secret)
 
 
 def redact(text: str) -> str:
-    """Hide secrets in a path or a message.
+    """Return a path or message with secrets replaced by `***`.
 
-    Those that are known, those of the environment, `scheme://key:secret@…`, signatures in a query, what stands after a
-    name such as `secret_access_key=`, and what has the shape of a key of a service that many use.
+    Hidden are registered secrets, those of the environment, `scheme://key:secret@…`, signatures in the query of a URL,
+    values after a name such as `secret_access_key=`, and texts in the format of keys of common services.
     """
     for secret in _known():
         text = text.replace(secret, "***")
@@ -60,7 +60,7 @@ def redact(text: str) -> str:
 
 
 def holds_secret(name: str, text: str) -> bool:
-    """Tell whether a file of code or settings looks as if a secret stood in it, by its name or by what it says."""
+    """Return whether a file of code or settings seems to contain a secret, judged by its name and its text."""
     if _SECRET_NAMES.search(name) or any(secret in text for secret in _known()):
         return True
     patterns = (_LITERAL, _CALL, _ADDRESS, re.compile(_SHAPES), re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"))
@@ -68,6 +68,6 @@ def holds_secret(name: str, text: str) -> bool:
 
 
 def _known() -> set[str]:
-    """Return the secrets that were remembered, and those that stand in the environment."""
+    """Return the registered secrets, and those in the environment."""
     given = {value for name, value in os.environ.items() if len(value) >= 8 and _VARIABLE.search(name)}
     return _secrets | {value for value in given if not value.startswith("/")}

@@ -1,4 +1,4 @@
-"""File objects over remote storage: read whole, from the cache, or in ranges; written beside and sent when closed."""
+"""File objects for remote files: read in one request, through the cache, or in ranges; uploaded on close."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS_BETWEEN_FLUSHES = 30.0
 
 
 class RangeReader(io.RawIOBase):
-    """Reads a remote file in ranges, each tried again by itself: for files too large to keep a copy of."""
+    """Reads a remote file in ranges, each retried separately: for files too large for the cache, or read in parts."""
 
     def __init__(self, store: RemoteFiles, path: str, size: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class RangeReader(io.RawIOBase):
         return self._at
 
     def readall(self) -> bytes:
-        """Return all from here to the end; the inherited one would ask for 8 KiB at a time."""
+        """Return the rest of the file; the inherited method would request 8 KiB at a time."""
         blocks = []
         while self._at < self._size:
             count = min(RANGE, self._size - self._at)
@@ -55,7 +55,7 @@ class RangeReader(io.RawIOBase):
         return b"".join(blocks)
 
     def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` from here."""
+        """Read bytes into `buffer`, and return how many."""
         count = min(len(buffer), self._size - self._at)
         if count <= 0:
             return 0
@@ -65,7 +65,14 @@ class RangeReader(io.RawIOBase):
 
 
 class RemoteWriter(io.BufferedIOBase):
-    """Collects what is written in a local temporary file and sends it when closed, whole or not at all."""
+    """Writes to a local temporary file and uploads it atomically on close.
+
+    Args:
+        store, path: of the remote file.
+        cache: provides the folder for the temporary file.
+        before: the current content, when appending.
+        new: create the remote file, raising FileExistsError if it exists by then.
+    """
 
     def __init__(
         self, store: RemoteFiles, path: str, *, cache: ReadCache, before: bytes = b"", new: bool = False
@@ -99,7 +106,7 @@ class RemoteWriter(io.BufferedIOBase):
         return int(self._file.write(data))
 
     def flush(self) -> None:
-        """Send what there is so far, at most twice a minute: so that others can follow a log."""
+        """Upload the content so far, at most every 30 seconds, so that a log can be followed; not with `new`."""
         if not self._file.closed and not self._new and time.monotonic() - self._sent_at > SECONDS_BETWEEN_FLUSHES:
             self._send()
 
@@ -113,14 +120,14 @@ class RemoteWriter(io.BufferedIOBase):
         self._sent_at = time.monotonic()
 
     def discard(self) -> None:
-        """Forget all that was written and send nothing."""
+        """Close without uploading anything."""
         if not self.closed:
             self._file.close()
             self._files.delete(self._place)
             super().close()
 
     def close(self) -> None:
-        """Send what was written."""
+        """Upload the content."""
         if self.closed:
             return
         try:
@@ -136,7 +143,7 @@ class RemoteWriter(io.BufferedIOBase):
 
 
 class _Text(io.TextIOWrapper):
-    """Text over a RemoteWriter that sends nothing when its `with` ends by an exception."""
+    """Text layer over a RemoteWriter that uploads nothing if its `with` block ends by an exception."""
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
@@ -146,7 +153,7 @@ class _Text(io.TextIOWrapper):
 
 
 def open_remote(store: RemoteFiles, path: str, mode: str, *, cache: ReadCache, text: dict[str, Any]) -> IO[Any]:
-    """Open a remote file as the builtin `open` would a local one; `text` holds what a text layer needs, if any."""
+    """Open a remote file like the builtin `open`; `text` holds encoding, newline and errors, or is empty for bytes."""
     plain = mode.replace("b", "").replace("t", "")
     if plain == "r":
         raw = _reader(store, path, cache)
@@ -158,7 +165,7 @@ def open_remote(store: RemoteFiles, path: str, mode: str, *, cache: ReadCache, t
 
 
 def open_ranges(store: RemoteFiles, path: str, *, cache: ReadCache) -> IO[bytes]:
-    """Open a remote file for reading bytes here and there: in ranges, unless it is small."""
+    """Open a remote file for random-access reading: in ranges, unless it is small or its size is unknown."""
     return cast(IO[bytes], _reader(store, path, cache, in_ranges=True))
 
 

@@ -1,7 +1,7 @@
-"""Object stores and web servers behind the same verbs as the local disk, on fsspec.
+"""Object stores and web servers with the interface of local disks, on top of fsspec.
 
-Every call is tried again while the fault may pass, and every upload is read back by size. Nothing relies on a listing
-to be fresh. fsspec and the client libraries are imported at the first use of such a path.
+Every call is retried while its error may be transient, and the size of every upload is verified. Nothing relies on
+fresh listings. fsspec and the client libraries are imported on first use of a remote path.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # its own tracebacks would repeat what we raise
+logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs tracebacks of the errors that we raise
 _EXTRAS = {"oss": "oss", "s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 _WEB = frozenset({"http", "https"})
 _MEMORY = threading.Lock()
@@ -46,11 +46,11 @@ ONE_PUT = 8 << 20
 
 
 class RemoteFiles:
-    """One scheme's storage. Safe to use after a fork: connections belong to the process that made them.
+    """The storage of one scheme. Safe to use after a fork, because each process opens its own connections.
 
     Args:
-        scheme: in front of the `://` of its paths.
-        files: gives the disk that uploads are read from.
+        scheme: the part of its paths before `://`.
+        files: returns the local disk, which uploads are read from.
     """
 
     renames = False
@@ -60,35 +60,35 @@ class RemoteFiles:
         self._files = files
         self._answered: set[str] = set()  # servers and buckets
 
-    # ---- what Storage asks for
+    # ---- methods of Storage
 
     def entry(self, path: str) -> Entry | None:
-        """Describe what is at `path`, or None when nothing is."""
+        """Return the facts of the file or folder at `path`, or None if there is none."""
         try:
             return self._call(path, lambda fs: self._entry(path, self._info(fs, path)))
         except FileNotFoundError:
             return None
 
     def children(self, path: str) -> list[Entry]:
-        """List a folder, one level, by name. Raises FileNotFoundError when there is none."""
+        """Return the entries of a folder, one level, sorted by name. Raises FileNotFoundError, NotADirectoryError."""
         found = self._call(path, lambda fs: self._list(fs, path))
         return sorted(found, key=lambda entry: entry.path)
 
     def read_bytes(self, path: str) -> bytes:
-        """Return the whole content. Raises FileNotFoundError."""
+        """Return the whole content of a file. Raises FileNotFoundError."""
         return self._call(path, lambda fs: bytes(fs.cat_file(self._key(fs, path))))
 
     def read_range(self, path: str, start: int, count: int) -> bytes:
-        """Return `count` bytes from `start`; the file must have them."""
+        """Return `count` bytes from offset `start`. Raises OSError if the file is shorter."""
 
         def read(fs: AbstractFileSystem) -> bytes:
-            if self.scheme in _WEB:  # its cat_file does not see when a server sends the whole file instead
+            if self.scheme in _WEB:  # its cat_file does not notice if a server sends the whole file instead
                 with fs.open(path, "rb", cache_type="none") as file:
                     file.seek(start)
                     data = bytes(file.read(count))
                 _check_length(path, start, count, len(data))
                 return data
-            # ossfs takes the end as inside the range, the others as outside: cut what is too much.
+            # ossfs treats `end` as inclusive, the others as exclusive: cut off the extra byte.
             data = bytes(fs.cat_file(self._key(fs, path), start=start, end=start + count)[:count])
             _check_length(path, start, count, len(data))
             return data
@@ -96,7 +96,7 @@ class RemoteFiles:
         return self._call(path, read)
 
     def put(self, path: str, data: bytes) -> None:
-        """Make `data` the content of `path` in one request, and read its size back."""
+        """Replace the content of `path` by `data` in one request, and verify its size."""
         self.must_write(path)
 
         def send(fs: AbstractFileSystem) -> None:
@@ -106,17 +106,17 @@ class RemoteFiles:
         self._call(path, send)
 
     def create(self, path: str, data: bytes) -> None:
-        """Put `data` unless something is there: then raise FileExistsError. `data` must differ from every rival's."""
+        """Create `path` with `data`; raise FileExistsError if it exists. `data` must be unique to the caller."""
         self.must_write(path)
         try:
             self._call(path, lambda fs: self._create(fs, self._key(fs, path), data))
         except FileExistsError:
-            # An answer may have been lost and our own first try be what is there.
+            # If the response to our first try was lost, the existing file may be our own.
             if self.read_bytes(path) != data:
                 raise
 
     def touch(self, path: str) -> None:
-        """Make the file at `path` (created when missing) carry the time of now, by putting it again."""
+        """Set the modification time of the file at `path` to now by writing it again; create it if missing."""
         try:
             data = self.read_bytes(path)
         except FileNotFoundError:
@@ -124,27 +124,27 @@ class RemoteFiles:
         self.put(path, data)
 
     def delete(self, path: str) -> None:
-        """Remove one file; no error when it is gone already."""
+        """Remove one file, if it exists."""
         self.must_write(path)
         try:
             self._call(path, lambda fs: fs.rm_file(self._key(fs, path)))
         except FileNotFoundError:
             return
 
-    # ---- what transfers and folders ask for
+    # ---- transfers and folders
 
     def make_folder(self, path: str) -> None:
-        """Make a folder where the scheme knows folders; on object stores they come with their first file."""
+        """Create a folder if the scheme has real ones (`memory://`); on object stores they need not be created."""
         if self.scheme == "memory":
             self._call(path, lambda fs: fs.makedirs(self._key(fs, path), exist_ok=True))
 
     def remove_folder(self, path: str) -> None:
-        """Remove an empty folder where the scheme knows folders."""
+        """Remove an empty folder if the scheme has real ones (`memory://`)."""
         if self.scheme == "memory":
             self._call(path, lambda fs: fs.rmdir(self._key(fs, path)))
 
     def copy_within(self, source: str, target: str) -> None:
-        """Copy one file inside this storage, without its bytes passing through here."""
+        """Copy one file within this storage, without transferring its bytes through this machine."""
         self.must_write(target)
         size = getattr(self.entry(source), "size", None)
 
@@ -155,7 +155,7 @@ class RemoteFiles:
         self._call(target, copy)
 
     def upload(self, local_path: str, path: str, counted: Callable[[int], None] = lambda _: None) -> None:
-        """Make a local file's content that of `path`, whole or not at all; `counted` hears how many bytes went."""
+        """Upload a local file atomically to `path`; `counted` is called with the size of each block sent."""
         self.must_write(path)
         size = os.path.getsize(local_path)
 
@@ -166,7 +166,7 @@ class RemoteFiles:
         self._call(path, send)
 
     def download(self, entry: Entry, file: IO[bytes], counted: Callable[[int], None] = lambda _: None) -> None:
-        """Write the whole content into a local file, block by block; `counted` hears how many bytes came."""
+        """Write the content into an open local file, block by block; `counted` is called with the size of each."""
         if self.scheme in _WEB or entry.size is None:
             self._call(entry.path, lambda fs: self._stream(fs, entry, file, counted))
             return
@@ -175,7 +175,7 @@ class RemoteFiles:
             counted(min(DOWNLOAD_BLOCK, entry.size - start))
 
     def _stream(self, fs: AbstractFileSystem, entry: Entry, file: IO[bytes], counted: Callable[[int], None]) -> None:
-        """Read in one go, for servers that serve no ranges; begins anew when tried again."""
+        """Download in one request, for servers without range requests; a retry starts from the beginning."""
         counted(-file.seek(0, os.SEEK_END))
         file.seek(0)
         file.truncate()
@@ -197,7 +197,7 @@ class RemoteFiles:
 
         try:
             options = self._options(path)
-            fsspec.get_filesystem_class(self.scheme)  # what is not installed is told first
+            fsspec.get_filesystem_class(self.scheme)  # report a missing package before an unreachable server
             self._must_answer(path.partition("://")[2].partition("/")[0])
             return fsspec.filesystem(self.scheme, **options)
         except ImportError as error:
@@ -232,7 +232,7 @@ class RemoteFiles:
                 unmasked = _unmasked(error)
                 if unmasked is error:
                     raise
-                raise unmasked from unmasked.__cause__  # not from `error`, whose cause it is: that would be a circle
+                raise unmasked from unmasked.__cause__  # not from `error`, whose cause it is: that would be a cycle
 
         try:
             result = persistently(attempt, what=path, policy=current_policy(answered=server in self._answered))
@@ -244,18 +244,18 @@ class RemoteFiles:
         return result
 
     def _must_answer(self, server: str) -> None:
-        """Raise ConnectionError where nobody listens, for a client that would find out in half a minute each time."""
+        """Raise ConnectionError if Google Storage is unreachable: gcsfs would take half a minute to notice."""
         address = os.environ.get("STORAGE_EMULATOR_HOST") or _GOOGLE
         if self.scheme in {"gs", "gcs"} and server not in self._answered and not answers(address, SECONDS_TO_CONNECT):
             raise ConnectionError(f"nothing answers at {address}")
 
     def must_write(self, path: str) -> None:
-        """Refuse to write where one can only read."""
+        """Raise PermissionError if the scheme is read-only (http and https)."""
         if self.scheme in _WEB:
             raise PermissionError(f"{redact(path)}: {self.scheme}:// paths can only be read.")
 
     def _verify(self, fs: AbstractFileSystem, path: str, size: int | None) -> None:
-        # An object store may answer "done" and keep a shorter object (mlcommons/storage #593).
+        # An object store may report success although it stored a shorter object (mlcommons/storage #593).
         kept = self._info(fs, path).get("size")
         if size is not None and kept != size:
             raise ShortRead(f"{path}: {size} bytes were sent, but {kept} are kept.")
@@ -263,7 +263,7 @@ class RemoteFiles:
     def _create(self, fs: AbstractFileSystem, key: str, data: bytes) -> None:
         try:
             if self.scheme == "memory":
-                with _MEMORY:  # fsspec's in-memory store looks and writes in two steps
+                with _MEMORY:  # in fsspec's in-memory store, check and write are not atomic
                     fs.pipe_file(key, data, mode="create")
             else:
                 self._pipe_new(fs, key, data)
@@ -284,14 +284,14 @@ class RemoteFiles:
         found = [self._entry(path, info) for info in fs.ls(key, detail=True)]
         if len(found) == 1 and not found[0].folder and found[0].path == path.rstrip("/"):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-        # A store may list the folder's own marker object among its children.
+        # A store may list the marker object of the folder itself among its children.
         return [entry for entry in found if entry.path.rstrip("/") != path.rstrip("/")]
 
     def _entry(self, path: str, info: dict[str, Any]) -> Entry:
         name = path if self.scheme in _WEB else f"{self.scheme}://{str(info['name']).strip('/')}"
         if self.scheme in _WEB and str(info["name"]) != path:
             name = str(info["name"])
-        # A web server knows no folders; most lead a folder's name to the same with a slash.
+        # HTTP has no folders, but most servers redirect the name of a folder to the same with a slash.
         page = str(info.get("url", "")).partition("?")[0] if self.scheme in _WEB else ""
         folder = info.get("type") == "directory" or page.endswith("/")
         modified = _modified(info)
@@ -306,7 +306,7 @@ def _check_length(path: str, start: int, asked: int, got: int) -> None:
 
 
 class _Counter:
-    """What fsspec calls a callback: hears how many bytes of a transfer are through."""
+    """A callback of fsspec that reports the progress of a transfer in bytes."""
 
     def __init__(self, counted: Callable[[int], None]) -> None:
         self._counted = counted
@@ -320,7 +320,7 @@ class _Counter:
         self.relative_update(value - self._done)
 
     def set_size(self, size: int) -> None:
-        """Do nothing: the size is known before."""
+        """Do nothing: the size is already known."""
 
 
 def _send(fs: AbstractFileSystem, files: LocalFiles, local_path: str, key: str, counter: _Counter) -> None:
@@ -330,7 +330,7 @@ def _send(fs: AbstractFileSystem, files: LocalFiles, local_path: str, key: str, 
         fs.pipe_file(key, files.read_bytes(local_path))
         counter.absolute_update(size)
     elif protocol.startswith("s3"):
-        # The default, ten parts of 50 MiB at a time, would hold half a gigabyte; 10,000 parts are the most allowed.
+        # The default, ten parts of 50 MiB at a time, would take half a gigabyte; S3 allows at most 10,000 parts.
         part_size = max(16 << 20, -(-size // 9_000))
         fs.put_file(local_path, key, callback=counter, chunksize=part_size, max_concurrency=4)
     else:
@@ -367,7 +367,7 @@ def _says_exists(error: BaseException) -> bool:
 
 
 def _unmasked(error: Exception) -> Exception:
-    """Return what really happened: fsspec's http says `not found` for every failure, also for a server that is down."""
+    """Return the real error: fsspec's http raises FileNotFoundError for every failure, even if the server is down."""
     cause = error.__cause__
     if isinstance(error, FileNotFoundError) and isinstance(cause, Exception) and type(cause).__module__ != "builtins":
         status = status_of(cause)
@@ -383,7 +383,7 @@ def _missing_extra(scheme: str, error: ImportError) -> OSError:
 
 
 def _explained(error: Exception, path: str) -> Exception:
-    """Return the same fault as an OSError that names the path and tells no secret."""
+    """Return an error as an OSError that names the path and has secrets redacted."""
     shown = redact(path)
     if isinstance(error, FileNotFoundError):
         no_bucket = any(code_of(cause) == "NoSuchBucket" for cause in causes(error))

@@ -1,4 +1,4 @@
-"""One file, whole or not at all: written beside, then given its name."""
+"""Atomic writes of one file: write a temporary file, then rename it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from xdpx.utils.paths import StrPath
 def replacing(
     path: StrPath, mode: str = "w", *, newline: str | None = None, own: bool = False, private: bool = False
 ) -> Generator[IO[Any]]:
-    """Open a file that takes the place of `path` when the block ends well; else nothing changes.
+    """Open a temporary file that replaces `path` when the block ends without an exception.
 
     Args:
-        path: any path. A link stays a link, and what it leads to is replaced.
+        path: any path. A symlink is kept, and its target replaced, unless `own`.
         mode: `w` for UTF-8 text, `wb` for bytes.
-        newline: as the builtin `open` has it.
-        own: this is a file of ours in a folder that may have been received: a link is replaced, never followed.
-        private: only this user may read it, on this machine.
+        newline: as for the builtin `open`.
+        own: replace a symlink instead of following it: for our files in a folder that may come from elsewhere.
+        private: give a local file mode 0600.
     """
     place = io.plain(path)
     with _named(path):
@@ -56,7 +56,7 @@ def _beside(place: str, mode: str, newline: str | None, *, private: bool) -> Gen
 
 
 def adding(path: StrPath) -> IO[Any]:
-    """Open a log of ours to add lines to its end. A new one is readable by this user alone; a link is replaced."""
+    """Open a log file for appending text. A new one gets mode 0600; a symlink is replaced instead of followed."""
     place = io.plain(path)
     if not io.islocal(place) or _is_device(place):
         return io.open(place, "a")
@@ -68,7 +68,7 @@ def adding(path: StrPath) -> IO[Any]:
 
 @contextlib.contextmanager
 def _named(path: StrPath) -> Generator[None]:
-    """Put the name of the file into errors of writing that have none: a full disk does not say where it is."""
+    """Add the file name to write errors that lack it, such as a full disk."""
     try:
         yield
     except OSError as error:
@@ -78,13 +78,13 @@ def _named(path: StrPath) -> Generator[None]:
 
 
 def write_text(path: StrPath, text: str, *, own: bool = True, private: bool = False) -> None:
-    """Make `text` (UTF-8) the content of a file, whole or not at all; a link is followed only where it is not `own`."""
+    """Write `text` (UTF-8) to a file atomically; arguments as for `replacing`."""
     with replacing(path, own=own, private=private) as file:
         file.write(text)
 
 
 def write_bytes(path: StrPath, data: bytes, *, own: bool = True) -> None:
-    """Make `data` the content of a file, whole or not at all; a link is followed only where it is not `own`."""
+    """Write `data` to a file atomically; arguments as for `replacing`."""
     with replacing(path, "wb", own=own) as file:
         file.write(data)
 

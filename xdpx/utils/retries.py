@@ -1,4 +1,4 @@
-"""Try again what may pass by itself, give up in stated time, and never print a secret."""
+"""Retry operations after transient errors, up to a deadline, with secrets redacted from all messages."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ _TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _TRANSIENT_CODES = frozenset({"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling"})
 _TRANSIENT_NUMBERS = frozenset({errno.ECONNRESET, errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EPIPE, errno.ENETUNREACH})
 _TRANSIENT_NAMES = frozenset({
-    # Matched by name, so that no client library is imported to judge its errors.
+    # Matched by name, so that no client library need be imported.
     "ClientConnectionError", "ClientConnectorError", "ServerDisconnectedError", "ClientPayloadError",
     "ServerTimeoutError", "ClientOSError", "HTTPClientError", "EndpointConnectionError", "ConnectionClosedError",
     "ReadTimeoutError", "ConnectTimeoutError", "ResponseStreamingError", "IncompleteReadError", "IncompleteRead",
     "ProtocolError", "ChunkedEncodingError", "RequestError", "FSTimeoutError", "ShortRead",
 })  # fmt: skip
-_DICE = random.SystemRandom()  # not the generator that a training draws from
+_DICE = random.SystemRandom()  # not the global generator, whose state training depends on
 WARN_AT_TRY = 4
 _FINAL = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
 class ShortRead(OSError):
-    """A server sent fewer bytes than it had promised."""
+    """Fewer bytes arrived, here or at the server, than expected."""
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How long to keep trying: waits double from `first_delay` to `longest_delay`, all within `deadline` (seconds)."""
+    """When to retry: delays double from `first_delay` to `longest_delay`, in total up to `deadline`; in seconds."""
 
     first_delay: float = 0.25
     longest_delay: float = 20.0
     deadline: float = 120.0
 
     def delays(self) -> Iterator[float]:
-        """Yield the waits, drawn from the upper half of their range: many processes do not come back together."""
+        """Yield delays in seconds, with random factors of 0.5 to 1, so that processes do not retry at the same time."""
         delay = self.first_delay
         while True:
             yield delay * _DICE.uniform(0.5, 1.0)
@@ -52,14 +52,17 @@ class RetryPolicy:
 
 
 FIRST_CONTACT = 15.0
-"""Seconds to keep trying a place that has never answered: more likely than a fault that passes is a wrong address."""
+"""Deadline in seconds for a server that has never responded: a wrong address is likelier than a transient error."""
 
 
 def current_policy(*, answered: bool = True) -> RetryPolicy:
     """Return the policy of this process: `$XDPX_RETRY_SECONDS` sets the deadline, 0 means a single try.
 
     Args:
-        answered: whether the place has ever answered this process; one that has not is given up sooner.
+        answered: whether the server has ever responded to this process; if not, the default deadline is shorter.
+
+    Raises:
+        ValueError: the variable is not a number.
     """
     text = os.environ.get("XDPX_RETRY_SECONDS", "")
     try:
@@ -71,7 +74,7 @@ def current_policy(*, answered: bool = True) -> RetryPolicy:
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status an error carries, whichever library raised it."""
+    """Return the HTTP status that an error of any client library carries, None if it has none."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         status: int | None = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -84,19 +87,19 @@ def status_of(error: BaseException) -> int | None:
 
 
 def code_of(error: BaseException) -> str:
-    """Return the object store's own error code, such as `SlowDown` or `PreconditionFailed`."""
+    """Return the error code of the object store, such as `SlowDown` or `PreconditionFailed`; '' if there is none."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return str(response.get("Error", {}).get("Code", ""))
-    return str(vars(error).get("code", ""))  # not getattr: aiohttp warns when its `code` is looked at
+    return str(vars(error).get("code", ""))  # not getattr: aiohttp warns on access to its `code`
 
 
 def causes(error: BaseException, *, handled: bool = False) -> Iterator[BaseException]:
-    """Yield the error and everything it was raised from, each once: a library may raise an error from itself.
+    """Yield an error and its chain of causes, each once: some libraries raise an error from itself.
 
     Args:
         error: the last one.
-        handled: give those, too, that were being handled when another was raised.
+        handled: also follow `__context__`, i.e. errors that were being handled when another was raised.
     """
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
@@ -109,7 +112,7 @@ def causes(error: BaseException, *, handled: bool = False) -> Iterator[BaseExcep
 
 
 def is_transient(error: BaseException) -> bool:
-    """Decide whether trying the same again may help: server errors, throttling, resets, timeouts, short reads."""
+    """Return whether a retry may help: after server errors, throttling, connection resets, timeouts, short reads."""
     if isinstance(error, _FINAL) or type(error).__name__ == "FileExpired":
         return False
     return any(_is_transient_alone(cause) for cause in causes(error))
@@ -126,15 +129,16 @@ def _is_transient_alone(error: BaseException) -> bool:
 
 
 def persistently(attempt: Callable[[], T], *, what: str, policy: RetryPolicy | None = None) -> T:
-    """Call `attempt` until it works, fails for good, or the deadline has passed.
+    """Return the result of `attempt`, retrying it after transient errors until the deadline.
 
     Args:
-        attempt: may be called several times; must be safe to repeat.
+        attempt: may be called several times; must be idempotent.
         what: the path or action, for messages.
-        policy: how long to keep trying; this process's own by default.
+        policy: by default that of this process.
 
     Raises:
-        OSError: when the deadline has passed, chained from the last error.
+        OSError: the next retry would be after the deadline; chained from the last error.
+        Exception: an error of `attempt` that is not transient.
     """
     policy = policy or current_policy()
     start = time.monotonic()

@@ -1,4 +1,4 @@
-"""What a place that keeps bytes must be able to do. Local disks and object stores both answer to it."""
+"""The interface of storages, which local disks and object stores implement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 
 @dataclass(frozen=True)
 class Entry:
-    """One file or folder. `tag` changes whenever the content does; `size` (bytes) is None when the server hides it."""
+    """The facts of one file or folder.
+
+    Attributes:
+        path: with its scheme.
+        folder: whether it is a folder.
+        size: in bytes; None if unknown.
+        modified: seconds since 1970; None if unknown.
+        tag: changes whenever the content does, e.g. an ETag.
+    """
 
     path: str
     folder: bool
@@ -22,49 +30,49 @@ class Entry:
 
 
 class Storage(Protocol):
-    """The few verbs that everything above is made of. Paths are whole, with their scheme."""
+    """The basic operations that everything else is built from. Paths are complete, with their scheme."""
 
     renames: bool
-    """Whether a file can be renamed atomically. Object stores cannot: their last put decides instead."""
+    """Whether files can be renamed atomically. Object stores cannot; there the last upload completes a set."""
 
     def entry(self, path: str) -> Entry | None:
-        """Describe what is at `path`, or None when nothing is."""
+        """Return the facts of the file or folder at `path`, or None if there is none."""
         ...
 
     def children(self, path: str) -> list[Entry]:
-        """List a folder, one level, by name. Raises FileNotFoundError when there is none."""
+        """Return the entries of a folder, one level, sorted by name. Raises FileNotFoundError."""
         ...
 
     def read_bytes(self, path: str) -> bytes:
-        """Return the whole content. Raises FileNotFoundError."""
+        """Return the whole content of a file. Raises FileNotFoundError."""
         ...
 
     def put(self, path: str, data: bytes) -> None:
-        """Make `data` the content of `path`, whole or not at all, durable on return."""
+        """Replace the content of `path` by `data` atomically, durable on return."""
         ...
 
     def create(self, path: str, data: bytes) -> None:
-        """Like `put`, but raise FileExistsError when something is there. Exactly one of several callers wins."""
+        """Like `put`, but raise FileExistsError if `path` exists. Exactly one of several callers succeeds."""
         ...
 
     def touch(self, path: str) -> None:
-        """Make the file at `path` (created when missing) carry the time of now."""
+        """Set the modification time of the file at `path` to now; create it if missing."""
         ...
 
     def delete(self, path: str) -> None:
-        """Remove one file; no error when it is gone already."""
+        """Remove one file, if it exists."""
         ...
 
 
 def scheme_of(path: str) -> str:
-    """Return `s3` for `s3://…`, in lower case; an empty text for a local path (also one written as `file://…`)."""
+    """Return the scheme of a path in lower case, e.g. `s3` for `s3://…`; '' for a local path or `file://…`."""
     found = _SCHEME.match(path)
     scheme = found.group(1).lower() if found else ""
     return "" if scheme in {"file", "local"} else scheme
 
 
 def walk(storage: Storage, folder: str) -> Iterator[Entry]:
-    """Yield every file below `folder`, in order of path. Raises FileNotFoundError when there is no such folder."""
+    """Yield every file below `folder`, depth first, sorted by name in each folder. Raises FileNotFoundError."""
     for entry in storage.children(folder):
         if entry.folder:
             yield from walk(storage, entry.path)

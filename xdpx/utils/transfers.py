@@ -1,4 +1,4 @@
-"""Copy, move and remove, between any two places. A file arrives whole or not at all, through bounded memory."""
+"""Copy, move and remove files between any two storages. Each file is written atomically, in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 BLOCK = 4 << 20
 SHOW_FROM = 100 << 20
-"""Copies from this size (bytes) on show a bar."""
+"""Size in bytes from which copies show a bar."""
 
 
 def copy(io: Places, source: StrPath, target: StrPath) -> None:
-    """Copy one file. Raises IsADirectoryError for a folder."""
+    """Copy one file. Raises IsADirectoryError for a folder, OSError if source and target are the same file."""
     entry = _must_be(io, source)
     if entry.folder:
         raise IsADirectoryError(errno.EISDIR, "Is a folder; copytree copies folders", os.fspath(source))
@@ -36,7 +36,7 @@ def copy(io: Places, source: StrPath, target: StrPath) -> None:
 
 
 def copytree(io: Places, source: StrPath, target: StrPath) -> None:
-    """Copy all files below a folder. Raises NotADirectoryError for a file."""
+    """Copy a folder with everything below it. Raises NotADirectoryError for a file, OSError for a copy into itself."""
     top, place = _must_be(io, source), io.plain(target)
     if not top.folder:
         raise NotADirectoryError(errno.ENOTDIR, "Is a file; copy copies files", os.fspath(source))
@@ -50,7 +50,7 @@ def copytree(io: Places, source: StrPath, target: StrPath) -> None:
 
 
 def move(io: Places, source: StrPath, target: StrPath) -> None:
-    """Move a file or folder: a rename where that works, else copy, compare sizes, and only then remove."""
+    """Move a file or folder: rename it if possible, else copy it completely and then remove the source."""
     entry = _must_be(io, source)
     target = _into(io, target, io.name(source))
     if _same(io, source, target):
@@ -66,7 +66,7 @@ def move(io: Places, source: StrPath, target: StrPath) -> None:
 
 
 def remove(io: Places, path: StrPath) -> None:
-    """Remove a file, a link, or a folder with all below it."""
+    """Remove a file, a symlink, or a folder with everything below it."""
     place = io.plain(path)
     if io.islocal(place) and os.path.islink(place):
         io.local_files.unlink(place)
@@ -77,7 +77,12 @@ def remove(io: Places, path: StrPath) -> None:
 
 
 def rmtree(io: Places, path: StrPath) -> None:
-    """Remove a folder with all below it. Links in it go, never what they lead to."""
+    """Remove a folder with everything below it; of symlinks in it, only the links.
+
+    Raises:
+        NotADirectoryError: it is a file or a symlink.
+        PermissionError: it is a root folder, the user's home, or a whole bucket.
+    """
     top, store = _must_be(io, path), io.remote(path) or io.local_files
     if not top.folder:
         raise NotADirectoryError(errno.ENOTDIR, "Is a file; remove removes files", os.fspath(path))
@@ -106,7 +111,7 @@ def _empty(io: Places, folder: str) -> None:
 
 
 def try_writing(io: Places, path: StrPath) -> bool:
-    """Tell whether a file could be written at `path`: makes one beside and removes it; leaves no new folder behind."""
+    """Return whether a file can be written at `path`, by writing a temporary one nearby; creates no folder."""
     try:
         probe = temporary_name(io.join(_folder_to_try(io, io.abspath(path)), "probe"))
         io.store(probe).put(probe, b"probe")
@@ -195,7 +200,7 @@ def _spooled(io: Places, store: RemoteFiles, source: Entry) -> Generator[str]:
             io.local_files.unlink(local_copy)
 
 
-# ---- what paths mean to each other
+# ---- relations of paths
 
 
 def _must_be(io: Places, path: StrPath) -> Entry:

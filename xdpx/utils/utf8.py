@@ -1,4 +1,4 @@
-"""Names of files and texts are UTF-8, whatever the locale of the terminal says."""
+"""Use UTF-8 for file names and texts, whatever the locale of the terminal."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 
 
 def ensure() -> None:
-    """Start this program again in Python's UTF-8 mode, where its locale has another encoding, e.g. `LC_ALL=POSIX`.
+    """Restart this program in Python's UTF-8 mode if its locale has another encoding, e.g. `LC_ALL=POSIX`.
 
-    Only the doors may call it: nothing has been done yet.
+    To be called only at the start of a command, before any other work.
     """
     if sys.getfilesystemencoding().lower() != "utf-8" and not sys.flags.utf8_mode:
         os.environ["PYTHONUTF8"] = "1"

@@ -1,8 +1,9 @@
-"""Whether a file still has the bytes that its manifest promises: every byte is read once, and the outcome remembered.
+"""Compare files with the hashes in their manifest; each version of a file is read once, and a success remembered.
 
-What was found whole is noted in this user's own cache, never beside the file, so that no folder from elsewhere can say
-of itself that it is sound. A note counts for one state of one file: its inode, size, and times of change. Losing a note
-costs one more reading. Processes of one machine that open the same file wait for one of them to read it.
+Files found intact are noted in this user's own cache, never beside the file, so that a folder from elsewhere cannot
+claim to be intact. A note is valid for one version of a file: its inode, size, and modification and change times. A
+lost note only means that the file is read again. Processes of one machine that open the same file wait for one of them
+to read it.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from xdpx.utils.io_utils import io
 from xdpx.utils.progress import format_bytes
 
 RESOURCES = "resources"
-"""Name of the committed set of what a model is built from: parameters, tokens, labels, architecture."""
+"""Name of the committed set of files that a model is built from: parameters, tokens, labels, architecture."""
 NOTED_FROM = 1 << 20
-"""Smaller files (bytes) are read each time."""
+"""Size in bytes from which results are noted; smaller files are read again by every process."""
 TOLD_FROM = 256 << 20
-"""Of the reading of files from this size on a line is said."""
+"""Size in bytes from which the comparison is logged."""
 BLOCK = 128 << 10
 SECONDS_AT_REST = 2.0
-"""A file that was changed less than this long ago may change again within one tick of its clock: nothing is noted."""
+"""Age of the last change below which nothing is noted: the next change could get the same timestamp."""
 _seen: set[tuple[str, _State, str]] = set()
 _logger = logging.getLogger("xdpx.io")
 
 
 class _State(NamedTuple):
-    """What changes when a file does."""
+    """Facts of a file that change whenever its content does; times in nanoseconds."""
 
     device: int
     inode: int
@@ -53,14 +54,14 @@ class _State(NamedTuple):
 
 
 def trouble_of(path: str, name: str) -> str:
-    """Return in what a file differs from what was committed; '' when in nothing, and where no manifest lists it.
+    """Return how a file differs from its committed version; '' if it does not, or if no manifest lists it.
 
     Args:
-        path: any path; of a remote file the local copy is read, and fetched anew if that is damaged.
-        name: of the set that it was committed in, whose manifest lies beside it.
+        path: any path; of a remote file the local copy is read, and downloaded again if that is damaged.
+        name: of the set that it was committed in, whose manifest is in the same folder.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: a manifest lists the file, but it does not exist.
     """
     manifest = read_manifest(io.parent(path), name)
     facts = manifest.files.get(io.name(path)) if manifest is not None else None
@@ -75,16 +76,16 @@ def trouble_of(path: str, name: str) -> str:
 
 
 class Altered(OSError):
-    """A file that decides what is computed does not hold what was written."""
+    """A file that a model is built from differs from its committed version."""
 
 
 def refuse_altered(folder: str, *, advice: str, but: Container[str] = ()) -> None:
-    """Raise Altered when a file that a model is built from is there, but is not what was written; say all that are.
+    """Raise Altered, with the list of files, if existing files that a model is built from differ from their manifest.
 
     Args:
-        folder: of a run, or of preprocessed data; any path. One without a manifest is not looked at.
-        advice: what to do.
-        but: names of files that do not matter here.
+        folder: of a run, or of preprocessed data; any path. A folder without a manifest passes.
+        advice: sentence that says what to do.
+        but: names of files to ignore.
     """
     found = [f"{path} {trouble}." for path, trouble in altered(folder).items() if io.name(path) not in but]
     if found:
@@ -92,14 +93,14 @@ def refuse_altered(folder: str, *, advice: str, but: Container[str] = ()) -> Non
 
 
 def altered(folder: str) -> dict[str, str]:
-    """Return path -> trouble for the files that a model is built from, are there, but are not what was written."""
+    """Return path -> difference for existing files that a model is built from and that differ from their manifest."""
     manifest = read_manifest(folder, RESOURCES) if io.isdir(folder) else None
     there = [path for file in (manifest.files if manifest else ()) if io.isfile(path := io.join(folder, file))]
     return {path: trouble for path in there if (trouble := trouble_of(path, RESOURCES))}
 
 
 def has_damaged_manifest(path: str, name: str) -> bool:
-    """Tell whether the manifest beside a file is there, but is not what was written."""
+    """Return whether the manifest of a set exists in the folder of `path`, but is damaged."""
     folder = io.parent(path)
     return io.isfile(io.join(folder, name + SUFFIX)) and read_manifest(folder, name) is None
 
@@ -139,7 +140,7 @@ def _compared(local: str, facts: FileFacts) -> str:
 
 @contextmanager
 def _one_at_a_time(local: str) -> Generator[str]:
-    """Wait until no other process reads the same file; return the path of its note, '' where none can be kept."""
+    """Hold a lock on reading a file; yield the path of its note, '' if the cache is not writable."""
     files = io.local_files
     try:
         folder = os.path.join(io.cache.root, "checked")
@@ -158,7 +159,7 @@ def _name_of(local: str) -> str:
 
 
 def _is_noted(note: str, state: _State, facts: FileFacts) -> bool:
-    """Tell whether a note of our own says that this very state of the file is whole."""
+    """Return whether a note written by this user says that this version of the file is intact."""
     try:
         with io.local_files.open(note) as file:
             own = os.fstat(file.fileno()).st_uid == os.getuid()

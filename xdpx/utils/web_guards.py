@@ -1,4 +1,4 @@
-"""Who may ask a web server of ours for what: this machine alone, or whoever has the token. The same for all servers."""
+"""Access control of our web servers: without a token only this machine is served, with one everyone who has it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 SHORTEST_TOKEN = 16
-"""Letters of the shortest token that is taken."""
+"""Minimum length of a token, in characters."""
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What a page of ours may load: its own files, and nothing from elsewhere."""
+"""Content-Security-Policy of our pages: they may load only their own files."""
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -21,17 +21,17 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""What stands in every answer that does not say otherwise itself."""
+"""Default headers of every response."""
 
 
 class Asker(NamedTuple):
-    """What a request says of who sends it.
+    """The parts of a request that decide whether it is allowed.
 
     Attributes:
         host: its header `Host`.
-        path: of its address.
-        site: its header `Sec-Fetch-Site`, by which a browser tells whether a page of another site asks; '' for none.
-        tokens: whatever it gives as a token: in the address, in a cookie, as `bearer` of its header `Authorization`.
+        path: of its URL.
+        site: its header `Sec-Fetch-Site`, which says whether a page of another site sent it; '' for none.
+        tokens: all tokens it contains: in the URL, in a cookie, and the `bearer` token of its header `Authorization`.
     """
 
     host: str
@@ -41,14 +41,14 @@ class Asker(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a request is not answered: the status of HTTP, and a sentence for people."""
+    """Why a request is refused: the HTTP status, and a sentence for people."""
 
     status: int
     text: str
 
 
 def is_this_machine(host: str) -> bool:
-    """Tell whether a host names this machine for itself."""
+    """Return whether a host is `localhost` or a loopback address."""
     name = host.strip("[]")
     if name.lower() == "localhost":
         return True
@@ -59,19 +59,20 @@ def is_this_machine(host: str) -> bool:
 
 
 def bearer(authorization: str) -> str:
-    """Return the token of a header `Authorization`, '' for none."""
+    """Return the token of a header `Authorization: Bearer …`; a header without that prefix is returned unchanged."""
     return authorization.removeprefix("Bearer ")
 
 
 def refusal(asker: Asker, token: str, *, server: str) -> Refusal | None:
-    """Return why a request is refused, None where it is to be answered.
+    """Return why a request is refused, None if it is allowed.
 
-    Without a token only names of this machine are answered: a page of another place whose name was made to lead here
-    (DNS rebinding) sends that name as Host. With one, every request needs it.
+    Without a token, `Host` must be a name of this machine: a foreign page whose domain was pointed here (DNS rebinding)
+    sends its own name. With a token, every request must contain it. Requests of other sites' pages are refused, except
+    for `/`.
 
     Args:
-        asker: who asks.
-        token: '' for none.
+        asker: the request.
+        token: of the server, '' for none.
         server: its command, for the sentence.
     """
     if not token and not is_this_machine(_name_of(asker.host)):

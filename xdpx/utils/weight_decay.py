@@ -1,4 +1,4 @@
-"""Which weights decay: said here for every model and both doors, with what the ancestors promised otherwise as data."""
+"""Which weights get weight decay, for all models and all doors; rules that predecessors promised are listed as data."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ Rule = Literal["everything", "bert", "library", "trainer"]
 
 
 class Spared(NamedTuple):
-    """What weight decay leaves alone.
+    """Weights that are exempt from weight decay.
 
     Attributes:
-        names: found in the lower-cased name of a weight that is left alone; None: no name counts.
-        vectors: whether weights of one dimension are left alone, whatever their name.
+        names: pattern searched in the lower-cased names of weights; matches are exempt. None: no name is.
+        vectors: whether one-dimensional weights are exempt, whatever their name.
     """
 
     names: re.Pattern[str] | None = None
@@ -26,13 +26,13 @@ SPARED: dict[Rule, Spared] = {
     "library": Spared(vectors=True),
     "trainer": Spared(re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)")),
 }
-"""everything: x-train's own networks, for the first XDPX promised an exception to BERT alone. bert: the BERT family;
-gates are those of ReZero. library: models that transformers builds whole, whose norms have many names, but are vectors.
-trainer: as the Hugging Face Trainer, which beside these names leaves alone all that is in an `nn.LayerNorm`."""
+"""everything: x-train's own networks, because the first XDPX exempted weights of BERT only. bert: the BERT family;
+gates are those of ReZero. library: models built by transformers, whose norms have many names, but are all vectors.
+trainer: as the Hugging Face Trainer, which also exempts every weight inside an `nn.LayerNorm`."""
 
 
 def decays(rule: Rule, name: str, num_dims: int) -> bool:
-    """Tell whether weight decay pulls on a weight of this name with so many dimensions."""
+    """Return whether a weight with this name and number of dimensions gets weight decay."""
     spared = SPARED[rule]
     named = spared.names is not None and spared.names.search(name.lower()) is not None
     return not named and not (spared.vectors and num_dims == 1)
