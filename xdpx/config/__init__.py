@@ -1,1 +1,1 @@
-"""Turn text into one validated, typed set of parameters per run: read, inherit, loop, substitute, check, print."""
+"""Config files: read, inherit, expand loops, substitute, check, print. The result is one set of parameters per run."""

@@ -1,4 +1,4 @@
-"""What a run was made with, on disk: args.py (every value, grouped) and starter_config.hjson (what to edit and run)."""
+"""Files that record the config of a run: args.py (all values, grouped) and starter_config.hjson (to edit and run)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 ARGS_FILE = "args.py"
 PREPRO_ARGS = "prepro.args.py"
-"""What a run keeps of the args.py of its data: how raw text was read."""
+"""Name of the run's copy of the args.py of its data, which records how raw text was read."""
 _MACHINE_KEYS = frozenset({"nproc", "distributed_world_size", "distributed_rank", "local_rank", "device_id"})
 _PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
 
 
 def args_text(run: Run) -> str:
-    """Write every value of a run as a Python literal: groups as `(name)`, a `*` after each key not at its default."""
+    """Return all values of a run as a Python dict: groups as `(name)`, a `*` after keys not at their default."""
     header = f"# {run.command} {run.source}" + (f", run {run.index + 1} of {run.total}" if run.total > 1 else "")
     return "\n".join([header, "{", *_lines(grouped(run), run.changed, 1), "}", ""])
 
@@ -39,16 +39,16 @@ def _lines(group: Group, changed: frozenset[str], depth: int) -> Iterator[str]:
 
 
 def write_args(run: Run, path: str) -> None:
-    """Write `args.py`, whole or not at all."""
+    """Write the text of `args.py` to `path`, atomically, with mode 0600."""
     commit.write_text(path, args_text(run), private=True)
 
 
 def starter_text(run: Run, meta_keys: Iterable[str]) -> str:
-    """Write the values of a run that are not at their default, as a config to copy and edit.
+    """Return the non-default values of a run as a config to copy and edit, without keys of the machine.
 
     Args:
         run: the run.
-        meta_keys: keys that come from the meta of its data; they are inherited instead.
+        meta_keys: keys that come from the meta.hjson of its data; left out, because the config inherits from it.
     """
     left_out = {*meta_keys, *_MACHINE_KEYS}
     lines = ["{"]
@@ -62,12 +62,12 @@ def starter_text(run: Run, meta_keys: Iterable[str]) -> str:
 
 
 def write_starter_config(run: Run, path: str, meta_keys: Iterable[str]) -> None:
-    """Write `starter_config.hjson`, whole or not at all."""
+    """Write the text of `starter_config.hjson` to `path`, atomically, with mode 0600."""
     commit.write_text(path, starter_text(run, meta_keys), private=True)
 
 
 def newest_args(folder: str) -> str | None:
-    """Return the path of the newest stored parameters of a run, `args.resume-<step>.py` or `args.py`; None without."""
+    """Return the path of a run's newest stored parameters, `args.resume-<step>.py` or `args.py`; None if none exist."""
     if not io.isdir(folder):
         return None
     names = io.listdir(folder)
@@ -77,7 +77,7 @@ def newest_args(folder: str) -> str | None:
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Return a line for each key that differs: `--` only in the old, `++` only in the new, `+-` changed."""
+    """Return a line for each key that differs: `--` only in `old`, `++` only in `new`, `+-` changed."""
     lines = [f"-- {key}: {old[key]!r}" for key in sorted(old.keys() - new.keys())]
     lines += [f"++ {key}: {new[key]!r}" for key in sorted(new.keys() - old.keys())]
     both = sorted(old.keys() & new.keys())

@@ -1,4 +1,4 @@
-"""Names that `${...}` knows without anybody writing them. Each is worked out only when a config refers to it."""
+"""Built-in names for `${...}`. Each is computed only if a config refers to it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from functools import cache
 from xdpx.utils import git, io
 
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-"""Linux shows one of these (NVIDIA, AMD, Windows' own Linux) when a GPU can be used."""
+"""Linux has one of these (for NVIDIA, AMD, WSL) if a GPU can be used."""
 
 
 def today() -> str:
-    """Return the date as yymmdd."""
+    """Return today's date as yymmdd."""
     return date.today().strftime("%y%m%d")
 
 
 def commit_hash() -> str:
-    """Return the short commit hash of the working directory, or what its `.git_version` says.
+    """Return the short commit hash of the working directory, or the first line of its `.git_version`.
 
     Raises:
         ValueError: neither exists.
@@ -35,7 +35,7 @@ def _commit_of(folder: str) -> str:
 
 
 def test_root() -> str:
-    """Return the folder for test data that the file `.test_meta` names.
+    """Return the folder for test data, which is the first line of the file `.test_meta` in the working directory.
 
     Raises:
         ValueError: there is no such file.
@@ -52,7 +52,7 @@ def _first_line(path: str, otherwise: str) -> str:
 
 @cache
 def device_count() -> int:
-    """Count the GPUs that this process can use. Imports torch only where there may be one."""
+    """Return the number of GPUs that this process can use. Imports torch only if there may be one."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in {"", "-1"}
     if hidden or (sys.platform.startswith("linux") and not any(map(os.path.exists, _GPU_DEVICES))):
         return 0
@@ -63,7 +63,7 @@ def device_count() -> int:
 
 @cache
 def compute_capability_is_7() -> bool:
-    """Report whether every GPU has compute capability 7 (Volta) or more, which fp16 needs to be fast."""
+    """Return whether there are GPUs, all of compute capability 7 (Volta) or more, which fp16 needs to be fast."""
     if not device_count():
         return False
     import torch
@@ -72,7 +72,7 @@ def compute_capability_is_7() -> bool:
 
 
 def worker_count() -> int:
-    """Return the number of processes of the job (WORLD_SIZE), 1 outside a job."""
+    """Return the number of processes of the job (`$WORLD_SIZE`); 1 if it is unset or not a number."""
     text = os.environ.get("WORLD_SIZE", "1")
     return int(text) if text.isdecimal() else 1
 
@@ -83,8 +83,8 @@ BUILTIN_NAMES: Mapping[str, Callable[[], str | int | bool]] = {
     "__gpus__": device_count,
     "__workers__": worker_count,
     "__apex__": compute_capability_is_7,
-    "apex": compute_capability_is_7,  # the way the printed documentation renders `__apex__`
+    "apex": compute_capability_is_7,  # how the printed documentation renders `__apex__`
     "__dc7__": compute_capability_is_7,
     "test_root": test_root,
 }
-"""Name -> function. `__apex__`: mixed precision can be used here."""
+"""Name -> function that computes its value. `__apex__`: whether mixed precision is useful on these GPUs."""

@@ -1,7 +1,8 @@
-"""What every registered class declares. Shipped classes are read from `catalogue.json`: to check, nothing is imported.
+"""The parameters that registered classes declare; those of shipped classes are read from `catalogue.json`.
 
-`python -m xdpx.config.catalogue` writes that file anew from the classes themselves; `--check` only compares. A user's
-own classes are read from the class. With `XDPX_LIVE_CATALOGUE=1` shipped ones are too, which helps to write them.
+So a config can be checked without importing these classes. `python -m xdpx.config.catalogue` regenerates the file from
+the classes; `--check` only compares. Users' own classes are always read from the class; with `XDPX_LIVE_CATALOGUE=1`
+shipped ones are, too, which is useful during development.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ FILE_NAME = "catalogue.json"
 
 @cache
 def shipped() -> dict[str, dict[str, Any]]:
-    """Return the stored catalogue as {kind: {name: stored entry}}; empty when there is none."""
+    """Return the stored catalogue as {kind: {name: stored entry}}; empty if the file is missing."""
     file = resources.files("xdpx.config").joinpath(FILE_NAME)
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
 
 
 def names(kind: str) -> list[str]:
-    """Return every name registered under `kind`: shipped ones, the user's own, and those that packages offer."""
+    """Return all names registered under `kind`: shipped ones, the user's own, and those of installed packages."""
     if _is_live(kind):
         return list(registry_of(kind))
     return sorted({*shipped()[kind], *REGISTRIES.get(kind, ()), *packages.offered(kind)})
 
 
 def entry(kind: str, name: str) -> Entry:
-    """Return what the class registered as `name` declares.
+    """Return the declarations of the class registered as `name`.
 
     Raises:
-        ConfigError: no such name is registered, or what a package offers under it cannot be imported.
+        ConfigError: the name is not registered, or the package that offers it cannot be imported.
     """
     if not _is_live(kind) and name in shipped()[kind]:
         return _stored_entry(kind, name)
@@ -52,9 +53,10 @@ def entry(kind: str, name: str) -> Entry:
 
 
 def entries(kind: str) -> Iterator[Entry]:
-    """Yield every entry of a kind, by name, to search or list.
+    """Yield the entries of a kind, sorted by name, for searching or listing.
 
-    A class that cannot be imported is passed over; so is what a package offers until it is selected, to import nothing.
+    Classes that cannot be imported are skipped; so are classes of installed packages that are not selected yet, to
+    avoid their import.
     """
     shipping = registry_of(kind).shipped if _is_live(kind) else shipped()[kind]
     for name in sorted({*shipping, *(REGISTRIES[kind].own() if kind in REGISTRIES else ())}):
@@ -66,17 +68,17 @@ def entries(kind: str) -> Iterator[Entry]:
 
 
 def kinds() -> list[str]:
-    """Return every kind of thing that can be registered."""
+    """Return all kinds of registered classes, such as `model` or `loss`."""
     return sorted({*ROOMS, *REGISTRIES, *shipped()})
 
 
 def reachable_kinds(command: str) -> list[str]:
-    """Return the kinds a command can pick from, in the order in which they are met."""
+    """Return the kinds that a command selects classes from, in the order of discovery."""
     return kinds_below([entry("command", command)])
 
 
 def kinds_below(owners: list[Entry]) -> list[str]:
-    """Return the kinds that these classes, and the classes those can name, pick from."""
+    """Return the kinds that these classes, and in turn all classes of those kinds, select from."""
     found: list[str] = []
     pending = list(owners)
     while pending:
@@ -88,19 +90,19 @@ def kinds_below(owners: list[Entry]) -> list[str]:
 
 
 def reachable_entries(command: str) -> Iterator[Entry]:
-    """Yield the command's own entry and every class it can use."""
+    """Yield the entry of a command, and those of all classes that it can use."""
     yield entry("command", command)
     for kind in reachable_kinds(command):
         yield from entries(kind)
 
 
 def owner_of(entry: Entry) -> str:
-    """Name a class for a message: `model re2`; a command by its name alone."""
+    """Return the name of a class for messages, such as `model re2`; for a command only its name."""
     return entry.name if entry.kind == "command" else f"{entry.kind} {entry.name}"
 
 
 def declarations_by_key(owners: Iterator[Entry]) -> dict[str, list[tuple[Entry, Declaration]]]:
-    """Return every key of these classes, with each class that declares it."""
+    """Return key -> [(class, declaration), ...] for all keys of these classes."""
     table: dict[str, list[tuple[Entry, Declaration]]] = {}
     for owner in owners:
         for declaration in owner.parameters:
@@ -109,7 +111,7 @@ def declarations_by_key(owners: Iterator[Entry]) -> dict[str, list[tuple[Entry, 
 
 
 def conflict_rules(entry: Entry) -> type[Parameters]:
-    """Return the Parameters class that knows the conflicts of an entry; only the module it stands in is imported."""
+    """Return the Parameters class that defines the conflicts of an entry; for shipped ones, imports only its module."""
     if entry.kind in REGISTRIES and entry.name in REGISTRIES[entry.kind].own():
         rules: type[Parameters] = REGISTRIES[entry.kind][entry.name].Parameters
         return rules
@@ -130,9 +132,9 @@ def _is_live(kind: str) -> bool:
 
 
 def compile_catalogue() -> tuple[str, list[str]]:
-    """Read every shipped class. Returns the text of the catalogue, and what is wrong with those that cannot be read.
+    """Return the text of the catalogue, read from all shipped classes, and a problem for each that cannot be read.
 
-    Such a class keeps what the present catalogue says of it, so that half-done work elsewhere hurts nobody.
+    Such a class keeps its current entry, so that unfinished work in one room does not affect others.
     """
     from xdpx.config.parameters import entry_of
 
@@ -143,7 +145,7 @@ def compile_catalogue() -> tuple[str, list[str]]:
         for name, target in sorted(_shipped_names(kind, problems).items()):
             try:
                 table[name] = entry_of(kind, name, registry_of(kind)[name]).to_json()
-            except Exception as error:  # whatever a class does when it is imported, the rest is wanted
+            except Exception as error:  # an import may raise anything, and must not stop the others
                 problems.append(f"{kind} '{name}' ({target}): {type(error).__name__}: {error}")
                 table.update({name: old} if (old := shipped().get(kind, {}).get(name)) else {})
     return json.dumps(compiled, indent=1, ensure_ascii=False) + "\n", problems
@@ -158,7 +160,7 @@ def _shipped_names(kind: str, problems: list[str]) -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the catalogue, or with `--check` compare it. Returns the exit code: 1 when stale, or a class unreadable."""
+    """Write the catalogue, or compare it with `--check`; return exit code 1 if it differs or a class is unreadable."""
     from xdpx.utils import commit  # here: only writing needs it
 
     text, problems = compile_catalogue()

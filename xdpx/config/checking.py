@@ -1,4 +1,4 @@
-"""From the raw values of one run to checked, typed, complete ones; every fault is gathered, none is raised."""
+"""Check the raw values of one run, convert them to their types and add defaults. Faults are collected, not raised."""
 
 from __future__ import annotations
 
@@ -23,19 +23,31 @@ if TYPE_CHECKING:
     from xdpx.config.parameters import Parameters
 
 _IGNORED_KEYS = frozenset({"$schema", "__version__"})
-"""`$schema` is for editors; `__version__` marks a meta.hjson."""
+"""Keys that are not parameters: `$schema` is for editors, `__version__` marks a meta.hjson."""
 
 
 @dataclass
 class Draft:
-    """One run while it is checked. `values` holds only keys that are in force, each with its final value."""
+    """One run while it is checked.
+
+    Attributes:
+        selection: the classes that the run uses.
+        raw: values as read from the config.
+        origins: where each was written.
+        meta_keys: keys that come from a meta.hjson.
+        from_data: keys of which at least a part comes from a meta.hjson.
+        values: final values, in the end only of keys that are not switched off.
+        changed: keys whose value is not the default.
+        relative: key -> relative number, such as `@{batch_size:64}/50`.
+        faults: found so far.
+        faulty: keys with a fault.
+    """
 
     selection: Selection
     raw: Mapping[str, Any]
     origins: Mapping[str, Origin]
     meta_keys: frozenset[str]
     from_data: frozenset[str] = frozenset()
-    """Keys of which at least a part comes from a meta.hjson."""
     values: dict[str, Any] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     relative: dict[str, str] = field(default_factory=dict)
@@ -43,26 +55,26 @@ class Draft:
     faulty: set[str] = field(default_factory=set)
 
     def fault(self, key: str, problem: str, remedy: str = "", **more: Any) -> None:
-        """Note a fault of a key, with the place where its value was written."""
+        """Add a fault of a key, with the place where its value was written."""
         self.faulty.add(key)
         self.faults.append(Fault(key, problem, remedy, self.origins.get(key), **more))
 
     def including(self, faults: Iterable[Fault]) -> Draft:
-        """Put the faults found while reading first. Returns itself.
+        """Put the faults found while reading before the others, and return self.
 
-        A key that has one may hold a stand-in for its value, and so may text with a reference left in it: what else is
-        wrong with such a value says nothing.
+        A key with such a fault, or with an unresolved reference in its text, may hold only a placeholder; so other
+        faults of these keys are dropped.
         """
         earlier = list(faults)
-        told = {re.split(r"[.\[]", fault.key)[0] for fault in earlier}
-        told |= {key for key, value in self.raw.items() if earlier and isinstance(value, str) and "${" in value}
-        told &= {key for key, _, _ in self.selection.declared()}
-        self.faults = [*earlier, *(fault for fault in self.faults if fault.key not in told)]
-        self.faulty.update(told, (fault.key for fault in earlier))
+        unread = {re.split(r"[.\[]", fault.key)[0] for fault in earlier}
+        unread |= {key for key, value in self.raw.items() if earlier and isinstance(value, str) and "${" in value}
+        unread &= {key for key, _, _ in self.selection.declared()}
+        self.faults = [*earlier, *(fault for fault in self.faults if fault.key not in unread)]
+        self.faulty.update(unread, (fault.key for fault in earlier))
         return self
 
     def declarations(self) -> dict[str, list[tuple[Selected, Declaration]]]:
-        """Return every declaration of every key, the command's first."""
+        """Return key -> [(class, declaration), ...], those of the command first."""
         table: dict[str, list[tuple[Selected, Declaration]]] = {}
         for key, one, declaration in self.selection.declared():
             table.setdefault(key, []).append((one, declaration))
@@ -79,16 +91,16 @@ def check(
     referred: frozenset[str] = frozenset(),
     strict: bool = True,
 ) -> Draft:
-    """Check one run against what its classes declare: names, keys, types, bounds, switches, relative numbers.
+    """Check one run against the declarations of its classes: names, keys, types, bounds, switches, relative numbers.
 
     Args:
         command: the registered name of the command, e.g. `x-train`.
         raw: flat values as read from the config.
         origins: where each was written.
-        meta_keys: keys that come from a meta.hjson; those that nobody wants are dropped.
+        meta_keys: keys that come from a meta.hjson; those that no class declares are dropped.
         from_data: keys of which at least a part comes from one.
-        referred: names that `${name}` asked for: those that nobody declares are macros in the wrong place.
-        strict: whether a key that nobody wants is a fault; otherwise it is dropped.
+        referred: names used in `${name}`; an undeclared key among them is a macro in the wrong place.
+        strict: whether undeclared keys are faults; otherwise they are dropped.
 
     Raises:
         ConfigError: there is no such command.
@@ -113,7 +125,7 @@ def check(
 
 
 def _settle(draft: Draft, key: str, declared: list[tuple[Selected, Declaration]]) -> None:
-    """Put the value of one key in place: the given one, checked, or a default that all its declarations accept."""
+    """Set the value of one key: the given one, checked, or a default that all its declarations accept."""
     source = _source_of(draft, key, declared)
     if source is None:
         default = _default(declared)
@@ -146,7 +158,7 @@ def _same(value: object, other: object) -> bool:
 
 
 def _source_of(draft: Draft, key: str, declared: list[tuple[Selected, Declaration]]) -> str | None:
-    """Return the key of the config that holds the value. Facts about the data (from meta) hold under any prefix."""
+    """Return the key of the config that holds the value, None if not set. Keys from a meta.hjson match any prefix."""
     if key in draft.raw:
         return key
     plain = declared[0][1].key
@@ -154,10 +166,9 @@ def _source_of(draft: Draft, key: str, declared: list[tuple[Selected, Declaratio
 
 
 def _default(declared: list[tuple[Selected, Declaration]]) -> tuple[Any] | None:
-    """Return the default of the first class that has one which every declaration accepts, in a 1-tuple; else None.
+    """Return the first default that every declaration of a key accepts, in a 1-tuple; else None.
 
-    What the first class that declares a key (the command, before the modules it picks) requires, no module's default
-    makes optional.
+    If the first class (the command comes before the modules that it selects) requires the key, there is no default.
     """
     if declared[0][1].required:
         return None
@@ -177,7 +188,7 @@ def _accepts(declaration: Declaration, value: object) -> bool:
 
 
 def _accept(draft: Draft, key: str, value: object, declared: list[tuple[Selected, Declaration]]) -> tuple[Any] | None:
-    """Return the value as its first declaration wants it, in a 1-tuple; None when any declaration refuses it."""
+    """Return the value converted by its first declaration, in a 1-tuple; None if any declaration refuses it."""
     results = []
     for one, declaration in declared:
         try:
@@ -213,7 +224,7 @@ def _names(declaration: Declaration) -> str:
 
 
 def _resolve_relative(draft: Draft, table: Mapping[str, list[tuple[Selected, Declaration]]]) -> None:
-    """Turn each `@{batch_size:64}/50` into a number, and check that as if it had been written."""
+    """Convert each relative number, such as `@{batch_size:64}/50`, to a number, and check that like a written one."""
     if not draft.relative:
         return
     for key, text in draft.relative.items():
@@ -222,7 +233,7 @@ def _resolve_relative(draft: Draft, table: Mapping[str, list[tuple[Selected, Dec
             value = resolve(text, draft.values, "direct" if direct else "inverse")
         except ValueError as error:
             named = [other for other in table if f"@{{{other}:" in text and other not in draft.values]
-            if named:  # the reference itself is missing or wrong, which is said of it
+            if named:  # the key referred to is missing or wrong, which is reported there
                 draft.faulty.add(key)
             else:
                 draft.fault(key, *_fault_parts(error))
@@ -239,7 +250,7 @@ def _fault_parts(error: ValueError) -> tuple[str, str]:
 
 
 def _drop_switched_off(draft: Draft, table: Mapping[str, list[tuple[Selected, Declaration]]], *, strict: bool) -> None:
-    """Remove every key whose condition does not hold; one that the config sets nevertheless is a fault."""
+    """Remove every key whose condition does not hold; if `strict` and the config sets it nevertheless, add a fault."""
     for key, declared in table.items():
         if any(_in_force(draft, one, declaration, table) for one, declaration in declared):
             continue
@@ -261,7 +272,7 @@ def _in_force(
     switch = declaration.when[0]
     key = one.prefix + switch if one.prefix + switch in table else switch
     if key in draft.faulty or key not in table:
-        return True  # the switch itself is wrong or unknown: say that alone
+        return True  # the switch itself is wrong or unknown: report only that
     value = draft.values.get(key)
     return condition_holds(declaration.when, value) and any(
         _in_force(draft, owner, theirs, table, depth + 1) for owner, theirs in table[key]
@@ -284,7 +295,7 @@ def _needed(operator: str, wanted: object) -> str:
 
 
 def _report_missing(draft: Draft, table: Mapping[str, list[tuple[Selected, Declaration]]], *, suggested: str) -> None:
-    """Report each required key without a value, unless a misspelt key has just been told to be this one."""
+    """Report each required key without a value, unless a remedy already suggests it for a misspelt key."""
     for key, declared in table.items():
         asking = [(one, item) for one, item in declared if item.required and _in_force(draft, one, item, table)]
         if not asking or key in draft.values or key in draft.faulty or f"'{key}'" in suggested:
@@ -297,13 +308,14 @@ def _report_missing(draft: Draft, table: Mapping[str, list[tuple[Selected, Decla
 
 
 def typed(parameters: type[Parameters], prefix: str, values: Mapping[str, Any]) -> Parameters:
-    """Build one class's own parameters from the flat values of a run.
+    """Return the parameters of one class, taken from the flat values of a run.
 
-    A parameter that is switched off has its default; a required one that is switched off is None.
+    A parameter that is switched off has its default; a required one that is switched off is None, and then the class's
+    validators do not run.
 
     Raises:
         pydantic.ValidationError: a validator of the class refuses the values.
-        LookupError: the values were checked against an older declaration of the class.
+        LookupError: a required value is missing, because the catalogue is older than the class.
     """
     from xdpx.config.declarations import declarations_of
 
@@ -317,11 +329,11 @@ def typed(parameters: type[Parameters], prefix: str, values: Mapping[str, Any]) 
 
 
 def conflicts(draft: Draft, *, unruled: frozenset[str] = frozenset()) -> Iterator[Fault]:
-    """Yield what the classes say about fields that do not go together, where those fields are sound by themselves.
+    """Yield the conflicts between values that classes report; classes with missing or faulty keys are skipped.
 
     Args:
         draft: a run that was checked.
-        unruled: kinds of classes that are not asked.
+        unruled: kinds of classes to skip.
     """
     for one in draft.selection.classes:
         if one.kind in unruled:

@@ -1,4 +1,4 @@
-"""Find a config by its path and read it: any suffix, any place, relative to the file that mentions it."""
+"""Find config files by path, with or without suffix, and read them: hjson, json, yaml, and args.py of runs."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from xdpx.config.stored_args import escaped, read_args
 from xdpx.utils import io
 
 SUFFIXES = (".hjson", ".json", ".yaml", ".yml")
-"""Tried in this order when a path has none of them."""
+"""Suffixes tried in this order if a path has none of them."""
 
 _IMPOSSIBLE = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOTDIR})
-"""Errors that say that a path is wrong, not that a disk or network failed."""
+"""Errors that mean an invalid path, not a failure of disk or network."""
 
 RAW_DATA = (".csv", ".tsv", ".jsonl", ".xlsx", ".parquet")
-"""Endings of files that hold rows of data, perhaps compressed, and no config."""
+"""Suffixes of data files, which may also be compressed; they are not configs."""
 
 VERSION = "__version__"
-"""A file that holds this key was written by x-prepro: what it says is meta data, not the user's word."""
+"""Key that marks files written by x-prepro; their content counts as metadata of the data, not as the user's choice."""
 
 META = "meta"
-"""So is any file of this name, which lies with data and is received together with them."""
+"""Name (without suffix) of files that count as metadata, too, because they are distributed together with data."""
 META_REMEDY = "Remove it there, and write it into your own config if you mean it; a config of yours needs another name."
 
 
 KEPT_VARIABLE = "XDPX_CONFIGS"
-"""Names a folder with copies of configs, by their paths below the working directory: they are read in place of those
-that lie there, which may have been changed since a job was sent."""
+"""Environment variable with a folder of copies of configs, at their paths below the working directory. They are read
+instead of the originals, which may have changed since a job was submitted."""
 
 
 def kept(path: str) -> str:
-    """Return the file to read for a config: the copy that was kept of it when a job was sent, or the path itself."""
+    """Return the file to read for a config: the copy made when the job was submitted, or the path itself."""
     folder = os.environ.get(KEPT_VARIABLE, "")
     if not folder or not io.islocal(path):
         return path
@@ -51,7 +51,7 @@ def kept(path: str) -> str:
 
 
 def resolve_path(path: str, *, beside: str) -> str:
-    """Return the path that a config means: `./` and `../` start at the folder of `beside`, the file that holds it."""
+    """Return a path written in a config, with leading `./` or `../` resolved from the folder of that file, `beside`."""
     if not path.startswith(("./", "../")):
         return path
     scheme, separator, rest = beside.rpartition("://")
@@ -59,17 +59,23 @@ def resolve_path(path: str, *, beside: str) -> str:
 
 
 class ConfigFiles:
-    """Reads each file once. Faults that leave a file usable go to `faults`; the others to `fatal`."""
+    """Reads config files, each once. Faults that leave a file usable are added to `faults`; the others to `fatal`."""
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
         self.fatal: list[Fault] = []
         self.written: list[str] = []
-        """Paths of the configs that were read and that somebody wrote: no meta of data, no args.py."""
+        """Paths of the user's configs that were read, i.e. neither metadata nor args.py."""
         self._tables: dict[str, list[Table]] = {}
 
     def find(self, path: str, asked: Origin, key: str) -> str | None:
-        """Return the full path of an existing config, or add a fault that names the path tried and the nearest file."""
+        """Return the absolute path of an existing config; else None, and add a fault that suggests a similar file.
+
+        Args:
+            path: as written.
+            asked: where it was written.
+            key: of the fault.
+        """
         tried = [path] if path.endswith(SUFFIXES) else [*(path + suffix for suffix in SUFFIXES), path]
         try:
             found = next((candidate for candidate in tried if path and io.isfile(kept(candidate))), family_path(path))
@@ -87,7 +93,7 @@ class ConfigFiles:
         return None
 
     def tables(self, path: str) -> list[Table]:
-        """Return the dicts of a config, one per run it asks for; none if it cannot be read (see `fatal`)."""
+        """Return the dicts of a config, one per run; empty if it cannot be read (see `fatal`)."""
         if path not in self._tables:
             self._tables[path] = self._read(path)
         return self._tables[path]
@@ -110,7 +116,7 @@ class ConfigFiles:
         return []
 
     def _of_data(self, tables: list[Table], path: str) -> list[Table]:
-        """Mark all that a meta.hjson says, and refuse what is no fact about data: parents, loops, macros."""
+        """Mark all values of a metadata file; parents, loops and macros in it are fatal faults."""
         if len(tables) > 1:
             problem = f"stands for {len(tables)} runs."
             self.fatal.append(Fault(shown(path), problem, META_REMEDY))
@@ -123,18 +129,18 @@ class ConfigFiles:
 
 
 def is_raw_data(path: str) -> bool:
-    """Tell by its ending whether a file holds rows of data."""
+    """Return whether a path has a suffix of data files, compressed or not."""
     return path.lower().removesuffix(".gz").removesuffix(".bz2").removesuffix(".xz").endswith(RAW_DATA)
 
 
 def shown(path: str) -> str:
-    """Return a local path as a person would write it: relative to the working directory when it is below it."""
+    """Return a path for messages: relative to the working directory if it is local and below it."""
     here = io.abspath(".")
     return path.removeprefix(here.rstrip("/") + "/") if io.islocal(path) else path
 
 
 def _of_run(path: str) -> Table:
-    """Return the values of an args.py, which every run leaves: all of them, as they were. Nothing in it is executed."""
+    """Return all values of the args.py of a run. Nothing in it is executed."""
     origin = Origin(shown(path))
     return {key: _located(escaped(value), origin) for key, value in read_args(path).items()}
 
@@ -149,14 +155,14 @@ def _located(value: object, origin: Origin) -> Located:
 
 def _reader(path: str) -> Callable[[SourceText, list[Fault]], Located]:
     if path.endswith((".yaml", ".yml")):
-        from xdpx.config.yaml_reader import read_yaml  # PyYAML is imported only by those who use it
+        from xdpx.config.yaml_reader import read_yaml  # imports PyYAML only if it is needed
 
         return read_yaml
     return read_hjson
 
 
 def _dicts(located: Located, file: str) -> list[Table]:
-    """Check the top level: one dict is one run, a list of dicts is several."""
+    """Return the dicts of the top level: one dict is one run, a list of dicts is several. Raises Unreadable."""
     if isinstance(located.value, dict):
         return [located.value]
     items = located.value if isinstance(located.value, list) else [located]
@@ -169,13 +175,13 @@ def _dicts(located: Located, file: str) -> list[Table]:
 
 
 def kind_of(value: object) -> str:
-    """Name the kind of a value in the words of a config."""
+    """Return the type of a value in words, for messages about configs."""
     names: dict[type, str] = {dict: "a dict", list: "a list", str: "a text", bool: "true or false"}
     return names.get(type(value), "nothing" if value is None else "a number")
 
 
 def _comes_with_data(path: str, tables: list[Table]) -> bool:
-    """Tell whether a file lies with data: by its name, or because x-prepro wrote it."""
+    """Return whether a file is metadata of data: by its name, or because x-prepro wrote it."""
     return posixpath.splitext(io.name(path))[0] == META or any(VERSION in table for table in tables)
 
 
@@ -194,7 +200,7 @@ def _missing(path: str, asked: Origin, key: str) -> Fault:
 
 
 def _remedy(path: str, asked: Origin) -> str:
-    """Offer the file that was probably meant."""
+    """Return advice about a missing config, with the file that was probably meant."""
     if path.startswith(PREFIX):
         near = nearest(path.removesuffix(SUFFIXES[0]), families())
         return f"Did you mean '{near}'? " * bool(near) + "`x-init --list` shows all."
@@ -213,7 +219,7 @@ def _remedy(path: str, asked: Origin) -> str:
 
 
 def _nearest_file(name: str, names: Iterable[str]) -> str | None:
-    """Compare names without their suffixes, and return the whole name of the nearest config."""
+    """Return the config file with the most similar name, compared without suffixes."""
     stems = {posixpath.splitext(other)[0]: other for other in names if other.endswith(SUFFIXES)}
     stem = posixpath.splitext(name)[0] if name.endswith(SUFFIXES) else name
     near = nearest(stem, sorted(stems))

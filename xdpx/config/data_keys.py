@@ -1,7 +1,7 @@
-"""What may come with data: keys that say how they were prepared. Whatever else a meta.hjson says, it asks for nothing.
+"""Which keys a meta.hjson may set: only those that describe how the data were prepared.
 
-Preprocessed data are copied from others. Their `meta.hjson` stands among the parents of a run, but where results go,
-what is overwritten and which code runs is decided by the config alone.
+Preprocessed data may come from other people, and a run inherits from their `meta.hjson`. But only the user's config
+decides where results go, what is overwritten, and which code runs.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ DATA_KEYS = frozenset({
     "processor", "data_size", "arriving", "dataset_format", "vocab_size", "word_vocab_size", "num_classes",
     "embedding_dim", "label_values", "several_labels", "tags", "max_len",
 })  # fmt: skip
-"""What x-prepro writes for every kind of data. A processor adds what it declares itself."""
+"""Keys that x-prepro writes for every kind of data, besides those that the processor declares."""
 
 REMEDY = "Remove it there, or write it into your own config if you mean it: data decide nothing but their own form."
 
 
 @cache
 def processor_keys() -> frozenset[str]:
-    """Return the keys that shipped processors declare."""
+    """Return all keys that shipped processors declare."""
     return frozenset(key for key, kinds in _kinds_by_key().items() if "processor" in kinds)
 
 
@@ -41,11 +41,12 @@ def _kinds_by_key() -> dict[str, set[str]]:
 
 
 def refusal(declared: list[tuple[Selected, Declaration]], value: object) -> str:
-    """Return why a key may not come with data, '' when it may.
+    """Return why a meta.hjson may not set a key, '' if it may.
 
     Args:
-        declared: every class of the run that takes it; what only a user's own class declares is that user's affair.
-        value: as it stands in the meta data.
+        declared: the declarations of the key by classes of the run; one that only users' classes declare is allowed
+            unless it is a path.
+        value: from the metadata.
     """
     declaration = declared[0][1]
     key, leads = declaration.key, any(item.path for _, item in declared)

@@ -1,4 +1,4 @@
-"""What a class declares, as plain data: the same whether it was read from the class or from the catalogue."""
+"""Declarations of parameters as plain data, the same whether read from a class or from the catalogue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Required:
-    """The default of a parameter that has none."""
+    """The type of `REQUIRED`, which marks a parameter without a default."""
 
     def __repr__(self) -> str:
         return "required"
@@ -46,7 +46,7 @@ class Declaration:
 
     @property
     def value_type(self) -> ValueType:
-        """The type, parsed."""
+        """The parsed type."""
         return read_type(self.type)
 
     @property
@@ -55,7 +55,7 @@ class Declaration:
         return self.default is REQUIRED
 
     def out_of_bounds(self, value: object) -> str:
-        """Return which bound a number, or a number in a list, breaks; '' when none."""
+        """Return a message if a number, or one in a list, violates the bounds; else ''."""
         for number in _numbers_in(value):
             if not self._within(number):
                 return f"is {number}. Use a number {self.bounds()}."
@@ -70,19 +70,19 @@ class Declaration:
         )
 
     def bounds(self) -> str:
-        """Write the bounds, e.g. `> 0 and <= 1`; '' when there are none."""
+        """Return the bounds as text, e.g. `> 0 and <= 1`; '' without bounds."""
         parts = [f"{sign} {getattr(self, name):g}" for name, sign in _BOUNDS if getattr(self, name) is not None]
         return " and ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what differs from an empty declaration, ready for JSON. A required one has no `default`."""
+        """Return the type and the fields that are not at their default, for JSON; no `default` means required."""
         blank = Declaration(self.key, self.type)
         pairs = [(item.name, getattr(self, item.name)) for item in fields(self) if item.name != "key"]
         return {name: value for name, value in pairs if name == "type" or value != getattr(blank, name)}
 
     @classmethod
     def from_json(cls, key: str, stored: Mapping[str, Any]) -> Declaration:
-        """Read back what `to_json` gave. What JSON cannot hold (tuples, int keys) comes back by the type."""
+        """Return the declaration that `to_json` wrote. Tuples and int keys, which JSON lacks, are restored by type."""
         values = dict(stored)
         if "when" in values:
             values["when"] = tuple(values["when"])
@@ -101,24 +101,24 @@ def _numbers_in(value: object) -> Iterator[float]:
 
 
 Metric = tuple[str, tuple[str, str, Any] | None]
-"""A metric's name, or a pattern such as `recall@*`, and the (key, operator, value) under which there is one."""
+"""A metric's name, or a pattern such as `recall@*`, and the condition (key, operator, value) under which it exists."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One registered class: its kind, its name, the first line of its doc, and what it declares."""
+    """One registered class: its kind, its name, the first line of its docstring, and its declarations."""
 
     kind: str
     name: str
     doc: str = ""
     conflicts: str = ""
-    """`module:class` of the Parameters that define `conflicts`; '' when there are none."""
+    """`module:class` of the Parameters that define `conflicts`; '' if none do."""
     parameters: tuple[Declaration, ...] = field(default=())
     metrics: tuple[Metric, ...] | None = None
-    """The metrics it gives, each perhaps under a condition; None when it does not say."""
+    """The metrics that it reports, each with a condition or None; None if it does not declare them."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry ready for JSON, without its kind and name."""
+        """Return the entry for JSON, without its kind and name."""
         facts: dict[str, Any] = {"doc": self.doc}
         if self.conflicts:
             facts["conflicts"] = self.conflicts
@@ -128,14 +128,14 @@ class Entry:
 
     @classmethod
     def from_json(cls, kind: str, name: str, stored: Mapping[str, Any]) -> Entry:
-        """Read back what `to_json` gave."""
+        """Return the entry that `to_json` wrote."""
         parameters = tuple(Declaration.from_json(key, item) for key, item in stored["parameters"].items())
         metrics = metrics_of(stored["metrics"]) if "metrics" in stored else None
         return cls(kind, name, stored["doc"], stored.get("conflicts", ""), parameters, metrics)
 
 
 def metrics_of(names: Mapping[str, Sequence[Any] | None]) -> tuple[Metric, ...]:
-    """Read `{name: condition or None}`."""
+    """Return the metrics of a dict `{name: condition or None}`."""
     return tuple((name, (str(when[0]), str(when[1]), when[2]) if when else None) for name, when in names.items())
 
 
@@ -143,23 +143,23 @@ _DECLARED: dict[type, tuple[Declaration, ...]] = {}
 
 
 def declarations_of(parameters: type[BaseModel]) -> tuple[Declaration, ...]:
-    """Return what a `Parameters` class declares, in the order in which it is written, parents first."""
+    """Return the declarations of a `Parameters` class in source order, inherited ones first."""
     if parameters not in _DECLARED:
         _DECLARED[parameters] = tuple(_declaration(parameters, key) for key in parameters.model_fields)
     return _DECLARED[parameters]
 
 
 def sound_default(parameters: type[BaseModel], key: str) -> Any:
-    """Return the default of a parameter as its type wants it: 128.0 for an int is 128.
+    """Return the default of a parameter, converted to its type: 128.0 for an int is 128.
 
     Raises:
-        TypeError: it is of another type.
+        TypeError: the default does not fit the type.
     """
     info = parameters.model_fields[key]
     default = info.default
     try:
         kind = read_type(text_of(info.annotation))
-    except TypeError:  # no type of a config value: said when the class is looked at
+    except TypeError:  # not a type of config values: reported when the declarations are read
         return default
     try:
         accepted = kind.accept(default)

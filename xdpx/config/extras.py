@@ -1,4 +1,4 @@
-"""Packages that come with an extra of xdpx, imported where they are used."""
+"""Import optional packages that are installed by extras of xdpx."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ TF = "Install it: pip install 'xdpx[tf]'."
 
 
 def tensorflow(key: str, what: str) -> Any:
-    """Return the package tensorflow, told to be quiet.
+    """Return the package tensorflow, imported with reduced logging.
 
     Args:
-        key: of the config, which asks for it.
-        what: says what that key is, as in "is 'savedmodel'".
+        key: of the config, that needs it.
+        what: clause about the key for the message, e.g. "is 'savedmodel'".
 
     Raises:
-        ConfigError: it is not installed here; the sentence names the extra.
+        ConfigError: it is not installed; the remedy names the extra.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # of its C++ parts, which read it when they are loaded
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read by the C++ parts when they are loaded
     try:
         import tensorflow
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The families of configs that come with XDPX, by name: `families/cls_cnn`, wherever it is installed."""
+"""Config families shipped with XDPX, found by names such as `families/cls_cnn` in a package or a checkout."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from xdpx.utils import io
 PREFIX = "families/"
 _PACKAGE = Path(__file__).parents[1]
 _FOLDERS = (_PACKAGE / "families", _PACKAGE.parent / "examples" / "families")
-"""Inside an installed package, and in a checkout."""
+"""Where families are: inside an installed package, or in a checkout."""
 
 
 def folder() -> str:
-    """Return the folder of the families; '' when neither the package nor a checkout has it."""
+    """Return the folder of the families; '' if neither the package nor a checkout has it."""
     return next((str(path) for path in _FOLDERS if path.is_dir()), "")
 
 
 def family_path(path: str, suffix: str = ".hjson") -> str:
-    """Return where the family is that `path` names, such as `families/cls_cnn`; '' when it names none."""
+    """Return the file of the family that `path` names, such as `families/cls_cnn`; '' if it names none."""
     if not path.startswith(PREFIX):
         return ""
     name = path.removeprefix(PREFIX).removesuffix(suffix)
@@ -27,7 +27,7 @@ def family_path(path: str, suffix: str = ".hjson") -> str:
 
 
 def families() -> dict[str, str]:
-    """Return {`families/<name>`: what it is for, in a line}, by name."""
+    """Return {`families/<name>`: its purpose in one line}, sorted by name."""
     files = sorted(Path(folder()).glob("*.hjson")) if folder() else []
     return {PREFIX + path.stem: _purpose(str(path)) for path in files}
 

@@ -1,4 +1,4 @@
-"""Gather every fault of a config before raising, so that one run shows them all."""
+"""Faults of a config, collected into one ConfigError so that the user sees all of them at once."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 FaultCode = Literal["", "missing_path", "missing_key", "foreign_key", "conflict", "other_command", "occupied"]
-"""What kind of fault it is, where somebody must know: whether an earlier command of the same line could cure it, or
-(occupied) whether it hinders the start alone, so that `--dry` can show the run nevertheless."""
+"""The kind of a fault, if code must distinguish it: an earlier command of the same command line may fix it, or
+(occupied) it only prevents the start, so that `--dry` can still show the run."""
 
 
 THIS_RUN = "the config"
-"""The source of a fault that a part finds while a run is at work: `ConfigError.placed` says which config that is."""
+"""Source of faults found during a run, where the config is not known; `ConfigError.placed` fills it in."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value was written: a file (or `command line`), 1-based line and column, 0 when unknown."""
+    """Where a value was written: a file (or `command line`), line and column counted from 1, 0 if unknown."""
 
     file: str
     line: int = 0
@@ -32,7 +32,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing wrong: which key, what is there, and what to do about it."""
+    """One fault of a config: the key, the problem, and the remedy."""
 
     key: str
     problem: str
@@ -40,7 +40,7 @@ class Fault:
     origin: Origin | None = None
     code: FaultCode = ""
     stands_for: int = 1
-    """How many faults it is: more for one that says how many are not shown."""
+    """Number of faults that it represents; above 1 for a summary of faults that are not shown."""
 
     def __str__(self) -> str:
         where = f" ({self.origin})" if self.origin else ""
@@ -48,7 +48,7 @@ class Fault:
 
 
 class ConfigError(ValueError):
-    """What the user asked for cannot be done as written. `faults` holds every reason; exit code 2."""
+    """The user's request is invalid. `faults` holds every reason; commands end with exit code 2."""
 
     def __init__(self, source: str, faults: Iterable[Fault]) -> None:
         self.source = source
@@ -58,7 +58,7 @@ class ConfigError(ValueError):
         super().__init__(f"{source}: {count} fault{'' if count == 1 else 's'}\n{lines}")
 
     def placed(self, source: str, origins: Mapping[str, Origin]) -> ConfigError:
-        """Return the same error with the config that was at work as its source, and where each key stands in it."""
+        """Return the error with the config of the run as its source and the places of its keys, if it has none yet."""
         if self.source != THIS_RUN:
             return self
         found = [fault if fault.origin else replace(fault, origin=origins.get(fault.key)) for fault in self.faults]
@@ -69,7 +69,7 @@ class ConfigError(ValueError):
 
 
 def merge_faults(faults_of_runs: Iterable[Iterable[Fault]]) -> list[Fault]:
-    """Join the faults of all runs of one config: the same fault appears once and says in how many runs it is."""
+    """Return the faults of all runs of one config without duplicates, each with a note about the runs it occurs in."""
     runs = [list(dict.fromkeys(faults)) for faults in faults_of_runs]
     where: dict[Fault, list[int]] = {}
     for index, faults in enumerate(runs):
@@ -89,10 +89,10 @@ def _with_runs(fault: Fault, indices: list[int], total: int) -> Fault:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name most like `name`, or None when nothing is close.
+    """Return the known name most similar to `name`, or None if nothing is similar.
 
-    Close means: few edits for its length (a swap of neighbours counts as one), one begins or ends with the other
-    (`vocab` and `vocab_file`), or most letters in common. Case and `-` against `_` do not count.
+    Similar names differ by few edits for their length (a swap of neighbours counts as one), one contains the other as
+    whole words (`vocab` and `vocab_file`), or they share most letters. Case and `-` versus `_` are ignored.
     """
     candidates = [(_likeness(_plain(name), _plain(other)), other) for other in known]
     best = max(candidates, default=(0.0, ""), key=lambda pair: (pair[0], pair[1]))
@@ -104,7 +104,7 @@ def _plain(name: str) -> str:
 
 
 def _likeness(name: str, other: str) -> float:
-    """Score from 0 (nothing in common) to 1 (equal); at least 0.6 is worth offering."""
+    """Return a similarity from 0 (nothing in common) to 1 (equal); 0.6 or more is worth suggesting."""
     if not name or not other:
         return 0.0
     shortest, longest = sorted((len(name), len(other)))
@@ -121,9 +121,9 @@ def _likeness(name: str, other: str) -> float:
 
 
 def edit_distance(name: str, other: str) -> int:
-    """Count the insertions, deletions, replacements and swaps of neighbours that turn `name` into `other`.
+    """Return the number of insertions, deletions, replacements and swaps of neighbours that turn `name` into `other`.
 
-    Source: Damerau-Levenshtein in its restricted form (optimal string alignment).
+    Source: restricted Damerau-Levenshtein distance (optimal string alignment).
     """
     before_last: list[int] = []
     last = list(range(len(other) + 1))
@@ -138,7 +138,7 @@ def edit_distance(name: str, other: str) -> int:
 
 
 def unknown_name(key: str, value: str, known: Iterable[str], origin: Origin | None = None) -> Fault:
-    """Describe a name that is not registered, and offer the nearest one that is."""
+    """Return a fault for a name that is not registered, with the nearest registered one as remedy."""
     names = sorted(known)
     near = nearest(value, names)
     listed = f"Choose one of: {', '.join(names)}." if names else "None is registered."

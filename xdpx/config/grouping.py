@@ -1,4 +1,4 @@
-"""The values of a run under the headings that their declarations name: for the printed tree and for args.py."""
+"""Group the values of a run under the headings of their declarations, for the printed tree and for args.py."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Group:
-    """Values under one heading, and the headings below it."""
+    """The values under one heading, and its subgroups."""
 
     values: dict[str, Any] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
 
     def at(self, path: str) -> Group:
-        """Return the group at `trainer/log`, made when it is not there."""
+        """Return the subgroup at a path such as `trainer/log`, created if missing."""
         group = self
         for name in path.split("/"):
             group = group.groups.setdefault(name, Group())
@@ -29,7 +29,7 @@ class Group:
 
 
 def grouped(run: Run) -> Group:
-    """Return every value of a run under its heading; a key that several classes declare stands under the first."""
+    """Return all values of a run by heading; a key that several classes declare is under the first one's."""
     root = Group()
     placed: set[str] = set()
     for key, heading in _headings(run):
@@ -47,5 +47,5 @@ def _headings(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def heading(entry: Entry, declaration: Declaration) -> str:
-    """Return the heading of one parameter: its own, or that of its class."""
+    """Return the heading of one parameter: its own, or else the kind of its class (for a command, its name)."""
     return declaration.group or (entry.name.removeprefix("x-") if entry.kind == "command" else entry.kind)

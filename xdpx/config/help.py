@@ -1,4 +1,4 @@
-"""What `--help` says about a command, a key, or a registered name; all of it from the declarations."""
+"""The texts of `--help` for a command, a key, or a registered name, generated from the declarations."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from xdpx.config.hints import shown
 from xdpx.config.metrics import metrics_of
 
 WIDTH = 110
-"""Columns; long meanings are wrapped."""
+"""Width in columns, at which long texts are wrapped."""
 
 
 def command_help(command: str) -> str:
-    """List the keys of a command under their headings, and the modules whose keys join them."""
+    """Return the help of a command: its keys under their headings, and the modules that add keys of their own."""
     entry = catalogue.entry("command", command)
     parts = [f"{command} <config> [key=value ...]   {entry.doc}", *_groups(entry)]
     kinds = reachable_kinds(command)
@@ -60,7 +60,7 @@ def _default(item: Declaration) -> str:
 
 
 def _meaning(item: Declaration) -> str:
-    """Write the doc of a parameter, with what else is to know: bounds, conditions, relative numbers."""
+    """Return the description of a parameter with its registry, bounds, condition, and use of relative numbers."""
     notes = [item.doc.rstrip(".")]
     if item.registry:
         notes.append(f"names {'an' if item.registry[0] in 'aeiou' else 'a'} {item.registry}")
@@ -75,10 +75,10 @@ def _meaning(item: Declaration) -> str:
 
 
 def topic_help(topic: str, commands: Iterable[str] = ()) -> str:
-    """Explain one key or one registered name, as far as these commands (by default all) know it.
+    """Return the help of one key or registered name that these commands (by default all) can use.
 
     Raises:
-        ConfigError: there is no such key or name; the nearest is offered.
+        ConfigError: there is no such key or name; the remedy suggests the nearest.
     """
     asked = list(commands) or [entry.name for entry in catalogue.entries("command")]
     entries = list({(one.kind, one.name): one for command in asked for one in reachable_entries(command)}.values())
@@ -106,7 +106,7 @@ def _explain_class(entry: Entry) -> str:
 
 
 def _explain_key(key: str, declared: Sequence[tuple[Entry, Declaration]]) -> str:
-    """Write each different declaration of a key once, with the classes that share it."""
+    """Return each distinct declaration of a key once, with the classes that share it."""
     alike: dict[str, list[str]] = {}
     for entry, item in declared:
         meaning = textwrap.indent(textwrap.fill(_meaning(item), WIDTH - 2), "  ")

@@ -1,4 +1,4 @@
-"""Guess why a value has the wrong type: quotes, a swallowed comment or comma, a number that hjson reads as text."""
+"""Guess why a value has the wrong type: quotes, a comment or comma read as text, a number that hjson reads as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NULLS = frozenset({"none", "null", "nil", "~"})
 
 
 def shown(value: object) -> str:
-    """Write a value for a message, as a config would write it, cut at 60 characters."""
+    """Return a value as written in a config, truncated to 60 characters, for messages."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -26,7 +26,7 @@ def shown(value: object) -> str:
 
 
 def hint(value: object, wanted: str) -> str:
-    """Return what most likely happened when `value` is not `wanted` (a description such as `an integer`). May be ''."""
+    """Return a guess why `value` is not `wanted` (a description such as `an integer`), to append to it; may be ''."""
     number = "integer" in wanted or "number" in wanted
     if isinstance(value, bool) and number:
         return ", not a truth value"
@@ -63,7 +63,7 @@ def _hint_for_text(value: str, wanted: str, *, number: bool) -> str:
 
 
 def swallowed_part(text: str) -> str:
-    """Return a hint when unquoted text of hjson has swallowed a comment, a comma with the next key, or a bracket."""
+    """Return a hint if unquoted hjson text includes a comment, a comma with the next key, or a bracket; else ''."""
     comment = re.search(r"\s(#|//|/\*)", text)
     if comment:
         return (
@@ -77,7 +77,7 @@ def swallowed_part(text: str) -> str:
 
 
 def _number_in(text: str) -> str:
-    """Return the number that text seems to mean, as a config writes it; '' when it is none."""
+    """Return the number that a text seems to mean, in hjson syntax; '' if it is none."""
     plain = text.replace("_", "") if re.fullmatch(r"[+-]?\d[\d_]*(\.\d+)?", text) else text
     try:
         value = float(plain)

@@ -1,8 +1,8 @@
-"""Hjson (and JSON, which is hjson) to located values; every silent trap of unquoted text becomes a fault.
+"""Parse hjson, and JSON as a subset of it, into values with positions; likely mistakes in unquoted text become faults.
 
-It differs from hjson in where an unquoted text ends (`unquoted`): at a comment, and in `[a, b]` and `{a: x, b: y}` at
-the comma or the bracket. The hjson package is not used to read: it keeps no positions, takes quadratic time on hostile
-lines, and swallows comments without a word. Tests hold this reader to its results for every other text.
+It differs from hjson in where unquoted text ends (see `unquoted`): at a comment, and in `[a, b]` and `{a: x, b: y}` at
+the comma or the bracket. The hjson package is not used, because it keeps no positions, takes quadratic time on hostile
+lines, and silently reads comments as text. Tests compare this reader with it on all other inputs.
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ _TYPOGRAPHIC = "“”‘’„「」『』《"
 
 
 def read_hjson(source: SourceText, faults: list[Fault]) -> Located:
-    """Read a whole file: one dict (braces optional) or one list.
+    """Return the content of a whole file: one dict (braces optional) or one list.
 
-    Traps and duplicate keys are added to `faults`, and reading goes on with what was most likely meant.
+    Likely mistakes and duplicate keys are added to `faults`, and reading continues with the probable meaning.
 
     Raises:
-        Unreadable: the first place where the structure itself breaks.
+        Unreadable: at the first syntax error.
     """
     return _HjsonReader(source, faults).document()
 
 
 def read_value(text: str, file: str) -> Located:
-    """Read one value given outside a file. Text that opens with no bracket or quote is a literal or is taken whole.
+    """Return one value from outside a file, e.g. the command line.
+
+    Text that does not start with a bracket or quote is a literal (number, true, false, null) or else a string as it is.
 
     Raises:
-        Unreadable: the structure breaks, something follows the value, or a number does not fit.
+        Unreadable: a syntax error, text after the value, or a number out of range.
     """
     reader = _HjsonReader(SourceText(text, file), [])
     if not text.startswith(("{", "[", '"', "'")):
@@ -66,7 +68,7 @@ class _HjsonReader:
         self.text = source.text
         self.faults = faults
         self.at = 0
-        self.one_line_until = -1  # offset of the bracket that closes, on its line, what is being read
+        self.one_line_until = -1  # offset of the bracket that closes, on the same line, the current list or dict
         self.trapped_line = 0
 
     # ---------------------------------------------------------------- structure
@@ -90,7 +92,7 @@ class _HjsonReader:
             self.stop("syntax", f"{excerpt(rest)} comes after the end.", "Is a bracket closed too early?")
 
     def value(self, path: str, closer: str, depth: int) -> Located:
-        """Read the value that begins here; `closer` is the bracket that ends what it stands in."""
+        """Read the value that begins here; `closer` is the bracket that ends the enclosing list or dict."""
         start, character = self.at, self.peek()
         if character in {"{", "["} and depth >= MAX_DEPTH:
             self.stop(path, f"is nested deeper than {MAX_DEPTH} levels.", "Flatten it.")
@@ -111,7 +113,7 @@ class _HjsonReader:
         return Located(self.bare(path, closer), self.source.written(start))
 
     def pairs(self, path: str, closer: str, depth: int, start: int) -> Table:
-        """Read `key: value` pairs up to `closer`, or to the end of the file when there is none."""
+        """Read `key: value` pairs up to `closer`, or to the end of the file if that is ''."""
         table: Table = {}
         self.skip_gap()
         while self.peek() != closer:
@@ -139,7 +141,7 @@ class _HjsonReader:
         table[key] = Located(located.value, origin)
 
     def has_no_value(self, path: str, colon: int) -> bool:
-        """Report a key without a value: the next thing is a bracket, a comma, the end, or another key below."""
+        """Report a key without a value, followed by a bracket, a comma, the end, or a key on a later line."""
         missing = self.peek() in _NO_VALUE
         if not missing and self.source.line(colon) < self.source.line(self.at):
             line = self.line_from(self.at)
@@ -214,7 +216,7 @@ class _HjsonReader:
             self.stop(path, "the quote that opens here is not closed on its line.", "Close it; ''' for several lines.")
         self.at = match.end()
         body = _ESCAPE.sub(lambda escape: self.unescape(path, escape, start + 1), match[1])
-        try:  # joins surrogate pairs; a lone half cannot be written to any file
+        try:  # joins surrogate pairs; a lone surrogate cannot be encoded as UTF-8
             return body.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
             self.stop(path, "holds half of a surrogate pair (\\uD800 to \\uDFFF).", "Write both halves.", start)
@@ -228,7 +230,7 @@ class _HjsonReader:
         return _ESCAPES[code]
 
     def long_text(self, path: str) -> str:
-        """Read a ''' text: lines lose as much indentation as the opening quotes have."""
+        """Read a ''' text, with the indentation of the opening quotes removed from its lines."""
         start = self.at
         end = self.text.find("'''", start + 3)
         if end < 0:
@@ -257,25 +259,25 @@ class _HjsonReader:
         if text[0] in _TYPOGRAPHIC:
             self.fault(path, f"{excerpt(text)} begins with a typographic quote.", "Use \" or '.", start)
         self.at = start + len(text)
-        if self.peek() == "，":  # has been reported; what follows it is read on
+        if self.peek() == "，":  # already reported; continue after it
             self.at += 1
         return text.strip()
 
     def check_meant(self, path: str, text: str, start: int) -> None:
-        """Report a text in brackets of one line that may have been meant as more than one."""
+        """Report a text in one-line brackets that was probably meant as several values."""
         doubt = doubtful(text)
         if doubt:
             problem = f"the unquoted text {excerpt(text)} in brackets of one line holds {doubt[0]}."
             self.fault(path, problem, doubt[1], start)
 
     def check_swallowed(self, path: str, line: str, closer: str) -> str:
-        """Report what an unquoted text takes in with it, and return the text without that."""
+        """Report a comment, key or bracket that unquoted text includes, and return the text without it."""
         taken = None if line[0] in _TYPOGRAPHIC else swallowed(line, closer)
         if not taken:
             return line
         number = self.source.line(self.at)
         if number != self.trapped_line:
-            self.trapped_line = number  # what follows on this line is part of the same slip
+            self.trapped_line = number  # further ones on this line have the same cause
             problem = f"the unquoted text {excerpt(line)} runs to the end of its line and takes {taken.what} with it."
             self.fault(path, problem, taken.remedy, self.at + taken.offset)
         return line[: taken.offset]
@@ -289,13 +291,13 @@ class _HjsonReader:
             self.fault(path, str(error), "Quote it if it is a text.", start)
             return 0
 
-    # ---------------------------------------------------------------- reading along
+    # ---------------------------------------------------------------- position
 
     def peek(self) -> str:
         return self.text[self.at : self.at + 1]
 
     def line_from(self, offset: int) -> str:
-        """Return the rest of the line, without copying the rest of the file."""
+        """Return the text from `offset` to the end of its line, without copying the rest of the file."""
         end = self.text.find("\n", offset)
         return self.text[offset : end if end >= 0 else len(self.text)]
 

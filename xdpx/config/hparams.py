@@ -1,4 +1,4 @@
-"""Templates: typed, nested sets of fields beside the class that they build, checked at the line that sets them."""
+"""Templates (HParams): typed, nested sets of fields that build a class; each value is checked when it is set."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ __all__ = [
 ]
 
 _KNOWN: dict[str, type] = {}
-"""Every template class of this process and its owner, by `module.qualified_name`: all that JSON may name."""
+"""All template classes and their owners, by `module.qualified_name`; JSON may name only these."""
 
 
 @dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=True)
 class BaseHParams:
-    """A set of typed fields, mutable until `freeze()`; every subclass is a keyword-only dataclass by itself.
+    """A set of typed fields, mutable until `freeze()`. Subclasses become keyword-only dataclasses automatically.
 
-    A field that does not exist, or a value of the wrong type, is refused where it is written, with the nearest name.
+    Setting an unknown field (AttributeError with the nearest name) or a value of a wrong type (TypeError) raises at
+    once.
     """
 
     _owner: ClassVar[type[Any] | None] = None
@@ -107,11 +108,11 @@ class BaseHParams:
         return ((name, self.__dict__[name]) for name in self._field_table)
 
     def given(self) -> frozenset[str]:
-        """Return the names of the fields that somebody set; the others hold their defaults."""
+        """Return the names of the fields that were set; the others hold their defaults."""
         return frozenset(self.__dict__["_given"])
 
     def not_default(self) -> frozenset[str]:
-        """Return the names of the fields whose values are not the defaults."""
+        """Return the names of the fields whose values differ from the defaults."""
         return frozenset(name for name, value in self.fields_and_values() if not self._is_default(name, value))
 
     @classmethod
@@ -121,18 +122,18 @@ class BaseHParams:
         return _same(value, field.default if factory is dataclasses.MISSING else factory())
 
     def mark_given(self, names: Iterable[str]) -> Self:
-        """Declare which fields count as set (a reader of files, a parent that fills in)."""
+        """Replace the set of fields that count as set, e.g. after reading a file, and return the template."""
         self.__dict__["_given"] = set(names) & set(self._field_table)
         return self
 
     def set(self, **values: Any) -> Self:
-        """Set several fields and return the template back."""
+        """Set several fields, and return the template."""
         for name, value in values.items():
             setattr(self, name, value)
         return self
 
     def clone(self) -> Self:
-        """Copy the template with all templates inside; the copy is not frozen, other values are shared."""
+        """Return an unfrozen copy of the template, with nested templates copied and other values shared."""
         return cloned(self, {})  # type: ignore[no-any-return]
 
     def __copy__(self) -> Self:
@@ -142,11 +143,11 @@ class BaseHParams:
         return cloned(self, memo)  # type: ignore[no-any-return]
 
     def copy_fields_from(self, other: BaseHParams, missing_fields_in_self: Iterable[str] = ()) -> Self:
-        """Copy every field of another template, of another class if need be.
+        """Set all fields to those of another template, which may be of another class, and return this template.
 
         Args:
-            other: where to take the values.
-            missing_fields_in_self: fields of `other` that this class does not have, left out on purpose.
+            other: the template to copy from.
+            missing_fields_in_self: fields of `other` to skip.
 
         Raises:
             AttributeError: `other` has further fields that this class lacks.
@@ -162,7 +163,7 @@ class BaseHParams:
         return self.set(**{name: value for name, value in copy.fields_and_values() if name not in left_out})
 
     def freeze(self) -> Self:
-        """Let nobody change this template, or a template inside it, any more."""
+        """Make this template and all templates inside it immutable, and return it."""
         for _, value in self.fields_and_values():
             for inner in _templates_in(value):
                 inner.freeze()
@@ -170,13 +171,13 @@ class BaseHParams:
         return self
 
     def Instantiate(self, **overrides: Any) -> Any:
-        """Build the owner from a frozen copy of this template, with some fields replaced."""
+        """Return an object of the owner class, built from a frozen copy of this template with `overrides` set."""
         if self._owner is None:
             raise TypeError(f"{label(type(self))} holds values only: no class is built from it.")
         return self._owner.from_template(self.clone().set(**overrides).freeze())
 
     def build(self, **overrides: Any) -> Any:
-        """Do what `Instantiate` does."""
+        """Return the result of `Instantiate`."""
         return self.Instantiate(**overrides)
 
     def to_text(self) -> str:
@@ -184,11 +185,11 @@ class BaseHParams:
         return "\n".join(f"{path} : {text}" for path, text in sorted(lines(self)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a plain dict, nested templates as dicts too."""
+        """Return the fields as a dict, with nested templates converted to dicts."""
         return {name: _as_plain(value) for name, value in self.fields_and_values()}
 
     def diff(self, other: BaseHParams) -> str:
-        """Return the lines in which this template and another one differ; '' when they are equal."""
+        """Return the lines in which this template and another one differ; '' if they are equal."""
         return diff(self, other)
 
     def __eq__(self, other: object) -> bool:
@@ -207,29 +208,29 @@ class BaseHParams:
 
     @classmethod
     def config(cls, **values: Any) -> fdl.Config[Any]:
-        """Return a Fiddle config of the owner; a misspelt field raises at that line."""
+        """Return a Fiddle config of the owner; a misspelt field raises TypeError."""
         return to_fiddle(cls(**values))
 
     @classmethod
     def partial(cls, **values: Any) -> fdl.Partial[Any]:
-        """Return a Fiddle partial of the owner: what it builds is a function that still takes fields."""
+        """Return a Fiddle partial of the owner, which builds a function that takes further fields."""
         from xdpx.config.hparams_fiddle import partial_of
 
         return partial_of(cls(**values))
 
 
 class Configurable:
-    """What is built from a template: `Cls.HParams`, `Cls(**fields)`, `Cls(hparams)`, `self.hparams`.
+    """Base of classes built from a template: `Cls(**fields)` or `Cls(hparams)`, then `self.hparams`.
 
-    A subclass has a nested `class HParams(...)`, or annotated fields in its own body, from which HParams is derived.
-    Names with a leading underscore and ClassVars are no fields.
+    A subclass defines a nested `class HParams(...)`, or annotated fields in its body, from which `Cls.HParams` is
+    derived. Names with a leading underscore and ClassVars are not fields.
     """
 
     class HParams(BaseHParams):
         """The fields."""
 
     _keeps_field_attributes: ClassVar[bool] = False
-    """True where another transform reads the fields from the class body (flax modules)."""
+    """Whether fields also stay in the class body, for another transform that reads them there (flax modules)."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         bind(cls)
@@ -245,7 +246,7 @@ class Configurable:
 
     @classmethod
     def from_template(cls, hparams: BaseHParams) -> Any:
-        """Build from a frozen template."""
+        """Return an object built from a frozen template."""
         return cls(hparams)
 
     @property
@@ -261,10 +262,10 @@ class Configurable:
 
 
 def sub_config_field(template: type[Any] | None, **values: Any) -> Any:
-    """Declare a field that holds a template; every instance gets a copy of its own.
+    """Return a dataclass field that holds a template, with a new one for every instance.
 
     Args:
-        template: `SomeClass.HParams`, `SomeClass`, or None for a field that starts without one.
+        template: `SomeClass.HParams`, `SomeClass`, or None for the default None.
         values: fields of the template that differ from its defaults.
     """
     if template is None:
@@ -277,7 +278,7 @@ template_field = sub_config_field
 
 
 def build(thing: object, **overrides: Any) -> Any:
-    """Build a template, a Fiddle config or a Fiddle partial; return what is built already as it is."""
+    """Return what a template, a Fiddle config or a Fiddle partial builds; return other objects unchanged."""
     if isinstance(thing, BaseHParams):
         return thing.Instantiate(**overrides)
     if made_by(thing) is not None:
@@ -288,28 +289,28 @@ def build(thing: object, **overrides: Any) -> Any:
 
 
 def to_fiddle(hparams: BaseHParams) -> fdl.Config[Any]:
-    """Turn a template, with those inside it, into a Fiddle config of its owner."""
+    """Return a template, including nested ones, as a Fiddle config of its owner."""
     from xdpx.config.hparams_fiddle import config_of
 
     return config_of(hparams)
 
 
 def from_fiddle(config: fdl.Buildable[Any]) -> Any:
-    """Turn a Fiddle config into a template; a node used in several places becomes one shared layer."""
+    """Return a Fiddle config as a template; a node used in several places becomes one shared layer."""
     from xdpx.config.hparams_fiddle import template_of
 
     return template_of(config)
 
 
 def from_json(text: str, known: Iterable[Any] = ()) -> Any:
-    """Read a template written by `to_json`.
+    """Return the template that `to_json` wrote.
 
     Args:
         text: the JSON.
-        known: further classes, enums and functions that it may name, besides every template class imported so far.
+        known: classes, enums and functions that it may name, besides all template classes imported so far.
 
     Raises:
-        ValueError: a name is not known: nothing is imported by a name found in a file.
+        ValueError: a name is unknown; nothing is imported by names in a file.
     """
     import json
 
@@ -327,7 +328,7 @@ def _template_for(cls: type[Any], hparams: BaseHParams | None, fields: dict[str,
 
 
 def _taking_fields(function: Callable[..., None]) -> Callable[..., None]:
-    """Let an `__init__(self, hparams)` be called with fields as well."""
+    """Return an `__init__(self, hparams)` that can also be called with fields."""
 
     @functools.wraps(function)
     def __init__(self: Any, hparams: BaseHParams | None = None, /, **fields: Any) -> None:

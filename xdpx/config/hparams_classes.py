@@ -1,4 +1,4 @@
-"""What every template class does with its own definition and values: bind, check, name, describe, copy."""
+"""Operations on template classes: bind them to their owner, check definitions and values, name, describe, copy."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from xdpx.config.pax_names import of_pax
 
 
 def is_template(value: object) -> bool:
-    """Tell whether a value is an instance of a template class."""
+    """Return whether a value is an instance of a template class."""
     return hasattr(type(value), "Instantiate")
 
 
 def is_class_var(annotation: object) -> bool:
-    """Tell whether an annotation, read or not, is a ClassVar."""
+    """Return whether an annotation, resolved or still a string, is a ClassVar."""
     if isinstance(annotation, str):
         return annotation.split("[")[0].rsplit(".", maxsplit=1)[-1] == "ClassVar"
     return annotation is ClassVar or typing.get_origin(annotation) is ClassVar
 
 
 def bare(cls: type[Any], name: str) -> str:
-    """Return how a field is overridden, after it was written without an annotation."""
+    """Return the error message for a field that is overridden without an annotation."""
     value = printed(cls.__dict__[name])
     return (
         f"{cls.__qualname__}.{name} = {value}: a field is overridden with an annotation only. "
@@ -37,7 +37,10 @@ def bare(cls: type[Any], name: str) -> str:
 
 
 def check_class(cls: type[Any], root: type[Any]) -> None:
-    """Refuse, at the class definition, what would go wrong silently later."""
+    """Raise TypeError for mistakes in a class definition that would otherwise go unnoticed.
+
+    These are values without an annotation, mutable defaults, and fields with the name of a template's method.
+    """
     annotations = cls.__dict__.get("__annotations__", {})
     for name, value in cls.__dict__.items():
         if name.startswith("_") or callable(value) or isinstance(value, property | classmethod | staticmethod):
@@ -62,7 +65,7 @@ def _cure(value: object) -> str:
 
 
 def signature_of(cls: type[Any]) -> inspect.Signature:
-    """Return the signature `(*, field=default, ...)`; a field with a factory shows no default."""
+    """Return the signature `(*, field=default, ...)`; fields with a default factory show no default."""
     parameters = []
     for name, field in cls._field_table.items():
         default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
@@ -71,13 +74,13 @@ def signature_of(cls: type[Any]) -> inspect.Signature:
 
 
 def label(cls: type[Any]) -> str:
-    """Name a template class for a message: `Linear.HParams`."""
+    """Return the name of a template class for messages: `Linear.HParams`."""
     owner = cls.__dict__.get("_owner")
     return f"{owner.__name__}.HParams" if owner else cls.__qualname__.split("<locals>.")[-1]
 
 
 def no_field(cls: type[Any], name: str) -> str:
-    """Return the message that a class has no such field, with the nearest and all there are."""
+    """Return the message that a class has no such field, with the nearest name and the list of all."""
     names = list(cls._field_table)
     near = nearest(name, names)
     hint = of_pax(name) or (f"Did you mean '{near}'?" if near else "")
@@ -85,14 +88,14 @@ def no_field(cls: type[Any], name: str) -> str:
 
 
 def check_field(cls: type[Any], name: str, value: object) -> None:
-    """Refuse, with a TypeError, a field that does not exist or a value that it does not allow."""
+    """Raise TypeError if a field does not exist, or its annotation does not allow the value."""
     if name not in cls._field_table:
         raise TypeError(no_field(cls, name))
     check_value(cls, name, value)
 
 
 def check_value(cls: type[Any], name: str, value: object) -> None:
-    """Refuse, with a TypeError, a value that its field's annotation does not allow."""
+    """Raise TypeError if the annotation of a field does not allow a value."""
     wanted = cls._types.get(name, UNRESOLVED)
     if wanted is UNRESOLVED:
         wanted = resolved(cls, name)
@@ -103,7 +106,7 @@ def check_value(cls: type[Any], name: str, value: object) -> None:
 
 
 def cloned(value: Any, memo: dict[int, Any]) -> Any:
-    """Copy templates and containers; one object used twice stays one; other values are shared."""
+    """Return a copy of nested templates and containers. Other values are shared; so is a template that occurs twice."""
     if id(value) in memo:
         return memo[id(value)]
     if is_template(value):
@@ -124,7 +127,7 @@ def cloned(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def bind(cls: Any) -> None:
-    """Set the HParams of a class, a subclass of its parents' ones, made of a nested class or of its fields."""
+    """Set `cls.HParams`, a subclass of the parents' HParams, from its nested class or from the fields in its body."""
     own: Any = cls.__dict__.get("HParams")
     parents = tuple(dict.fromkeys(base.HParams for base in cls.__bases__ if hasattr(base, "HParams")))
     parents = tuple(p for p in parents if not any(p is not other and issubclass(other, p) for other in parents))
@@ -146,7 +149,7 @@ def bind(cls: Any) -> None:
 
 
 def _derived(cls: type[Any], bases: tuple[type[Any], ...], declared: dict[str, Any]) -> Any:
-    # A dataclass writes into the Field objects it is given: flax needs those of the class body for itself.
+    # `dataclass` modifies the Field objects it gets, and flax needs those of the class body unmodified.
     body = {name: copy.copy(cls.__dict__[name]) for name in declared if name in cls.__dict__}
     names = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.HParams"}
     doc = f"The fields of {cls.__name__}."

@@ -1,4 +1,4 @@
-"""The bridge between templates and Fiddle: configs, partials, shared nodes, and errors with the nearest name."""
+"""Conversion between templates and Fiddle configs and partials, with shared nodes and helpful errors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from xdpx.config.hparams_classes import is_template
 from xdpx.config.hparams_types import made_by
 
 SHARED_ID = "shared_weight_layer_id"
-"""The field of a layer's template that ties layers: equal text, one set of weights."""
+"""The field of a layer's template that ties weights: layers with equal ids share them."""
 
 
 class _Named:
-    """Name the nearest field when Fiddle refuses a name."""
+    """Mixin that adds the nearest field to Fiddle's error for an unknown name."""
 
     def __setattr__(self, name: str, value: object) -> None:
         try:
@@ -29,20 +29,20 @@ class _Named:
 
 
 class TemplateConfig(_Named, fdl.Config[Any]):  # type: ignore[misc]
-    """A Fiddle config of a class that has templates."""
+    """A Fiddle config of a class with templates."""
 
 
 class TemplatePartial(_Named, fdl.Partial[Any]):  # type: ignore[misc]
-    """A Fiddle partial of a class that has templates."""
+    """A Fiddle partial of a class with templates."""
 
 
 def config_of(hparams: object) -> Any:
-    """Turn a template into a config of its owner; equal shared ids become one node."""
+    """Return a template as a Fiddle config of its owner; templates with equal shared ids become one node."""
     return _node(hparams, {}, TemplateConfig)
 
 
 def partial_of(hparams: object) -> Any:
-    """Turn a template into a partial of its owner; the templates inside become configs."""
+    """Return a template as a Fiddle partial of its owner; nested templates become configs."""
     return _node(hparams, {}, TemplatePartial)
 
 
@@ -80,12 +80,12 @@ def _inside(value: object, function: Callable[[Any], Any]) -> Any:
 
 
 def template_of(config: fdl.Buildable[Any]) -> Any:
-    """Turn a config or partial, with the nodes inside, into a template.
+    """Return a Fiddle config or partial, including nested nodes, as a template.
 
-    A node that is used in several places gets a shared id, so that it is built once with one set of weights.
+    A node that is used in several places gets a shared id, so that its users share one set of weights.
 
     Raises:
-        TypeError: the node calls something that has no templates.
+        TypeError: the class or function of the node has no templates.
     """
     if _template_class(made_by(config)) is None:
         raise TypeError(f"{made_by(config)!r} has no HParams: fdl.build builds it, no template can be made of it.")
@@ -95,7 +95,7 @@ def template_of(config: fdl.Buildable[Any]) -> Any:
 
 
 def _template_class(made: object) -> Any:
-    """Return the template class of what a node makes: itself, or that of a class which is built from one; else None."""
+    """Return `made` if it is a template class, else its HParams; None if it has none."""
     found = made if hasattr(made, "Instantiate") else getattr(made, "HParams", None)
     return found if isinstance(found, type) and hasattr(found, "Instantiate") else None
 
@@ -125,7 +125,7 @@ def _template(value: Any, uses: Counter[int], memo: dict[int, Any]) -> Any:
 
 
 def build_fiddle(node: object, overrides: dict[str, Any]) -> Any:
-    """Build a config; for a partial give a function that takes further fields and builds."""
+    """Return what a Fiddle config builds; for a partial of a class with templates, a function of further fields."""
     if _template_class(made_by(node)) is None:
         for name, value in overrides.items():
             setattr(node, name, value)

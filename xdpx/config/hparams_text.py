@@ -1,4 +1,4 @@
-"""Print, compare and carry templates: flattened lines, a diff, plain dicts and JSON without imports by name."""
+"""Print, compare and serialise templates: flattened lines, a diff, and JSON that never imports anything by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MARKS = ("__template__", "__dtype__", "__tuple__", "__name__", "__enum__", "__m
 
 
 def lines(value: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (dotted path, printed value) of every leaf; templates also give `path.cls`, the class they build."""
+    """Yield (dotted path, printed value) of every leaf, and `path.cls` with the class that each template builds."""
     fields = _parts(value)
     if fields is None:
         yield path or "value", printed(value)
@@ -35,7 +35,7 @@ def _join(path: str, name: str) -> str:
 
 
 def _parts(value: Any) -> dict[str, Any] | None:
-    """Return the named parts of a value that has templates or mappings inside, None for a leaf."""
+    """Return the named parts of a template, Fiddle node, mapping, or list that contains some; None for a leaf."""
     if hasattr(value, "Instantiate"):
         return dict(value.fields_and_values())
     if made_by(value) is not None:
@@ -58,7 +58,7 @@ def name_of(thing: object) -> str:
 
 
 def printed(value: object) -> str:
-    """Print one leaf the same way in every process: no addresses, dtypes and classes by name."""
+    """Return the text of a leaf, the same in every process: without addresses, dtypes and classes by name."""
     dtype = dtype_name(value)
     if dtype:
         return dtype
@@ -75,7 +75,7 @@ def printed(value: object) -> str:
 
 
 def dtype_name(value: object) -> str:
-    """Return the name of a dtype in any spelling (`jnp.bfloat16`, `np.dtype("int32")`, `np.float32`), '' for others."""
+    """Return the name of a dtype in any form (`jnp.bfloat16`, `np.dtype("int32")`, `np.float32`); '' otherwise."""
     found = value if isinstance(value, np.dtype) else getattr(value, "dtype", None) if callable(value) else None
     if isinstance(value, type) and issubclass(value, np.generic):
         found = np.dtype(value)
@@ -83,17 +83,17 @@ def dtype_name(value: object) -> str:
 
 
 def diff(left: object, right: object) -> str:
-    """Return the lines in which two templates differ: `path : left -> right`; '' when they are equal."""
+    """Return the lines in which two templates differ: `path : left -> right`; '' if they are equal."""
     before, after = dict(lines(left)), dict(lines(right))
     changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
     return "\n".join(f"{path} : {before.get(path, '(none)')} -> {after.get(path, '(none)')}" for path in changed)
 
 
 def to_data(value: Any) -> Any:
-    """Turn a template into data that JSON can hold. Fields nobody set are written too: a file says all.
+    """Return a template as JSON-serialisable data with all fields, including those at their defaults.
 
     Raises:
-        TypeError: a value inside cannot be written (an array, an open file, a lambda).
+        TypeError: a value inside is not serialisable (an array, an open file, a lambda).
     """
     if hasattr(value, "Instantiate"):
         fields = {name: to_data(item) for name, item in value.fields_and_values()}
@@ -124,10 +124,10 @@ def _compound_data(value: object) -> Any:
 
 
 def from_data(data: object, known: Mapping[str, Any]) -> Any:
-    """Rebuild what `to_data` wrote. `known` maps the names that may appear to classes, enums and functions.
+    """Return the value that `to_data` wrote. `known` maps allowed names to classes, enums and functions.
 
     Raises:
-        ValueError: a name is not among the known ones. Nothing is imported to look for it.
+        ValueError: a name is not in `known`; nothing is imported by name.
     """
     if isinstance(data, list):
         return [from_data(item, known) for item in data]
@@ -176,10 +176,10 @@ def _found(name: str, known: Mapping[str, Any]) -> Any:
 
 
 def to_json(template: object, *, indent: int | None = 2) -> str:
-    """Write a template as JSON."""
+    """Return a template as JSON."""
     return json.dumps(to_data(template), indent=indent)
 
 
 def names_of(things: Iterable[Any]) -> dict[str, Any]:
-    """Map classes and functions by the names they have in JSON."""
+    """Return name -> class, enum or function, by the names used in JSON."""
     return {name_of(thing): thing for thing in things}

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 UNRESOLVED: Any = object()
-"""Stands for an annotation that cannot be read yet (a name of a function's body, a later class): all is accepted."""
+"""Marks an annotation that cannot be resolved (a name local to a function, a later class); any value is accepted."""
 
 
 def resolved(cls: type, name: str) -> Any:
-    """Return the type that a field of a class is annotated with, or UNRESOLVED."""
+    """Return the annotated type of a field, or UNRESOLVED."""
     for base in cls.__mro__:
         annotations = base.__dict__.get("__annotations__", {})
         if name in annotations:
@@ -30,12 +30,12 @@ def _resolved_in(cls: type, annotation: object) -> Any:
     holder = types.SimpleNamespace(__annotations__={"field": annotation})
     try:
         return typing.get_type_hints(holder, vars(module) if module else {}, dict(vars(cls)))["field"]
-    except Exception:  # any name, attribute or operator may fail to resolve: then nothing is checked
+    except Exception:  # any name, attribute or operator may fail to resolve; then the value is not checked
         return UNRESOLVED
 
 
 def fits(value: object, wanted: object) -> bool:
-    """Tell whether a value is of a type: an int is a float, a list is a tuple, what cannot be decided fits."""
+    """Return whether a value has a type. An int fits float, a list fits tuple, and undecidable cases fit."""
     if wanted is UNRESOLVED or wanted is Any or isinstance(wanted, str | typing.TypeVar | typing.ForwardRef):
         return True
     if wanted is None or wanted is type(None):
@@ -93,7 +93,10 @@ def _fits_class(value: object, wanted: object) -> bool:
 
 
 def _stands_for(value: object, wanted: type) -> bool:
-    """Tell whether a value stands for a template: a Fiddle node of its owner, a built owner, an owner's template."""
+    """Return whether a value can replace an object of a template class `wanted`, or of a class with templates.
+
+    It can if it is a Fiddle node of the owner, an object of the owner, or a template of the class wanted.
+    """
     made = made_by(value)
     owner = getattr(wanted, "_owner", None)
     candidates = [made] if isinstance(made, type) else [type(value)]
@@ -108,14 +111,14 @@ def _stands_for(value: object, wanted: type) -> bool:
 
 
 def made_by(value: object) -> Any:
-    """Return what a Fiddle node would call, or None when the value is no Fiddle node. Does not import Fiddle."""
+    """Return the class or function that a Fiddle node calls; None for other values. Does not import Fiddle."""
     fiddle = sys.modules.get("fiddle")
     buildable = getattr(fiddle, "Buildable", None)
     return value.__fn_or_cls__ if buildable is not None and isinstance(value, buildable) else None
 
 
 def type_name(wanted: object) -> str:
-    """Name a type for a message: `int`, `float | None`, `Linear.HParams`."""
+    """Return the name of a type for messages: `int`, `float | None`, `Linear.HParams`."""
     if wanted is None or wanted is type(None):
         return "None"
     if isinstance(wanted, type) and typing.get_origin(wanted) is None:

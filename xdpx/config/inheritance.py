@@ -1,6 +1,6 @@
-"""`__parent__`: what a config takes from others, and how loops multiply the runs.
+"""`__parent__`: inheritance of configs from other files, and loops that expand one config into several runs.
 
-Priority: the child wins; a later parent beats an earlier one; the whole ancestry of a parent stands right below it.
+Priority: the child wins; a later parent overrides an earlier one; ancestors of a parent come right below it.
 Loops: the one listed first varies fastest.
 """
 
@@ -19,9 +19,9 @@ from xdpx.config.substitution import DEFINITIONS, Substitution, references
 PARENT = "__parent__"
 IGNORE = "__ignore__"
 MAX_RUNS = 10_000
-"""Most runs of one config; more is a slip in the loops."""
+"""Maximum number of runs of one config; more is probably a mistake in the loops."""
 MAX_GENERATIONS = 64
-"""Longest line of parents of parents."""
+"""Maximum depth of parents of parents."""
 
 _PREFIXED = re.compile(r"(.*?)\s*>>\s*(.*)", re.DOTALL)
 _WEB = re.compile(r"https?://[^/]*/", re.IGNORECASE)
@@ -30,12 +30,19 @@ _NAME_INSIDE = re.compile(r"(\$?)\$\{([^${}]+)\}|@\{\s*([^:{}]+?)\s*:")
 
 
 class TooManyRuns(Exception):
-    """The loops multiply to more than `MAX_RUNS`."""
+    """The loops expand to more than `MAX_RUNS` runs."""
 
 
 @dataclass(frozen=True)
 class ParentPlace:
-    """Where a dict stands: its file, the files that led there, and the values that beat it or stand below it."""
+    """The place of a dict in the inheritance.
+
+    Attributes:
+        file: that contains it.
+        chain: paths of the files from the run's config to this one.
+        above: values that override it.
+        below: values that references in paths of parents may also use, with the lowest priority.
+    """
 
     file: str
     chain: tuple[str, ...]
@@ -44,22 +51,22 @@ class ParentPlace:
 
 
 class _Ancestor(NamedTuple):
-    """One item of a `__parent__` list: the choices of a loop, or a single one."""
+    """One item of a `__parent__` list: the choices of a loop, or a single parent."""
 
     choices: list[Located]
 
 
 class Family:
-    """Expands dicts with parents into one merged table per run. Faults go to the `ConfigFiles` it reads with."""
+    """Expands dicts with parents into one merged table per run. Faults are added to its `ConfigFiles`."""
 
     def __init__(self, files: ConfigFiles) -> None:
         self.files = files
 
     def runs(self, table: Table, place: ParentPlace) -> list[Table]:
-        """Return the merged tables that a dict stands for, in the order in which they run.
+        """Return the merged tables that a dict expands to, in the order of the runs.
 
         Raises:
-            TooManyRuns: more than `MAX_RUNS`.
+            TooManyRuns: there are more than `MAX_RUNS`.
         """
         own = {key: located for key, located in table.items() if key not in {PARENT, IGNORE}}
         ancestors = self._ancestors(table.get(PARENT), place)
@@ -74,7 +81,7 @@ class Family:
     def _extended(
         self, partial: dict[int, Table], ancestors: list[_Ancestor], own: Table, place: ParentPlace
     ) -> list[dict[int, Table]]:
-        """Add one more ancestor to those already chosen: the last listed whose path can be told by now."""
+        """Add one more ancestor to those already chosen: the last listed whose path can be resolved by now."""
         waiting = [index for index in reversed(range(len(ancestors))) if index not in partial]
         higher = merge(place.above, own, *(partial[index] for index in sorted(partial, reverse=True)))
         scope = merge(higher, place.below)
@@ -126,7 +133,7 @@ class Family:
         return [_with_prefix(table, prefix) for table in tables] if prefix else tables
 
     def _leads_elsewhere(self, path: str, origin: Origin, place: ParentPlace) -> bool:
-        """Refuse a parent on a web server that only a parent names, unless both are on that server."""
+        """Report a parent on a web server that is named by another parent (not by the run's config) elsewhere."""
         server = _WEB.match(path)
         if server is None or len(place.chain) < 2 or place.file.startswith(server[0]):
             return False
@@ -146,10 +153,10 @@ class Family:
             return False
         return True
 
-    # ---------------------------------------------------------------- what was written
+    # ---------------------------------------------------------------- validation
 
     def _ancestors(self, written: Located | None, place: ParentPlace) -> list[_Ancestor]:
-        """Check the form of `__parent__` and split it into ancestors."""
+        """Return the ancestors in a `__parent__`, after checking its form."""
         if written is None or written.value is None:
             return []
         items = written.value if isinstance(written.value, list) else [written]
@@ -179,13 +186,13 @@ class Family:
 
 
 def _joined(own: Table, chosen: dict[int, Table], ignored: set[str]) -> Table:
-    """Put the chosen parents under the child, later ones first, without the keys that the child ignores."""
+    """Return the child merged with the chosen parents, later ones first, without the parents' keys to ignore."""
     parents = [chosen[index] for index in sorted(chosen, reverse=True)]
     return merge(own, *({key: value for key, value in parent.items() if key not in ignored} for parent in parents))
 
 
 def _can_be_told(ancestor: _Ancestor, scope: Table) -> bool:
-    """Report whether every path of an ancestor can be resolved with what is merged so far."""
+    """Return whether every path of an ancestor can be resolved with the values merged so far."""
     paths = [choice for choice in ancestor.choices if isinstance(choice.value, str) and references(choice.value)]
     if not paths:
         return True
@@ -196,7 +203,7 @@ def _can_be_told(ancestor: _Ancestor, scope: Table) -> bool:
 
 
 def _without_prefix(table: Table, prefix: str) -> Table:
-    """Return the keys that override those of a prefixed parent, under the names they have inside it."""
+    """Return the keys that override those of a prefixed parent, by their names inside it."""
     inner = {key.removeprefix(prefix): located for key, located in table.items() if key.startswith(prefix)}
     definitions = table.get(DEFINITIONS)
     if definitions and isinstance(definitions.value, dict):
@@ -205,7 +212,7 @@ def _without_prefix(table: Table, prefix: str) -> Table:
 
 
 def _with_prefix(table: Table, prefix: str) -> Table:
-    """Put `prefix` before every key of a parent, and before every reference to one of them."""
+    """Return a parent's table with `prefix` before every key and every reference to one of them."""
     definitions = table.get(DEFINITIONS)
     macros: Table = definitions.value if definitions and isinstance(definitions.value, dict) else {}
     names = {*macros, *(key for key in table if not key.startswith("__"))}

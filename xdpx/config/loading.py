@@ -1,4 +1,4 @@
-"""A config file -> its runs: every one read, checked and typed, or every fault of every one told at once."""
+"""Load a config file into its runs, checked and typed; or raise one error with the faults of all of them."""
 
 from __future__ import annotations
 
@@ -41,38 +41,38 @@ RUN_ONLY_KEYS = frozenset(
         "shard_index",
     }
 )
-"""Keys that do not change what a run computes: two runs that differ only in these are the same run twice."""
+"""Keys that do not change what a run computes: two runs that differ only in these are duplicates."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one command: its values, flat and complete. Plain data, so that it can be sent to another process."""
+    """One run of one command: its values, flat and complete. Plain data, so that it can be pickled."""
 
     command: str
     source: str
     index: int
-    """Its place among the runs of its config, from 0."""
+    """Position among the runs of its config, from 0."""
     values: Mapping[str, Any]
     changed: frozenset[str]
     origins: Mapping[str, Origin]
     picks: Mapping[Pick, str]
     relative: Mapping[str, str] = field(default_factory=dict)
-    """{key: the `@{...}` text its number came from}"""
+    """Key -> the `@{...}` text that its number was computed from."""
     meta_keys: frozenset[str] = frozenset()
     """Keys whose value came from a meta.hjson."""
     total: int = 1
-    """How many runs the config has."""
+    """Number of runs of the config."""
 
     def parameters(self, kind: str, prefix: str = "") -> Any:
-        """Return the own typed `Parameters` of the class picked for `kind`; kind "command" is the command itself.
+        """Return the typed `Parameters` of the class selected for `kind`; kind "command" is the command itself.
 
         Raises:
-            KeyError: the run picks no class of that kind and prefix.
+            KeyError: the run uses no class of that kind and prefix.
         """
         return checking.typed(self.picked(kind, prefix).Parameters, prefix, self.values)
 
     def picked(self, kind: str, prefix: str = "") -> Any:
-        """Return the class picked for `kind`; it is imported here when it has not been."""
+        """Return the class selected for `kind`, importing it if necessary. Raises KeyError as `parameters` does."""
         if (prefix, kind) not in self.picks:
             raise KeyError(
                 f"{self.source}: this {self.command} run uses no {prefix}{kind}; it uses {dict(self.picks)}."
@@ -80,7 +80,7 @@ class Run:
         return registry_of(kind)[self.picks[prefix, kind]]
 
     def build(self, kind: str, prefix: str = "", **collaborators: Any) -> Any:
-        """Make an object of the class picked for `kind`, from its own parameters and what else it needs."""
+        """Return an object of the class selected for `kind`, built from its parameters and `collaborators`."""
         return self.picked(kind, prefix)(self.parameters(kind, prefix), **collaborators)
 
 
@@ -96,17 +96,17 @@ def load(
     """Return every run of a config, checked for `command`.
 
     Args:
-        path: the config; its suffix may be left out; '' for none.
+        path: the config; its suffix may be omitted; '' for none.
         command: registered name of the command, e.g. `x-train`.
-        overrides: `key=value` words that win over the file.
-        inspect: further checks of a run that is sound so far, such as the command's own `check`.
-        paths: whether paths are looked at.
-        rewrite: gives the values of a run to check, from its place among the runs and what the config says; unlike
-            overrides after all references have been followed.
+        overrides: `key=value` arguments that override the file.
+        inspect: further checks of runs without faults so far, such as the command's own `check`.
+        paths: whether to check that paths exist or can be created.
+        rewrite: takes the index of a run and its values, and returns the values to check; unlike overrides, it is
+            applied after references are resolved.
 
     Raises:
-        ConfigError: with every fault of every run.
-        OSError: the config or a filesystem could not be reached.
+        ConfigError: with all faults of all runs.
+        OSError: the config or a file system could not be reached.
     """
     from xdpx.config.reading import read_runs
 
@@ -135,19 +135,19 @@ def resolve(
     paths: bool = True,
     unruled: frozenset[str] = frozenset(),
 ) -> Run:
-    """Check values that are flat already, such as those of an args.py.
+    """Return a run from flat values, such as those of an args.py, after checking them.
 
     Args:
         values: flat, without references or loops.
         command: registered name of the command.
-        source: what to call the place where they come from.
+        source: where the values come from, for messages.
         strict: whether a key that the command does not use is a fault; otherwise it is dropped.
-        paths: whether paths are looked at.
-        unruled: kinds of classes that are not asked which of their fields contradict each other, so that their modules
-            are not imported.
+        paths: whether to check that paths exist or can be created.
+        unruled: kinds of classes whose `conflicts` are not checked, so that their modules are not imported.
 
     Raises:
-        ConfigError: with every fault.
+        ConfigError: with all faults.
+        OSError: a file system could not be reached.
     """
     draft = checking.check(command, values, origins={}, meta_keys=frozenset(), strict=strict)
     return _finish([draft], source, inspect=None, paths=paths, unruled=unruled)[0]
@@ -161,7 +161,12 @@ def _finish(
     paths: bool,
     unruled: frozenset[str] = frozenset(),
 ) -> list[Run]:
-    """Run the checks that need complete values, then the rules between runs. Raises all faults together."""
+    """Return the runs after the checks that need complete values and those between runs.
+
+    Raises:
+        ConfigError: with all faults together.
+        OSError: a file system could not be reached, and there is no fault.
+    """
     unreachable = _check_further(drafts) if paths else None
     for draft in drafts:
         draft.faults.extend(checking.conflicts(draft, unruled=unruled))
@@ -181,12 +186,12 @@ def _finish(
 
 
 def _placed(faults: Iterable[Fault], run: Run) -> list[Fault]:
-    """Add where the key of each fault was written, where its finder did not know."""
+    """Return faults with missing origins filled in from the run."""
     return [fault if fault.origin else replace(fault, origin=run.origins.get(fault.key)) for fault in faults]
 
 
 def _check_further(drafts: list[Draft]) -> OSError | None:
-    """Look at the paths of every run. Returns the error of a filesystem that cannot be asked, to raise at the end."""
+    """Check the paths of all runs; return the last error of an unreachable file system, which is raised at the end."""
     from xdpx.config.path_checks import PathFindings, check_paths
 
     seen: PathFindings = {}
@@ -215,7 +220,7 @@ def _run(draft: Draft, source: str, index: int, total: int) -> Run:
 
 
 def batch_faults(drafts: Sequence[Draft], runs: Sequence[Run]) -> list[Fault]:
-    """Return what is wrong between the runs of one config: shared outputs, and the same run twice."""
+    """Return faults between the runs of one config: shared outputs, or if there are none, duplicate runs."""
     if len(runs) < 2:
         return []
     unique = {key for draft in drafts for key, _, item in draft.selection.declared() if item.unique}
@@ -257,7 +262,7 @@ def _numbers(indices: list[int]) -> str:
 
 
 def fingerprint(run: Run) -> str:
-    """Return a hash of what decides the results of a run: its command and values, the run-only keys left out."""
+    """Return a SHA-256 of what determines the results of a run: its command and values, without `RUN_ONLY_KEYS`."""
     return _digest(run, RUN_ONLY_KEYS)
 
 

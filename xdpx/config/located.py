@@ -1,4 +1,4 @@
-"""Values that remember the file and line they were written in, and how two tables of them merge."""
+"""Values with the file and line they were written in, and the merging of tables of them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 from xdpx.config.faults import Origin
 
 MAX_VALUES = 100_000
-"""Most values of one run, after aliases and references are written out."""
+"""Maximum number of values of one run, after aliases and references are expanded."""
 
 MAX_LEVELS = 128
-"""Deepest nesting after references are written out."""
+"""Maximum nesting after references are expanded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ Table: TypeAlias = dict[str, Located]
 
 
 class TooLarge(ValueError):
-    """A value whose shared parts, written out, are too many or too deep; the message says which."""
+    """An expanded value is too large or nested too deeply."""
 
 
 def merge(higher: Table, *lowers: Table) -> Table:
-    """Join tables by falling priority. Two dicts under one key are merged one level deep; all else is replaced."""
+    """Return tables merged, highest priority first. Two dicts of one key are merged one level deep, others replaced."""
     merged = dict(higher)
     for lower in lowers:
         for key, located in lower.items():
@@ -48,21 +48,21 @@ def _join(higher: Located, lower: Located) -> Located:
 
 
 def holds_meta(located: Located) -> bool:
-    """Tell whether a value, or anything in a dict, comes from a meta.hjson."""
+    """Return whether a value, or anything in a dict, comes from a meta.hjson."""
     inner = located.value.values() if isinstance(located.value, dict) else ()
     return located.from_meta or any(map(holds_meta, inner))
 
 
 def plain(located: Located, budget: Iterator[int] | None = None, level: int = 0) -> Any:
-    """Return the bare Python value.
+    """Return the plain Python value.
 
     Args:
         located: the value.
-        budget: yields once per value that may still be made; shared by all keys of a run.
-        level: how deep the value already stands.
+        budget: yields once per value that is still allowed; shared by all keys of a run.
+        level: current nesting depth.
 
     Raises:
-        TooLarge: the budget (by default `MAX_VALUES`) is used up, or it nests deeper than `MAX_LEVELS`.
+        TooLarge: the budget (by default `MAX_VALUES`) is used up, or the nesting exceeds `MAX_LEVELS`.
     """
     budget = iter(range(MAX_VALUES)) if budget is None else budget
     if next(budget, None) is None:
@@ -76,7 +76,7 @@ def plain(located: Located, budget: Iterator[int] | None = None, level: int = 0)
 
 
 def origins(table: Table, prefix: str = "") -> dict[str, Origin]:
-    """Return the origin of every value: `key`, `key.inner`, `key[0]`."""
+    """Return the origins of all values, by path: `key`, `key.inner`, `key[0]`."""
     found: dict[str, Origin] = {}
     for key, located in table.items():
         _add_origins(prefix + key, located, found)

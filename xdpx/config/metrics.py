@@ -1,4 +1,4 @@
-"""Names of metrics in a config: does the class that computes them give one of that name?"""
+"""Check names of metrics in a config against the metrics that the selected classes declare."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from xdpx.config.selection import Selected, Selection, condition_holds
 
 
 def unknown_metrics(selection: Selection, values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield (key, what is wrong, what to do) for each `metric_of` parameter whose metric there will not be.
+    """Yield (key, problem, remedy) for each `metric_of` parameter that names a metric which will not exist.
 
-    A class that does not say which metrics it gives is believed.
+    Classes that do not declare their metrics are not checked.
     """
     for key, one, item in selection.declared():
         giver = _giver(selection, one.prefix, item.metric_of) if item.metric_of else None
@@ -39,24 +39,24 @@ def _unknown(
 
 
 def _is_meant(name: str, known: str) -> bool:
-    """Tell whether a metric is one of a name or pattern; each `*` stands for a number, such as the k of `top*_acc`."""
+    """Return whether a metric matches a name or pattern; `*` stands for a number, such as the k of `top*_acc`."""
     return re.fullmatch(re.escape(known).replace(r"\*", r"\d+"), name) is not None
 
 
 def metrics_of(item: Declaration) -> dict[str, list[str]]:
-    """Return the metrics a parameter can name, by the class that gives them; nothing for other parameters."""
+    """Return class -> metrics that a parameter can name; empty without `metric_of`."""
     givers = catalogue.entries(item.metric_of) if item.metric_of else ()
     return {giver.name: [name for name, _ in giver.metrics] for giver in givers if giver.metrics}
 
 
 def _giver(selection: Selection, prefix: str, kind: str) -> Selected | None:
-    """Find the class whose metrics are meant: that with the same prefix, else the plain one."""
+    """Return the class whose metrics are meant: the one with the same prefix, else the one without a prefix."""
     found = {one.prefix: one for one in selection.classes if one.kind == kind}
     return found.get(prefix, found.get(""))
 
 
 def _holds(when: tuple[str, str, Any] | None, giver: Selected, values: Mapping[str, Any]) -> bool:
-    """Evaluate a condition; what is not known yet (null) may hold."""
+    """Return whether a condition holds, or may hold because its key has no value yet (null)."""
     value = values.get(giver.prefix + when[0]) if when else None
     return when is None or value is None or condition_holds(when, value)
 
@@ -69,7 +69,7 @@ def _instead(name: str, metrics: tuple[Metric, ...]) -> str:
 
 
 def _in_full(name: str, known: str) -> bool:
-    """Tell whether a name is a metric's in full (`accuracy`), or as logs head their columns (`valid_acc`)."""
+    """Return whether a name is a longer form of a metric (`accuracy`), or that of a log column (`valid_acc`)."""
     return name.lower().startswith(known) or name.endswith(f"_{known}")
 
 

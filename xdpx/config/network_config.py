@@ -1,4 +1,4 @@
-"""The config of a network in Hugging Face format (config.json, bert_config.json), named as a parent of a run."""
+"""Model configs in Hugging Face format (config.json, bert_config.json) as parents of a run."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from functools import cache
 from xdpx.config.located import Table
 
 NAMES = ("config.json", "bert_config.json")
-"""What such files are called beside weights; the second is that of Google's checkpoints, and of older programs."""
+"""Names of such files beside weights; the second is used by Google's checkpoints and older programs."""
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 OF_THE_DATA = frozenset({"vocab_size", "pad_token_id", "num_labels", "id2label", "label2id", "problem_type"})
-"""What meta.hjson tells, from the data themselves."""
+"""Keys that are ignored because meta.hjson has them, from the data."""
 
 NO_ARCHITECTURE = frozenset({
     "_name_or_path", "architectures", "bos_token_id", "cls_token_id", "chunk_size_feed_forward", "dtype",
     "eos_token_id", "gradient_checkpointing", "is_encoder_decoder", "output_attentions", "output_hidden_states",
     "return_dict", "sep_token_id", "torch_dtype", "transformers_version", "use_cache",
 })  # fmt: skip
-"""What says nothing of the layers."""
+"""Keys that are ignored because they do not affect the layers."""
 
 
 def describes_network(table: Table, path: str) -> bool:
-    """Tell whether a file was written for a network: by its values, for a run may have such keys, too."""
+    """Return whether a file is the config of a network, judged by its values, because a run may have such keys, too."""
     if "model" in table or "data_dir" in table:
         return False
     sized = [key in table for key in SIZES]
@@ -36,7 +36,7 @@ def describes_network(table: Table, path: str) -> bool:
 
 
 def as_keys_of_run(table: Table) -> Table:
-    """Return what a file says of a network under the keys of a run; others go to `extra_config`."""
+    """Return the config of a network under the keys of a run; those without a counterpart go to `extra_config`."""
     own = _sizes()
     told = {
         key: each
@@ -53,8 +53,8 @@ def as_keys_of_run(table: Table) -> Table:
 
 @cache
 def _sizes() -> frozenset[str]:
-    """Return the keys of networks that such files hold, too: those that decide the layers."""
-    from xdpx.config import catalogue  # nobody but those who name such a file
+    """Return the keys of our networks that such files have, too: those that determine the layers."""
+    from xdpx.config import catalogue  # imported only if such a file is used
 
     groups = (each.parameters for each in catalogue.entries("model"))
     sizes = {each.key for group in groups for each in group if each.group == "bert_config"}

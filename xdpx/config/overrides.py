@@ -1,4 +1,4 @@
-"""`key=value` from the command line: above everything that a file says."""
+"""`key=value` overrides from the command line, which take precedence over all files."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _FIXED = ("__parent__", "__ignore__")
 
 @dataclass(frozen=True)
 class Override:
-    """One value and the way to it: `("extra_config", "batch_size")`."""
+    """One value and its path of keys, such as `("extra_config", "batch_size")`."""
 
     keys: tuple[str, ...]
     value: Located
 
     def applied(self, table: Table) -> tuple[Table, Fault | None]:
-        """Return a copy of `table` with the value set, or the table as it is and a fault."""
+        """Return (a copy of `table` with the value set, None), or (`table`, a fault)."""
         name = ".".join(self.keys)
         if name in table or len(self.keys) == 1:
             return {**table, name: self.value}, None
@@ -44,7 +44,7 @@ def _set(table: Table, keys: tuple[str, ...], value: Located, name: str) -> tupl
 
 
 def read_overrides(texts: Sequence[str]) -> tuple[list[Override], list[Fault]]:
-    """Read each `key=value`. The value is typed as in hjson: 1e-4, true, null, [a, b], {a: 1}; all else is text."""
+    """Return the parsed overrides, and faults. Values are typed as in hjson: 1e-4, true, [a, b], {a: 1}; else text."""
     overrides: list[Override] = []
     faults: list[Fault] = []
     for text in texts:
@@ -56,7 +56,7 @@ def read_overrides(texts: Sequence[str]) -> tuple[list[Override], list[Fault]]:
 
 
 def apply_overrides(overrides: Sequence[Override], table: Table) -> tuple[Table, list[Fault]]:
-    """Set every override in order, so that of two for one key the last counts."""
+    """Return `table` with all overrides applied in order, so that the last one for a key wins, and faults."""
     faults = []
     for override in overrides:
         table, fault = override.applied(table)
@@ -79,7 +79,7 @@ def _read(text: str) -> Override:
 
 
 def _typed(key: str, text: str) -> Located:
-    """Type a value. Only what opens with a bracket or a quote is parsed; the rest of a text is never cut."""
+    """Return a typed value. Only text that starts with a bracket or quote is parsed; other text is never cut."""
     stripped = text.strip()
     try:
         located = read_value(stripped, COMMAND_LINE)
@@ -93,7 +93,7 @@ def _typed(key: str, text: str) -> Located:
 
 
 def _here(located: Located) -> Located:
-    """Let every inner value come from the command line, without a line number."""
+    """Return a value with the command line as origin of all inner values, without line numbers."""
     value = located.value
     if isinstance(value, dict):
         value = {key: _here(item) for key, item in value.items()}

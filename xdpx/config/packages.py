@@ -1,4 +1,4 @@
-"""What installed packages offer: entry points `xdpx.<kind>`, whose names are read without importing anything."""
+"""Classes of installed packages: entry points `xdpx.<kind>`, whose names are read without importing the packages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
 OLDER_GROUPS = {"callback": "xdpx.callbacks"}
-"""Groups that packages may still use, by the kind that has another one now."""
+"""Kind -> its former entry point group, which is still accepted."""
 
 
 @cache
 def offered(kind: str) -> Mapping[str, tuple[EntryPoint, ...]]:
-    """Return {name: the entry points that offer it} of `[project.entry-points."xdpx.<kind>"]`, over all packages."""
+    """Return {name: entry points} of `[project.entry-points."xdpx.<kind>"]` in all installed packages."""
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for group in filter(None, (f"xdpx.{kind}", OLDER_GROUPS.get(kind))):
         for point in _entry_points().select(group=group):
@@ -27,13 +27,13 @@ def offered(kind: str) -> Mapping[str, tuple[EntryPoint, ...]]:
 
 @cache
 def _entry_points() -> EntryPoints:
-    from importlib.metadata import entry_points  # here: it costs as much as the rest of what a command imports
+    from importlib.metadata import entry_points  # here, because it takes as long as all other imports of a command
 
     return cast("EntryPoints", entry_points())  # Python 3.11 has another class here, with the same `select`
 
 
 def ambiguity(kind: str, name: str, *, shipped: bool) -> Fault | None:
-    """Return the fault that a name could mean several things: two packages offer it, or one does and XDPX ships it."""
+    """Return a fault if two packages offer a name, or one does and XDPX ships it; else None."""
     points = offered(kind).get(name, ())
     if len(points) + shipped < 2 or not points:
         return None
@@ -43,19 +43,19 @@ def ambiguity(kind: str, name: str, *, shipped: bool) -> Fault | None:
 
 
 def load(point: EntryPoint) -> Any:
-    """Import what an entry point names and return it.
+    """Return the object that an entry point names, importing its module.
 
     Raises:
-        ConfigError: the import fails, or the module has no such thing.
+        ConfigError: the import fails, or the module lacks the attribute.
     """
     try:
         return point.load()
-    except Exception as error:  # whatever a module does when it is imported
+    except Exception as error:  # an import may raise anything
         problem = f"({point.value}) cannot be imported: {type(error).__name__}: {error}."
         remedy = "Mend or uninstall the package; --verbose shows the traceback."
         raise ConfigError(package_of(point), [Fault(f"{point.group} {point.name}", problem, remedy)]) from error
 
 
 def package_of(point: EntryPoint) -> str:
-    """Return the installed package that an entry point belongs to, with its version."""
+    """Return name and version of the package that an entry point belongs to; its module if unknown."""
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.module

@@ -1,4 +1,4 @@
-"""How a class declares what can be configured about it: type, default, bounds, one line of meaning."""
+"""Declaration of the parameters of a class: type, default, bounds, and a one-line description."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PathCheck = Literal["file", "directory", "new_directory"]
 
 
 class When(NamedTuple):
-    """A parameter exists only while another parameter holds a certain value."""
+    """The condition that another parameter has a certain value."""
 
     key: str
     operator: Operator
@@ -21,22 +21,22 @@ class When(NamedTuple):
 
 
 class Parameters(BaseModel):
-    """Base of every nested `class Parameters`. Strict: text is never turned into numbers; ints pass as floats.
+    """Base of every nested `class Parameters`. Strict: text is never converted to numbers; ints are accepted as floats.
 
-    Each field is made with `param`. A value of None is accepted only where the annotation says so.
-    Override `conflicts` for rules between several fields. Where the module of a class imports torch, the Parameters
-    that define `conflicts` stand in a module of their own that does not: every check of a config looks at conflicts.
+    Each field is declared with `param`. None is accepted only if the annotation allows it. Override `conflicts` for
+    rules between several fields. If the module of a class imports torch, put Parameters that define `conflicts` into a
+    module that does not, because every check of a config imports it.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Return (key, what is wrong and what to do) for each rule between fields that is broken."""
+        """Return (key, problem and remedy) for each violated rule between fields."""
         return []
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Hold defaults to their types where the class is written: later, a config would be blamed for them."""
+        """Check defaults against their types at the class definition; later, the config would be blamed."""
         super().__pydantic_init_subclass__(**kwargs)
         sound = {key: sound_default(cls, key) for key, info in cls.model_fields.items() if not info.is_required()}
         changed = {key: value for key, value in sound.items() if repr(value) != repr(cls.model_fields[key].default)}
@@ -47,7 +47,7 @@ class Parameters(BaseModel):
 
     @model_validator(mode="after")
     def _within_bounds(self) -> Self:
-        """Hold the bounds for parameters built by hand; those of a config are checked before, with better words."""
+        """Check the bounds of parameters built in code; those of a config are checked before, with better messages."""
         for declaration in declarations_of(type(self)):
             problem = declaration.out_of_bounds(getattr(self, declaration.key))
             if problem:
@@ -71,22 +71,22 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
     unique: bool = False,
     group: str | None = None,
 ) -> Any:
-    """Declare one parameter.
+    """Return the declaration of one parameter, a pydantic field.
 
     Args:
-        default: the value when the config is silent; leave it out for a required parameter.
+        default: the value if the config does not set it; omit it for a required parameter.
         doc: one line that says what the value decides, with its unit.
         gt: lower bound (exclusive) of a number, or of every number in a list.
         ge: lower bound (inclusive).
         lt: upper bound (exclusive).
         le: upper bound (inclusive).
         when: (key, operator, value): the parameter is allowed only while that condition holds.
-        registry: the value names an entry of this registry, whose own `Parameters` then join the run. A key that ends
-            with the registry's name gives the rest as prefix: `teacher_model` reads `teacher_hidden_size` and so on.
-        metric_of: the value names a metric of the class picked from this registry. It is checked where that class says
-            which it gives, in `metric_names`: {name or pattern: None, or the (key, operator, value) it depends on}.
-        relative: accepts `@{batch_size:64}/50` as well; "inverse" shrinks as the reference grows, "direct" grows.
-        path: what must be true of the path before the run starts.
+        registry: the value names an entry of this registry, whose `Parameters` are then added to the run. If the key
+            ends with the registry's name, the rest is a prefix: `teacher_model` reads `teacher_hidden_size` and so on.
+        metric_of: the value names a metric of the class selected from this registry. It is checked if that class
+            declares `metric_names`: {name or pattern: None, or the condition (key, operator, value)}.
+        relative: also accepts `@{batch_size:64}/50`; "inverse" shrinks as the reference grows, "direct" grows.
+        path: check of the path before the run starts: an existing file, an existing directory, or a writable directory.
         unique: must differ between the runs of one config.
         group: heading in the printed tree; by default the heading of the declaring class.
     """
@@ -108,10 +108,10 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
 
 
 def entry_of(kind: str, name: str, thing: object) -> Entry:
-    """Read what a class declares. A class without `Parameters` declares nothing.
+    """Return the catalogue entry of a class. A class without `Parameters` declares no parameters.
 
     Raises:
-        TypeError: a field was not made with `param`, or its type is none that a config value can have.
+        TypeError: a field was not declared with `param`, or its type is not one of config values.
     """
     doc = (getattr(thing, "__doc__", None) or "").strip().partition("\n")[0]
     declared = getattr(thing, "Parameters", None)
@@ -126,7 +126,10 @@ def entry_of(kind: str, name: str, thing: object) -> Entry:
 
 
 def _metrics_of(thing: object) -> tuple[Metric, ...] | None:
-    """Return the metrics a class says it has. A class that computes others than its parent must say so anew."""
+    """Return the `metric_names` of the first class in the MRO that defines them or `metrics`; None if it lacks them.
+
+    So a class that overrides `metrics` does not inherit the names of its parent.
+    """
     definers = [one for one in getattr(thing, "__mro__", ()) if {"metrics", "metric_names"} & vars(one).keys()]
     said = vars(definers[0]).get("metric_names") if definers else None
     return None if said is None else metrics_of(said)

@@ -1,4 +1,4 @@
-"""Are the paths that a run names there, and can the new ones be made? Any filesystem."""
+"""Check that the paths of a run exist or can be created, on any file system."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from xdpx.utils.retries import causes
 _IMPOSSIBLE = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.EILSEQ})
 
 PathFindings = dict[tuple[str, str], tuple[str, str]]
-"""(check, path) -> (problem, remedy), so that a path shared by all runs of a loop is looked at once."""
+"""(check, path) -> (problem, remedy), so that a path shared by all runs of a loop is checked once."""
 
 
 def check_paths(draft: Draft, seen: PathFindings) -> Iterator[Fault]:
-    """Yield a fault for every path that is not what its declaration asks for. Null and switched-off keys pass.
+    """Yield a fault for every path that does not meet its declaration. Null and switched-off keys pass.
 
     Raises:
-        OSError: a filesystem could not be asked at all.
+        OSError: a file system could not be reached.
     """
     for key, _, declaration in draft.selection.declared():
         if not declaration.path or key not in draft.values or key in draft.faulty:
@@ -49,7 +49,7 @@ def _texts_in(value: object) -> Iterator[str]:
 
 
 def _ask(check: str, path: str) -> tuple[str, str]:
-    """Look, and tell a path that no filesystem can have from one that cannot be looked at now."""
+    """Return (problem, remedy) of a path; invalid paths are problems, failures of a file system raise OSError."""
     try:
         return _look(check, path)
     except ValueError as error:
@@ -61,14 +61,14 @@ def _ask(check: str, path: str) -> tuple[str, str]:
 
 
 def _look(check: str, path: str) -> tuple[str, str]:
-    """Return (problem, remedy), both '' when all is well."""
+    """Return (problem, remedy) of a path, both '' if it passes."""
     if not path.strip():
         return "is an empty path.", "Write where it is, or null where that is allowed."
     if check == "new_directory":
         return _look_at_new(path)
     if check == "directory":
-        # Many web servers show no folders, only the files in them; data_files says which, and those are looked for.
-        # A database is no folder either: its tables are looked for by name.
+        # Many web servers do not show folders, only files; those named by data_files are checked instead. Tables of a
+        # database are checked by name.
         if is_table(path) or path.lower().startswith(("http://", "https://")) or io.isdir(path):
             return "", ""
         return (f"'{path}' is a file.", "Name a directory.") if io.isfile(path) else _absent(path, "directory")

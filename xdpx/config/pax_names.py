@@ -1,4 +1,4 @@
-"""What names of Pax are called here: told where one of them is used, and shown in docs/experiments.md."""
+"""Names of Pax and their equivalents here, for error messages and for docs/experiments.md."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ PAX_NAMES: Mapping[str, str] = {
     "transformer_layer_params_tpl": "layer_tpl",
     "use_rotary_position_emb": "rotary_tpl, a RotaryPositionalEmbedding.HParams()",
 }
-"""Name of a field of Pax that no class here has in this place -> what to write."""
+"""Field of Pax that does not exist here -> what to write instead."""
 
 
 def of_pax(name: str) -> str:
-    """Return what a field of Pax is called here; '' for any other name."""
+    """Return a sentence with the equivalent of a field of Pax; '' for other names."""
     return f"Pax's {name} is here: {PAX_NAMES[name]}." if name in PAX_NAMES else ""

@@ -1,4 +1,4 @@
-"""What a run would do, for a person (`--dry`) or a program (`--dry --json`)."""
+"""The output of `--dry` and `--dry --json`: the values of all runs of a config."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def tree_text(run: Run) -> str:
-    """Write every value of a run under its heading, `*` after each key that is not at its default."""
+    """Return all values of a run under their headings, with `*` after each key that is not at its default."""
     return "\n".join(_lines(grouped(run), run, 0))
 
 
@@ -30,14 +30,14 @@ def _lines(group: Group, run: Run, depth: int) -> Iterator[str]:
 
 
 def _value(value: object) -> str:
-    """Write a value as a config would; text without its quotes when it is plain."""
+    """Return a value in config syntax; printable text without quotes."""
     if isinstance(value, str) and value and value.isprintable() and value == value.strip():
         return value
     return json.dumps(value, ensure_ascii=False)
 
 
 def runs_text(runs: Sequence[Run]) -> str:
-    """Write all runs of a config: the first in full, then what each of the others changes."""
+    """Return the text for all runs of a config: the first in full, then the values that vary, one line per run."""
     first = runs[0]
     count = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
     parts = [f"{first.command} {first.source}: {count}", tree_text(first), *_difference_from_stored(first)]
@@ -48,13 +48,13 @@ def runs_text(runs: Sequence[Run]) -> str:
 
 
 def varying_keys(runs: Sequence[Run]) -> list[str]:
-    """Return the keys that are not the same in all runs, in the order in which they are declared."""
+    """Return the keys whose values differ between runs, in the order of declaration."""
     keys = dict.fromkeys(key for run in runs for key in run.values)
     return [key for key in keys if any(run.values.get(key) != runs[0].values.get(key) for run in runs)]
 
 
 def what_varies(run: Run, runs: Sequence[Run]) -> str:
-    """Write what sets one run apart from the others: `learning_rate=1e-05 batch_size=32`."""
+    """Return the values that distinguish one run from the others: `learning_rate=1e-05 batch_size=32`."""
     keys = varying_keys(runs)
     telling = [key for key in keys if key != "save_dir"] or keys
     return " ".join(f"{key}={_short(run.values[key])}" for key in telling if key in run.values)
@@ -65,7 +65,7 @@ def _short(value: object) -> str:
 
 
 def _difference_from_stored(run: Run) -> list[str]:
-    """With `resume`, write how the values differ from those the run was last started with."""
+    """Return lines with the differences from the values that the run was last started with; [] without `resume`."""
     folder = run.values.get("save_dir")
     if not run.values.get("resume") or not isinstance(folder, str):
         return []
@@ -81,5 +81,5 @@ def _difference_from_stored(run: Run) -> list[str]:
 
 
 def json_text(runs: Sequence[Run]) -> str:
-    """Write a JSON array with one flat object of values for each run."""
+    """Return a JSON array with one flat object of values per run."""
     return json.dumps([dict(run.values) for run in runs], ensure_ascii=False, indent=2)

@@ -1,8 +1,8 @@
-"""A config file -> the flat values of every run it asks for, each with the file and line it came from.
+"""Read a config file into the flat values of its runs, each value with the file and line it came from.
 
     path, key=value ... -> files -> parents and loops -> overrides -> ${references} -> RawRun
 
-Everything but types, which `checking` knows.
+Types are not checked here, but in `checking`.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from xdpx.config.overrides import COMMAND_LINE, ORIGIN, Override, apply_override
 from xdpx.config.substitution import DEFINITIONS, Substitution
 
 PLATFORM_KEYS = ("__gpu__", "__cpu__", "__memory__", "__worker__", "__pytorch__", "__v100__")
-"""What a run asks of the machine it is submitted to; no parameter of any module."""
+"""What a run requests from a cluster when it is submitted; not parameters of any class."""
 
 SPECIAL_KEYS = (PARENT, IGNORE, DEFINITIONS, VERSION, *PLATFORM_KEYS)
 
 MAX_SHOWN = 10
-"""Most faults in one message, so that it stays on a screen."""
+"""Maximum number of faults in one message, so that it fits on a screen."""
 
 
 @dataclass(frozen=True)
 class RawRun:
-    """One run as written, with all references replaced and nothing typed.
+    """One run as written, with all references resolved, before types are checked.
 
     Attributes:
         source: the config file.
-        index: the place of the run among those of the file, from 0.
+        index: position of the run among those of the file, from 0.
         values: plain Python values by key. `@{...}` is still text.
         origins: where each value was written: `key`, `key.inner`, `key[0]`.
-        meta_keys: the keys that x-prepro wrote and nobody has overridden.
-        from_data: those, and the keys of which only a part was overridden.
-        faults: what is wrong although the run could be read, e.g. an unknown `${name}` or a swallowed comment. A key
-            that has a fault here may hold a stand-in value. Whoever reads runs must report these.
-        platform: what the run asks of a cluster, without underscores: gpu, cpu, memory, worker, pytorch, v100.
-        version: the version of x-prepro that wrote the meta data, or None.
-        referred: the names that `${name}` asked for.
-        files: the configs that all runs of the file were read from, without the meta of data.
+        meta_keys: keys that come from a meta.hjson and are not overridden.
+        from_data: those, and keys that are only partly overridden.
+        faults: problems of a readable run, e.g. an unknown `${name}` or a comment read as text. Their keys may hold
+            placeholder values. Callers must report these faults.
+        platform: what the run requests from a cluster, without underscores: gpu, cpu, memory, worker, pytorch, v100.
+        version: the version of x-prepro that wrote the metadata, or None.
+        referred: names used in `${name}`.
+        files: the configs that all runs of the file were read from, without metadata of data.
     """
 
     source: str
@@ -60,17 +60,17 @@ class RawRun:
 
 
 def read_runs(path: str, overrides: Sequence[str] = ()) -> list[RawRun]:
-    """Read a config: hjson, JSON or YAML, suffix optional, local or remote.
+    """Return the runs of a config: hjson, JSON or YAML, suffix optional, local or remote.
 
     Args:
-        path: the config file; '' for none: the overrides are all there is.
-        overrides: `key=value` texts, which beat everything in the files.
+        path: the config file; '' to use only the overrides.
+        overrides: `key=value` texts, which take precedence over all files.
 
     Returns:
-        One `RawRun` per run, in the order in which they are to be executed; never none.
+        One `RawRun` per run, in the order of execution; at least one.
 
     Raises:
-        ConfigError: a file, a parent or an override cannot be read; holds every such fault, and the lesser ones.
+        ConfigError: a file, a parent or an override cannot be read; with all faults found so far.
         OSError: a disk or network failed.
     """
     files = ConfigFiles()
@@ -86,7 +86,7 @@ def read_runs(path: str, overrides: Sequence[str] = ()) -> list[RawRun]:
 
 
 def at_most(faults: Sequence[Fault], shown_faults: int = MAX_SHOWN) -> list[Fault]:
-    """Cut a list of faults to what fits on a screen, and say how many are left out."""
+    """Return the first faults, and one that says how many more there are."""
     rest = len(faults) - shown_faults
     if rest <= 0:
         return list(faults)
@@ -109,7 +109,7 @@ def _merged(path: str, settings: Sequence[Override], files: ConfigFiles) -> list
 
 
 def _run(path: str, index: int, table: Table, settings: Sequence[Override], shared: Sequence[Fault]) -> RawRun:
-    """Apply the overrides, replace the references, and take out what is no parameter."""
+    """Return a run from its merged table: apply overrides, resolve references, and separate the special keys."""
     table, faults = apply_overrides(settings, table)
     substitution = Substitution(table)
     resolved = substitution.table()
@@ -149,7 +149,7 @@ def _bad_definitions(table: Table) -> list[Fault]:
 
 
 def _unknown_special(table: Table) -> list[Fault]:
-    """Refuse `__names__` that nothing reads, e.g. a misspelt `__parents__`."""
+    """Return a fault for each unknown `__name__`, e.g. a misspelt `__parents__`."""
     faults = []
     for key, located in table.items():
         if key.startswith("__") and key not in SPECIAL_KEYS:

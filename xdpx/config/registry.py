@@ -1,4 +1,4 @@
-"""Names in configs -> classes. Nothing is imported until its name is asked for."""
+"""Registries that map names in configs to classes, which are imported on first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 REGISTRIES: dict[str, Registry[Any]] = {}
-"""Every registry of names in configs made so far, by kind: `config` sees a user's own names and imports no room."""
+"""All registries created so far that configs can name, by kind; so `config` knows users' names without imports."""
 
 ROOMS: dict[str, str] = {
     "command": "xdpx.commands",
@@ -32,18 +32,18 @@ ROOMS: dict[str, str] = {
     "schedule": "xdpx.search.schedules",
     "tuner": "xdpx.search.tuners",
 }
-"""The room whose `__init__` holds the table of each kind. Read only when a class itself is needed, never to check."""
+"""Kind -> module that defines its registry. Imported only if a class itself is needed, not to check a config."""
 
 
 class Registry(Generic[T]):
-    """A table of names: those that ship, those that a user registers, those that installed packages offer.
+    """Names and their classes: shipped ones, those that users register, and those of installed packages.
 
     Args:
-        kind: what it holds, such as "model"; packages offer theirs as entry points `xdpx.<kind>`.
-        shipped: maps a name to "module:attribute", read at first use.
-        base: the class ("module:attribute") whose defaults stand in for what a user's own class leaves out that does
-            not derive from it; "" leaves such a class as it is.
-        in_configs: whether keys of configs name what it holds.
+        kind: what it contains, such as "model"; packages offer theirs as entry points `xdpx.<kind>`.
+        shipped: name -> "module:attribute", imported on first use.
+        base: class ("module:attribute") that is added as a base to users' classes that do not derive from it, so that
+            they have its defaults; "" for none.
+        in_configs: whether keys of configs can name its classes.
     """
 
     def __init__(self, kind: str, shipped: Mapping[str, str], *, base: str = "", in_configs: bool = True) -> None:
@@ -55,7 +55,7 @@ class Registry(Generic[T]):
             REGISTRIES[kind] = self
 
     def register(self, name: str) -> Callable[[C], C]:
-        """Add a user's own class under `name`. Raises ValueError if the name is taken."""
+        """Return a decorator that registers a user's class as `name`; it raises ValueError if the name is taken."""
 
         def add(thing: C) -> C:
             points = packages.offered(self.kind).get(name, ())
@@ -69,7 +69,7 @@ class Registry(Generic[T]):
         return add
 
     def own(self) -> dict[str, T]:
-        """Return what does not ship and was loaded: a user's own entries, and those of packages that were used."""
+        """Return the entries that are not shipped: users' own, and those of packages that have been loaded."""
         return {name: thing for name, thing in self._loaded.items() if name not in self.shipped}
 
     def __getitem__(self, name: str) -> T:
@@ -82,7 +82,7 @@ class Registry(Generic[T]):
         return self._loaded[name]
 
     def _on_base(self, thing: T) -> T:
-        """Return a user's class with the defaults of the base behind it, so that nobody asks what it lacks."""
+        """Return a user's class, with `base` added as its last base class if it does not derive from it."""
         if not self._base or not isinstance(thing, type):
             return thing
         base = _attribute(self._base)
@@ -107,21 +107,21 @@ class Registry(Generic[T]):
 
 
 def _attribute(source: str) -> Any:
-    """Import "module:attribute"."""
+    """Return "module:attribute", importing the module."""
     module, _, attribute = source.partition(":")
     return getattr(import_module(module), attribute)
 
 
 def _of_one_package(thing: object, module: str) -> bool:
-    """Tell whether a class stands in the package of `module`, which may then both offer and register it."""
+    """Return whether a class is in the same top-level package as `module`, which may both offer and register it."""
     return getattr(thing, "__module__", "").partition(".")[0] == module.partition(".")[0]
 
 
 def registry_of(kind: str) -> Registry[Any]:
-    """Return the registry of a kind; its room's table is imported when it has not been yet.
+    """Return the registry of a kind, importing the module that defines it if necessary.
 
     Raises:
-        KeyError: no room has such a kind, which is a mistake in a declaration.
+        KeyError: there is no such kind, which is a mistake in a declaration.
     """
     if kind not in REGISTRIES:
         import_module(ROOMS[kind])

@@ -1,4 +1,4 @@
-"""Numbers that follow another parameter: `@{batch_size:64}/50` is 50 at batch size 64, and 100 at 32."""
+"""Numbers that scale with another parameter: `@{batch_size:64}/50` is 50 at batch size 64, and 100 at 32."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORM = "@{name:reference}/value, e.g. @{batch_size:64}/50"
 
 
 def is_relative(value: object) -> bool:
-    """Report whether `value` is a text that means to be a relative number."""
+    """Return whether `value` is a text that starts like a relative number."""
     return isinstance(value, str) and value.lstrip().startswith("@{")
 
 
@@ -28,12 +28,12 @@ def resolve(
     key: str = "relative number",
     origin: Origin | None = None,
 ) -> int | float:
-    """Return the number that `text` stands for among `values`.
+    """Return the number that the relative number `text` means for these values.
 
     Args:
-        text: `@{name:reference}/value`: the result is `value` when `values[name]` is `reference`.
+        text: `@{name:reference}/value`: the result is `value` if `values[name]` is `reference`.
         values: the parameters of the run.
-        direction: "inverse" gives value * reference / actual, "direct" gives value * actual / reference.
+        direction: "inverse" means value * reference / actual, "direct" means value * actual / reference.
         key: the parameter that holds `text`, for the fault.
         origin: where `text` was written.
 
@@ -62,7 +62,7 @@ def resolve(
 
 
 def _actual(name: str, values: Mapping[str, Any], key: str, origin: Origin | None) -> int | float:
-    """Return the number that the reference points at."""
+    """Return the value of the parameter referred to, a number other than 0."""
     if name not in values:
         near = nearest(name, values)
         remedy = f"Did you mean '{near}'?" if near else f"Set '{name}', or write a plain number."

@@ -1,4 +1,4 @@
-"""A JSON schema of a command's configs, from the declarations, so that an editor completes and explains keys."""
+"""JSON schemas of the configs of a command, generated from the declarations, so that editors can complete keys."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ def schema(command: str) -> dict[str, Any]:
 
 
 def schema_text(command: str) -> str:
-    """Write the schema as JSON."""
+    """Return the schema of a command as JSON."""
     return json.dumps(schema(command), indent=2, ensure_ascii=False)
 
 
 def _prefixed(table: dict[str, list[tuple[Entry, Declaration]]]) -> list[str]:
-    """Return a pattern for each prefix that a selector such as `teacher_model` brings."""
+    """Return a pattern for each prefix that a selector such as `teacher_model` introduces."""
     selectors = {(key, item.registry) for key, declared in table.items() for _, item in declared if item.registry}
     return sorted(f"^{key.removesuffix(kind)}." for key, kind in selectors if key.endswith(f"_{kind}"))
 
 
 def _property(declared: Sequence[tuple[Entry, Declaration]]) -> dict[str, Any]:
-    """Return the schema of one key: whatever any of its classes takes, or a reference."""
+    """Return the schema of one key: anything that one of its classes accepts, or a reference."""
     kinds: list[dict[str, Any]] = []
     for _, item in declared:
         kinds.extend(one for one in [*_kinds(item), *([RELATIVE] if item.relative else [])] if one not in kinds)
@@ -79,7 +79,7 @@ def _kinds(item: Declaration) -> list[dict[str, Any]]:
     if item.registry:
         names: list[dict[str, Any]] = [{"enum": catalogue.names(item.registry)}]
         return [*names, {"type": "null"}] if "None" in item.type else names
-    if item.metric_of:  # names to complete; a user's own class may give others
+    if item.metric_of:  # for completion only; a user's own class may have other metrics
         known = {name for names in metrics_of(item).values() for name in names}
         kind = item.value_type.json_schema()
         if "items" in kind:
@@ -91,7 +91,7 @@ def _kinds(item: Declaration) -> list[dict[str, Any]]:
 
 
 def _with_references(part: dict[str, Any]) -> dict[str, Any]:
-    """Let each item of a list be a reference too."""
+    """Return a schema in which the items of a list may also be references."""
     return {**part, "items": {"anyOf": [part["items"], REFERENCE]}} if "items" in part else part
 
 

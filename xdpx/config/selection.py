@@ -1,4 +1,4 @@
-"""Which classes a run uses: the command, and whatever its `registry=` parameters name, to a fixed point."""
+"""Select the classes of a run: the command, and recursively the classes that `registry=` parameters name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Pick = tuple[str, str]
 
 @dataclass(frozen=True)
 class Selected:
-    """One class that a run uses, and the prefix its keys carry in the config."""
+    """One class that a run uses, and the prefix of its keys in the config."""
 
     prefix: str
     entry: Entry
@@ -33,37 +33,37 @@ class Selected:
 
 @dataclass
 class Selection:
-    """The classes of one run, in the order in which they were found, the command first."""
+    """The classes of one run in the order of discovery, the command first."""
 
     classes: list[Selected] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     open_kinds: set[str] = field(default_factory=set)
-    """Kinds that should have been picked but were not, because the name is missing or wrong."""
+    """Kinds without a selected class, because its name is missing or wrong."""
 
     def picks(self) -> dict[Pick, str]:
         """Return {(prefix, kind): name}."""
         return {(one.prefix, one.kind): one.entry.name for one in self.classes}
 
     def declared(self) -> Iterator[tuple[str, Selected, Declaration]]:
-        """Yield (key as the config writes it, class, declaration) for every parameter of every class."""
+        """Yield (key in the config, class, declaration) for every parameter of every class."""
         for one in self.classes:
             for declaration in one.entry.parameters:
                 yield one.prefix + declaration.key, one, declaration
 
 
 def prefix_of(key: str, kind: str, inherited: str = "") -> str:
-    """Return the prefix that a selector's key implies: `teacher_model` of kind `model` gives `teacher_`."""
+    """Return the prefix that the key of a selector implies: `teacher_` for `teacher_model` of kind `model`."""
     return key.removesuffix(kind) if key.endswith(kind) and key != kind else inherited
 
 
 def select(command: str, values: Mapping[str, Any], origins: Mapping[str, Origin]) -> Selection:
-    """Find the classes that a run of `command` with these values uses.
+    """Return the classes that a run of `command` with these values uses.
 
     Raises:
         ConfigError: there is no such command.
     """
     selection = Selection([Selected("", catalogue.entry("command", command))])
-    for one in selection.classes:  # grows while it is read: that is the fixed point
+    for one in selection.classes:  # the list grows during the iteration, up to the fixed point
         for declaration in one.entry.parameters:
             if declaration.registry and holds_here(declaration, one, values):
                 _follow(selection, one, declaration, values, origins)
@@ -82,7 +82,7 @@ def _follow(
     if name is None and "None" in declaration.type:
         return
     if not isinstance(name, str):
-        selection.open_kinds.add(kind)  # missing, or not text: both are said when the types are checked
+        selection.open_kinds.add(kind)  # missing, or not text: reported when types are checked
         return
     if name not in catalogue.names(kind):
         selection.open_kinds.add(kind)
@@ -107,7 +107,7 @@ def _unknown(key: str, name: str, kind: str, origin: Origin | None) -> Fault:
 
 
 def holds_here(declaration: Declaration, one: Selected, values: Mapping[str, Any]) -> bool:
-    """Tell whether the `when` of a selector holds, looking only at its own class and the config."""
+    """Return whether the `when` of a selector holds, judged only by its own class and the config."""
     if declaration.when is None:
         return True
     key = declaration.when[0]
@@ -116,7 +116,7 @@ def holds_here(declaration: Declaration, one: Selected, values: Mapping[str, Any
 
 
 def condition_holds(when: tuple[str, str, Any], value: object) -> bool:
-    """Evaluate (key, operator, wanted) for the value that the key has."""
+    """Return whether a condition (key, operator, wanted) holds for a value of the key."""
     _, operator, wanted = when
     try:
         if operator == "in":

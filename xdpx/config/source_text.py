@@ -1,4 +1,4 @@
-"""The text of one config file: decoded, with its line numbers, and the numbers written in it."""
+"""The decoded text of one config file, with line numbers, and the parsing of numbers in it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from bisect import bisect_right
 from xdpx.config.faults import Fault, Origin
 
 MAX_BYTES = 1_000_000
-"""A config larger than this is a mistake (a data file given by accident)."""
+"""Maximum size of a config; a larger file is probably a data file given by mistake."""
 
 MAX_DEPTH = 64
-"""Deepest nesting of dicts and lists."""
+"""Maximum nesting of dicts and lists."""
 
 MAX_DIGITS = 300
-"""Longest number, in characters; Python itself refuses to read integers of more than 4,300 digits."""
+"""Maximum length of a number in characters; Python itself refuses integers of more than 4,300 digits."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class Unreadable(Exception):
-    """The file cannot be read any further; `fault` says why and where."""
+    """A file cannot be read any further; `fault` says why and where."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(str(fault))
@@ -29,7 +29,7 @@ class Unreadable(Exception):
 
 
 class SourceText:
-    """A text, the name of its file, and where each line begins."""
+    """A text with the name of its file and the offsets of its lines."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -37,7 +37,7 @@ class SourceText:
         self._starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
 
     def line(self, offset: int) -> int:
-        """Return the 1-based line that holds the character at `offset`."""
+        """Return the line (from 1) of the character at `offset`."""
         return bisect_right(self._starts, offset)
 
     def place(self, offset: int) -> Origin:
@@ -51,10 +51,10 @@ class SourceText:
 
 
 def decode(data: bytes, file: str) -> SourceText:
-    """Read the bytes of a config as UTF-8, with or without a byte order mark.
+    """Return the bytes of a config decoded as UTF-8, with or without a byte order mark.
 
     Raises:
-        Unreadable: too large, not UTF-8, or with control characters.
+        Unreadable: the file is too large, empty, not UTF-8, or contains control characters.
     """
     if len(data) > MAX_BYTES:
         raise Unreadable(_whole_file(file, "is larger than 1 MB.", "Is this a config? Data files belong elsewhere."))
@@ -81,20 +81,20 @@ def _whole_file(file: str, problem: str, remedy: str) -> Fault:
 
 
 def excerpt(text: str, length: int = 40) -> str:
-    """Quote `text` on one line, cut to about `length` characters."""
+    """Return `text` quoted on one line, truncated to about `length` characters."""
     return repr(text if len(text) <= length else text[: length - 1] + "…")
 
 
 def short_path(path: str) -> str:
-    """Cut the dotted path of a deeply nested value so that it fits on a line."""
+    """Return the dotted path of a value, shortened in the middle to fit on a line."""
     return path if len(path) <= 60 else f"{path[:30]}…{path[-20:]}"
 
 
 def read_number(text: str) -> int | float:
-    """Read a number: `1e3` is the integer 1000, as in hjson, but `1.0` stays a float: it may be a share, not a count.
+    """Return a number: `1e3` is the integer 1000, as in hjson; `1.0` stays a float, since it may mean a fraction.
 
     Raises:
-        ValueError: too long, too large or too small; the message says so.
+        ValueError: the number is too long, too large or too small.
     """
     if len(text) > MAX_DIGITS:
         raise ValueError(f"is a number of {len(text)} characters.")

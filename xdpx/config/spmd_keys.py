@@ -1,4 +1,4 @@
-"""What `engine: spmd` can be asked for, told without importing jax: its counterparts, its keys, and what it refuses."""
+"""What `engine: spmd` supports, checked without importing jax: registered names, their keys, and sizes of a mesh."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNTERPARTS: Mapping[str, frozenset[str]] = {
     "optimizer": frozenset({"adam", "lamb"}),
     "task": frozenset({"default"}),
 }
-"""The registered names, by kind, that are computed on JAX, too."""
+"""Kind -> registered names that are also implemented on JAX."""
 
 _BERT = """
     pretrained_model strict_size from_tf tf_names tf_format auto_model layer_lr_decay keep_emb_lr top_lr_ratio fix_lm
@@ -63,7 +63,7 @@ HONOURED: Mapping[str, frozenset[str]] = {
         """,
     }.items()
 }
-"""What is computed alike on both engines. Any other key of these classes is refused unless it is at its default."""
+"""Class -> keys with the same effect on both engines. Any other key of these classes must be at its default."""
 
 REMEDIES = {
     "fp16": "Use bf16: true.",
@@ -73,12 +73,12 @@ REMEDIES = {
 
 
 def spmd_faults(run: Run) -> Iterator[Fault]:
-    """Yield each key of a run with `engine: spmd` that cannot be honoured, and what is not installed."""
+    """Yield a fault for each key of a run that `engine: spmd` does not support, and for missing packages."""
     absent = [name for name in NEEDED_PACKAGES if find_spec(name) is None]
     if absent:
         problem = f"is spmd, which needs {', '.join(absent)}, not installed here."
         yield Fault("engine", problem, "Run: pip install 'xdpx[jax]'.")
-    told: set[str] = set()
+    reported: set[str] = set()
     for (prefix, kind), name in run.picks.items():
         computed = COUNTERPARTS.get(kind)
         if computed and name not in computed:
@@ -86,15 +86,15 @@ def spmd_faults(run: Run) -> Iterator[Fault]:
             yield Fault(f"{prefix}{kind}", f"is '{name}', which the engine spmd does not compute.", allowed)
         elif f"{kind} {name}" in HONOURED:
             keys = {item.key for item in entry(kind, name).parameters} - HONOURED[f"{kind} {name}"]
-            for key in sorted((keys & run.changed) - told):
-                told.add(key)
+            for key in sorted((keys & run.changed) - reported):
+                reported.add(key)
                 remedy = REMEDIES.get(key, "Leave it out.")
                 problem = f"is {run.values[key]!r}, which the engine spmd cannot honour."
                 yield Fault(key, problem, f"{remedy} Or use engine: pytorch.")
 
 
 def mesh_conflicts(mesh: Sequence[int] | None) -> list[tuple[str, str]]:
-    """Refuse what is no size of a mesh."""
+    """Return (key, problem) if `mesh` is not a valid shape: three sizes from 1, of which one may be -1; else []."""
     if mesh is None:
         return []
     sound = len(mesh) == AXES and all(size > 0 or size == REST for size in mesh) and list(mesh).count(REST) <= 1

@@ -1,4 +1,4 @@
-"""The values of a run, read back from the args.py that it left: plain literals, of which nothing is executed."""
+"""Read the values of a run from its args.py, which contains only literals; nothing is executed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINE = re.compile(r"""^ +(['"])(.+?)\*?\1: (.*),$""")
 
 
 def read_args(path: str) -> dict[str, Any]:
-    """Return the flat values of an `args.py`. Only literals are read; nothing in the file is executed.
+    """Return the flat values of an `args.py`. Only literals are parsed; nothing in the file is executed.
 
     Raises:
         ConfigError: the file is not one that `write_args` wrote.
@@ -43,17 +43,17 @@ def read_args(path: str) -> dict[str, Any]:
 
 
 def texts_of(text: str) -> dict[str, str]:
-    """Return key -> value as it is written in the text of an `args.py`, of which nothing is evaluated.
+    """Return key -> source text of its value, from the text of an `args.py`, without parsing values.
 
-    This is for tables of thousands of runs: it takes a fiftieth of the time of `read_args`. Lines that `args_text` does
-    not write are passed over.
+    For tables of thousands of runs: it takes 1/50 of the time of `read_args`. Lines in a format that `args_text` does
+    not write are skipped.
     """
     return dict(filter(None, map(_pair_of, text.split("\n"))))
 
 
 @lru_cache(maxsize=1 << 14)
 def _pair_of(line: str) -> tuple[str, str] | None:
-    """Return key and value of a line. The runs of a search share nearly all of theirs, which are matched once."""
+    """Return key and value of a line. Cached, because the runs of a search have nearly all lines in common."""
     found = _LINE.match(line)
     return (found[2], found[3]) if found and found[3] != "{" else None
 
@@ -67,7 +67,7 @@ def _flat(tree: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def escaped(value: object) -> Any:
-    """Return a value as a config holds it: `${` in text is protected, which would be a reference when it is read."""
+    """Return a value with `${` in texts escaped, so that it is not a reference when read as a config."""
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""`${name}` becomes the value of that name: typed when it is the whole text, spliced in when it is a part."""
+"""Substitution of `${name}`: the typed value if it is the whole text, else the value as part of the text."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from xdpx.config.source_text import short_path
 
 DEFINITIONS = "__def__"
 MAX_STEPS = 120
-"""Deepest way through nested values and references; Python's own stack is not much deeper."""
+"""Maximum depth of nested values and references; Python's stack does not allow much more."""
 MAX_NESTING = 16
-"""Deepest nesting of `${a_${b}}`."""
+"""Maximum nesting of `${a_${b}}`."""
 MAX_TEXT = 10_000_000
-"""Longest text that all splicing of a run may make together, in characters."""
+"""Maximum total length of substituted texts of a run, in characters."""
 
 MAX_SUGGESTIONS = 10
-"""Unknown names beyond these get no nearest one: looking for it takes time, and nobody reads so many."""
+"""Number of unknown names with a suggestion; searching for the nearest name takes time."""
 
 _MARK = re.compile(r"\$\$\{|\$\{|\}")
 
 
 class _Reference(NamedTuple):
-    """`${...}`; its name is itself a template, as in `${lr_${task}}`."""
+    """A `${...}`; its name is itself a template, as in `${lr_${task}}`."""
 
     name: list[str | _Reference]
 
@@ -42,15 +42,15 @@ class _Unresolved(Exception):
 
 
 def references(text: str) -> bool:
-    """Report whether a text has something to substitute (or an escaped `$${`)."""
+    """Return whether a text contains a reference (or an escaped `$${`)."""
     return "${" in text
 
 
 class Substitution:
-    """Looks names up in `__def__`, then among the keys of `table`, then among the built-ins. Gathers `faults`.
+    """Resolves names in `__def__`, then among the keys of `table`, then among the built-ins; collects `faults`.
 
     Attributes:
-        names: everything that `${name}` has asked for.
+        names: all names used in `${name}` so far.
     """
 
     def __init__(self, table: Table) -> None:
@@ -65,24 +65,24 @@ class Substitution:
 
     @property
     def faults(self) -> list[Fault]:
-        """Every fault so far, once each."""
+        """All faults so far, without duplicates."""
         return list(self._faults)
 
     def table(self) -> Table:
-        """Return all keys with every reference replaced. A text that cannot be resolved stays as it is written."""
+        """Return all keys with references resolved. A text that cannot be resolved is left unchanged."""
         for name in self._definitions:
             self._named(name, (), self._definitions[name].origin)
         return self._dict(self._keys, "", ())
 
     def text(self, located: Located, key: str) -> Located:
-        """Return one value that is not itself in the table, with its references replaced."""
+        """Return a value from outside of the table, with its references resolved."""
         return self._value(located, key, ())
 
     # ---------------------------------------------------------------- walking
 
     def _value(self, located: Located, path: str, chain: tuple[str, ...]) -> Located:
         value = located.value
-        if located.from_meta:  # data, such as labels, are taken as they stand
+        if located.from_meta:  # data, such as labels, are taken literally
             return located
         if isinstance(value, str):
             return self._string(located, path, chain) if references(value) else located
@@ -109,7 +109,7 @@ class Substitution:
         return result
 
     def _top(self, key: str, located: Located) -> Located:
-        """Work out a key of the run itself. A macro of the same name hides it from references, but the run has it."""
+        """Return the value of a key of the run, even if a macro of the same name hides it from references."""
         hidden = key in self._definitions
         return self._value(located, key, ()) if hidden else self._named(key, (), located.origin)
 
@@ -165,7 +165,7 @@ class Substitution:
         return self._named(name, chain, origin)
 
     def _named(self, name: str, chain: tuple[str, ...], origin: Origin) -> Located:
-        """Return the value of a name, with its own references replaced."""
+        """Return the value of a name, with its own references resolved."""
         if name in self._done:
             return self._done[name]
         if name in chain:
@@ -188,7 +188,7 @@ class Substitution:
 
     def _unknown(self, name: str, chain: tuple[str, ...]) -> Fault:
         few = len(self._faults) < MAX_SUGGESTIONS
-        known = {*self._definitions, *self._keys, *BUILTIN_NAMES} - set(chain)  # the chain would close a circle
+        known = {*self._definitions, *self._keys, *BUILTIN_NAMES} - set(chain)  # names in the chain would make a cycle
         near = nearest(name, sorted(known)) if few else None
         define = "Define it in `__def__`; write $${ for a literal ${."
         remedy = f"Did you mean '${{{near}}}'? Else: {define[0].lower()}{define[1:]}" if near else define
@@ -203,10 +203,10 @@ class Substitution:
 
 
 def parse(text: str) -> Template:
-    """Split a text into literal pieces and references. `$${` is a literal `${`.
+    """Return the literal parts and references of a text. `$${` is a literal `${`.
 
     Raises:
-        _Unresolved: a `${` without `}`.
+        _Unresolved: a `${` without `}`, or nesting beyond `MAX_NESTING`.
     """
     stack: list[Template] = [[]]
     position = 0
@@ -229,7 +229,7 @@ def parse(text: str) -> Template:
 
 
 def as_text(value: object) -> str:
-    """Write a scalar as a config would: true, false, null, numbers as Python prints them, but 2 for 2.0."""
+    """Return a scalar in config syntax: true, false, null, numbers as Python prints them, but 2 for 2.0."""
     if value is None:
         return "null"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e10:
@@ -238,7 +238,10 @@ def as_text(value: object) -> str:
 
 
 def _without_slash(text: str, follower: str | _Reference) -> str:
-    """Drop the trailing / of a spliced path, so that `${folder}/x` has one; `s3://` and a lone / are no folders."""
+    """Return a substituted path without trailing slashes, so that `${folder}/x` has one; `s3://` is kept.
+
+    A lone `/` is dropped only before another one.
+    """
     if text.endswith("://"):
         return text
     if text.strip("/"):
@@ -247,7 +250,7 @@ def _without_slash(text: str, follower: str | _Reference) -> str:
 
 
 def _reach(table: Table, name: str) -> Located | None:
-    """Find `name`, or `outer.inner` inside a dict."""
+    """Return the value of `name`, or of `outer.inner` inside a dict; None if there is none."""
     if name in table:
         return table[name]
     outer, dot, inner = name.partition(".")
@@ -257,7 +260,7 @@ def _reach(table: Table, name: str) -> Located | None:
 
 
 def _cycle(names: tuple[str, ...], first: Located) -> Fault:
-    """Describe a circle of references, always from its alphabetically first name, so that it is reported once."""
+    """Return the fault for a cycle of references, always starting at its first name in the alphabet: reported once."""
     start = names.index(min(names))
     ring = [*names[start:], *names[: start + 1]]
     return Fault(ring[0], f"refers to itself: {' -> '.join(ring)}.", "Break the circle.", first.origin)

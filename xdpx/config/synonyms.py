@@ -1,8 +1,8 @@
-"""Words of other tools for what a config says here: one table, no word with two meanings.
+"""Names that other tools use for keys and values of our configs.
 
-A *value* that means exactly the same is accepted and becomes the word of XDPX (`optimizer: adamw` is `adam`), so that
-logs, args.py and comparisons know one word. A *key* is never accepted under two names, because of a parent and its
-child one might win over the other without a word: the answer names the key, and what else is to know.
+A *value* with exactly the same meaning is accepted and replaced by our name (`optimizer: adamw` becomes `adam`), so
+that logs, args.py and comparisons contain only one name. A *key* is never accepted under a second name, because a
+parent and its child could use different ones and silently contradict each other; the error message names our key.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from xdpx.config import catalogue
 
 
 class Called(NamedTuple):
-    """How a key is called here: the first of the names that a command knows, and what differs."""
+    """Our names of a key, of which the first that the command knows is meant, and a note on differences."""
 
     names: tuple[str, ...]
     note: str = ""
@@ -112,7 +112,7 @@ KEYS: dict[str, Called] = {
     **_called("vocab_path vocabulary", "vocab_file"),
     **_called("min_freq min_count", "threshold"),
 }  # fmt: skip
-"""{word of another tool: how it is called here}; none of the words is a key of any command or module."""
+"""Another tool's key -> our key. None of the former is a key of any command or module here."""
 
 VALUES: dict[str, dict[str, str]] = {
     "optimizer": {"adamw": "adam", "adamw_hf": "adam", "AdamW": "adam", "Adam": "adam", "SGD": "sgd"},
@@ -132,11 +132,11 @@ VALUES: dict[str, dict[str, str]] = {
         },
     },
 }  # fmt: skip
-"""{key: {word: what it is here}}; a name that is registered here, or by the user, always means itself."""
+"""Key -> {another tool's value -> ours}. A name that is registered, by us or the user, always means itself."""
 
 
 def with_own_words(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a run with each synonym replaced by the word that is used here."""
+    """Return the values of a run with synonyms replaced by our names."""
     return {key: _own_word(key, value) for key, value in values.items()}
 
 
@@ -149,11 +149,11 @@ def _own_word(key: str, value: object) -> Any:
 
 
 def name_here(key: str, known: Container[str]) -> str:
-    """Return how a word of another tool is called here, among the keys there are; '' when it is not known."""
+    """Return our name, among `known`, for another tool's key; '' if there is none."""
     return next((name for name in KEYS[key].names if name in known), "") if key in KEYS else ""
 
 
 def remedy(key: str, known: Container[str]) -> str:
-    """Return the same as a sentence of a message, with what else is to know; '' when it is not known."""
+    """Return a sentence with our name for another tool's key and notes on differences; '' if there is none."""
     name = name_here(key, known)
     return f"It is called '{name}' here. {KEYS[key].note}".rstrip() if name else ""

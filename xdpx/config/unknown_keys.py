@@ -1,4 +1,4 @@
-"""What to say about a key that nothing in the run declares: its nearest, or the module that would take it."""
+"""Faults for keys that no class of the run declares, with the nearest key or the module that they belong to."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def unknown_keys(
     origins: Mapping[str, Origin],
     referred: Container[str] = frozenset(),
 ) -> list[Fault]:
-    """Describe every key that no class of the run declares.
+    """Return a fault for every key that no class of the run declares.
 
-    One that `${key}` refers to was meant as a macro. A key that belongs to a kind which could not be picked is passed
-    over: it may well be right. A config that was plainly written for another command gets one fault that says so.
+    For a key used in `${key}` the remedy is to make it a macro. Keys of a kind whose class could not be
+    selected are skipped, since they may be correct. A config for another command gets a single fault that says so.
     """
     known = {key for key, _, _ in selection.declared()}
     unknown = [key for key in values if key not in known]
@@ -41,7 +41,7 @@ def unknown_keys(
 
 
 def _other_command(selection: Selection, unknown: list[str], num_known: int) -> Fault | None:
-    """Return a fault when most of a config is unknown here while another command knows nearly all of it."""
+    """Return a fault if at least half of the keys are unknown, and another command knows 80 % of these; else None."""
     here = selection.classes[0].entry.name
     if len(unknown) < max(4, num_known):
         return None
@@ -64,7 +64,7 @@ def _may_be_of_an_open_kind(key: str, selection: Selection) -> bool:
 
 
 def _owners(kinds: list[str]) -> dict[str, list[str]]:
-    """Return {key: ["model re2", ...]} over every class of these kinds."""
+    """Return {key: ["model re2", ...]} for all classes of these kinds."""
     owners: dict[str, list[str]] = {}
     for kind in kinds:
         for entry in catalogue.entries(kind):
@@ -101,7 +101,7 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
         return f"no such key in {command}.", called, False
     usable = _owners(reachable_kinds(command))
     called = synonyms.name_here(key, usable)
-    # The guide's samples write vocab: and target_map:, which spelling alone takes for vocab_size.
+    # The guide's samples use vocab: and target_map:; by spelling alone, vocab_size would be nearer.
     near = "" if called else f"{key}_file" if f"{key}_file" in known else nearest(key, known)
     if near:
         return f"no such key in {command}.", f"Did you mean '{near}'?", False
@@ -114,7 +114,7 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
 
 
 def unlisted(key: str, known: Collection[str], command: str) -> Fault:
-    """Describe a key that a command which writes configs knows no place for."""
+    """Return a fault for a key that a command which writes configs does not know."""
     near = nearest(key, known)
     guess = f"Did you mean '{near}'?" if near else f"`x-train --help` lists the keys; {command} takes those of all."
     return Fault(key, f"no such key in {command}.", synonyms.remedy(key, known) or guess)

@@ -1,6 +1,6 @@
-"""Where an unquoted text ends: at a comment, in brackets that close on its line at a comma too, else with its line.
+"""Where unquoted text ends: at a comment; in brackets that close on the same line also at a comma; else with the line.
 
-What a text still takes in that its writer cannot have meant as text is told, so that nothing is swallowed in silence.
+Anything else in the text that was probably not meant as text is reported, so that nothing is silently misread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ _PARTNER = {"}": "{", "]": "[", ")": "("}
 
 
 class Swallowed(NamedTuple):
-    """What an unquoted text took in with it, at which offset of the text that begins, and what to do."""
+    """Something in unquoted text that was probably not meant as text.
+
+    Attributes:
+        offset: of its first character in the text.
+        what: its name, e.g. `the comma`.
+        remedy: what to do.
+    """
 
     offset: int
     what: str
@@ -29,9 +35,9 @@ class Swallowed(NamedTuple):
 
 
 def closing_bracket(text: str, opening: int) -> int:
-    """Return the offset of the bracket that closes the one at `opening` on the same line, or -1 if none does."""
+    """Return the offset of the bracket that closes the one at `opening`, if on the same line; else -1."""
     opened: list[str] = []
-    at, begins = opening, True  # a quote opens only where a key or a value begins
+    at, begins = opening, True  # a quote counts only at the start of a key or value
     while at < len(text) and text[at] != "\n":
         character = text[at]
         if character in "#/" and text[at - 1] in " \t{[,":
@@ -58,19 +64,19 @@ def closing_bracket(text: str, opening: int) -> int:
 
 
 def without_comment(line: str) -> str:
-    """Cut a text before the comment that follows it: a blank and `#`, `//` or `/*`."""
+    """Return a text up to the comment after it: white space and `#`, `//` or `/*`."""
     comment = _COMMENT.search(line)
     return line[: comment.end()] if comment else line
 
 
 def one_of_several(line: str, closer: str) -> str:
-    """Cut a text that stands in brackets of one line, before the comma or the bracket that ends it."""
+    """Return a text inside one-line brackets, up to the comma or bracket that ends it."""
     ends = (line.find(","), _unopened(line, closer))
     return line[: min((end for end in ends if end >= 0), default=len(line))]
 
 
 def doubtful(text: str) -> tuple[str, str] | None:
-    """Return what makes a text in brackets of one line look like more than one text, and what to do; or None."""
+    """Return why a text in one-line brackets was probably meant as several, and what to do; else None."""
     if _PAIR.search(text):
         return "a ':' and a blank", "Is a comma missing before a key, or { } around a pair? Quote what is a text."
     if "，" in text:
@@ -82,7 +88,7 @@ def doubtful(text: str) -> tuple[str, str] | None:
 
 
 def swallowed(line: str, closer: str) -> Swallowed | None:
-    """Find the first thing in an unquoted text that its writer cannot have meant as text."""
+    """Return the first comma or bracket in unquoted text that was probably not meant as text; None if there is none."""
     quote = "or quote the text."
     comma = re.search(",", line) if closer == "]" else _COMMA_BEFORE_KEY.search(line)
     bracket = _unopened(line, closer)
@@ -95,7 +101,7 @@ def swallowed(line: str, closer: str) -> Swallowed | None:
 
 
 def _unopened(line: str, closer: str) -> int:
-    """Return the offset of the first `closer` that has no opener in the same line, or -1."""
+    """Return the offset of the first `closer` without an opening bracket in the line, or -1."""
     depth = 0
     for match in re.finditer(r"[{}\[\]]", line):
         if match[0] == closer and depth == 0:
@@ -105,7 +111,7 @@ def _unopened(line: str, closer: str) -> int:
 
 
 def _lonely_bracket(text: str) -> str:
-    """Return the first bracket that opens or closes nothing in the text, or ''."""
+    """Return the first unmatched bracket in the text, or ''."""
     opened: list[str] = []
     for character in re.findall(r"[(){}\[\]]", text):
         if character in _PARTNER:

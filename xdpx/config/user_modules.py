@@ -1,6 +1,6 @@
-"""A user's own code: every `user/modules/*.py` under the working directory is imported where a run needs it.
+"""Users' own code: every `user/modules/*.py` in the working directory is imported.
 
-What lies in a folder is run, so this is said in a line; and where somebody else may have put it, nothing is run.
+This is logged, because it executes the files. Modules that belong to another user of the machine are refused.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from xdpx.config.faults import ConfigError, Fault, Origin
 from xdpx.logger import log
 
 PATH_VARIABLE = "XDPX_USER_MODULES"
-"""Names another folder than `user/modules`, or several with `:` between (`;` on Windows)."""
+"""Environment variable with other folders than `user/modules`, separated by `:` (`;` on Windows)."""
 
 DEFAULT_FOLDER = "user/modules"
 _PACKAGE = "xdpx_user_modules"
 
 
 def folders() -> list[Path]:
-    """Return the folders to look in. One that is named by the variable must exist.
+    """Return the folders of users' modules: those in the environment variable, else `user/modules` if it exists.
 
     Raises:
-        ConfigError: a named folder does not exist.
+        ConfigError: a folder in the variable does not exist.
     """
     named = [Path(text) for text in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if text]
     for folder in named:
@@ -42,12 +42,13 @@ def folders() -> list[Path]:
 
 
 def load_user_modules() -> list[str]:
-    """Import every module of the user, by file name; those that begin with `_` are left to the others to import.
+    """Import all modules of the user in the order of file names, except those that begin with `_`.
 
-    Gives the names of what was imported now; a second call imports nothing again.
+    Returns:
+        The names of the files imported by this call; modules are imported only once.
 
     Raises:
-        ConfigError: a module fails, the message names its file and line; or it belongs to somebody else.
+        ConfigError: a module fails (the message has file and line), or it belongs to another user.
     """
     imported = []
     for folder in folders():
@@ -68,7 +69,7 @@ def load_user_modules() -> list[str]:
 
 
 def _refuse_strangers(folder: Path) -> None:
-    """Raise ConfigError when a folder that nobody named, or a module in it, belongs to another user (but root)."""
+    """Raise ConfigError if the default folder, or a module in it, belongs to another user except root."""
     if os.environ.get(PATH_VARIABLE) or not hasattr(os, "geteuid"):
         return
     trusted = {0, os.geteuid(), *map(int, filter(str.isdecimal, [os.environ.get("SUDO_UID", "")]))}
@@ -80,12 +81,12 @@ def _refuse_strangers(folder: Path) -> None:
 
 
 def named(path: str) -> Any:
-    """Return what `module:name` means: of a module of the user's own, of xdpx, or of a package that offers callbacks.
+    """Return the object `module:name` from a user's module, from xdpx, or a callback that an installed package offers.
 
-    Nothing else is imported: a config may come from somebody else, and importing a module runs it.
+    Nothing else is imported, because a config may come from someone else, and importing a module runs it.
 
     Raises:
-        ValueError: there is no such thing; the message says what is missing.
+        ValueError: the module is not one of these, its import fails, or it lacks the name.
     """
     module, colon, name = path.partition(":")
     if not (colon and module and name):
@@ -96,7 +97,7 @@ def named(path: str) -> Any:
         raise ValueError(f"{module} is none of your modules in {DEFAULT_FOLDER}{offered}.")
     try:
         found = found or import_module(module)
-    except Exception as error:  # whatever a module does when it is imported
+    except Exception as error:  # an import may raise anything
         raise ValueError(f"{module} cannot be imported ({type(error).__name__}: {error}).") from error
     if not hasattr(found, name):
         raise ValueError(f"{module} has no '{name}'.")
@@ -104,7 +105,7 @@ def named(path: str) -> Any:
 
 
 def _offered() -> Iterator[str]:
-    """Return the `module:name` of each callback that an installed package offers."""
+    """Yield the `module:name` of each callback that an installed package offers."""
     return (point.value for points in packages.offered("callback").values() for point in points)
 
 
@@ -131,7 +132,7 @@ def _import(file: Path) -> None:
 
 
 def _line(error: Exception, file: Path) -> int:
-    """Return the line of `file` where the error came from, 0 when unknown."""
+    """Return the line of `file` that caused the error, 0 if unknown."""
     if isinstance(error, SyntaxError) and error.lineno and error.filename and Path(error.filename).name == file.name:
         return error.lineno
     mine = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file.resolve())]

@@ -1,4 +1,4 @@
-"""Types of parameters as small text (`int | None`, `Literal['a', 'b']`): written from annotations, read safely."""
+"""Types of parameters: written as text (`int | None`, `Literal['a', 'b']`), parsed without eval, and checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xdpx.config.hints import hint, shown
 
 
 class Mismatch(ValueError):
-    """A value is not of its type: `problem` says what is there, `remedy` what to write instead."""
+    """A value does not have the required type: `problem` describes the value, `remedy` what to write instead."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         self.problem, self.remedy = problem, remedy
@@ -25,14 +25,14 @@ class Mismatch(ValueError):
 
 
 class ValueType(ABC):
-    """What values a parameter takes. Strict: only int -> float, 2.0 -> 2 and list -> tuple are converted."""
+    """The type of a parameter. Strict: only int to float, 2.0 to 2, list to tuple, and digits as dict keys to int."""
 
     def accept(self, value: object) -> Any:
-        """Return the value as the program wants it. Raises Mismatch when it is not of this type."""
+        """Return the value converted to this type. Raises Mismatch if that is not possible."""
         return self._accept(value)
 
     def describe(self) -> str:
-        """Return in words what to write, e.g. `an integer`."""
+        """Return a description of the type for messages, e.g. `an integer`."""
         return self._describe()
 
     def json_schema(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Atom(ValueType):
         if wanted is float and type(value) in {int, float}:
             return self._finite(value)
         if wanted is int and type(value) is float and value.is_integer() and abs(value) < 1e10:
-            return int(value)  # beyond, a float may stand for several integers
+            return int(value)  # a larger float may have been rounded
         if wanted is not None and type(value) is not wanted:
             raise self._refuse(value)
         return value
@@ -168,7 +168,7 @@ class TupleOf(ValueType):
 
 @dataclass(frozen=True)
 class DictOf(ValueType):
-    """A mapping. Keys of a config are text; where the type says int, digits are read as one."""
+    """A mapping. Keys of a config are text; digits are converted if the type of keys is int."""
 
     key: ValueType
     value: ValueType
@@ -192,7 +192,7 @@ class DictOf(ValueType):
 
 @dataclass(frozen=True)
 class OneOf(ValueType):
-    """A union: the first type that takes the value as it is wins; int and float are converted only when none does."""
+    """A union: the first type that accepts the value wins; int and float are converted only if no other type does."""
 
     options: tuple[ValueType, ...]
 
@@ -215,7 +215,7 @@ class OneOf(ValueType):
 
 
 def _same_shape(option: ValueType, value: object) -> bool:
-    """Tell whether a list was given for a list, or a mapping for a mapping: then the fault lies in an item."""
+    """Return whether a list was given for a list type, or a mapping for a mapping: then an item is wrong."""
     if isinstance(value, dict):
         return isinstance(option, DictOf)
     return isinstance(value, list | tuple) and isinstance(option, ListOf | TupleOf)
@@ -229,10 +229,10 @@ def _accept_part(kind: ValueType, value: object, place: str) -> Any:
 
 
 def text_of(annotation: object) -> str:
-    """Write an annotation as small text.
+    """Return an annotation as text.
 
     Raises:
-        TypeError: the annotation is not one that a config value can have.
+        TypeError: the annotation is not a type of config values.
     """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation in {int, float, str, bool}:
@@ -256,10 +256,10 @@ def text_of(annotation: object) -> str:
 
 @cache
 def read_type(text: str) -> ValueType:
-    """Read small text back.
+    """Return the type for a text that `text_of` wrote.
 
     Raises:
-        ValueError: the text is not of the grammar that `text_of` writes.
+        ValueError: the text is not in the grammar of `text_of`.
     """
     return _from_node(ast.parse(text, mode="eval").body)
 

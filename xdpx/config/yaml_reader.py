@@ -1,7 +1,7 @@
-"""YAML to located values, by the core schema of YAML 1.2: only `true` and `false` are booleans, `1e-4` is a number.
+"""Parse YAML into values with positions, by the core schema of YAML 1.2: `1e-4` is a number, `no` is a text.
 
-Built from PyYAML's events, so that nothing is ever constructed from a tag, nesting is counted, and aliases cannot grow
-without bound. PyYAML itself would read `1e-4` as a text, `no` as false and `12:30:00` as 45000.
+It is built from PyYAML's events, so that tags never construct objects, and nesting and the expansion of aliases are
+limited. PyYAML itself would read `1e-4` as a text, `no` as false and `12:30:00` as 45000.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TEXT_TAGS = {"!", "tag:yaml.org,2002:str"}
 
 @dataclass
 class _Frame:
-    """A dict or list that is still open, and what is needed to close it."""
+    """A dict or list that is not closed yet, with the state needed to finish it."""
 
     located: Located
     anchor: str | None
@@ -38,12 +38,12 @@ class _Frame:
 
 
 def read_yaml(source: SourceText, faults: list[Fault]) -> Located:
-    """Read a file of one YAML document.
+    """Return the content of a file with one YAML document.
 
-    Duplicate keys and numbers that do not fit are added to `faults`.
+    Duplicate keys and numbers out of range are added to `faults`.
 
     Raises:
-        Unreadable: the first place where the structure breaks, or what a config must not hold.
+        Unreadable: a syntax error, or something that configs must not contain, such as tags.
     """
     builder = _Builder(source, faults)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -68,7 +68,7 @@ def _explained(error: yaml.MarkedYAMLError, source: SourceText) -> Fault:
 
 
 def _remedy(problem: str, around: str) -> str:
-    """Guess from PyYAML's words, and from the characters it points at, what would help."""
+    """Return a remedy guessed from PyYAML's message and the characters that it points at; may be ''."""
     if "\t" in around:
         return "Indent with spaces: YAML refuses tabs."
     if "mapping values are not allowed" in problem:
@@ -78,7 +78,7 @@ def _remedy(problem: str, around: str) -> str:
 
 
 class _Builder:
-    """Turns events into located values with a stack of its own, so that depth is a number and not a crash."""
+    """Builds located values from events with an explicit stack, so that deep nesting cannot overflow Python's."""
 
     def __init__(self, source: SourceText, faults: list[Fault]) -> None:
         self.source = source
@@ -93,7 +93,7 @@ class _Builder:
         return self.roots[0]
 
     def take(self, event: yaml.Event) -> None:
-        """Add one event."""
+        """Process one event."""
         if isinstance(event, yaml.DocumentStartEvent) and self.roots:
             self.stop(event, "is a second document.", "Write one document; a list of dicts gives several runs.")
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
@@ -137,7 +137,7 @@ class _Builder:
         self.finish(located, size, None)
 
     def finish(self, located: Located, size: int, anchor: str | None) -> None:
-        """Put a whole value where it belongs."""
+        """Add a complete value to the enclosing list or dict."""
         if anchor:
             self.anchors[anchor] = (located, size)
         if not self.frames:
@@ -167,7 +167,7 @@ class _Builder:
             self.faults.append(Fault(self.path(), problem, "Remove one.", self.place(event)))
 
     def resolved(self, event: yaml.ScalarEvent) -> Any:
-        """Return the value of a plain scalar by the core schema; leading zeros (`010`) and `1_000` stay texts."""
+        """Return the value of a plain scalar by the core schema; `010` (leading zero) and `1_000` stay texts."""
         text = event.value
         if _NULL.fullmatch(text):
             return None
@@ -197,7 +197,7 @@ class _Builder:
             self.stop(event, f"the tag {excerpt(event.tag)} is refused: a config is data.", "Remove the tag.")
 
     def path(self) -> str:
-        """Return the dotted path of the value that is being read."""
+        """Return the dotted path of the current value."""
         parts = ""
         for frame in self.frames:
             if isinstance(frame.located.value, list):
