@@ -65,7 +65,7 @@ def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_of_tensorflow(key: str, values: Mapping[str, Any]) -> bool:
-    """Tell whether a config says of a key that names weights that TensorFlow wrote them."""
+    """Return whether a config says of a key that names weights that TensorFlow wrote them."""
     prefix = key.removesuffix("pretrained_model")
     switch = f"{prefix}from_tf" if prefix in {"teacher_", "student_"} else "from_tf"
     return prefix != key and values.get(switch) is True

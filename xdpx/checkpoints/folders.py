@@ -267,7 +267,7 @@ def tell_changes(path: str, changes: Iterable[str]) -> None:
 
 
 def _never_resumable(path: str) -> bool:
-    """Tell whether no state of an optimizer was ever written into a checkpoint."""
+    """Return whether no state of an optimizer was ever written into a checkpoint."""
     manifest = manifest_of(path)
     return manifest is None or not any(name.partition("/")[0] in parts.ANY_OPTIMIZER for name in manifest.files)
 
@@ -328,7 +328,7 @@ def manifest_of(path: StrPath) -> commit.Manifest | None:
 
 
 def is_finite(path: StrPath) -> bool:
-    """Tell whether the weights of a checkpoint were finite when it was written; yes where it does not say."""
+    """Return whether the weights of a checkpoint were finite when it was written; yes where it does not say."""
     manifest = manifest_of(path)
     return manifest is None or bool(manifest.facts.get(FINITE, True))
 

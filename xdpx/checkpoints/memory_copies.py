@@ -76,7 +76,7 @@ class RunMemory:
         self._forget_others()
 
     def has_room(self, num_bytes: int) -> bool:
-        """Tell whether all machines have room for what their processes copy; on all processes, which look once.
+        """Return whether all machines have room for what their processes copy; on all processes, which look once.
 
         Args:
             num_bytes: of the copy of this process; 0 where it keeps none.
@@ -140,7 +140,7 @@ class MemoryCopies(RunMemory):
         self._files = Checkpointer(self.place, writes=self.writes)
 
     def is_wanted(self, state: Mapping[str, Any]) -> bool:
-        """Tell whether all machines have room for copies of a state; on all processes."""
+        """Return whether all machines have room for copies of a state; on all processes."""
         from xdpx.checkpoints.trusted import bytes_of
 
         return self.has_room(bytes_of(state) if self.writes else 0)

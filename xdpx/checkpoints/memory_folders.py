@@ -28,7 +28,7 @@ class MemoryFolders(RunMemory):
         return io.join(self.place, self._identity)
 
     def is_ready(self, num_bytes: int) -> bool:
-        """Tell whether all machines have room for copies of so many bytes, and a place for them; on all processes."""
+        """Return whether all machines have room for copies of so many bytes, and a place for them; on all processes."""
         if not self.has_room(num_bytes if self.writes else 0):
             return False
         trouble = ""

@@ -79,7 +79,7 @@ def _publish_here(staged: str, target: str, owner: str, manifest: Manifest) -> N
 
 
 def was_read_back(owner: str) -> bool:
-    """Tell whether this process has written a local folder as this owner: its hashes come from reading it back."""
+    """Return whether this process has written a local folder as this owner: its hashes come from reading it back."""
     return owner in _read_back
 
 

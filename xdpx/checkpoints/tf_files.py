@@ -54,7 +54,7 @@ def index_of(path: str) -> str:
 
 
 def is_there(path: str) -> bool:
-    """Tell whether a path names a checkpoint or SavedModel of TensorFlow."""
+    """Return whether a path names a checkpoint or SavedModel of TensorFlow."""
     try:
         index_of(path)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Raw file -> records: the table of loaders, by the name a config uses."""
+"""Loaders convert rows of raw files to records; here is their registry, by the names used in configs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What every loader does: rows of columns -> records of named texts, with a label or without."""
+"""The base class of loaders: from rows of columns to records of named texts, with or without a label."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xdpx.config.parameters import param
 from xdpx.loaders.parsers.base import BadLine, Row, Rows, wrong_width
 
 Record = Mapping[str, str]
-"""The texts of one record by field name, and `target`, the label, where there is one."""
+"""The texts of one record by field name, and `target` with the label if it has one."""
 
 
 class Records(NamedTuple):
@@ -21,11 +21,11 @@ class Records(NamedTuple):
 
     Attributes:
         fields: field name -> the text of each record.
-        targets: the label of each record; None when the file is unlabelled.
-        lines: 1-based line where each record begins.
-        bad: lines that gave no record.
-        logits: what a teacher thinks of each record, empty where it said nothing; None when there is no such column.
-        queries: name of the query that each record is a candidate of; None when there are no queries.
+        targets: the label of each record; None if the file is unlabelled.
+        lines: line (from 1) where each record begins.
+        bad: lines that could not be used.
+        logits: the teacher's logits for each record, empty if missing; None if there is no such column.
+        queries: name of the query that each record is a candidate for; None if there are no queries.
     """
 
     fields: dict[str, list[str]]
@@ -37,44 +37,44 @@ class Records(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Rows of token ids laid end to end, like the tokenizers' `Encoded`: row i is values[offsets[i]:offsets[i + 1]]."""
+    """Concatenated rows of token ids, like the tokenizers' `Encoded`: row i is values[offsets[i]:offsets[i + 1]]."""
 
     values: NDArray[np.int32]
     offsets: NDArray[np.int64]
 
 
 class Merger:
-    """Joins encoded texts that belong together. Fed in file order, so the result does not depend on workers."""
+    """Joins encoded texts into blocks. Texts are fed in file order, so the result does not depend on workers."""
 
     def feed(self, texts: Blocks, borders: NDArray[np.bool_]) -> Blocks:
-        """Add texts; return the blocks that are complete. `borders` marks texts that separate documents."""
+        """Add texts, and return the blocks that are complete. `borders` (N,) marks texts that separate documents."""
         raise NotImplementedError
 
     def finish(self) -> Blocks:
-        """Return what is left at the end of the file."""
+        """Return the remaining blocks at the end of the file."""
         raise NotImplementedError
 
     def wanted(self, texts: Blocks, num_special: int) -> NDArray[np.int64]:
-        """Return the `max_len` at which each text stays whole, (N,); 0 for texts that may be cut anywhere.
+        """Return the smallest `max_len` at which each text is not cut, (N,); 0 for texts that may be cut anywhere.
 
         Args:
             texts: as they are fed, before anything is cut.
-            num_special: tokens of `max_len` that the processor takes for special ones.
+            num_special: tokens of `max_len` that the processor reserves for special ones.
         """
         return np.diff(texts.offsets) + num_special
 
 
 class Loader:
-    """Make records of the columns of a file.
+    """Converts the columns of a file to records.
 
     Attributes:
         text_fields: names of the texts of a record, in the order of the columns.
-        before: names of the columns that stand in front of the texts.
-        between: names of the columns that may stand between the texts and the label.
-        num_targets: how many columns behind the texts are labels: 1, or 0 when there is never one.
-        marks_words: whether a space in a text ends a word, so that the first token of each can be marked.
-        listed_fields: names of texts that hold several, one per line, so that the first token of each can be marked.
-        keeps_words: whether a word that the tokenizer makes nothing of is an unknown token, so that none is lost.
+        before: names of columns before the texts.
+        between: names of optional columns between the texts and the label.
+        num_targets: number of label columns after the texts: 1, or 0 if there is never one.
+        marks_words: whether words are separated by spaces, so that the first token of each is marked.
+        listed_fields: names of texts that hold several texts, one per line; the first token of each is marked.
+        keeps_words: whether a word for which the tokenizer returns nothing becomes an unknown token, to keep it.
     """
 
     text_fields: ClassVar[tuple[str, ...]] = ("text",)
@@ -86,25 +86,25 @@ class Loader:
     keeps_words: ClassVar[bool] = False
 
     class Parameters(BaseParameters):
-        """What every loader can be told."""
+        """Keys of every loader."""
 
-        lower: bool = param(True, doc="Turn texts into lower case; labels stay as they are written.")
-        remove_duplicate: bool = param(False, doc="Drop lines that came before in the same file.")
+        lower: bool = param(True, doc="Convert texts to lower case; labels are kept as written.")
+        remove_duplicate: bool = param(False, doc="Drop lines that occurred before in the same file.")
         skip_bad_lines: bool = param(
             False, doc="Skip lines that cannot be used, and count them; else stop at the first."
         )
-        tokenizer: str = param(doc="How texts are cut into tokens.", registry="tokenizer")
+        tokenizer: str = param(doc="How texts are split into tokens.", registry="tokenizer")
         label_separator: str | None = param(
-            None, doc="What stands between labels where a row may have several, or none; null: one label per row."
+            None, doc="Separator of labels, if a row may have several or none; null: one label per row."
         )
-        parser: str = param("csv", doc="How files are cut into columns.", registry="parser")
+        parser: str = param("csv", doc="How files are split into columns.", registry="parser")
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters: Any = parameters
 
     @property
     def gives_words(self) -> bool:
-        """Whether samples hold the words of texts, numbered by a vocabulary of their own, beside their tokens."""
+        """Whether samples also contain the words of texts, as ids of a separate vocabulary."""
         return False
 
     @property
@@ -113,7 +113,7 @@ class Loader:
         return self.parameters.label_separator is not None
 
     def labels_of(self, target: str) -> list[str]:
-        """Return the labels that a cell stands for: each once (case does not count), in its order."""
+        """Return the labels in a cell, in order, without duplicates (case is ignored)."""
         separator = self.parameters.label_separator
         if separator is None:
             return [target]
@@ -122,25 +122,25 @@ class Loader:
 
     @property
     def num_sections(self) -> int:
-        """How many columns an unlabelled line has."""
+        """Number of columns of an unlabelled line, without those in `before` and `between`."""
         return len(self.text_fields)
 
     def is_labelled(self, row: Row) -> bool | None:
-        """Tell from a file's first row whether the file is labelled; None when it has neither number of columns."""
+        """Return whether a file is labelled, judged by its first row; None if the number of columns fits neither."""
         if len(row) == self.num_sections:
             return False
         return True if self.num_targets and len(row) == self.num_sections + self.num_targets else None
 
     def expected(self) -> str:
-        """Return in words which columns a line must have."""
+        """Return a description of the columns of a line, for messages."""
         names = ", ".join(self.text_fields)
         return f"{names} and a label, or {names} alone" if self.num_targets else names
 
     def parse(self, columns: Row, labelled: bool) -> Record:
-        """Make one record. Override this in a loader of your own.
+        """Return one record. Override this in your own loader.
 
         Raises:
-            ValueError: the columns make no record; the text says why and ends up in the report.
+            ValueError: the columns are invalid; the message says why and is shown in the report.
         """
         record = dict(zip(self.text_fields, columns, strict=False))
         if labelled:
@@ -148,7 +148,7 @@ class Loader:
         return record
 
     def records(self, rows: Rows, *, labelled: bool) -> Records:
-        """Make the records of a block. The shipped `parse` is done column by column, an own one row by row."""
+        """Return the records of a block: column by column, or row by row if a subclass overrides `parse`."""
         width = self.num_sections + (self.num_targets if labelled else 0)
         rows = _of_width(rows, width)
         if type(self).parse is not Loader.parse:
@@ -160,7 +160,7 @@ class Loader:
         return self._labelled(Records(fields, plain_labels(columns[width - 1]), rows.lines, rows.bad))
 
     def _labelled(self, records: Records) -> Records:
-        """Sort out records without a label, unless a row may have none."""
+        """Return the records without those whose label is empty, unless a row may have several labels or none."""
         return records if self.several_labels else _drop_empty_labels(records)
 
     def _one_by_one(self, rows: Rows, labelled: bool) -> Records:
@@ -178,24 +178,24 @@ class Loader:
         return self._labelled(Records(fields, targets, lines, sorted(bad)))
 
     def meta(self, labels: Sequence[str]) -> dict[str, Any]:
-        """Return what training must know of the records, whose labels are these, in the order of their classes."""
+        """Return entries of meta.hjson that training needs. `labels` are in the order of their class numbers."""
         del labels
         return {"several_labels": True} if self.several_labels else {}
 
     def merger(self, max_len: int) -> Merger | None:
-        """Return what joins records into blocks of at most `max_len` tokens, or None when each record is a sample."""
+        """Return a merger that joins records into blocks of at most `max_len` tokens; None if each is a sample."""
         del max_len
         return None
 
 
 def plain_labels(labels: Sequence[str]) -> list[str]:
-    """Strip white space around labels; their case is never changed."""
+    """Return labels without white space around them; their case is not changed."""
     plain = {label: label.strip() for label in set(labels)}
     return [plain[label] for label in labels]
 
 
 def _of_width(rows: Rows, width: int) -> Rows:
-    """Sort out rows with another number of columns. Blank lines are nothing where a line has several columns."""
+    """Return the rows with `width` columns, and the others as bad. If `width` is not 1, blank lines are skipped."""
     if set(map(len, rows.rows)) <= {width}:
         return rows
     good: list[Row] = []

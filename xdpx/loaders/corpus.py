@@ -1,4 +1,4 @@
-"""Running text for language models: documents of sentences, with or without known words, and dialogues."""
+"""Loaders of corpora for language models: documents of sentences, optionally segmented into words, and dialogues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xdpx.loaders.parsers.base import BadLine, Row, Rows
 BreakMode = Literal["none", "none_doc", "complete", "complete_doc", "eos"]
 
 NUM_SPECIAL = 3
-"""Tokens of `max_len` that are kept free for special ones, whatever the processor adds."""
+"""Tokens of `max_len` that are reserved for special ones, however many the processor adds."""
 
 
 class CorpusLoader(Loader):
@@ -24,9 +24,9 @@ class CorpusLoader(Loader):
     num_targets: ClassVar[int] = 0
 
     class Parameters(Loader.Parameters):
-        """What the corpus loader can be told."""
+        """Keys of the corpus loader."""
 
-        parser: str = param("none", doc="How files are cut into columns.", registry="parser")
+        parser: str = param("none", doc="How files are split into columns.", registry="parser")
         break_mode: BreakMode = param(
             "complete",
             doc="Where blocks end: none (anywhere), complete (whole sentences), both also with _doc (never across "
@@ -34,12 +34,12 @@ class CorpusLoader(Loader):
         )
 
     def merger(self, max_len: int) -> Merger:
-        """Join sentences into blocks."""
+        """Return a merger that joins sentences into blocks."""
         return SentenceMerger(self.parameters.break_mode, max(max_len - self.reserved, 1), reserved=self.reserved)
 
     @property
     def reserved(self) -> int:
-        """How many tokens of `max_len` are kept free, whatever the processor puts there."""
+        """Number of tokens of `max_len` that are reserved, however many the processor adds."""
         return NUM_SPECIAL
 
 
@@ -54,10 +54,10 @@ class SentenceMerger(Merger):
         self._single = break_mode == "eos"
         self._anywhere = break_mode.startswith("none")
         self._rest = np.zeros(0, np.int32)
-        # Where the last whole sentence in `_rest` ends; behind it stands nothing, because `feed` takes whole sentences.
+        # `_rest` always ends with a whole sentence, because `feed` takes whole sentences.
 
     def feed(self, texts: Blocks, borders: NDArray[np.bool_]) -> Blocks:
-        """Join the unfinished block and some more sentences; keep back what is not complete."""
+        """Append sentences to the unfinished block; return complete blocks, and keep the rest."""
         values = np.concatenate([self._rest, texts.values])
         ends = (texts.offsets[1:] + len(self._rest)).tolist()
         cuts = self._cuts(len(self._rest), ends, borders.tolist())
@@ -65,17 +65,17 @@ class SentenceMerger(Merger):
         return Blocks(values[: cuts[-1]], np.array(cuts, np.int64))
 
     def finish(self) -> Blocks:
-        """Return the unfinished block."""
+        """Return the unfinished block, if there is one."""
         rest, self._rest = self._rest, self._rest[:0]
         return Blocks(rest, np.array([0, len(rest)] if len(rest) else [0], np.int64))
 
     def wanted(self, texts: Blocks, num_special: int) -> NDArray[np.int64]:
-        """Return the `max_len` at which each sentence stays whole; 0 where blocks end anywhere."""
+        """Return the smallest `max_len` at which each sentence is not cut; 0 if blocks may end anywhere."""
         whole = super().wanted(texts, max(num_special, self._reserved))
         return np.zeros_like(whole) if self._anywhere else whole
 
     def _cuts(self, last: int, ends: list[int], borders: list[bool]) -> list[int]:
-        """Find where blocks end. `last` is where the sentence before the first one ends."""
+        """Return the borders of blocks, starting with 0. `last` is the end of the sentence before the first one."""
         cuts = [0]
         start = 0
         for end, border in zip(ends, borders, strict=True):
@@ -94,9 +94,9 @@ class SentenceMerger(Merger):
 
 
 class CorpusMixLoader(CorpusLoader):
-    """As `corpus`, of segmented text: words are cut into tokens one by one, so that they can be masked whole.
+    """As `corpus`, for segmented text: words are tokenized one by one, so that they can be masked as a whole.
 
-    For languages that write no spaces; a word of several characters is then guessed as one.
+    For languages without spaces; a word of several characters is then predicted as a whole.
 
     Source: Cui et al., "Pre-Training with Whole Word Masking for Chinese BERT", arXiv 1906.08101, section 2.1.
     """
@@ -104,12 +104,12 @@ class CorpusMixLoader(CorpusLoader):
     marks_words: ClassVar[bool] = True
 
     class Parameters(CorpusLoader.Parameters):
-        """What the corpus_mix loader can be told."""
+        """Keys of the corpus_mix loader."""
 
         min_word_len: int = param(1, ge=1, doc="Blocks of fewer words are dropped.")
 
     def merger(self, max_len: int) -> Merger:
-        """Join sentences into blocks, and drop those of few words."""
+        """Return a merger that joins sentences into blocks, and drops blocks with few words."""
         return LongEnough(super().merger(max_len), self.parameters.min_word_len)
 
 
@@ -117,33 +117,33 @@ class CorpusMixPromptLoader(CorpusMixLoader):
     """As `corpus_mix`, in blocks that leave room for the prompt of `processor: bert_cl_single_prompt`."""
 
     class Parameters(CorpusMixLoader.Parameters):
-        """What the corpus_mix_prompt loader can be told."""
+        """Keys of the corpus_mix_prompt loader."""
 
-        prompt_length: int = param(20, ge=1, doc="Tokens of a block that are kept free for a prompt in front of it.")
+        prompt_length: int = param(20, ge=1, doc="Tokens of a block that are reserved for a prompt in front of it.")
 
     @property
     def reserved(self) -> int:
-        """How many tokens of `max_len` are kept free, those of the prompt among them."""
+        """Number of tokens of `max_len` that are reserved, including those of the prompt."""
         return super().reserved + int(self.parameters.prompt_length)
 
 
 class LongEnough(Merger):
-    """What another merger joins, without blocks of few words. Where no words are marked every token is one."""
+    """Wraps a merger and drops blocks with few words. Without word marks, every token counts as a word."""
 
     def __init__(self, inner: Merger, fewest: int) -> None:
         self._inner = inner
         self._fewest = fewest
 
     def feed(self, texts: Blocks, borders: NDArray[np.bool_]) -> Blocks:
-        """Add texts; return the blocks that are complete and long enough."""
+        """Add texts, and return the blocks that are complete and long enough."""
         return self._long_enough(self._inner.feed(texts, borders))
 
     def finish(self) -> Blocks:
-        """Return what is left at the end of the file, if it is long enough."""
+        """Return the remaining blocks at the end of the file that are long enough."""
         return self._long_enough(self._inner.finish())
 
     def wanted(self, texts: Blocks, num_special: int) -> NDArray[np.int64]:
-        """Return the `max_len` at which each text stays whole, (N,)."""
+        """Return the smallest `max_len` at which each text is not cut, (N,)."""
         return self._inner.wanted(texts, num_special)
 
     def _long_enough(self, blocks: Blocks) -> Blocks:
@@ -158,28 +158,28 @@ class LongEnough(Merger):
 class SessionCorpusLoader(Loader):
     """Columns: msg_no, sender, text. A number that is not above the last one, or a blank line, begins a session.
 
-    Messages that one sender wrote one after the other are joined, up to `max_consecutive` of them.
+    Consecutive messages of one sender are joined, up to `max_consecutive` of them.
     """
 
     num_targets: ClassVar[int] = 0
 
     class Parameters(Loader.Parameters):
-        """What the session_corpus loader can be told."""
+        """Keys of the session_corpus loader."""
 
         min_session_size: int = param(8, ge=2, doc="Sessions of fewer messages are dropped.")
-        max_consecutive: int = param(2, ge=1, doc="Most lines of one sender that make one message.")
+        max_consecutive: int = param(2, ge=1, doc="Maximum number of lines of one sender that are joined.")
 
     @property
     def num_sections(self) -> int:
-        """How many columns a line has."""
+        """Number of columns of a line."""
         return 3
 
     def expected(self) -> str:
-        """Return in words which columns a line must have."""
+        """Return a description of the columns of a line, for messages."""
         return "msg_no, sender, text"
 
     def records(self, rows: Rows, *, labelled: bool) -> Records:
-        """Return the messages of a block, an empty text before each session."""
+        """Return the messages of a block, with an empty text before each session."""
         del labelled
         session = _Session(self.parameters.max_consecutive)
         bad = list(rows.bad)
@@ -190,13 +190,13 @@ class SessionCorpusLoader(Loader):
         return Records({"text": session.texts}, None, session.lines, sorted(bad))
 
     def merger(self, max_len: int) -> Merger:
-        """Join the messages of each session."""
+        """Return a merger that joins the messages of each session."""
         del max_len
         return SessionMerger(self.parameters.min_session_size)
 
 
 class _Session:
-    """Messages as they come."""
+    """Collects the messages of a block, with borders of sessions as empty texts."""
 
     def __init__(self, max_consecutive: int) -> None:
         self.texts: list[str] = []
@@ -207,7 +207,7 @@ class _Session:
         self._joined = 0
 
     def add(self, line: int, row: Row) -> str | None:
-        """Add a row. Returns what is wrong with it, or None."""
+        """Add a row, and return what is wrong with it, or None."""
         if row == [""]:
             self._begin(line)
             return None
@@ -237,14 +237,14 @@ class _Session:
 
 
 class SessionMerger(Merger):
-    """Joins the messages between two borders. Sessions of too few messages are dropped."""
+    """Joins the messages between two borders. Sessions with too few messages are dropped."""
 
     def __init__(self, fewest: int) -> None:
         self._fewest = fewest
         self._messages: list[NDArray[np.int32]] = []
 
     def feed(self, texts: Blocks, borders: NDArray[np.bool_]) -> Blocks:
-        """Add messages; return the sessions that have ended."""
+        """Add messages, and return the sessions that have ended."""
         ended = []
         for index, border in enumerate(borders.tolist()):
             message = texts.values[texts.offsets[index] : texts.offsets[index + 1]]
@@ -255,7 +255,7 @@ class SessionMerger(Merger):
         return _blocks(ended)
 
     def finish(self) -> Blocks:
-        """Return the last session."""
+        """Return the last session, if it is long enough."""
         return _blocks(self._end())
 
     def _end(self) -> list[NDArray[np.int32]]:

@@ -1,7 +1,7 @@
-"""Marks that travel on token ids, in the two highest bits below the sign: no vocabulary is that large.
+"""Marks on token ids, in the two highest bits below the sign bit, which no vocabulary is large enough to use.
 
-A loader knows where words and sentences begin, and a processor may want to know it when samples long have been cut and
-joined. A mark on the first token goes wherever the token goes, and costs no room.
+A loader knows where words and sentences begin; a processor may need this later, after texts have been cut and joined. A
+mark on the first token stays with it and takes no extra memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Kind = TypeVar("Kind", bound=np.integer[Any])
 
 
 def put(mark: int, ids: NDArray[Kind], offsets: Ids) -> NDArray[Kind]:
-    """Mark the first token of each row that has one. `ids` are those of all rows together, shape (V,)."""
+    """Return ids with the first token of each non-empty row marked. `ids` (V,) are those of all rows."""
     marked = ids.copy()
     marked[offsets[:-1][np.diff(offsets) > 0]] |= mark
     return marked
@@ -32,6 +32,6 @@ def plain(ids: NDArray[Any]) -> NDArray[Any]:
 
 
 def has(mark: int, ids: Ids) -> NDArray[np.bool_]:
-    """Tell which tokens carry a mark, shape of `ids`."""
+    """Return a boolean array of the shape of `ids`: which of them have a mark."""
     found: NDArray[np.bool_] = (ids & mark) != 0
     return found

@@ -1,4 +1,4 @@
-"""Questions, and the stretches of text that answer them."""
+"""The loader `qa`: questions, and the spans of text that answer them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDTHS = (2, 3, 4, 5)
 
 
 class AnsweredQuestion(NamedTuple):
-    """A question, its context cut at both ends of the answer, and the other answers that are right, one per line."""
+    """A question, its context split at both ends of the answer, and the other correct answers, one per line."""
 
     question: str
     before: str
@@ -22,11 +22,11 @@ class AnsweredQuestion(NamedTuple):
 
 
 class QALoader(Loader):
-    """Columns: question, context, answer, where it begins in the context, in characters, and other right answers.
+    """Columns: question, context, answer, its start in the context in characters, and other correct answers.
 
-    The last are a list in JSON; the first 2, 3 or 4 columns will do. Without its beginning an answer is where it stands
-    first. An empty one means that the context has none. The text is cut at both ends of the answer, so that tokens
-    never stretch over them. The other answers are for scoring: they need not stand in the context.
+    The last column is a JSON list; only the first 2, 3 or 4 columns are allowed, too. Without a start, the first
+    occurrence of the answer is used. An empty answer means that the context has none. The context is split at both ends
+    of the answer, so that no token crosses them. The other answers are for scoring, and need not occur in the context.
     """
 
     text_fields: ClassVar[tuple[str, ...]] = AnsweredQuestion._fields
@@ -34,23 +34,23 @@ class QALoader(Loader):
     num_targets: ClassVar[int] = 0
 
     class Parameters(Loader.Parameters):
-        """What every loader can be told."""
+        """Keys of the qa loader."""
 
     @property
     def num_sections(self) -> int:
-        """How many columns a line has that asks only."""
+        """Number of columns of a line without an answer."""
         return WIDTHS[0]
 
     def is_labelled(self, row: Row) -> bool | None:
-        """Tell whether a row fits: an answer is no label but text, so none is labelled."""
+        """Return False if the number of columns is valid, else None. Answers are texts, so no file is labelled."""
         return False if len(row) in WIDTHS else None
 
     def expected(self) -> str:
-        """Return in words which columns a line must have."""
+        """Return a description of the columns of a line, for messages."""
         return "question, context, and perhaps answer, its beginning, and other answers"
 
     def records(self, rows: Rows, *, labelled: bool) -> Records:
-        """Make the records of a block; an answer that does not stand in its context makes a bad one."""
+        """Return the records of a block; a row whose answer does not occur in its context is bad."""
         del labelled
         columns: list[AnsweredQuestion] = []
         lines: list[int] = []
@@ -69,7 +69,7 @@ class QALoader(Loader):
 
 
 def _parts(row: Row) -> AnsweredQuestion | str:
-    """Return the texts of a question, or what is wrong."""
+    """Return the texts of a question, or the problem."""
     if len(row) not in WIDTHS:
         return f"has {len(row)} columns, not {WIDTHS[0]} to {WIDTHS[-1]}"
     question, context, answer, start, others = (*row, "", "", "")[: WIDTHS[-1]]
@@ -87,7 +87,7 @@ def _parts(row: Row) -> AnsweredQuestion | str:
 
 
 def _listed(others: str) -> str | None:
-    """Return the texts of a list in JSON, one per line; None where it is something else."""
+    """Return the texts of a JSON list, one per line; None if it is not a list of texts."""
     try:
         texts = json.loads(others) if others.strip() else []
     except ValueError:

@@ -1,4 +1,4 @@
-"""Tables of databases as raw data: which tables a database has, their columns, their rows."""
+"""Database tables as raw data: list the tables of a database and their columns, and read their rows."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ ROWS_AT_ONCE = 4096
 
 
 class TableAddress(NamedTuple):
-    """Where a table is: the address of its database, and its name."""
+    """The address of a database, and the name of a table in it."""
 
     source: str
     table: str
 
 
 def address_of(path: str) -> TableAddress:
-    """Split a path such as `sqlite:///reviews.db/train`: behind the database stands the table.
+    """Return the database and the table of a path such as `sqlite:///reviews.db/train`.
 
-    In `odps://project/tables/train/ds=20200101` the partition belongs to the table.
+    In `odps://project/tables/train/ds=20200101`, the partition is part of the table.
     """
     scheme, _, rest = path.partition("://")
     if scheme.lower() == "odps":
@@ -36,7 +36,7 @@ def address_of(path: str) -> TableAddress:
 
 
 class Tables(ABC):
-    """The tables of one database. All methods raise OSError when it cannot be reached."""
+    """The tables of one database. All methods raise OSError if it cannot be read."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -47,7 +47,7 @@ class Tables(ABC):
 
     @abstractmethod
     def columns(self, table: str) -> list[str]:
-        """Return the names of the columns of a table. Raises ConfigError when there is no such table."""
+        """Return the names of the columns of a table. Raises ConfigError if there is no such table."""
 
     @abstractmethod
     def rows(self, table: str, columns: Sequence[str], order_by: Sequence[str]) -> Iterator[Sequence[Any]]:
@@ -56,11 +56,11 @@ class Tables(ABC):
         Args:
             table: one of `names`.
             columns: some of `columns`.
-            order_by: columns to sort by; without any, rows come as the database gives them.
+            order_by: columns to sort by; if empty, rows are in the order of the database.
         """
 
     def absent(self, table: str) -> ConfigError:
-        """Return the error that there is no such table."""
+        """Return the error for a table that does not exist."""
         there = self.names()
         near = nearest(table, there)
         remedy = f"Did you mean '{near}'?" if near else f"There is: {', '.join(there[:6]) or 'nothing'}."
@@ -69,12 +69,12 @@ class Tables(ABC):
 
 
 def quoted(name: str) -> str:
-    """Write a name as SQL wants it."""
+    """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 class SqliteTables(Tables):
-    """The tables of one SQLite file, which is only read."""
+    """The tables of one SQLite file, opened read-only."""
 
     def names(self) -> list[str]:
         """Return the names of its tables and views, sorted."""
@@ -119,7 +119,7 @@ NO_PASSWORD = "Leave it out: PostgreSQL reads PGPASSWORD or ~/.pgpass, MySQL its
 
 
 class SqlTables(Tables):
-    """The tables of one database, read by a cursor on the server where the driver has such."""
+    """The tables of one database, through SQLAlchemy; with a server-side cursor if the driver supports it."""
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
@@ -182,7 +182,7 @@ CREDENTIALS = (
 
 
 class OdpsTables(Tables):
-    """The tables of one project, through pyodps. A name may carry its partition: `train/ds=20200101/hour=3`."""
+    """The tables of one ODPS project, through pyodps. A name may include a partition: `train/ds=20200101/hour=3`."""
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
@@ -201,7 +201,7 @@ class OdpsTables(Tables):
         return sorted(str(table.name) for table in self._door.list_tables(project=self._project))
 
     def columns(self, table: str) -> list[str]:
-        """Return the names of the columns of a table, partitions not among them."""
+        """Return the names of the columns of a table, without partition columns."""
         name = table.partition("/")[0]
         if not self._door.exist_table(name, project=self._project):
             raise self.absent(name)
@@ -209,7 +209,7 @@ class OdpsTables(Tables):
         return [str(column.name) for column in found.table_schema.simple_columns]
 
     def rows(self, table: str, columns: Sequence[str], order_by: Sequence[str]) -> Iterator[Sequence[Any]]:
-        """Yield these columns of every row, in the order of the table: it cannot be sorted while it is read."""
+        """Yield these columns of every row in the order of the table. Raises ConfigError if `order_by` is given."""
         if order_by:
             problem = "cannot be used with odps://, whose tables are read as they lie."
             raise ConfigError(self.source, [Fault("order_by", problem, "Leave it out.")])
@@ -221,10 +221,10 @@ class OdpsTables(Tables):
 
 
 def open_tables(source: str) -> Tables:
-    """Return the tables of a database by its address; nothing is asked of it yet.
+    """Return the tables of a database by its address, without connecting to it yet.
 
     Raises:
-        ConfigError: the address cannot be used, or the package that reads such a database is missing.
+        ConfigError: the address is invalid or contains a password, or a package or credentials are missing.
     """
     scheme = source.partition("://")[0].lower()
     if scheme == "sqlite":

@@ -1,4 +1,4 @@
-"""Words with a tag each: named entities, parts of speech, slots."""
+"""The loader `tagged`: words with one tag each, for named entities, parts of speech, slots."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from xdpx.loaders.parsers.base import BadLine, Rows
 
 
 class TaggedLoader(Loader):
-    """Columns: words with a space between, as many tags with a space between; or words alone. See parser `conll`."""
+    """Columns: words separated by spaces, and as many tags separated by spaces; or only words. See parser `conll`."""
 
     marks_words: ClassVar[bool] = True
     keeps_words: ClassVar[bool] = True
 
     class Parameters(Loader.Parameters):
-        """What the tagged loader can be told."""
+        """Keys of the tagged loader."""
 
-        parser: str = param("conll", doc="How files are cut into columns.", registry="parser")
+        parser: str = param("conll", doc="How files are split into columns.", registry="parser")
 
     @property
     def several_labels(self) -> bool:
-        """A row has a label for each word."""
+        """True, because a row has one label per word."""
         return True
 
     def labels_of(self, target: str) -> list[str]:
@@ -31,11 +31,11 @@ class TaggedLoader(Loader):
         return target.split()
 
     def meta(self, labels: Sequence[str]) -> dict[str, Any]:
-        """Tell training the names of the tags: entities are read out of them."""
+        """Return the names of the tags, which training needs to extract entities."""
         return {"tags": list(labels)}
 
     def records(self, rows: Rows, *, labelled: bool) -> Records:
-        """Make the records of a block; rows whose words and tags differ in number are bad."""
+        """Return the records of a block; rows with different numbers of words and tags are bad."""
         found = super().records(rows, labelled=labelled)
         if found.targets is None:
             return found

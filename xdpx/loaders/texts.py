@@ -1,4 +1,4 @@
-"""Texts and their label: one, two or three, some with words, queries or a teacher's logits beside them."""
+"""Loaders of one, two or three texts with a label, some also with words, queries or a teacher's logits."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from xdpx.loaders.parsers.base import BadLine, Row, Rows, wrong_width
 
 
 class SingleLoader(Loader):
-    """Columns: text, label; or text alone."""
+    """Columns: text, label; or only the text."""
 
 
 class PairLoader(Loader):
-    """Columns: text1, text2, label; or the two texts alone."""
+    """Columns: text1, text2, label; or only the texts."""
 
     text_fields: ClassVar[tuple[str, ...]] = ("text1", "text2")
 
 
 class TripletLoader(Loader):
-    """Columns: a text, one that means the same, one that does not; a label behind them is taken."""
+    """Columns: a text, one with the same meaning, one with another meaning, and optionally a label."""
 
     text_fields: ClassVar[tuple[str, ...]] = ("text1", "text2", "text3")
 
 
 class DPRLoader(Loader):
-    """Columns: a question, the passage that answers it; a label behind them is taken."""
+    """Columns: a question, the passage that answers it, and optionally a label."""
 
     text_fields: ClassVar[tuple[str, ...]] = ("question", "passage")
 
 
 class RankLoader(PairLoader):
-    """Columns: the name of a query, text1 (the query), text2 (a candidate), and how good it is; or without the last.
+    """Columns: the name of a query, text1 (the query), text2 (a candidate), and optionally its relevance.
 
-    Lines of one name are candidates of the same query, wherever they stand in the file.
+    Lines with the same name are candidates of one query, wherever they are in the file.
     """
 
     before: ClassVar[tuple[str, ...]] = ("query_id",)
 
     def is_labelled(self, row: Row) -> bool | None:
-        """Tell from a file's first row whether the file is labelled; None when it has neither number of columns."""
+        """Return whether a file is labelled, judged by its first row; None if the number of columns fits neither."""
         return super().is_labelled(row[1:]) if row else None
 
     def expected(self) -> str:
-        """Return in words which columns a line must have."""
+        """Return a description of the columns of a line, for messages."""
         return "query_id, text1, text2 and a label, or query_id, text1, text2 alone"
 
     def records(self, rows: Rows, *, labelled: bool) -> Records:
-        """Make the records of a block, each with the name of its query."""
+        """Return the records of a block, each with the name of its query."""
         width = 1 + self.num_sections + (self.num_targets if labelled else 0)
         bad = list(rows.bad)
         names: dict[int, str] = {}
@@ -68,28 +68,28 @@ class RankLoader(PairLoader):
 
 
 class MixLoader(Loader):
-    """What the loaders of segmented texts share: the first token of each word is marked, and no word is lost."""
+    """Base of loaders of segmented texts: the first token of each word is marked, and no word is lost."""
 
     marks_words: ClassVar[bool] = True
     keeps_words: ClassVar[bool] = True
 
     class Parameters(Loader.Parameters):
-        """What the loaders of segmented texts can be told."""
+        """Keys of the loaders of segmented texts."""
 
-        with_words: bool = param(False, doc="Give the words too, numbered by word_vocab.txt, beside their pieces.")
+        with_words: bool = param(False, doc="Add the words, as ids of word_vocab.txt, to the word pieces.")
 
     @property
     def gives_words(self) -> bool:
-        """Whether samples hold the words themselves."""
+        """Whether samples also contain the words themselves."""
         return bool(self.parameters.with_words)
 
 
 class SingleMixLoader(MixLoader):
-    """Columns: text, label; the text with a space between its words. The label may be missing."""
+    """Columns: text, label; words of the text are separated by spaces. The label may be missing."""
 
 
 class PairMixLoader(MixLoader, PairLoader):
-    """Columns: text1, text2, label; the texts with a space between their words. The label may be missing."""
+    """Columns: text1, text2, label; words of the texts are separated by spaces. The label may be missing."""
 
 
 class WithLogits(Loader):
@@ -98,15 +98,15 @@ class WithLogits(Loader):
     between: ClassVar[tuple[str, ...]] = ("logits",)
 
     def is_labelled(self, row: Row) -> bool | None:
-        """Tell from a file's first row whether the file is labelled; a list behind the texts is the logits."""
+        """Return whether a file is labelled, judged by its first row; a list after the texts is the logits."""
         return super().is_labelled(self._without_logits(row)[0])
 
     def expected(self) -> str:
-        """Return in words which columns a line must have."""
+        """Return a description of the columns of a line, for messages."""
         return f"{super().expected()}, and before the label perhaps logits such as [0.5, -1.2]"
 
     def records(self, rows: Rows, *, labelled: bool) -> Records:
-        """Make the records of a block, each with its logits; an empty list where a line has none."""
+        """Return the records of a block, each with its logits, or an empty list if a line has none."""
         kept: list[tuple[int, Row]] = []
         logits: dict[int, list[float]] = {}
         bad = list(rows.bad)
@@ -122,7 +122,7 @@ class WithLogits(Loader):
         return found._replace(logits=[logits[line] for line in found.lines])
 
     def _without_logits(self, row: Row) -> tuple[Row, str | None]:
-        """Return (the columns without the logits, the logits as text); None where there are none."""
+        """Return (the columns without logits, the logits as text, or None if there are none)."""
         place = self.num_sections
         if len(row) <= place or not row[place].lstrip().startswith("["):
             return row, None
@@ -138,10 +138,10 @@ class PairWithLogitsLoader(WithLogits, PairLoader):
 
 
 def numbers_of(cell: str) -> list[float]:
-    """Read a list of numbers.
+    """Return the numbers of a cell with a JSON list.
 
     Raises:
-        ValueError: it is none; the text says what it is.
+        ValueError: the cell is not a non-empty list of finite numbers.
     """
     try:
         found: Any = json.loads(cell)

@@ -91,7 +91,7 @@ class AutoTokenizer(LibraryTokenizer):
 
 
 def _stays_whole(token: dict[str, Any]) -> bool:
-    """Tell whether an added token is found in a text whatever stands around it."""
+    """Return whether an added token is found in a text whatever stands around it."""
     plain = not token.get("normalized") and not token.get("single_word")
     return plain and not any(character.isspace() for character in token["content"])
 

@@ -83,7 +83,7 @@ def ranges(characters: str) -> list[tuple[int, int]]:
 
 
 def is_punctuation(character: str) -> bool:
-    """Tell whether a character is punctuation: Unicode's, and every ASCII symbol that is no letter and no digit."""
+    """Return whether a character is punctuation: Unicode's, and every ASCII symbol that is no letter and no digit."""
     code = ord(character)
     if code < 128:
         return 33 <= code <= 126 and not character.isalnum()
@@ -91,7 +91,7 @@ def is_punctuation(character: str) -> bool:
 
 
 def is_control(character: str) -> bool:
-    """Tell whether a character is invisible and no white space: control, format, private use, or not assigned."""
+    """Return whether a character is invisible and no white space: control, format, private use, or not assigned."""
     return unicodedata.category(character).startswith("C") and not character.isspace()
 
 

@@ -23,7 +23,7 @@ ENOUGH_ROWS, FEWEST_ROWS = 20_000, 200
 
 
 def has_classes(run: Run, loader: Loader, sample: Sample) -> bool:
-    """Tell whether each row has one label, which is a class."""
+    """Return whether each row has one label, which is a class."""
     alone = not loader.several_labels and not loader.before and loader.merger(1) is None
     return alone and run.values.get("target_type") != "number" and any(sample.labelled)
 

@@ -40,7 +40,7 @@ LABEL_NAMES = frozenset({
 
 
 def is_column_name(cell: str) -> bool:
-    """Tell whether a folded cell is what columns of texts and labels are often called."""
+    """Return whether a folded cell is what columns of texts and labels are often called."""
     return _NAME.fullmatch(cell) is not None
 
 
@@ -61,7 +61,7 @@ def head_of(path: str, parser: Parser) -> Head:
 
 
 def names_no_columns(parser: Parser) -> bool:
-    """Tell whether a parser takes the first line of a file for a row: columns have no names, no line is skipped."""
+    """Return whether a parser takes the first line of a file for a row: columns have no names, no line is skipped."""
     known = parser.parameters
     return isinstance(parser, LineParser) and not getattr(known, "fields", None) and not known.start_line
 
@@ -106,7 +106,7 @@ def quotes(path: str, head: Head, parser: Parser) -> Iterator[Finding]:
 
 
 def _alone_no_number(label: str, others: Collection[str]) -> bool:
-    """Tell whether all labels but one are numbers."""
+    """Return whether all labels but one are numbers."""
     return bool(others) and number_of(label) is None and all(number_of(other) is not None for other in others)
 
 
@@ -223,17 +223,17 @@ def cut(lines: Sequence[str], delimiter: str) -> list[Row]:
 
 
 def _few_values(rows: Sequence[Row], width: int) -> bool:
-    """Tell whether some column is like labels."""
+    """Return whether some column is like labels."""
     return any(repeats({row[column] for row in rows}, len(rows)) for column in range(width))
 
 
 def repeats(values: Collection[str], rows: int) -> bool:
-    """Tell whether the values of a column of so many rows are few and short, as labels are."""
+    """Return whether the values of a column of so many rows are few and short, as labels are."""
     return len(values) <= min(max(3, rows // 5), rows // 2) and all(0 < len(value) <= 40 for value in values)
 
 
 def _ends_in_labels(lines: Sequence[str], texts: int, labels: Collection[str]) -> bool:
-    """Tell whether the last words of lines are few enough to be labels.
+    """Return whether the last words of lines are few enough to be labels.
 
     Words of a language must be fewer; and where labels are known, be some of them.
     """

@@ -141,7 +141,7 @@ def _bare(name: str) -> str:
 
 
 def _is_id(table: Table, column: int) -> bool:
-    """Tell whether a column numbers, names or dates the rows."""
+    """Return whether a column numbers, names or dates the rows."""
     name = folded(table.names[column])
     if table.named and (name in ID_NAMES or name.endswith(("_id", " id"))):
         return True
@@ -220,7 +220,7 @@ COUPLES = ({"premise", "hypothesis"}, {"question", "answer"}, {"question", "pass
 
 
 def _is_pair(one: str, other: str) -> bool:
-    """Tell whether two columns are called like the texts of a pair: text1 and text2, sentence_a and sentence_b."""
+    """Return whether two columns are called like the texts of a pair: text1 and text2, sentence_a and sentence_b."""
     first, second = folded(one), folded(other)
     if {first, second} in COUPLES:
         return True
@@ -267,7 +267,7 @@ def _refuse_one_class(table: Table, label: int) -> None:
 
 
 def is_label(cell: str) -> bool:
-    """Tell whether a cell is a label, and not empty or what programs write for a missing value."""
+    """Return whether a cell is a label, and not empty or what programs write for a missing value."""
     return bool(cell) and cell.lower() not in NOTHINGS
 
 
@@ -292,7 +292,7 @@ def _separator(cells: Sequence[str]) -> str:
 
 
 def is_without_blanks(texts: Sequence[str]) -> bool:
-    """Tell whether most letters of texts are Chinese characters or kana, which stand without blanks between words."""
+    """Return whether most letters of texts are Chinese characters or kana, which stand without blanks between words."""
     letters = [letter for text in texts for letter in text[:200] if letter.isalpha()]
     return len(_WITHOUT_BLANKS.findall("".join(letters))) > 0.3 * len(letters)
 

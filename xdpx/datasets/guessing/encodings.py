@@ -71,7 +71,7 @@ def _found(data: bytes, path: str) -> tuple[str, Decision]:
 
 
 def decodes(data: bytes, encoding: str) -> bool:
-    """Tell whether all bytes can be read in an encoding."""
+    """Return whether all bytes can be read in an encoding."""
     try:
         data.decode(encoding)
     except (UnicodeDecodeError, LookupError):

@@ -204,7 +204,7 @@ def _rows_of(lines: Sequence[str], delimiter: str) -> Iterator[Row]:
 
 
 def _wraps(lines: Sequence[str], delimiter: str) -> bool:
-    """Tell whether double quotes wrap cells, and are not marks of speech in texts that nothing wraps."""
+    """Return whether double quotes wrap cells, and are not marks of speech in texts that nothing wraps."""
     if not any(line.startswith('"') or f'{delimiter}"' in line for line in lines):
         return False
     quoted: list[Row] = []
@@ -223,7 +223,7 @@ def _wraps(lines: Sequence[str], delimiter: str) -> bool:
 
 
 def _is_even(rows: Sequence[Row]) -> bool:
-    """Tell whether nearly all rows have the same number of columns."""
+    """Return whether nearly all rows have the same number of columns."""
     width = _usual(rows)
     return sum(len(row) == width for row in rows) >= EVEN * len(rows)
 
@@ -266,7 +266,7 @@ def _cut_all(path: str, text: str, delimiter: str, *, quoted: bool) -> tuple[lis
 
 
 def has_header(rows: Sequence[Row]) -> tuple[bool, Any]:
-    """Tell whether the first row names columns, and how sure that is."""
+    """Return whether the first row names columns, and how sure that is."""
     first, others = [folded(cell.strip("\"' ")) for cell in rows[0]], rows[1:]
     there = [cell for cell in first if cell]  # pandas writes no name above the numbers of rows
     if len(rows) < FEWEST:
@@ -285,7 +285,7 @@ def has_header(rows: Sequence[Row]) -> tuple[bool, Any]:
 
 
 def _stands_out(name: str, cells: Sequence[str]) -> bool:
-    """Tell whether the first cell of a column is another kind of thing than those below it."""
+    """Return whether the first cell of a column is another kind of thing than those below it."""
     if all(number_of(cell) is not None for cell in cells):
         return number_of(name) is None
     values = {folded(cell) for cell in cells}
@@ -296,7 +296,7 @@ def _stands_out(name: str, cells: Sequence[str]) -> bool:
 
 
 def _is_conll(text: str) -> bool:
-    """Tell whether lines are words with tags, and blank lines stand between sentences."""
+    """Return whether lines are words with tags, and blank lines stand between sentences."""
     blocks = [block.split("\n") for block in text.strip("\n").split("\n\n")[:LOOKED_AT]]
     lines = [line.split() for block in blocks for line in block if line.strip()]
     if len(blocks) < 2 or not all(len(cells) > 1 for cells in lines):

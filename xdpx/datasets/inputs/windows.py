@@ -205,7 +205,7 @@ def _next(data: Walkable) -> Any:
 
 
 def is_end_of_data(error: BaseException) -> bool:
-    """Tell whether an exception says that data are used up: StopIteration, or `tf.errors.OutOfRangeError`."""
+    """Return whether an exception says that data are used up: StopIteration, or `tf.errors.OutOfRangeError`."""
     if isinstance(error, StopIteration):
         return True
     kinds = type(error).__mro__

@@ -130,7 +130,7 @@ class ShardFolder:
         return {**self.facts, "source": self._sources[split]}
 
     def is_made(self, split: str, index: int) -> bool:
-        """Tell whether the piece of a task is there, whole, and of what is to be done."""
+        """Return whether the piece of a task is there, whole, and of what is to be done."""
         folder, name = io.join(self.path, MADE), self.name(split, index)
         manifest = commit.read_manifest(folder, name)
         wanted = self.piece_facts(split)

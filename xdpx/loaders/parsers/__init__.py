@@ -1,4 +1,4 @@
-"""Raw file -> rows of text columns: the table of parsers, by the name a config uses."""
+"""Parsers convert raw files to rows of text columns; here is their registry, by the names used in configs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What every parser does: cut a file into blocks of work, and a block into rows of text columns."""
+"""The base classes of parsers: split a file into blocks of work, and a block into rows of text columns."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ Row = list[str]
 
 NUL = "holds a NUL character"
 WITH_QUOTES = "with quotes"
-"""Stands in what is said of a row of the wrong width that holds quotes: they may wrap a cell that was cut."""
+"""Part of the problem of a row with the wrong width and quotes in it, which may enclose a cell that was split."""
 
 BLOCK_ROWS = 4096
 BLOCK_CHARACTERS = 1 << 20
 
 
 class BadLine(NamedTuple):
-    """A line that cannot be used: its 1-based number in the file, and what was found."""
+    """A line that cannot be used: its number in the file, from 1, and the problem."""
 
     line: int
     problem: str
 
 
 class Span(NamedTuple):
-    """The bytes from `start` up to `end` of a file; rows begin at both."""
+    """A byte range of a file from `start` (inclusive) to `end` (exclusive); both are starts of rows."""
 
     start: int
     end: int
 
 
 class Block(NamedTuple):
-    """Some consecutive lines or rows of a file: what one worker takes at a time.
+    """Consecutive lines or rows of a file, the unit of work of one worker.
 
     Attributes:
-        first_line: 1-based number of its first line.
-        data: the lines as they stand in the file, for parsers that work on lines.
-        rows: the rows, for formats that only a sequential reader can cut.
-        lines: 1-based number of the line where each of `rows` begins.
-        bad: lines that could not even be cut out.
-        picked: positions of the columns that are wanted, by the header of the file; None for all.
-        width: how many columns the header has, where there is one.
+        first_line: number of its first line, from 1.
+        data: the raw lines, for parsers that work on lines.
+        rows: the rows, for formats that can only be split sequentially.
+        lines: line (from 1) where each of `rows` begins.
+        bad: lines that could not be read.
+        picked: positions of the selected columns, from the header of the file; None for all.
+        width: number of columns of the header, if there is one.
     """
 
     first_line: int
@@ -56,7 +56,7 @@ class Block(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows of a block, the 1-based line where each begins, and the lines that gave none."""
+    """Rows of a block, the line (from 1) where each begins, and the lines that cannot be used."""
 
     rows: list[Row]
     lines: Sequence[int]
@@ -64,68 +64,68 @@ class Rows(NamedTuple):
 
 
 class Parser(ABC):
-    """Read one file format.
+    """Reads one file format.
 
     Attributes:
-        unit: what a position in the file counts, for messages: "line", "row" or "record".
+        unit: what numbers of rows count, for messages: "line", "row" or "record".
     """
 
     unit: ClassVar[str] = "line"
 
     class Parameters(BaseParameters):
-        """What a parser can be told."""
+        """Keys of every parser."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters: Any = parameters
 
     @abstractmethod
     def blocks(self, path: str) -> Iterator[Block]:
-        """Cut a file into blocks, reading it once from front to back in bounded memory. Runs in the main process."""
+        """Yield the blocks of a file, read sequentially in bounded memory. Runs in the main process."""
 
     @abstractmethod
     def parse(self, block: Block) -> Rows:
-        """Cut a block into rows. Runs in a worker."""
+        """Return the rows of a block. Runs in a worker."""
 
     def span(self, path: str, index: int, count: int) -> Span | None:
-        """Return part `index` of `count` of a file, where it can be cut without reading it; else None."""
+        """Return part `index` (from 0) of `count` of a file, if it can be split without reading it; else None."""
         del path, index, count
         return None
 
     def blocks_of(self, path: str, span: Span) -> Iterator[Block]:
-        """Cut such a part into blocks. Their rows are numbered from 1 at the beginning of the part."""
+        """Yield the blocks of a part that `span` returned. Their rows are numbered from 1 at the start of the part."""
         raise NotImplementedError(f"{type(self).__name__} gives spans, but does not read them.")
 
     def header(self, path: str) -> Row | None:
-        """Return the names of the columns, when the file or the config names them."""
+        """Return the names of the columns, if the file or the config has them; else None."""
         del path
         return None
 
     def remedy(self, problem: str) -> str:
-        """Return in words what to do about a row that cannot be used."""
+        """Return what to do about a row that cannot be used, for messages."""
         del problem
         return "Mend the file, or set skip_bad_lines: true."
 
 
 class RowParser(Parser):
-    """A format whose rows only a sequential reader can cut: the main process reads, workers do the rest."""
+    """Base of formats that can only be read sequentially: the main process reads rows, workers do the rest."""
 
     unit: ClassVar[str] = "row"
 
     @abstractmethod
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
-        """Yield the number of each row and the row itself, or what is wrong with it."""
+        """Yield (number, row), or (number, BadLine) for a row that cannot be used."""
 
     def blocks(self, path: str) -> Iterator[Block]:
-        """Gather rows into blocks."""
+        """Yield the rows of a file in blocks."""
         return gather(self.read(path))
 
     def parse(self, block: Block) -> Rows:
-        """Return the rows as they are; a row that is no valid Unicode is bad."""
+        """Return the rows unchanged; a row with NUL or invalid Unicode is bad."""
         return valid(Rows(list(block.rows), block.lines, list(block.bad)))
 
 
 def wrong_width(row: Row, allowed: str) -> str:
-    """Return what is wrong with a row of another number of columns than is `allowed`."""
+    """Return the problem of a row with a wrong number of columns; `allowed` is a clause such as `not 3`."""
     text = repr("\t".join(row))
     quotes = f", {WITH_QUOTES}" if any('"' in cell for cell in row) else ""
     shown = text if len(text) <= 60 else f"{text[:57]}..."
@@ -133,7 +133,7 @@ def wrong_width(row: Row, allowed: str) -> str:
 
 
 def gather(numbered: Iterable[tuple[int, Row | BadLine]]) -> Iterator[Block]:
-    """Gather numbered rows into blocks of at most BLOCK_ROWS rows or about BLOCK_CHARACTERS characters."""
+    """Yield numbered rows in blocks of at most BLOCK_ROWS rows and about BLOCK_CHARACTERS characters."""
     rows: list[Row] = []
     lines: list[int] = []
     bad: list[BadLine] = []
@@ -153,7 +153,7 @@ def gather(numbered: Iterable[tuple[int, Row | BadLine]]) -> Iterator[Block]:
 
 
 def valid(rows: Rows) -> Rows:
-    """Sort out rows that hold NUL or half of a surrogate pair: they are no text, but a sign of a damaged file."""
+    """Return the rows with those that contain NUL or a lone surrogate moved to `bad`: signs of a damaged file."""
     joined = "".join(map("".join, rows.rows))
     if not _not_text(joined):
         return rows
@@ -177,14 +177,14 @@ def _not_text(text: str) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         code = ord(error.object[error.start])
-        if 0xDC80 <= code <= 0xDCFF:  # what `surrogateescape` makes of a byte that is no UTF-8
+        if 0xDC80 <= code <= 0xDCFF:  # how `surrogateescape` decodes a byte that is not UTF-8
             return f"is not UTF-8 text (byte 0x{code - 0xDC00:02x})"
         return f"holds half of a surrogate pair (U+{code:04X})"
     return ""
 
 
 def missing_extra(parser: str, package: str, error: ImportError) -> ConfigError:
-    """Return the error that names the extra which reads this format."""
+    """Return the error for a missing package, which names the extra to install."""
     fault = Fault("parser", f"'{parser}' needs the package {package}.", "Install it: pip install 'xdpx[data]'.")
     refusal = ConfigError(THIS_RUN, [fault])
     refusal.__cause__ = error
@@ -192,10 +192,12 @@ def missing_extra(parser: str, package: str, error: ImportError) -> ConfigError:
 
 
 def picked(names: Sequence[str], fields: Sequence[str] | None, where: str) -> list[int]:
-    """Find the columns to take; None takes all. Where the last field, the label, is absent the data are unlabelled.
+    """Return the positions of the columns to take; all if `fields` is None.
+
+    If only the last field, the label, is missing and no column has a similar name, the data are unlabelled.
 
     Raises:
-        ConfigError: there is no column of that name, or two.
+        ConfigError: a field has no column, or two.
     """
     if fields is None:
         return list(range(len(names)))
@@ -215,12 +217,20 @@ def picked(names: Sequence[str], fields: Sequence[str] | None, where: str) -> li
 def row_of(
     number: int, names: Sequence[str], values: Sequence[Any], texts: Sequence[str | None], *, wanted: str = "text"
 ) -> Row | BadLine:
-    """Return the texts of a row's cells, or which of its `values` has none."""
+    """Return the texts of the cells of a row, or a BadLine for the first of its `values` without a text.
+
+    Args:
+        number: of the row, from 1.
+        names: of the columns.
+        values: of the cells.
+        texts: of the cells; None if a value cannot be converted.
+        wanted: what a cell should be, for the message.
+    """
     row = []
     for name, value, text in zip(names, values, texts, strict=True):
         if text is None:
             found = "null" if value is None else f"a {type(value).__name__}"
-            if isinstance(value, float):  # numbers are text, but for those that pandas writes for what is missing
+            if isinstance(value, float):  # finite numbers have a text; pandas writes NaN for missing values
                 found = "NaN or infinite"
             return BadLine(number, f"column '{name}' is {found}, not {wanted}")
         row.append(text)

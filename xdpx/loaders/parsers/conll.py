@@ -1,4 +1,4 @@
-"""Columns of words and tags: one word per line, a blank line between sentences."""
+"""The parser `conll`: columns of words and tags, one word per line, blank lines between sentences."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from xdpx.loaders.parsers.files import open_text
 
 DOCUMENT = "-DOCSTART-"
 NOT_TEXT = "\ufffd"
-"""What stands for a word of nothing but white space, so that every tag keeps its word."""
+"""Replaces words of only white space, so that every tag keeps its word."""
 
 
 class ConllParser(RowParser):
-    """Read sentences: each becomes two columns, its words and their tags, with a space between.
+    """Reads sentences as two columns: the words, and their tags, each separated by spaces.
 
-    Lines without a tag make an unlabelled file. `-DOCSTART-` lines are left out.
+    Lines without a tag make an unlabelled file. `-DOCSTART-` lines are skipped.
 
     Source: Tjong Kim Sang and De Meulder, "Introduction to the CoNLL-2003 Shared Task", CoNLL 2003, section 2.
     """
@@ -26,14 +26,14 @@ class ConllParser(RowParser):
     unit = "sentence at line"
 
     class Parameters(TextParameters):
-        """What the conll parser can be told."""
+        """Keys of the conll parser."""
 
-        delimiter: str | None = param(None, doc="What stands between a word and its tag; null: any white space.")
+        delimiter: str | None = param(None, doc="Delimiter between a word and its tag; null: any white space.")
         word_column: int = param(0, doc="Position of the word in its line; negative from the end.")
         tag_column: int = param(-1, doc="Position of the tag in its line; negative from the end.")
 
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
-        """Yield the line where each sentence begins, and the sentence."""
+        """Yield (line where the sentence begins, its columns), or a BadLine."""
         sentence: list[list[str]] = []
         first = 0
         with open_text(path, self.parameters.encoding) as stream:

@@ -1,4 +1,4 @@
-"""Columns between delimiters, with or without quotes."""
+"""The parser `csv`: columns separated by a delimiter, with or without quotes."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from xdpx.logger import log
 
 AUTO = "auto"
 QUOTED_BY_CUSTOM = frozenset({",", ";"})
-"""Delimiters of files in which every program wraps a cell in double quotes that holds one of them. In files with tabs
-a quote is most often text, such as the quotation marks of a sentence."""
+"""Delimiters with which all programs put double quotes around cells that contain the delimiter. In files with tabs, a
+quote is usually text, such as the quotation marks of a sentence."""
 
 
 class CSVParser(LineParser):
-    """Cut lines at a delimiter, tab by default. With `quotechar`, cells may hold delimiters and line breaks.
+    """Splits lines at a delimiter, tab by default. With `quotechar`, cells may contain delimiters and line breaks.
 
-    Empty columns are kept, also the first and the last. Without `quotechar` quotes are text like any other.
+    Empty columns are kept, including the first and the last. Without `quotechar`, quotes are ordinary text.
 
     Source: RFC 4180 for cells in quotes: `""` inside of them is one quote.
     """
 
     class Parameters(LineParser.Parameters):
-        """What the csv parser can be told."""
+        """Keys of the csv parser."""
 
-        delimiter: str = param("\t", doc="What stands between columns.")
+        delimiter: str = param("\t", doc="Delimiter between columns.")
         quotechar: str | None = param(
             AUTO,
-            doc="Character around cells that hold delimiters or line breaks; auto: a double quote where the delimiter "
+            doc="Character around cells that contain delimiters or line breaks; auto: a double quote if the delimiter "
             "is a comma or a semicolon, else none; null: none, quotes are text.",
         )
         fields: list[str] | None = param(
             None,
-            doc="Names of the columns to take, in this order, the label last: the first line, behind start_line, is "
-            "the header. null: all columns, and no header.",
+            doc="Names of the columns to take, in this order, the label last; the first line after start_line is the "
+            "header. null: all columns, and no header.",
         )
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse delimiters and quotes that cannot work."""
+            """Return conflicts of the delimiter and the quote character."""
             found = super().conflicts()
             delimiter = _plain(self.delimiter)
             if not delimiter or "\n" in delimiter:
@@ -61,18 +61,18 @@ class CSVParser(LineParser):
         self._told: set[str] = set()
 
     def blocks(self, path: str) -> Iterator[Block]:
-        """Cut a file into blocks. Behind the first quote only reading from the front finds the rows."""
+        """Yield the blocks of a file; after the first quote, rows can only be found by sequential reading."""
         blocks = super().blocks(path) if self.quotechar is None else self._until_quotes(path, self.quotechar.encode())
         return blocks if self.parameters.fields is None else self._behind_header(blocks, path)
 
     def span(self, path: str, index: int, count: int) -> Span | None:
-        """Return part `index` of `count` of a file. Behind a quote only reading from the front finds the rows."""
+        """Return part `index` of `count` of a file; None with `quotechar`, which requires sequential reading."""
         if self.quotechar is not None or type(self).blocks is not CSVParser.blocks:
             return None
         return self._span(path, index, count, header=int(self.parameters.fields is not None))
 
     def blocks_of(self, path: str, span: Span) -> Iterator[Block]:
-        """Cut a part of a file into blocks, with what the header at the top of the file says."""
+        """Yield the blocks of a part of a file, with the columns selected by the header at the top of the file."""
         blocks = super().blocks_of(path, span)
         if self.parameters.fields is None:
             return blocks
@@ -82,17 +82,17 @@ class CSVParser(LineParser):
         return (block._replace(picked=head.picked, width=head.width) for block in blocks)
 
     def parse(self, block: Block) -> Rows:
-        """Cut the lines of a block into columns."""
+        """Return the rows of a block."""
         rows = super().parse(block) if block.data else valid(Rows(list(block.rows), block.lines, list(block.bad)))
         return rows if block.picked is None else _take(rows, block.picked, block.width)
 
     def header(self, path: str) -> Row | None:
-        """Return the names of the columns, where the config names them."""
+        """Return the names of the columns, if the config has them; else None."""
         first = next(self.blocks(path), None) if self.parameters.fields is not None else None
         return None if first is None or first.picked is None else self.parameters.fields[: len(first.picked)]
 
     def _behind_header(self, blocks: Iterator[Block], path: str) -> Iterator[Block]:
-        """Read the header off the first line, and tell each block which columns are wanted."""
+        """Take the header from the first line, and add the positions of the selected columns to each block."""
         positions: tuple[int, ...] | None = None
         width = 0
         for block in blocks:
@@ -103,7 +103,7 @@ class CSVParser(LineParser):
             yield block._replace(picked=positions, width=width)
 
     def _without_first(self, block: Block) -> tuple[Row, Block]:
-        """Split the first line from a block. Returns (its columns, the rest)."""
+        """Return (columns of the first line, the rest of the block)."""
         if not block.data:
             first = block.rows[0] if block.rows else []
             return first, block._replace(rows=block.rows[1:], lines=block.lines[1:])
@@ -112,7 +112,10 @@ class CSVParser(LineParser):
         return head[0] if head else [], block._replace(first_line=block.first_line + 1, data=rest)
 
     def rows(self, lines: list[str], numbers: range | list[int], bad: list[BadLine]) -> Rows:
-        """Cut lines into columns at the delimiter, or typed lines by the rules of quotes."""
+        """Return lines split at the delimiter, or by the rules of quotes if they contain any.
+
+        The latter happens only for lines that do not come from a file, such as typed ones.
+        """
         if self.quotechar is None or not any(self.quotechar in line for line in lines):
             delimiter = self.delimiter
             return Rows([line.split(delimiter) for line in lines], numbers, bad)
@@ -122,7 +125,7 @@ class CSVParser(LineParser):
             return Rows([], [], [*bad, BadLine(numbers[0], self._not_quoted(error))])
 
     def remedy(self, problem: str) -> str:
-        """Return in words what to do about a row that cannot be used."""
+        """Return what to do about a row that cannot be used, for messages."""
         if WITH_QUOTES not in problem:
             return super().remedy(problem)
         if self.quotechar is None:
@@ -130,7 +133,7 @@ class CSVParser(LineParser):
         return f"A cell in quotes begins right behind the delimiter. {super().remedy(problem)}"
 
     def _until_quotes(self, path: str, quote: bytes) -> Iterator[Block]:
-        """Cut a file into blocks of lines, for workers to cut into columns, until there is a quote."""
+        """Yield blocks of lines for workers to split, up to the first block with a quote; then blocks of rows."""
         blocks, start = line_blocks(path, encoding=self.parameters.encoding), self.parameters.start_line
         for block in blocks:
             if quote in block.data:
@@ -178,7 +181,7 @@ class CSVParser(LineParser):
 
 
 class _Lines(Iterator[str]):
-    """Lines of a file with their ends, counted. Bytes that are no UTF-8 are kept as lone surrogates."""
+    """Counted lines of a file with their newlines. Bytes that are not UTF-8 are kept as lone surrogates."""
 
     def __init__(self, blocks: Iterator[Block], first_line: int) -> None:
         self.number = first_line - 1
@@ -189,7 +192,7 @@ class _Lines(Iterator[str]):
         return next(self._lines)
 
     def take_bad(self) -> list[BadLine]:
-        """Return, once, the lines that could not be read at all."""
+        """Return the lines that could not be read since the last call."""
         taken, self._bad = self._bad, []
         return taken
 
@@ -208,7 +211,7 @@ class _Lines(Iterator[str]):
 
 
 def _take(rows: Rows, positions: tuple[int, ...], width: int) -> Rows:
-    """Keep the wanted columns; a row that is not as wide as the header is bad."""
+    """Return the selected columns; rows with another number of columns than the header are bad."""
     good: list[Row] = []
     lines: list[int] = []
     bad = list(rows.bad)
@@ -223,5 +226,5 @@ def _take(rows: Rows, positions: tuple[int, ...], width: int) -> Rows:
 
 
 def _plain(delimiter: str) -> str:
-    r"""Read the two characters `\t`, which hjson leaves alone in bare text, as a tab."""
+    r"""Return the delimiter with the two characters `\t`, which hjson keeps in unquoted text, replaced by a tab."""
     return delimiter.replace("\\t", "\t")

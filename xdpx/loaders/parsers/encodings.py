@@ -1,4 +1,4 @@
-"""Text in any encoding, with any line ends -> a stream of UTF-8 with line feeds, which is all that parsers read."""
+"""Conversion of text in any encoding, with any line ends, to UTF-8 with line feeds, which parsers expect."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-"""Byte order marks, the longer ones first where one begins with another."""
+"""Byte order marks; one that is a prefix of another comes after it."""
 
 KNOWN = ("utf-8", "gbk", "gb18030", "gb2312", "big5", "utf-16", "latin-1", "cp1252", "cp1251", "shift_jis", "euc-kr")
-"""Encodings to be offered for a misspelt one; Python knows more."""
+"""Encodings to suggest for a misspelt one; Python supports more."""
 
 UTF8 = "utf-8"
 HEAD = 1 << 16
 FEWEST = 20
-"""Bytes beyond ASCII that are UTF-8 by accident in no other encoding."""
+"""Number of non-ASCII bytes from which valid UTF-8 cannot be a coincidence."""
 
 
 class TextParameters(Parameters):
-    """What parsers of text can be told."""
+    """Keys of parsers of text."""
 
     encoding: str = param(
-        UTF8, doc="How characters are written: utf-8, gbk, big5, cp1252, ...; a byte order mark says it by itself."
+        UTF8, doc="Encoding of characters: utf-8, gbk, big5, cp1252, ...; a byte order mark takes precedence."
     )
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse an encoding that there is not."""
+        """Return a conflict if Python does not know the encoding."""
         try:
             codecs.lookup(self.encoding)
         except LookupError:
@@ -46,18 +46,18 @@ class TextParameters(Parameters):
 
 
 def marked(head: bytes) -> str:
-    """Return the encoding that a byte order mark tells; '' without one."""
+    """Return the encoding given by a byte order mark; '' without one."""
     return next((name for mark, name in MARKS.items() if head.startswith(mark)), "")
 
 
 def as_utf8(stream: IO[bytes], path: str, encoding: str) -> IO[bytes]:
-    """Return a stream of UTF-8 with a line feed behind each line, as it is or converted while it is read.
+    """Return a stream of UTF-8 with line feeds: `stream` itself, or one that converts it while it is read.
 
-    A byte order mark decides. Carriage returns end lines where no line feed does (Mac OS 9). Bytes that do not fit are
-    left as they are, so that their lines are no UTF-8 and are told by number.
+    A byte order mark overrides `encoding`. Carriage returns end lines if the start of the file has no line feed (Mac OS
+    9). Bytes that are invalid in the encoding are kept, so that their lines are reported as not UTF-8.
 
     Raises:
-        ConfigError: the file is UTF-8, but another encoding was given.
+        ConfigError: the file is UTF-8, but another encoding was given; or, while reading, its end is cut off.
     """
     head = stream.read(HEAD)
     stream.seek(0)
@@ -74,7 +74,7 @@ def as_utf8(stream: IO[bytes], path: str, encoding: str) -> IO[bytes]:
 
 
 def _is_utf8(head: bytes) -> bool:
-    """Tell whether bytes are UTF-8 and hold enough that is not ASCII to be no other encoding."""
+    """Return whether bytes are valid UTF-8 with enough non-ASCII bytes to exclude other encodings."""
     decoder = codecs.getincrementaldecoder(UTF8)()
     try:
         decoder.decode(head)
@@ -84,7 +84,7 @@ def _is_utf8(head: bytes) -> bool:
 
 
 class _Converted(io.RawIOBase):
-    """The bytes of another stream in UTF-8."""
+    """A stream that converts another one to UTF-8."""
 
     def __init__(self, stream: IO[bytes], path: str, encoding: str, *, old_ends: bool) -> None:
         self._stream = stream

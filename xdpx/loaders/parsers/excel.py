@@ -1,4 +1,4 @@
-"""Sheets of .xlsx workbooks."""
+"""The parser `excel`: one sheet of an .xlsx workbook."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from xdpx.loaders.parsers.files import open_raw
 
 
 class ExcelParser(RowParser):
-    """Read one sheet of an .xlsx workbook; its first row names the columns. Needs `xdpx[data]`."""
+    """Reads one sheet of an .xlsx workbook; its first row names the columns. Needs `xdpx[data]`."""
 
     class Parameters(RowParser.Parameters):
-        """What the excel parser can be told."""
+        """Keys of the excel parser."""
 
         sheet_name: str = param(doc="Name of the sheet to read.")
         fields: list[str] | None = param(None, doc="Names of the columns to take, in this order; null takes all.")
 
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
-        """Yield the chosen cells of each row below the first; rows without any content are nothing."""
+        """Yield the selected cells of each row after the first; empty rows are skipped."""
         with open_raw(path) as stream:
             rows = self._sheet(stream, path).iter_rows(values_only=True)
             names = self._names(next(rows, ()))
@@ -75,10 +75,10 @@ def _book(stream: IO[bytes], path: str) -> Any:
 
 
 def positions(names: list[str], fields: list[str] | None, path: str) -> list[int]:
-    """Find the columns to take.
+    """Return the positions of the columns to take; all if `fields` is None.
 
     Raises:
-        ConfigError: the file has no column of that name.
+        ConfigError: a field has no column.
     """
     if fields is None:
         return list(range(len(names)))
@@ -91,7 +91,7 @@ def positions(names: list[str], fields: list[str] | None, path: str) -> list[int
 
 
 def _cell(value: object) -> str:
-    """Write a cell as text: whole numbers without `.0`, nothing as ''."""
+    """Return a cell as text: whole numbers without `.0`, an empty cell as ''."""
     if value is None:
         return ""
     if isinstance(value, bool):

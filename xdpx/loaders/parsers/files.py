@@ -1,4 +1,4 @@
-"""Raw files: plain or compressed, at any path, cut into blocks of whole lines."""
+"""Open raw files, plain or compressed, at any path, and split them into blocks of whole lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xdpx.utils.raw_places import is_lfs_pointer
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
-"""A line that is longer is a bad line: it would need more memory than the rest of the work together."""
+"""Maximum length of a line; a longer one is a bad line, since it would need more memory than everything else."""
 
 _BOM = b"\xef\xbb\xbf"
 _OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
@@ -31,14 +31,14 @@ _OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
 
 @contextmanager
 def open_raw(path: str, *, partly: bool = False) -> Generator[IO[bytes]]:
-    """Open a raw file for reading bytes, decompressing what ends in .gz, .bz2 or .xz.
+    """Open a raw file for reading bytes; files ending in .gz, .bz2 or .xz are decompressed.
 
     Args:
         path: the file.
-        partly: whether only parts of it will be read, so that of a remote file no more than these is fetched.
+        partly: whether only parts of it will be read, so that only these are fetched of a remote file.
 
     Raises:
-        ConfigError: the compressed data are cut short or damaged, found while reading; or the file is a mere pointer.
+        ConfigError: the file is a Git LFS pointer; or, while reading, compressed data are cut short or damaged.
     """
     suffix = path[path.rfind(".") :].lower()
     opener = _OPENERS.get(suffix)
@@ -66,7 +66,7 @@ def _damaged(path: str, suffix: str, error: Exception) -> ConfigError:
 
 @contextmanager
 def open_text(path: str, encoding: str, *, partly: bool = False) -> Generator[IO[bytes]]:
-    """Open a raw file of text for reading bytes, decompressed and in UTF-8; see `open_raw` and `as_utf8`."""
+    """Open a raw text file for reading bytes, decompressed and converted to UTF-8; see `open_raw` and `as_utf8`."""
     with open_raw(path, partly=partly) as stream:
         yield as_utf8(stream, path, encoding)
 
@@ -79,17 +79,17 @@ def line_blocks(
     encoding: str = UTF8,
     part: Span | None = None,
 ) -> Iterator[Block]:
-    """Cut a text file into blocks of whole lines, about `block_bytes` each, in bounded memory.
+    """Yield a text file in blocks of whole lines, about `block_bytes` each, in bounded memory.
 
-    Lines end at line feeds alone, or at carriage returns where there is no line feed. A byte order mark at the very
-    beginning is dropped.
+    Lines end only at line feeds, or at carriage returns if there is no line feed. A byte order mark at the start is
+    dropped.
 
     Args:
         path: the file, plain or compressed.
-        start_line: how many lines to skip first.
-        block_bytes: how much to read at a time, BLOCK_BYTES by default; does not change what is read.
+        start_line: number of lines to skip.
+        block_bytes: number of bytes to read at a time, BLOCK_BYTES by default; does not change the lines.
         encoding: of the file; blocks are UTF-8.
-        part: whole lines to be read alone, numbered from 1, of a file that is neither compressed nor converted.
+        part: read only these lines, numbered from 1; for files that are neither compressed nor converted.
     """
     with open_text(path, encoding, partly=part is not None) as stream:
         lines = stream if part is None else window(stream, part)
@@ -110,7 +110,7 @@ def _cut(reader: _LineReader) -> Iterator[Block]:
 
 
 def skip_lines(blocks: Iterable[Block], count: int) -> Iterator[Block]:
-    """Leave out the first lines of a file that is cut into blocks."""
+    """Yield the blocks of a file without its first `count` lines."""
     for block in blocks:
         drop = count - block.first_line + 1
         if drop <= 0:
@@ -120,7 +120,7 @@ def skip_lines(blocks: Iterable[Block], count: int) -> Iterator[Block]:
 
 
 def window(stream: IO[bytes], span: Span) -> IO[bytes]:
-    """Return a stream of the bytes of a span alone."""
+    """Return a stream of only the bytes of a span."""
     return BufferedReader(_Window(stream, span), HEAD)
 
 
@@ -141,7 +141,7 @@ class _Window(RawIOBase):
 
 
 class _LineReader:
-    """Whole lines from a stream, some at a time. A byte order mark is dropped where the stream is `marked`."""
+    """Reads whole lines from a stream, in blocks. A byte order mark is dropped if `marked`."""
 
     def __init__(self, stream: IO[bytes], block_bytes: int, *, marked: bool) -> None:
         self._stream = stream
@@ -151,9 +151,9 @@ class _LineReader:
         self._rest = b""
 
     def whole_lines(self) -> Iterator[tuple[bytes, bool]]:
-        """Yield (lines, False), each ending in a line feed but the last, or (b"", True) for a line too long.
+        """Yield (lines, False), all but the last ending in a line feed, or (b"", True) for a line that is too long.
 
-        Which lines are too long does not depend on where blocks of the stream end.
+        Which lines are too long does not depend on the borders of blocks.
         """
         while data := self._read():
             first = data.find(b"\n")

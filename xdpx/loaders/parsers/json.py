@@ -1,4 +1,4 @@
-"""JSON objects, one per line or in one array, and the fields of each that become columns."""
+"""The parsers `jsonl` and `json`: JSON objects, one per line or in one array, whose fields become columns."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from xdpx.loaders.parsers.lines import LineParser
 
 
 class JSONLParser(LineParser):
-    """Read one JSON object per line. A file whose objects lack the last field, the label, is unlabelled."""
+    """Reads one JSON object per line. A file whose objects lack the last field, the label, is unlabelled."""
 
     class Parameters(LineParser.Parameters):
-        """What the jsonl parser can be told."""
+        """Keys of the jsonl parser."""
 
         fields: list[str] = param(doc="Names of the fields that become columns, in this order; the label comes last.")
 
@@ -30,7 +30,7 @@ class JSONLParser(LineParser):
             return [*super().conflicts(), *([] if self.fields else [("fields", "is empty. Name the fields to read.")])]
 
     def rows(self, lines: list[str], numbers: range | list[int], bad: list[BadLine]) -> Rows:
-        """Read the fields of the object on each line. Blank lines are nothing."""
+        """Return the fields of the object on each line. Blank lines are skipped."""
         rows: list[Row] = []
         kept: list[int] = []
         for number, line in zip(numbers, lines, strict=True):
@@ -51,12 +51,12 @@ class JSONLParser(LineParser):
 
 
 class JSONParser(RowParser):
-    """Read one JSON array of objects, object by object, so that a large file needs little memory."""
+    """Reads one JSON array of objects, one object at a time, so that a large file needs little memory."""
 
     unit = "record"
 
     class Parameters(TextParameters):
-        """What the json parser can be told."""
+        """Keys of the json parser."""
 
         fields: list[str] = param(doc="Names of the fields that become columns, in this order; the label comes last.")
 
@@ -88,7 +88,7 @@ def _row_of_line(line: str, fields: list[str]) -> Row | str:
 
 
 def row_of(thing: object, fields: list[str]) -> Row | str:
-    """Read fields of a JSON object. Returns what is wrong as text; fields missing at the end are left out."""
+    """Return the fields of a JSON object, without those missing at the end; or a problem as text."""
     if not isinstance(thing, Mapping):
         return f"is {_kind(thing)}, not an object"
     row: Row = []
@@ -108,17 +108,17 @@ def row_of(thing: object, fields: list[str]) -> Row | str:
 
 @lru_cache(maxsize=256)
 def _nearest_other(field: str, there: tuple[str, ...], fields: tuple[str, ...]) -> str | None:
-    """Return the field of an object that is called almost like one that it lacks."""
+    """Return the field of an object with the name most similar to a missing one; None if none is similar."""
     return nearest(field, [name for name in there if name not in fields])
 
 
 def cell(value: object) -> str | None:
-    """Write a JSON value as a column: text, numbers, true and false. None for anything else, such as NaN."""
+    """Return a JSON value as text: texts, finite numbers, true and false. None for anything else, such as NaN."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    # pandas and json.dumps write what is missing as NaN: it would be a class of its own, or the text "nan".
+    # pandas and json.dumps write missing values as NaN, which would become a class of its own, or the text "nan".
     return str(value) if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)) else None
 
 
@@ -178,7 +178,7 @@ class _Array(Iterator[Any]):
                 return thing
 
     def _next_character(self) -> str:
-        """Skip white space and return the next character without taking it; '' at the end."""
+        """Skip white space, and return the next character without consuming it; '' at the end."""
         while True:
             while self._position < len(self._text) and self._text[self._position] in " \t\r\n":
                 self._position += 1
@@ -188,7 +188,7 @@ class _Array(Iterator[Any]):
                 return ""
 
     def _more(self) -> bool:
-        # Read twice what is waiting, so that a record of n blocks is scanned about log(n) times, not n times.
+        # Read twice the pending length, so that a record of n blocks is scanned about log(n) times, not n times.
         size = max(BLOCK_BYTES, 2 * (len(self._text) - self._position))
         data = self._stream.read(size)
         try:

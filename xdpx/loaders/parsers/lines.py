@@ -1,4 +1,4 @@
-"""A whole line as one column; also the base of every format with one record per line."""
+"""The parser `none`: each line is one column. Also the base of formats with one record per line."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from xdpx.loaders.parsers.spans import span_of
 
 
 class LineParser(Parser):
-    """Read every line whole, as one column."""
+    """Reads each line as one column."""
 
     class Parameters(TextParameters, Parser.Parameters):
-        """What parsers of lines can be told."""
+        """Keys of parsers of lines."""
 
-        start_line: int = param(0, doc="How many lines at the top of a file to skip, e.g. 1 for a header.", ge=0)
+        start_line: int = param(0, doc="Number of lines at the top of a file to skip, e.g. 1 for a header.", ge=0)
 
     def blocks(self, path: str) -> Iterator[Block]:
-        """Cut a file into blocks of whole lines."""
+        """Yield a file in blocks of whole lines."""
         return line_blocks(path, start_line=self.parameters.start_line, encoding=self.parameters.encoding)
 
     def span(self, path: str, index: int, count: int) -> Span | None:
-        """Return part `index` of `count` of a file, in whole lines. A class with its own `blocks` says so itself."""
+        """Return part `index` of `count` of a file, in whole lines; None in subclasses that override `blocks`."""
         return self._span(path, index, count, header=0) if type(self).blocks is LineParser.blocks else None
 
     def _span(self, path: str, index: int, count: int, *, header: int) -> Span | None:
@@ -32,17 +32,17 @@ class LineParser(Parser):
         return span_of(path, index, count, skip_lines=skip, encoding=encoding)
 
     def blocks_of(self, path: str, span: Span) -> Iterator[Block]:
-        """Cut a part of a file into blocks of whole lines, which are numbered from its beginning."""
+        """Yield a part of a file in blocks of whole lines, numbered from the start of the part."""
         start_line = self.parameters.start_line if span.start == 0 else 0
         return line_blocks(path, start_line=start_line, encoding=self.parameters.encoding, part=span)
 
     def parse(self, block: Block) -> Rows:
-        """Decode the lines of a block and cut each into columns."""
+        """Return the decoded lines of a block, split into columns."""
         lines, numbers, bad = decode(block)
         return self.rows(lines, numbers, bad)
 
     def rows(self, lines: list[str], numbers: range | list[int], bad: list[BadLine]) -> Rows:
-        """Cut lines, with their numbers, into rows of columns."""
+        """Return lines, with their numbers, split into columns."""
         return Rows([[line] for line in lines], numbers, bad)
 
 
@@ -50,7 +50,7 @@ Decoded = tuple[list[str], range | list[int], list[BadLine]]
 
 
 def decode(block: Block) -> Decoded:
-    """Decode a block as UTF-8. Returns (lines without their ends, their numbers, lines that are no text)."""
+    """Return a block decoded as UTF-8: (lines without line ends, their numbers, lines that are not text)."""
     bad = list(block.bad)
     numbers: range | list[int]
     try:

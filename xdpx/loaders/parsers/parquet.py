@@ -1,4 +1,4 @@
-"""Columns of .parquet files."""
+"""The parser `parquet`: columns of .parquet files."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from xdpx.loaders.parsers.json import cell
 
 
 class ParquetParser(RowParser):
-    """Read columns of a .parquet file. Needs `xdpx[data]`."""
+    """Reads columns of a .parquet file. Needs `xdpx[data]`."""
 
     class Parameters(RowParser.Parameters):
-        """What the parquet parser can be told."""
+        """Keys of the parquet parser."""
 
         fields: list[str] | None = param(None, doc="Names of the columns to take, in this order; null takes all.")
 
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
-        """Yield the chosen cells of each row."""
+        """Yield the selected cells of each row."""
         with open_raw(path) as stream:
             file = _open(stream, path)
             there = list(file.schema_arrow.names)

@@ -1,4 +1,4 @@
-"""Data sets that the library `datasets` of Hugging Face saved on disk."""
+"""The parser `datasets`: data sets saved by the Hugging Face library `datasets`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ INFO = "dataset_info.json"
 
 
 class SavedDatasetParser(RowParser):
-    """Read what `Dataset.save_to_disk` wrote: a split is a folder. Needs `xdpx[data]`.
+    """Reads the output of `Dataset.save_to_disk`, where a split is a folder. Needs `xdpx[data]`.
 
-    Classes that are numbers get the names they have in the data set. A list (tokens, tags) becomes one text, with
-    spaces between.
+    Class numbers are replaced by the names in the data set. A list (tokens, tags) becomes one text, joined by spaces.
     """
 
     class Parameters(RowParser.Parameters):
-        """What the parser of saved data sets can be told."""
+        """Keys of the parser of saved data sets."""
 
         fields: list[str] | None = param(
             None, doc="Names of the columns to take, in this order, the label last; null takes all."
         )
 
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
-        """Yield the chosen cells of each row."""
+        """Yield the selected cells of each row."""
         features = _json(path, INFO).get("features")
         features = features if isinstance(features, dict) else {}
         number = 0
@@ -60,7 +59,7 @@ def _tables(path: str) -> Iterator[Any]:
         with io.open(io.join(path, file["filename"]), "rb") as stream:
             try:
                 yield from pyarrow.ipc.open_stream(stream)
-            except (OSError, ValueError) as error:  # what pyarrow raises for damaged files
+            except (OSError, ValueError) as error:  # pyarrow's errors for damaged files
                 fault = Fault("data_files", f"'{file['filename']}' is damaged ({error}).", "Save the data set anew.")
                 raise ConfigError(path, [fault]) from error
 
@@ -78,7 +77,7 @@ def _json(path: str, name: str) -> dict[str, Any]:
 
 
 def _text(value: object, feature: object) -> str | None:
-    """Write a cell as text: a class by its name, a list with spaces. None for what is no text."""
+    """Return a cell as text: a class by its name, a list joined by spaces. None if it cannot be converted."""
     if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and isinstance(value, int):
         names = feature.get("names") or []
         return str(names[value]) if 0 <= value < len(names) else None

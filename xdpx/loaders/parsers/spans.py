@@ -1,7 +1,7 @@
-"""Parts of a text file that begin and end with whole lines, so that several machines may read one each.
+"""Split a text file into parts of whole lines, so that several machines can read one each.
 
-Part i of n holds the lines that begin behind i/n of the file and before (i+1)/n of it: every line is in exactly one
-part, and to find the borders of a part two lines are read, not the file.
+Part i of n contains the lines that begin at or after i/n of the file, and before (i+1)/n. So every line is in exactly
+one part, and finding the borders of a part takes reading two lines, not the file.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from xdpx.loaders.parsers.files import open_raw, window
 
 
 def span_of(path: str, index: int, count: int, *, skip_lines: int, encoding: str) -> Span | None:
-    """Return part `index` of `count` of a file of lines; None where lines can only be found from the front.
+    """Return part `index` of `count` of a file of lines; None if it can only be read sequentially.
 
-    That is so for compressed text, and for text that is converted while it is read: another encoding than UTF-8, or
-    carriage returns alone as line ends.
+    This is the case for compressed text, and for text that is converted while it is read: another encoding than UTF-8,
+    or carriage returns as line ends.
 
     Args:
         path: the file.
         index: from 0.
-        count: how many parts there are.
-        skip_lines: how many lines at the top are no rows; they are in the first part.
-        encoding: of the file, where no byte order mark says another.
+        count: number of parts.
+        skip_lines: number of lines at the top that are not rows; they are in the first part.
+        encoding: of the file; a byte order mark overrides it.
     """
     with open_raw(path, partly=True) as stream:
         if path.lower().endswith((".gz", ".bz2", ".xz")) or as_utf8(stream, path, encoding) is not stream:
@@ -37,7 +37,7 @@ def span_of(path: str, index: int, count: int, *, skip_lines: int, encoding: str
 
 
 def _border(stream: IO[bytes], begin: int, size: int, index: int, count: int) -> int:
-    """Return where part `index` begins: at the first line that begins at its share of the file, or behind that."""
+    """Return the offset of part `index`: of the first line that begins at or after `index / count` of the rows."""
     place = begin + (size - begin) * index // count
     if index in {0, count} or not place:
         return size if index == count else 0
@@ -45,7 +45,7 @@ def _border(stream: IO[bytes], begin: int, size: int, index: int, count: int) ->
 
 
 def _behind_lines(stream: IO[bytes], place: int, lines: int) -> int:
-    """Return the place behind so many line feeds from `place` on, or the end of the file."""
+    """Return the offset after the next `lines` line feeds from `place` on, or the end of the file."""
     stream.seek(place)
     while lines and (data := stream.read(HEAD)):
         found = data.count(b"\n")
@@ -60,7 +60,7 @@ def _behind_lines(stream: IO[bytes], place: int, lines: int) -> int:
 
 
 def count_lines(path: str, span: Span) -> int:
-    """Count the lines of a span; a last one without a line end counts."""
+    """Return the number of lines of a span, including a last one without a newline."""
     count, last = 0, b"\n"
     with open_raw(path, partly=True) as stream:
         part = window(stream, span)

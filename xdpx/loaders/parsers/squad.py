@@ -1,4 +1,4 @@
-"""Questions about paragraphs, in the JSON of SQuAD; CMRC 2018 and others have the same."""
+"""The parser `squad`: questions about paragraphs in the JSON format of SQuAD, also used by CMRC 2018 and others."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ COLUMNS = ["question", "context", "answer", "answer_start", "other_answers"]
 
 
 class SquadParser(RowParser):
-    """Read questions, their paragraphs, the first answer of each, where it begins, in characters, and other answers.
+    """Reads questions with the columns question, context, first answer, its start in characters, and other answers.
 
-    The others, which differ from the first, are a list in JSON. A question that cannot be answered (version 2) has an
-    empty answer; without `answers` it has no such columns. A file is held in
-    memory as a whole, a few times its size.
+    The other answers, which differ from the first, are a JSON list. A question without an answer (version 2) has an
+    empty answer; one without the key `answers` lacks the columns of answers. A file is held in memory as a whole, at a
+    few times its size.
 
     Source: Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", EMNLP 2016; "Know What You
     Don't Know", ACL 2018.
@@ -28,7 +28,7 @@ class SquadParser(RowParser):
     unit = "question"
 
     class Parameters(TextParameters):
-        """What the squad parser can be told."""
+        """Keys of the squad parser."""
 
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
         """Yield the columns of each question."""

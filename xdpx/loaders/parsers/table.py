@@ -1,4 +1,4 @@
-"""Rows of a table in a database."""
+"""The parser `table`: rows of a table in a database."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from xdpx.loaders.tables import address_of, open_tables
 
 
 class TableParser(RowParser):
-    """Read a table or view: data_source is a database (sqlite://, postgresql://, odps://), data_files its tables."""
+    """Reads a table or view: data_source is a database (sqlite://, postgresql://, odps://), data_files its tables."""
 
     class Parameters(RowParser.Parameters):
-        """What the parser of tables can be told."""
+        """Keys of the parser of tables."""
 
         fields: list[str] | None = param(
             None, doc="Names of the columns to take, in this order, the label last; null takes all."
         )
         order_by: list[str] = param(
-            [], doc="Columns to sort rows by, so that they always come alike; none: as the database gives them."
+            [], doc="Columns to sort rows by, for a reproducible order; none: the order of the database."
         )
 
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
-        """Yield the chosen cells of each row."""
+        """Yield the selected cells of each row."""
         address = address_of(path)
         tables = open_tables(address.source)
         there = tables.columns(address.table)

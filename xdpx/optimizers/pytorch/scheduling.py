@@ -55,7 +55,7 @@ def scheduler_for(
 
 
 def steps_on_metric(scheduler: Any) -> bool:
-    """Tell whether `step` wants the metric of an evaluation (plateau, greedy), not one call per update."""
+    """Return whether `step` wants the metric of an evaluation (plateau, greedy), not one call per update."""
     return isinstance(scheduler, ReduceLROnPlateau) or any(
         kind.__name__ == "GreedyLR" for kind in type(scheduler).mro()
     )

@@ -101,7 +101,7 @@ class BaseOptimizer(Configurable):
     get_grad_transformation = transformation
 
     def is_regularised(self, name: str, weight: jax.Array) -> bool:
-        """Tell whether decay and penalties touch a weight."""
+        """Return whether decay and penalties touch a weight."""
         if self.hparams.skip_lp_1d_vectors and weight.ndim <= 1:
             return False
         return not any(re.search(pattern, name) for pattern in self.hparams.weight_decay_exclusion)

@@ -18,7 +18,7 @@ STACKED = ("layers", "stage")
 
 
 def is_axes(leaf: object) -> bool:
-    """Tell whether a node of a tree is the axes of one array, and no tuple of trees."""
+    """Return whether a node of a tree is the axes of one array, and no tuple of trees."""
     if leaf is None or isinstance(leaf, PartitionSpec):
         return True
     return isinstance(leaf, tuple) and not hasattr(leaf, "_fields") and all(_is_name(part) for part in leaf)
