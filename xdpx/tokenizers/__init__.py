@@ -1,4 +1,4 @@
-"""Text -> token ids: the table of tokenizers, by the name a config uses; the vocabulary and the labels."""
+"""Tokenizers, with their registry by the names used in configs; vocabularies and label maps."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""Whether texts were numbered by the vocabulary that weights were trained with, and written in its case.
+"""Check that texts were encoded with the vocabulary that the weights were trained with, and in its case.
 
-Both go wrong without a word otherwise: an embedding table takes any number below its size.
+Otherwise mistakes would go unnoticed, because an embedding table accepts any id below its size.
 """
 
 from __future__ import annotations
@@ -18,23 +18,28 @@ from xdpx.utils import io
 
 VOCABULARY, LABELS, DEFINITION = "vocab.txt", "target_map.txt", "tokenizer.json"
 LISTS = (VOCABULARY, LABELS)
-"""Files whose lines number what a store holds."""
+"""Files whose line numbers are the ids, or the classes, in a store."""
 
 FREE = re.compile(r"\[unused.*\]|<unused.*>|<extra_id_\d+>")
-"""Tokens that no text holds: their numbers may be given to others."""
+"""Placeholder tokens that no text contains, whose ids may have been reused for other tokens."""
 
 CASED_SHARE = 0.01
-"""From so many tokens with capital letters on a vocabulary is one for texts with case; uncased ones may hold a few."""
+"""Share of tokens with capital letters from which a vocabulary counts as cased; uncased ones may contain a few."""
 
 CAPITAL = re.compile(r"[A-Z]")
 SPECIAL = re.compile(r"\[.*\]|<.*>")
 
 
 def of_weights(key: str, weights: str, data_dir: str) -> Fault | None:
-    """Return what is wrong when the tokens of a data_dir are not those that weights were trained with.
+    """Return a fault if the tokens of a data_dir differ from those that weights were trained with; else None.
 
-    Where they are is a folder in Hugging Face format, a save_dir, or a file in one; None also where no tokens lie
-    beside the weights, or none in data_dir. How many there are is not looked at.
+    Args:
+        key: of the config that names the weights, for the fault.
+        weights: a folder in Hugging Face format, a save_dir, or a file in one. Without tokens beside it the result is
+            None.
+        data_dir: of the run. Without a vocabulary in it the result is None.
+
+    The sizes of the vocabularies are not compared.
     """
     ours = io.join(data_dir, VOCABULARY)
     found = _beside(weights if io.isdir(weights) else io.parent(weights))
@@ -54,12 +59,12 @@ def of_weights(key: str, weights: str, data_dir: str) -> Fault | None:
 
 
 def of_data(key: str, used: str, other: str) -> Fault | None:
-    """Return what is wrong when data were numbered by another list of tokens, or labels, than the model's.
+    """Return a fault if data were encoded with another list of tokens, or labels, than the model's; else None.
 
     Args:
-        key: what asks for the data.
+        key: of the config that names the data, for the fault.
         used: the file that the model was trained with.
-        other: the file beside the data, whose name is the same; nothing is wrong where there is none.
+        other: the file of the same name beside the data; if it does not exist, the result is None.
     """
     if io.abspath(other) == io.abspath(used) or not io.isfile(other):
         return None
@@ -77,15 +82,16 @@ def of_data(key: str, used: str, other: str) -> Fault | None:
 
 
 def case_conflict(vocab_file: str, tokens: Sequence[str], *, lower: bool) -> tuple[str, bool] | None:
-    """Return what is wrong between `lower` and the case of a vocabulary, and whether it is certain; None if nothing.
+    """Return (problem, whether it is certain) if `lower` contradicts the case of a vocabulary; else None.
 
-    Certain is what tokenizer_config.json beside it says (`do_lower_case`); else the tokens themselves are looked at.
+    It is certain if it comes from `do_lower_case` in the tokenizer_config.json beside the vocabulary; without that, the
+    tokens are examined.
     """
-    told = _lower_cases(io.join(io.parent(vocab_file), "tokenizer_config.json"))
-    if told is not None:
-        verb = "lower-cases its texts" if told else "keeps the case of its texts"
+    lowers = _lower_cases(io.join(io.parent(vocab_file), "tokenizer_config.json"))
+    if lowers is not None:
+        verb = "lower-cases its texts" if lowers else "keeps the case of its texts"
         problem = f"is {str(lower).lower()}, but the model of {vocab_file} {verb} (tokenizer_config.json)"
-        return (f"{problem}. Set lower: {str(told).lower()}.", True) if told != lower else None
+        return (f"{problem}. Set lower: {str(lowers).lower()}.", True) if lowers != lower else None
     plain = [token for token in tokens if not SPECIAL.fullmatch(token)]
     share = sum(bool(CAPITAL.search(token)) for token in plain) / max(len(plain), 1)
     if lower and share >= CASED_SHARE:
@@ -101,13 +107,13 @@ def case_conflict(vocab_file: str, tokens: Sequence[str], *, lower: bool) -> tup
 
 
 def _lower_cases(path: str) -> bool | None:
-    """Return `do_lower_case` of a tokenizer_config.json, None where it does not say."""
+    """Return `do_lower_case` of a tokenizer_config.json, None if it is missing."""
     found = _json(path).get("do_lower_case")
     return found if isinstance(found, bool) else None
 
 
 def _beside(folder: str) -> tuple[str, list[str]] | None:
-    """Return the file in a folder that numbers tokens, and the tokens by their numbers."""
+    """Return (path of the vocabulary in a folder, its tokens by id); None if there is none."""
     path = io.join(folder, VOCABULARY)
     if io.isfile(path):
         return path, Vocabulary.read(path).tokens

@@ -1,4 +1,4 @@
-"""Any Hugging Face tokenizer: a folder, a `tokenizer.json`, or a name on the hub."""
+"""The tokenizer `auto`: any Hugging Face tokenizer, from a folder, a `tokenizer.json`, or a name on the hub."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ FILE = "tokenizer.json"
 
 
 class AutoTokenizer(LibraryTokenizer):
-    """Cut as the Hugging Face tokenizer that `vocab_file` names: a folder, a `tokenizer.json` or a name on the hub."""
+    """Tokenizes with the Hugging Face tokenizer `vocab_file`: a folder, a `tokenizer.json` or a name on the hub."""
 
     class Parameters(LibraryTokenizer.Parameters):
-        """What the automatic tokenizer can be told."""
+        """Keys of the automatic tokenizer."""
 
         vocab_file: str | None = param(None, doc="The tokenizer: a folder, a tokenizer.json or a name on the hub.")
 
     obeys_lower: ClassVar[bool] = False
 
     def vocabulary(self, *, pad_word: str, unk_word: str) -> Vocabulary:
-        """Dump the tokenizer's own vocabulary. A number that no token has gets a name that no text holds."""
+        """Return the tokenizer's own vocabulary. An id without a token gets a placeholder that no text contains."""
         ids = self.library.get_vocab(with_added_tokens=True)
         tokens = [f"[unused id {number}]" for number in range(max(ids.values()) + 1)]
         for token, number in ids.items():
@@ -35,7 +35,7 @@ class AutoTokenizer(LibraryTokenizer):
         return Vocabulary(tokens, pad_word=pad_word, unk_word=unk_word)
 
     def files(self) -> dict[str, str]:
-        """Keep the whole tokenizer beside the data, so that nothing else is needed later."""
+        """Return the complete `tokenizer.json`, to keep beside the data, so that nothing else is needed later."""
         return {FILE: self._definition}
 
     @cached_property
@@ -54,7 +54,7 @@ class AutoTokenizer(LibraryTokenizer):
 
     @cached_property
     def library(self) -> Any:
-        """The library's tokenizer."""
+        """The tokenizer of the library `tokenizers`. Raises ConfigError if the definition is invalid."""
         from tokenizers import Tokenizer as Library
 
         definition = self._definition
@@ -69,7 +69,7 @@ class AutoTokenizer(LibraryTokenizer):
 
     @cached_property
     def boundaries(self) -> Boundaries | None:  # type: ignore[override]
-        """Where texts may be cut, for a BERT-like tokenizer; None for all others, which are asked text by text."""
+        """Where texts can be split, for a BERT-like tokenizer; None for all others, which get whole texts."""
         definition = json.loads(self._definition)
         normalizer = definition.get("normalizer") or {}
         added = definition.get("added_tokens") or []
@@ -86,12 +86,12 @@ class AutoTokenizer(LibraryTokenizer):
         return Boundaries.of_bert(chinese=chinese, whole=[token["content"] for token in added])
 
     def __getstate__(self) -> dict[str, Any]:
-        """Send only the definition to worker processes: they must not ask `transformers` again."""
+        """Return only the definition for worker processes, so that they do not call `transformers` again."""
         return {"parameters": self.parameters, "resources": self.resources, "_definition": self._definition}
 
 
 def _stays_whole(token: dict[str, Any]) -> bool:
-    """Return whether an added token is found in a text whatever stands around it."""
+    """Return whether an added token is found in a text in any context."""
     plain = not token.get("normalized") and not token.get("single_word")
     return plain and not any(character.isspace() for character in token["content"])
 
@@ -102,7 +102,10 @@ def _read(path: str) -> str:
 
 
 def _ask_transformers(source: str) -> str:
-    """Let `transformers` find the tokenizer, also one without a `tokenizer.json`; never code that comes with it."""
+    """Return the definition of a tokenizer that `transformers` loads, also without a `tokenizer.json`.
+
+    Code that comes with a tokenizer is never run.
+    """
     try:
         found = hub.load(source, _load)
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What every tokenizer can do, and those that the Hugging Face `tokenizers` library runs."""
+"""The base classes of tokenizers, and of those that use the Hugging Face library `tokenizers`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from xdpx.tokenizers.vocabulary import Vocabulary
 
 
 class Tokenizer(ABC):
-    """Cut text into tokens.
+    """Splits text into tokens.
 
     Attributes:
-        needs_vocabulary: whether tokens are pieces of a given vocabulary, so that none can be counted from data.
-        boundaries: characters at which a text may be cut without changing its tokens; None when there are none.
-        obeys_lower: whether `lower` decides the case of texts, and not the vocabulary that the tokenizer brings.
+        needs_vocabulary: whether tokens come from a given vocabulary, which cannot be built by counting.
+        boundaries: characters at which a text can be split without changing its tokens; None if there are none.
+        obeys_lower: whether the key `lower` decides the case of texts, rather than the tokenizer's own definition.
     """
 
     needs_vocabulary: ClassVar[bool] = False
@@ -29,27 +29,27 @@ class Tokenizer(ABC):
     obeys_lower: ClassVar[bool] = True
 
     class Parameters(BaseParameters):
-        """What every tokenizer can be told."""
+        """Keys of every tokenizer."""
 
-        lower: bool = param(True, doc="Turn texts into lower case; labels stay as they are written.")
+        lower: bool = param(True, doc="Convert texts to lower case; labels are kept as written.")
 
     def __init__(self, parameters: Parameters, *, resources: str | None = None) -> None:
-        """Build from parameters.
+        """Build the tokenizer.
 
         Args:
-            parameters: what the config says.
-            resources: folder that holds what an earlier `x-prepro` kept (`vocab.txt`, `tokenizer.json`). It comes
-                before files named in the parameters, which may be gone by now.
+            parameters: from the config.
+            resources: folder with files kept by an earlier `x-prepro` (`vocab.txt`, `tokenizer.json`). They take
+                precedence over files named in the parameters, which may no longer exist.
         """
         self.parameters: Any = parameters
         self.resources = resources
 
     @abstractmethod
     def tokenize(self, text: str) -> list[str]:
-        """Cut one text into tokens."""
+        """Return the tokens of one text."""
 
     def vocabulary(self, *, pad_word: str, unk_word: str) -> Vocabulary | None:
-        """Return the vocabulary the tokenizer brings along, or None when it is to be counted or read."""
+        """Return the tokenizer's own vocabulary, or None if it must be built by counting or read from a file."""
         del pad_word, unk_word
         return None
 
@@ -58,20 +58,20 @@ class Tokenizer(ABC):
         return [vocabulary.indices(self.tokenize(text)) for text in texts]
 
     def count(self, texts: Iterable[str]) -> Counter[str]:
-        """Count the tokens of many texts."""
+        """Return the counts of the tokens of many texts."""
         return Counter(chain.from_iterable(map(self.tokenize, texts)))
 
     def files(self) -> dict[str, str]:
-        """Return further text files, by name, that `data_dir` must hold so that the tokenizer can be built again."""
+        """Return name -> content of further text files that `data_dir` must contain to rebuild the tokenizer."""
         return {}
 
 
-# The library's own threads and our worker processes would fight for the same cores.
+# The library's own threads would compete with our worker processes for the same cores.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 class LibraryTokenizer(Tokenizer):
-    """Cuts as a tokenizer of the library does that brings its own vocabulary."""
+    """Base of tokenizers that wrap one of the library, with its own vocabulary."""
 
     needs_vocabulary: ClassVar[bool] = True
 
@@ -81,10 +81,10 @@ class LibraryTokenizer(Tokenizer):
         """The library's tokenizer, without truncation and padding."""
 
     def tokenize(self, text: str) -> list[str]:
-        """Cut one text into tokens."""
+        """Return the tokens of one text."""
         return list(self.library.encode(text, add_special_tokens=False).tokens)
 
     def encode(self, texts: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
-        """Return the ids of many texts; `vocabulary` is the one the tokenizer brought along."""
+        """Return the ids of many texts, without special tokens; `vocabulary` must be the tokenizer's own."""
         del vocabulary
         return [encoding.ids for encoding in self.library.encode_batch_fast(list(texts), add_special_tokens=False)]

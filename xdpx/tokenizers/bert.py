@@ -1,4 +1,4 @@
-"""BERT's word pieces, as the Hugging Face `tokenizers` library cuts them, and texts that are ids already."""
+"""The tokenizers `bert` (word pieces, by the Hugging Face library `tokenizers`) and `bert_id` (texts of ids)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
 
 SPECIAL_WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-"""Found in raw text as they are, before anything is lower-cased or cut."""
+"""Tokens that are recognised in raw text, before it is lower-cased or split."""
 
 
 class BertTokenizer(LibraryTokenizer):
-    """Cut into word pieces of `vocab_file`: the very ids of the BERT tokenizer of `tokenizers` and `transformers`."""
+    """Splits texts into word pieces of `vocab_file`, with the same ids as BERT of `tokenizers` and `transformers`."""
 
     class Parameters(LibraryTokenizer.Parameters):
-        """What the BERT tokenizer can be told."""
+        """Keys of the BERT tokenizer."""
 
-        vocab_file: str | None = param(None, doc="Ready vocabulary, one word piece per line: the model's vocab.txt.")
-        unk_word: str = param("[UNK]", doc="Token for what the vocabulary lacks.")
+        vocab_file: str | None = param(None, doc="Existing vocabulary, one word piece per line: the model's vocab.txt.")
+        unk_word: str = param("[UNK]", doc="Token for words that are not in the vocabulary.")
 
     def vocabulary(self, *, pad_word: str, unk_word: str) -> Vocabulary:
-        """Read `vocab.txt`.
+        """Return the vocabulary in `vocab.txt`.
 
         Raises:
-            ConfigError: no vocabulary is named, or it holds no unknown word.
+            ConfigError: no vocabulary is named, or it lacks the unknown word or the padding word.
         """
         vocabulary = Vocabulary.read(self._vocabulary_path, pad_word=pad_word, unk_word=unk_word)
         for key, word in (("unk_word", unk_word), ("pad_word", pad_word)):
@@ -50,19 +50,19 @@ class BertTokenizer(LibraryTokenizer):
 
     @cached_property
     def library(self) -> Any:
-        """The library's tokenizer."""
+        """The tokenizer of the library `tokenizers`."""
         unk_word = self.parameters.unk_word
         ids = Vocabulary.read(self._vocabulary_path, unk_word=unk_word).ids
         return bert_library(ids, lower=self.parameters.lower, unk_word=unk_word)
 
     @cached_property
     def boundaries(self) -> Boundaries:  # type: ignore[override]
-        """Where BERT cuts whatever stands around."""
+        """Where BERT splits texts in any context."""
         return Boundaries.of_bert(whole=SPECIAL_WORDS)
 
 
 def bert_library(ids: Mapping[str, int], *, lower: bool, unk_word: str) -> Any:
-    """Set up the library's tokenizer as `transformers` sets it up for BERT."""
+    """Return a tokenizer of the library `tokenizers` with the settings of `transformers` for BERT."""
     from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
     from tokenizers.models import WordPiece
 
@@ -75,22 +75,22 @@ def bert_library(ids: Mapping[str, int], *, lower: bool, unk_word: str) -> Any:
 
 
 class BertIdTokenizer(Tokenizer):
-    """Read the ids that another program made with `vocab_file`, such as `7592 2088`, without special ones."""
+    """Reads texts of ids that another program made with `vocab_file`, such as `7592 2088`, without special tokens."""
 
     needs_vocabulary: ClassVar[bool] = True
     boundaries = Boundaries.of_white_space()
 
     class Parameters(Tokenizer.Parameters):
-        """What the tokenizer of ids can be told."""
+        """Keys of the tokenizer of ids."""
 
-        vocab_file: str | None = param(None, doc="The vocabulary that the ids are numbers of, one token per line.")
-        unk_word: str = param("[UNK]", doc="Token for what the vocabulary lacks.")
+        vocab_file: str | None = param(None, doc="The vocabulary of the ids, one token per line.")
+        unk_word: str = param("[UNK]", doc="Token for words that are not in the vocabulary.")
 
     def vocabulary(self, *, pad_word: str, unk_word: str) -> Vocabulary:
-        """Read the vocabulary.
+        """Return the vocabulary.
 
         Raises:
-            ConfigError: none is named.
+            ConfigError: no file is named.
         """
         source = self.parameters.vocab_file if self.resources is None else io.join(self.resources, "vocab.txt")
         if source is None:
@@ -99,7 +99,7 @@ class BertIdTokenizer(Tokenizer):
         return Vocabulary.read(source, pad_word=pad_word, unk_word=unk_word)
 
     def tokenize(self, text: str) -> list[str]:
-        """Return the tokens that the ids of one text stand for."""
+        """Return the tokens of the ids in one text."""
         known = self.vocabulary(pad_word="[PAD]", unk_word=self.parameters.unk_word)
         return [known.tokens[number] for number in self.encode([text], known)[0]]
 
@@ -107,7 +107,7 @@ class BertIdTokenizer(Tokenizer):
         """Return the ids of each text.
 
         Raises:
-            ConfigError: something else than a number of the vocabulary stands there.
+            ConfigError: a word is not an id of the vocabulary.
         """
         size = len(vocabulary)
         return [[_number(word, size) for word in text.split()] for text in texts]

@@ -1,8 +1,8 @@
-"""Facts about characters for tokenizers without a library, and the characters at which a text may be cut.
+"""Properties of characters for tokenizers without a library, and the characters at which texts can be split.
 
-Every tokenizer that treats white space as a border may be asked word by word, and its answers remembered. That is exact
-as long as a border is a border in any context, so the tables hold only characters for which this is certain; a border
-that is missing here costs speed, never exactness.
+Tokenizers that treat white space as a border can be called word by word, and their results cached. This is exact if a
+border is a border in any context, so the tables contain only characters for which this is certain; a missing border
+costs speed, never exactness.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 WORD, WHITE, SINGLE, HIDDEN = 0, 1, 2, 3
-"""Kinds of characters: part of a word; between words; a word of its own; taken for white space by Python alone."""
+"""Kinds of characters: part of a word; between words; a word of its own; white space for Python but not for BERT."""
 
 WHITE_SPACE = "\t\n\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-"""What BERT takes for white space: Unicode's white space without the control characters, which BERT drops."""
+"""White space for BERT: that of Unicode without the control characters, which BERT drops."""
 
 HIDDEN_SPACE = "\x0b\x0c\x1c-\x1f\x85"
-"""What `str.split` takes for white space and BERT drops as control characters, joining the words on both sides."""
+"""White space for `str.split` that BERT drops as control characters, joining the words on both sides."""
 
 STAND_IN = 0x7F
-"""DEL: dropped by BERT like every hidden space, and left alone by `str.split`."""
+"""DEL, which replaces hidden spaces: BERT drops it, too, but `str.split` does not split at it."""
 
 PUNCTUATION = "!-/:-@[-`{-~\u00a1\u00a7\u00ab\u00b6\u00b7\u00bb\u00bf\u2010-\u2027\u2030-\u2043"
 CJK_PUNCTUATION = "\u3001-\u3003\u3008-\u3011\u3014-\u301f\uff01-\uff03\uff05-\uff0a\uff0c-\uff0f\uff1a\uff1b\uff1f"
@@ -44,16 +44,16 @@ class Boundaries:
 
     @classmethod
     def of_white_space(cls) -> Boundaries:
-        """Cut at what Python takes for white space, and nowhere else."""
+        """Return the boundaries of `str.split`: white space only."""
         return cls(_kinds((WHITE_SPACE, WHITE), (HIDDEN_SPACE, WHITE)))
 
     @classmethod
     def of_bert(cls, *, chinese: bool = True, whole: Iterable[str] = ()) -> Boundaries:
-        """Cut where BERT's normaliser and pre-tokenizer do.
+        """Return the boundaries of BERT's normaliser and pre-tokenizer.
 
         Args:
-            chinese: every ideograph is a word.
-            whole: tokens such as `[MASK]` that are found in raw text; no character of theirs is a border.
+            chinese: whether every ideograph is a word.
+            whole: tokens such as `[MASK]` that are recognised in raw text; their characters are not borders.
         """
         singles = PUNCTUATION + CJK_PUNCTUATION + (IDEOGRAPHS if chinese else "")
         kinds = _kinds((singles, SINGLE), (WHITE_SPACE, WHITE), (HIDDEN_SPACE, HIDDEN))
@@ -71,7 +71,7 @@ def _kinds(*groups: tuple[str, int]) -> NDArray[np.uint8]:
 
 
 def ranges(characters: str) -> list[tuple[int, int]]:
-    """Read `a-z,` as the code points ((97, 122), (44, 44)). A hyphen between two characters spans a range."""
+    """Return ranges of code points: [(97, 122), (44, 44)] for `a-z,`. A hyphen between two characters spans a range."""
     found = []
     position = 0
     while position < len(characters):
@@ -83,7 +83,7 @@ def ranges(characters: str) -> list[tuple[int, int]]:
 
 
 def is_punctuation(character: str) -> bool:
-    """Return whether a character is punctuation: Unicode's, and every ASCII symbol that is no letter and no digit."""
+    """Return whether a character is punctuation in Unicode, or an ASCII symbol other than a letter or digit."""
     code = ord(character)
     if code < 128:
         return 33 <= code <= 126 and not character.isalnum()
@@ -91,12 +91,12 @@ def is_punctuation(character: str) -> bool:
 
 
 def is_control(character: str) -> bool:
-    """Return whether a character is invisible and no white space: control, format, private use, or not assigned."""
+    """Return whether a character is of category C (control, format, private use, unassigned) and not white space."""
     return unicodedata.category(character).startswith("C") and not character.isspace()
 
 
 def fold(text: str, *, lower: bool) -> str:
-    """Drop control characters and, with `lower`, upper case and accents."""
+    """Return a text without control characters and, with `lower`, in lower case without accents."""
     if text.isascii() and text.isprintable():
         return text.lower() if lower else text
     if lower:

@@ -1,4 +1,4 @@
-"""Many texts -> ids in two flat arrays, exactly as the tokenizer alone would give them, but remembered word by word.
+"""Encode many texts into two flat arrays of ids, exactly as the tokenizer would, but with a cache of words.
 
 Letters: C characters of all texts together, S segments (words and single characters), N rows, V ids of all rows.
 """
@@ -18,7 +18,7 @@ from xdpx.tokenizers.vocabulary import Vocabulary
 
 MAX_WORDS = 1 << 18
 MAX_CHARACTERS = 1 << 24
-"""The memo is emptied when it holds more: natural text refills it within a second, and memory stays below 64 MiB."""
+"""Size at which the cache is cleared. Natural text refills it within a second, and memory stays below 64 MiB."""
 
 
 class Encoded(NamedTuple):
@@ -41,7 +41,7 @@ class Encoded(NamedTuple):
 
 
 class Encoder:
-    """Text to ids, for one tokenizer and one vocabulary. Not shared between threads."""
+    """Encodes texts with one tokenizer and one vocabulary. Not thread-safe."""
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
         self.tokenizer = tokenizer
@@ -53,7 +53,7 @@ class Encoder:
         return self.tokenizer.encode([text], self.vocabulary)[0]
 
     def encode_many(self, texts: Sequence[str]) -> Encoded:
-        """Return the ids of many texts; the same as `encode` of each."""
+        """Return the ids of many texts, equal to `encode` of each."""
         if self._memo is None or self.tokenizer.boundaries is None:
             return _flatten(self.tokenizer.encode(texts, self.vocabulary))
         return self._memo.encode(texts, self.tokenizer.boundaries)
@@ -63,7 +63,7 @@ class Encoder:
 
 
 class _Words(dict[str, int]):
-    """Word -> its number in the memo. A word asked for the first time gets the next number and waits in `new`."""
+    """Word -> its number in the cache. On first access a word gets the next number and is added to `new`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _Words(dict[str, int]):
 
 
 class _Memo:
-    """The ids of every word seen so far, laid end to end: word number w has ids[starts[w]:starts[w] + counts[w]]."""
+    """A cache of the ids of all words so far, concatenated: word w has ids[starts[w]:starts[w] + counts[w]]."""
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
         self._tokenizer = tokenizer
@@ -93,7 +93,7 @@ class _Memo:
         self._ids = np.zeros(0, np.int32)
 
     def encode(self, texts: Sequence[str], boundaries: Boundaries) -> Encoded:
-        """Cut all texts at once, look every segment up, and gather the ids of all rows in one go."""
+        """Return the ids of all texts: split them together, look up every segment, and gather the ids."""
         if len(self._words) > MAX_WORDS or self._characters > MAX_CHARACTERS:
             self._forget()
         segments = _cut(texts, boundaries)
@@ -118,7 +118,7 @@ class _Memo:
         return numbers
 
     def _learn(self) -> None:
-        """Ask the tokenizer for the words that were asked for and are not known yet."""
+        """Tokenize the words that were looked up but are not in the cache yet."""
         new = self._words.new
         if not new:
             return
@@ -141,10 +141,10 @@ class _Memo:
 
 
 class _Segments(NamedTuple):
-    """Texts cut at their borders.
+    """Texts split at borders.
 
     Attributes:
-        is_single: for each segment whether it is a single character, bool (S,).
+        is_single: whether each segment is a single character, bool (S,).
         singles: code points of the single characters, in order.
         words: the other segments, in order.
         row_starts: index of the first segment of each row, and the number of segments, int64 (N + 1,).

@@ -1,4 +1,4 @@
-"""English words as NLTK cuts them, by rules that need no data: of tweets, of the Penn Treebank, or toktok's."""
+"""The tokenizer `nltk`: rules of NLTK that need no data files, for tweets, the Penn Treebank, or toktok."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ RULES = {
 
 
 class NLTKTokenizer(Tokenizer):
-    """Cut as the class of NLTK that `nltk_rules` names; emoticons keep their case with tweet."""
+    """Tokenizes with the class of NLTK that `nltk_rules` names; with tweet, emoticons keep their case."""
 
     class Parameters(Tokenizer.Parameters):
-        """What the NLTK tokenizer can be told."""
+        """Keys of the NLTK tokenizer."""
 
         nltk_rules: Literal["tweet", "treebank", "toktok"] = param(
             "tweet",
@@ -29,7 +29,7 @@ class NLTKTokenizer(Tokenizer):
         )
 
     def tokenize(self, text: str) -> list[str]:
-        """Cut one text into tokens."""
+        """Return the tokens of one text."""
         lowers = self.parameters.lower and self.parameters.nltk_rules != "tweet"
         return [str(token) for token in self._library.tokenize(text.lower() if lowers else text)]
 
@@ -45,5 +45,5 @@ class NLTKTokenizer(Tokenizer):
         return kind(preserve_case=not self.parameters.lower) if rules == "tweet" else kind()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Send only the parameters to worker processes."""
+        """Return only the parameters, for worker processes."""
         return {"parameters": self.parameters, "resources": self.resources}

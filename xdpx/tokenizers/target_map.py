@@ -1,4 +1,4 @@
-"""Which labels there are, and the number of each: `target_map.txt`, one label per line, its line is its class."""
+"""The map of labels to classes: `target_map.txt`, one label per line, whose line number (from 0) is its class."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ UNKNOWN = -1
 
 
 class TargetMap:
-    """Labels, as they are written in the data, and their classes. Case does not tell labels apart.
+    """Labels as written in the data, and their classes. Labels that differ only in case are the same.
 
     Attributes:
-        labels: every label; its position is its class.
+        labels: all labels; the index is the class.
     """
 
     def __init__(self, labels: Iterable[str]) -> None:
@@ -30,10 +30,10 @@ class TargetMap:
 
     @classmethod
     def read(cls, path: str) -> TargetMap:
-        """Read a label file.
+        """Return the map in a label file.
 
         Raises:
-            ConfigError: the file is not UTF-8 text, holds no label, or one twice.
+            ConfigError: the file is not UTF-8 text, is empty, or contains a label twice.
         """
         try:
             with io.open(path, "r", encoding="utf-8-sig", newline="") as file:
@@ -52,15 +52,15 @@ class TargetMap:
     def by_frequency(
         cls, counts: Mapping[str, int], special: Sequence[str] = (), *, source: str = THIS_RUN
     ) -> TargetMap:
-        """Order labels by how often they were seen, ties by alphabet, `special` ones first as given.
+        """Return a map with labels in order of frequency, ties by alphabet, after the `special` ones as given.
 
         Args:
-            counts: how often each label was seen, each in one writing (see `by_writing`).
+            counts: count of each label, each in a single spelling (see `by_writing`).
             special: labels that come first.
-            source: where they were seen, for messages.
+            source: of the labels, for messages.
 
         Raises:
-            ConfigError: a special label was never seen.
+            ConfigError: a special label does not occur.
         """
         written = {folded(label): label for label in counts}
         missing = [label.strip() for label in special if folded(label) not in written]
@@ -73,11 +73,11 @@ class TargetMap:
 
     @classmethod
     def by_number(cls, labels: Iterable[str], *, source: str = THIS_RUN) -> TargetMap:
-        """Order labels that are numbers as numbers: label `10` is class 10.
+        """Return a map in which each label is the number of its class: label `10` is class 10.
 
         Args:
-            labels: those that were seen.
-            source: where they were seen, for messages.
+            labels: all that occur.
+            source: of the labels, for messages.
 
         Raises:
             ConfigError: the labels are not 0, 1, ... without a gap.
@@ -94,14 +94,14 @@ class TargetMap:
 
     @classmethod
     def by_value(cls, labels: Iterable[str], *, source: str = THIS_RUN) -> TargetMap:
-        """Order labels that are any numbers by their value; one that is written in two ways is two labels.
+        """Return a map of numeric labels in order of their values; two spellings of a number are two labels.
 
         Args:
-            labels: those that were seen.
-            source: where they were seen, for messages.
+            labels: all that occur.
+            source: of the labels, for messages.
 
         Raises:
-            ConfigError: a label is no finite number.
+            ConfigError: a label is not a finite number.
         """
         found = sorted(set(labels))
         wrong = [label for label in found if number_of(label) is None]
@@ -117,11 +117,11 @@ class TargetMap:
         return isinstance(label, str) and folded(label) in self._classes
 
     def find(self, label: str) -> int | None:
-        """Return the class of a label, or None when there is no such label."""
+        """Return the class of a label, or None if it is unknown."""
         return self._classes.get(folded(label))
 
     def classes(self, labels: Sequence[str], *, unknown: int = UNKNOWN) -> NDArray[np.int64]:
-        """Return the class of each label, `unknown` for those not in the map; shape (labels,)."""
+        """Return the class of each label, `unknown` for those not in the map, int64 (N,)."""
         known = {label: self._classes.get(folded(label), unknown) for label in set(labels)}
         return np.fromiter((known[label] for label in labels), np.int64, len(labels))
 
@@ -132,16 +132,16 @@ class TargetMap:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of `text`: two maps with the same digest number all labels alike."""
+        """SHA-256 of `text`: maps with the same digest assign the same classes to all labels."""
         return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
 
     def write(self, path: str) -> None:
-        """Write `target_map.txt`, whole or not at all."""
+        """Write `target_map.txt` atomically to `path`."""
         commit.write_text(path, self.text)
 
 
 def number_of(label: str) -> float | None:
-    """Return the finite number that a label is; None for another label."""
+    """Return a label as a finite number; None if it is not one."""
     try:
         value = float(label)
     except ValueError:
@@ -150,12 +150,12 @@ def number_of(label: str) -> float | None:
 
 
 def folded(label: str) -> str:
-    """Return what tells a label from others: `Positive ` and `positive` are one."""
+    """Return the form in which labels are compared: `positive` for `Positive ` and `positive`."""
     return label.strip().lower()
 
 
 def by_writing(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Return, for each label in its most frequent writing, how often each of its writings was seen."""
+    """Return {most frequent spelling of a label: {spelling: count}}."""
     found: dict[str, dict[str, int]] = {}
     for label in sorted(counts, key=lambda label: (-counts[label], label)):
         found.setdefault(folded(label), {})[label] = counts[label]

@@ -1,4 +1,4 @@
-"""Which tokens there are, and the number of each: `vocab.txt`, one token per line, its line is its id."""
+"""The vocabulary of tokens and their ids: `vocab.txt`, one token per line, whose line number (from 0) is its id."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.utils import commit, io
 
 NEWLINE = "[NEWLINE]"
-"""How a line break is written when it is a token itself."""
+"""How a line break in a token is written in the file."""
 
 
 class Vocabulary:
     """Tokens and their ids.
 
     Attributes:
-        tokens: every token; its position is its id.
-        pad_word, unk_word: the tokens for padding and for whatever is not in the vocabulary.
+        tokens: all tokens; the index is the id.
+        pad_word, unk_word: the tokens for padding and for words that are not in the vocabulary.
     """
 
     def __init__(self, tokens: Iterable[str], *, pad_word: str = "[PAD]", unk_word: str = "[UNK]") -> None:
         self.tokens = list(tokens)
         self.pad_word = pad_word
         self.unk_word = unk_word
-        # A token that stands twice gets its last line, as in every BERT tokenizer.
+        # A token that occurs twice gets the id of its last line, as in every BERT tokenizer.
         self._ids = {token: index for index, token in enumerate(self.tokens)}
 
     @classmethod
     def read(cls, path: str, *, pad_word: str = "[PAD]", unk_word: str = "[UNK]") -> Vocabulary:
-        """Read a vocabulary file.
+        """Return the vocabulary in a file.
 
         Raises:
-            ConfigError: the file is not UTF-8 text, or holds no token.
+            ConfigError: the file is not UTF-8 text, or is empty.
         """
         try:
             with io.open(path, "r", encoding="utf-8-sig", newline="") as file:
@@ -58,14 +58,14 @@ class Vocabulary:
         max_size: int = -1,
         always: Set[str] = frozenset(),
     ) -> Vocabulary:
-        """Choose tokens by how often they were seen: special words first, then by frequency, ties by alphabet.
+        """Return a vocabulary built from counts: special words, then others by frequency, ties by alphabet.
 
         Args:
-            counts: how often each token was seen.
-            special_words: padding, unknown, then any others; always in, whatever their counts.
-            threshold: a token must have been seen more often than this.
-            max_size: at most this many tokens, special words included; -1 for no limit.
-            always: tokens that need not pass the threshold (those that have a pretrained embedding).
+            counts: count of each token.
+            special_words: padding, unknown, then any others; always included.
+            threshold: other tokens must have a higher count than this.
+            max_size: maximum number of tokens, including special words; -1 for no limit.
+            always: tokens that need not pass the threshold (those with a pretrained embedding).
         """
         special = list(dict.fromkeys(special_words))
         chosen = [word for word, count in counts.items() if count > threshold or word in always]
@@ -74,7 +74,7 @@ class Vocabulary:
         return cls([*special, *chosen[:room]], pad_word=special[0], unk_word=special[1])
 
     def doubles(self) -> list[str]:
-        """Return the tokens that stand in it more than once, in order."""
+        """Return the tokens that occur more than once, in order; each once less than it occurs."""
         return [token for index, token in enumerate(self.tokens) if self._ids[token] != index]
 
     def __len__(self) -> int:
@@ -84,16 +84,16 @@ class Vocabulary:
         return token in self._ids
 
     def find(self, token: str) -> int | None:
-        """Return the id of a token, or None when there is no such token."""
+        """Return the id of a token, or None if it is unknown."""
         return self._ids.get(token)
 
     def index(self, token: str) -> int:
-        """Return the id of a token, or that of the unknown word. Raises KeyError when there is not even that one."""
+        """Return the id of a token, or that of the unknown word. Raises KeyError if that is missing, too."""
         found = self._ids.get(token)
         return self._ids[self.unk_word] if found is None else found
 
     def indices(self, tokens: Iterable[str]) -> list[int]:
-        """Return the ids of many tokens."""
+        """Return the ids of many tokens, as `index` does."""
         unknown = self.unk
         found = [self._ids.get(token, unknown) for token in tokens]
         if unknown is None and None in found:
@@ -107,27 +107,27 @@ class Vocabulary:
 
     @property
     def pad(self) -> int | None:
-        """Id of the padding word."""
+        """Id of the padding word, None if it is missing."""
         return self.find(self.pad_word)
 
     @property
     def unk(self) -> int | None:
-        """Id of the unknown word."""
+        """Id of the unknown word, None if it is missing."""
         return self.find(self.unk_word)
 
     @property
     def cls(self) -> int | None:
-        """Id of the word that begins a BERT sequence."""
+        """Id of [CLS], None if it is missing."""
         return self.find("[CLS]")
 
     @property
     def sep(self) -> int | None:
-        """Id of the word that ends a BERT sequence."""
+        """Id of [SEP], None if it is missing."""
         return self.find("[SEP]")
 
     @property
     def mask(self) -> int | None:
-        """Id of the word that hides another one."""
+        """Id of [MASK], None if it is missing."""
         return self.find("[MASK]")
 
     @cached_property
@@ -142,16 +142,19 @@ class Vocabulary:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of `text`: two vocabularies with the same digest number all tokens alike."""
+        """SHA-256 of `text`: vocabularies with the same digest assign the same ids to all tokens."""
         return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
 
     def write(self, path: str) -> None:
-        """Write `vocab.txt`, whole or not at all."""
+        """Write `vocab.txt` atomically to `path`."""
         commit.write_text(path, self.text)
 
 
 def lines_of(text: str) -> list[str]:
-    """Cut a text file into lines, at line feeds only: other marks of Unicode may stand inside a token or a label."""
+    """Return the lines of a text, split at line feeds only, because tokens and labels may contain other separators.
+
+    If all lines end in carriage returns, these are removed.
+    """
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()

@@ -1,4 +1,4 @@
-"""Words and characters, cut without a library: between white space, Chinese one by one, or as they stand."""
+"""Tokenizers without a library: at white space, with Chinese split into characters, or words as they are."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from xdpx.tokenizers.characters import IDEOGRAPHS, Boundaries, fold, is_punctuat
 
 
 class SpaceTokenizer(Tokenizer):
-    """Cut at white space. With `lower`, accents go too; control characters always do."""
+    """Splits at white space, and removes control characters; with `lower` also accents."""
 
     boundaries = Boundaries.of_white_space()
 
     class Parameters(Tokenizer.Parameters):
-        """What the space tokenizer can be told."""
+        """Keys of the space tokenizer."""
 
-        rm_punc: bool = param(False, doc="Take punctuation for white space.")
+        rm_punc: bool = param(False, doc="Treat punctuation as white space.")
 
     def tokenize(self, text: str) -> list[str]:
-        """Cut one text into words."""
+        """Return the words of one text."""
         if self.parameters.rm_punc and not text.isalnum():
             text = "".join(" " if is_punctuation(character) else character for character in text)
         words = (fold(word, lower=self.parameters.lower) for word in text.split())
         return [word for word in words if word]
 
     def count(self, texts: Iterable[str]) -> Counter[str]:
-        """Count the tokens of many texts, cutting each distinct word once."""
+        """Return the counts of the tokens of many texts; each distinct word is tokenized once."""
         counts: Counter[str] = Counter()
         for word, times in Counter(chain.from_iterable(map(str.split, texts))).items():
             for token in self.tokenize(word):
@@ -39,16 +39,16 @@ class SpaceTokenizer(Tokenizer):
 
 
 LONGEST_NUMBER = 4
-"""A number of more digits becomes `NUM<digits>`: its length says more than its digits."""
+"""Maximum number of digits of a number that is kept; a longer one becomes `NUM<number of digits>`."""
 
 _TOKEN = re.compile(rf"[{IDEOGRAPHS}]|\d+(?:\.\d+)?|[^\W\d_{IDEOGRAPHS}]+|([^\w\s]|_)\1*")
 
 
 class ChineseCharacterTokenizer(Tokenizer):
-    """Cut Chinese into characters, Latin text into words and numbers; `!!!` becomes `!`, `20240131` becomes `NUM8`."""
+    """Splits Chinese into characters, other text into words and numbers; `!!!` becomes `!`, `20240131` `NUM8`."""
 
     def tokenize(self, text: str) -> list[str]:
-        """Cut one text into characters, words, numbers and marks."""
+        """Return the characters, words, numbers and punctuation marks of one text."""
         return [_token(found) for found in _TOKEN.finditer(fold(text, lower=self.parameters.lower))]
 
 
@@ -63,8 +63,8 @@ def _token(found: re.Match[str]) -> str:
 
 
 class WholeWords(Tokenizer):
-    """Every run of characters without white space is a token, as loaders cut segmented text into words."""
+    """Splits only at white space, as loaders split segmented text into words."""
 
     def tokenize(self, text: str) -> list[str]:
-        """Cut one text at its white space."""
+        """Return the words of one text."""
         return (text.lower() if self.parameters.lower else text).split()
