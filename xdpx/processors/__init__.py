@@ -1,4 +1,4 @@
-"""Numbered fields -> samples -> padded batches: the table of processors, by the name a config uses."""
+"""Processors convert encoded texts to samples, and samples to padded batches; registry by the names in configs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What every processor does: turn numbered fields into a sample once, and samples into a padded batch at every step."""
+"""Base classes of processors: convert encoded fields to samples once, and collate samples into batches at each step."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from xdpx.processors.samples import Column, Ragged, Samples, multi_hot, offsets_
 from xdpx.tokenizers.vocabulary import Vocabulary
 
 Fields = Mapping[str, Sequence[int]]
-"""Encoded text fields of one record, by the names in `Processor.text_fields`."""
+"""Token ids of the texts of one record, by the names in `Processor.text_fields`."""
 
 Batch = dict[str, Any]
 """Numpy arrays: `id` (B,), `net_input` {name: array} for the model, `target`, `query_id`; `ntokens` without padding."""
 
 
 class Processor(ABC):
-    """From numbered fields to a sample, from samples to a batch. Attention masks keep padding out of every result."""
+    """Converts encoded fields to samples, and samples to batches with masks that exclude padding from all results."""
 
     class Parameters(BaseParameters):
-        """What all processors share. What is None comes from the vocabulary or from `meta.hjson`."""
+        """Keys of all processors. Those that are None come from the vocabulary or from `meta.hjson`."""
 
-        max_len: int = param(doc="Longest sample, in tokens with special ones; what is longer is cut.", ge=1)
-        min_len: int = param(1, doc="Shortest width that a batch is padded to, in tokens.", ge=1)
-        pad_word: str = param("[PAD]", doc="Token that fills short samples; models never attend to it.")
-        unk_word: str = param("[UNK]", doc="Token for what the vocabulary lacks.")
+        max_len: int = param(doc="Maximum length of a sample in tokens, with special ones; longer ones are cut.", ge=1)
+        min_len: int = param(1, doc="Minimum width that a batch is padded to, in tokens.", ge=1)
+        pad_word: str = param("[PAD]", doc="Token for padding; models never attend to it.")
+        unk_word: str = param("[UNK]", doc="Token for words that are not in the vocabulary.")
         pad_index: int | None = param(None, doc="Id of `pad_word`; from the vocabulary.", ge=0)
         vocab_size: int | None = param(None, doc="Number of tokens; from the vocabulary.", ge=1)
         num_classes: int | None = param(None, doc="Number of labels; from the target map.", ge=1)
-        target_unk: str | None = param(None, doc="Label to use for labels that the target map lacks.")
+        target_unk: str | None = param(None, doc="Label to use for labels that are not in the target map.")
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse a least width beyond the greatest, and one word for two purposes."""
+            """Return conflicts: min_len above max_len, and equal words for padding and unknown."""
             found = []
             if self.min_len > self.max_len:
                 problem = f"is {self.min_len}, above max_len {self.max_len}. Use at most {self.max_len}."
@@ -51,13 +51,13 @@ class Processor(ABC):
     text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
     schema: ClassVar[Mapping[str, str]] = {}
     special_words: ClassVar[tuple[str, ...]] = ()
-    """Tokens that a vocabulary must have beside those for padding and for the unknown."""
+    """Tokens that a vocabulary must have besides those for padding and unknown words."""
     num_special: ClassVar[int] = 0
-    """How many tokens of `max_len` are taken by special ones."""
+    """Number of special tokens per sample, which count towards `max_len`."""
     learns_labels: ClassVar[bool] = False
-    """Whether samples are made to learn labels from, so that training data without any are a mistake."""
+    """Whether labels are learnt from the samples, so that training data without labels are a mistake."""
     reads_marks: ClassVar[int] = 0
-    """Marks of `xdpx.loaders.marks` that may stand on the ids in `numerize`, and do where the loader knows them."""
+    """Marks of `xdpx.loaders.marks` that are set on the ids passed to `numerize`, if the loader knows them."""
 
     def __init__(self, parameters: Parameters, *, vocabulary: Vocabulary | None = None) -> None:
         self.parameters: Any = parameters
@@ -68,18 +68,18 @@ class Processor(ABC):
         self.pad_index = self._token_index("pad_index", parameters.pad_index, parameters.pad_word)
 
     def columns(self, *, labelled: bool) -> dict[str, str]:
-        """Return the schema of the samples: this processor's own columns, `length`, and `target` if labelled."""
+        """Return the schema of the samples: the columns of this processor, `length`, and `target` if labelled."""
         target = {"target": "int64"} if labelled else {}
         return {**self.schema, "length": "int32", **target}
 
     @abstractmethod
     def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
-        """Make a sample with the values of `columns`, or None to drop the record. Runs once, in preprocessing."""
+        """Return a sample with the values of `columns`, or None to drop the record. Runs once, in preprocessing."""
 
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[Mapping[str, Column], NDArray[np.int64]]:
-        """Make samples of many records. Returns (their columns, index of the record that each came from)."""
+        """Return (columns of the samples of many records, index of the record of each sample)."""
         samples: list[dict[str, Any]] = []
         kept: list[int] = []
         for index in range(len(next(iter(fields.values())))):
@@ -91,48 +91,51 @@ class Processor(ABC):
         return Samples.from_dicts(samples, self.columns(labelled=targets is not None)).columns, np.array(kept, np.int64)
 
     def with_label_sets(self, samples: Samples, sets: Ragged) -> Samples:
-        """Return samples whose `target` is the row of classes it was the number of. Override where windows share it."""
+        """Return samples with `target`, an index into `sets`, replaced by that row of classes.
+
+        Override it if windows of one record share its row.
+        """
         return samples.replaced("target", sets.take(samples.numbers("target")))
 
     @abstractmethod
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Pad samples to the longest of them and add the noise of this epoch.
+        """Return a batch: samples padded to the longest of them, with the noise of this epoch.
 
         Args:
-            samples: those of the batch, as a store's `take` gives them.
-            epoch: 1-based in training; 0, for noise that stays the same, in evaluation.
+            samples: of the batch, as returned by `take` of a store.
+            epoch: from 1 in training; 0 in evaluation, so that the noise is always the same.
             seed: of the run.
-            training: whether the batch is trained on.
-            pad_multiple: widths become a multiple of this; 8 makes mixed precision fast.
+            training: whether the batch is for training.
+            pad_multiple: widths are rounded up to a multiple of this; 8 makes mixed precision fast.
         """
 
     def split(self, batch: Mapping[str, Any], parts: int) -> list[Batch]:
-        """Cut a batch into at most `parts` smaller ones, in order, of whole samples: together they are the batch.
+        """Return a batch split into at most `parts` smaller ones, in order.
 
-        Widths stay, so every sample is what it was. There are fewer parts when there are fewer samples.
+        Widths are unchanged. There are fewer parts if there are fewer samples.
         """
         rows = len(batch["id"])
         edges = [rows * part // parts for part in range(parts + 1)]
         return [self._rows(batch, start, stop) for start, stop in pairwise(edges) if start < stop]
 
     def _rows(self, batch: Mapping[str, Any], start: int, stop: int) -> Batch:
-        """Return the samples from `start` to before `stop`. Override it where an array has no row for each sample."""
+        """Return the samples in [start, stop) as a batch. Override it if an array does not have one row per sample."""
         cut = {name: value[start:stop] for name, value in batch.items() if isinstance(value, np.ndarray)}
         net_input = {name: value[start:stop] for name, value in batch["net_input"].items()}
         return {**batch, **cut, "net_input": net_input, "ntokens": self._num_tokens(net_input)}
 
     def _num_tokens(self, net_input: Mapping[str, Any]) -> int:
-        """Count tokens without padding: where the masks, which are the truth values of the input, are true."""
+        """Return the number of tokens without padding: of true values in all boolean inputs, which are the masks."""
         return sum(int(value.sum()) for value in net_input.values() if value.dtype == np.bool_)
 
     def full_length(self, fields: Fields) -> int:
-        """Return the length in tokens that a record would have if nothing were cut; too long when above `max_len`."""
+        """Return the length of an uncut record in tokens, with special ones; it is cut if this is above `max_len`."""
         return sum(len(fields[name]) for name in self.text_fields) + self.num_special
 
     def meta(self) -> dict[str, Any]:
-        """Return what training inherits: the declared parameters, with ids and sizes filled in from the vocabulary."""
+        """Return what training inherits by meta.hjson: the parameters, with ids and sizes from the vocabulary."""
         known: dict[str, Any] = {key: value for key, value in self.parameters.model_dump().items() if value is not None}
         known["pad_index"] = self.pad_index
         if self.vocabulary is not None:
@@ -140,7 +143,7 @@ class Processor(ABC):
         return known
 
     def decode(self, sample: Mapping[str, Any]) -> str:
-        """Return the text of a sample's tokens, for people to look at."""
+        """Return the text of a sample's tokens, for display."""
         rows = [sample[name] for name, kind in self.schema.items() if kind == "ragged int32"]
         return " | ".join(self._text(row) for row in rows)
 
@@ -150,7 +153,7 @@ class Processor(ABC):
         return " ".join(self.vocabulary.tokens[index] for index in ids)
 
     def _never_empty(self, rows: Ragged) -> Ragged:
-        """Put one unknown token where a text has none: masked everywhere, it would have no features at all."""
+        """Return rows with one unknown token in place of empty texts, which would be masked completely."""
         lengths = rows.lengths
         if lengths.all():
             return rows
@@ -160,7 +163,7 @@ class Processor(ABC):
         return Ragged(values, offsets)
 
     def _token_index(self, parameter: str, index: int | None, token: str) -> int:
-        """Return the id a config names, or else that of the token in the vocabulary."""
+        """Return `index`, or if it is None the id of the token in the vocabulary. Raises ConfigError without both."""
         if index is not None:
             return index
         found = self.vocabulary.find(token) if self.vocabulary is not None else None
@@ -176,7 +179,7 @@ class Processor(ABC):
         return width
 
     def _tokens(self, rows: Ragged, pad_multiple: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Pad rows of ids. Returns (ids, which of them are no padding), both of shape (B, T)."""
+        """Return (padded ids, mask that is true except at padding), both of shape (B, T)."""
         lengths = rows.lengths
         width = self._width(lengths, pad_multiple=pad_multiple)
         mask = np.arange(width) < lengths[:, None]
@@ -185,7 +188,7 @@ class Processor(ABC):
         return ids, mask
 
     def _targets(self, samples: Samples) -> NDArray[Any]:
-        """Return the class of each sample, (B,); where rows have several labels, 1 for each of them, (B, C) float32."""
+        """Return the classes of samples (B,); for several labels per row, a multi-hot array (B, C), float32."""
         column = samples.columns["target"]
         if not isinstance(column, Ragged):
             return column
@@ -204,16 +207,16 @@ class Processor(ABC):
 
 
 class ColumnProcessor(Processor):
-    """A processor that makes many samples at once, column by column. All that are shipped are."""
+    """Base of processors that convert many records at once, column by column; all shipped ones derive from it."""
 
     @abstractmethod
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[Mapping[str, Column], NDArray[np.int64]]:
-        """Make samples of many records. Returns (their columns, index of the record that each came from)."""
+        """Return (columns of the samples of many records, index of the record of each sample)."""
 
     def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
-        """Make one sample, the first window of a record that becomes several, or None to drop the record."""
+        """Return one sample, of a record with several windows the first; None to drop the record."""
         rows = {name: Ragged(np.array(ids, np.int32), np.array([0, len(ids)])) for name, ids in fields.items()}
         columns, kept = self.numerize_many(rows, None if target is None else np.array([target]))
         return Samples(columns).sample(0) if len(kept) else None
@@ -222,19 +225,19 @@ class ColumnProcessor(Processor):
 def with_targets(
     columns: dict[str, Column], targets: NDArray[np.int64] | None
 ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-    """Add the targets, if there are any, to columns that hold every record; and the index of each record."""
+    """Return (columns that contain all records, with the targets added if there are any, indices of all records)."""
     if targets is not None:
         columns["target"] = targets
     return columns, np.arange(len(columns["length"]))
 
 
 def framed(frame: Sequence[int], rows: Sequence[Ragged], *, before: int) -> Ragged:
-    """Lay the rows of several columns one behind the other, with special tokens around them.
+    """Return the rows of several columns concatenated, with special tokens before and after them.
 
     Args:
-        frame: the special tokens: `before` of them in front of all, then one behind each column's row.
-        rows: columns of equally many rows.
-        before: how many tokens stand in front.
+        frame: the special tokens: the first `before` of them in front, then one after each column's row.
+        rows: columns with the same number of rows.
+        before: number of special tokens in front.
 
     Returns:
         Rows such as [CLS] first [SEP] second [SEP].

@@ -1,4 +1,4 @@
-"""Samples for BERT: one text or a pair of texts between [CLS] and [SEP]."""
+"""Processors for BERT: one text or a pair of texts, with [CLS] and [SEP]."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from xdpx.tokenizers.vocabulary import Vocabulary
 
 
 class BertProcessor(ColumnProcessor):
-    """What the processors for BERT share: the ids of [CLS] and [SEP]."""
+    """Base of processors for BERT, with the ids of [CLS] and [SEP]."""
 
     class Parameters(ColumnProcessor.Parameters):
-        """Ids of special tokens; None means: from the vocabulary."""
+        """Ids of special tokens; null: from the vocabulary."""
 
         cls_index: int | None = param(None, doc="Id of [CLS]; from the vocabulary.", ge=0)
         sep_index: int | None = param(None, doc="Id of [SEP]; from the vocabulary.", ge=0)
@@ -32,11 +32,11 @@ class BertProcessor(ColumnProcessor):
         self._room = parameters.max_len - self.num_special
 
     def meta(self) -> dict[str, Any]:
-        """Add the ids of the special tokens."""
+        """Return what training inherits, including the ids of the special tokens."""
         return {**super().meta(), "cls_index": self.cls_index, "sep_index": self.sep_index}
 
     def _pairs(self, samples: Samples, pad_multiple: int) -> Batch:
-        """Return the batch of samples of two texts, whose token types are 1 from `second_start` on."""
+        """Return the batch of samples of two texts; token types are 1 from `second_start` on."""
         input_ids, mask = self._tokens(samples.ragged("input_ids"), pad_multiple)
         second = (np.arange(mask.shape[1]) >= samples.numbers("second_start")[:, None]) & mask
         net_input = {"input_ids": input_ids, "attention_mask": mask, "token_type_ids": second.astype(np.int64)}
@@ -54,14 +54,14 @@ class BertSingleProcessor(BertProcessor):
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut each text so that it fits into `max_len` with its two special tokens."""
+        """Return samples of texts that are cut to fit into `max_len` with two special tokens."""
         input_ids = framed([self.cls_index, self.sep_index], [fields["tokens"].cut(self._room)], before=1)
         return with_targets({"input_ids": input_ids, "length": input_ids.lengths}, targets)
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Pad to `input_ids` and `attention_mask`, both of shape (B, T)."""
+        """Return a batch with `input_ids` and `attention_mask`, both of shape (B, T)."""
         input_ids, mask = self._tokens(samples.ragged("input_ids"), pad_multiple)
         return self._batch(samples, {"input_ids": input_ids, "attention_mask": mask}, int(mask.sum()))
 
@@ -69,7 +69,7 @@ class BertSingleProcessor(BertProcessor):
 class BertPairProcessor(BertProcessor):
     """[CLS] first [SEP] second [SEP]. Batches {input_ids, attention_mask, token_type_ids}.
 
-    Where the second text begins is stored as one number per sample, `second_start`; token types are made from it.
+    Samples store the position where the second text begins, `second_start`, from which token types are derived.
     """
 
     learns_labels: ClassVar[bool] = True
@@ -80,7 +80,7 @@ class BertPairProcessor(BertProcessor):
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut the longer text first, until both fit into `max_len` with their three special tokens."""
+        """Return samples of pairs, cut (the longer text first) to fit into `max_len` with three special tokens."""
         first, second = fields["tokens1"], fields["tokens2"]
         kept_first, kept_second = balanced_cut(first.lengths, second.lengths, self._room)
         first, second = first.cut(kept_first), second.cut(kept_second)
@@ -95,19 +95,19 @@ class BertPairProcessor(BertProcessor):
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Pad to `input_ids`, `attention_mask` and `token_type_ids` (1 in the second text), all of shape (B, T)."""
+        """Return a batch with `input_ids`, `attention_mask`, `token_type_ids` (1 in the second text), all (B, T)."""
         return self._pairs(samples, pad_multiple)
 
 
 def balanced_cut(first: Integers, second: Integers, room: int) -> tuple[Integers, Integers]:
-    """Tell how much of two texts to keep when tokens are taken off the longer one, one by one, until both fit.
+    """Return how many tokens of two texts to keep, if the longer one is shortened token by token until both fit.
 
-    Of two equally long texts the second is cut.
+    Of two equally long texts, the second is shortened.
 
     Args:
         first: lengths of the first texts, shape (N,).
         second: lengths of the second texts, shape (N,).
-        room: tokens that both may have together.
+        room: maximum number of tokens of both together.
 
     Returns:
         (kept of first, kept of second).

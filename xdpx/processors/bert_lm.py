@@ -1,6 +1,7 @@
-"""Masked language modelling: blocks of text of which a share must be guessed, another share in every epoch.
+"""Processors for masked language modelling, with other tokens masked in every epoch.
 
-ELECTRA adds the chance by which a generator fills the masks, bert_supervised a weak label of a pair (clicks, replies).
+ELECTRA adds the random numbers by which a generator fills the masks, bert_supervised a weak label of a pair (clicks,
+replies).
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class BertLMProcessor(BertProcessor):
     class Parameters(BertProcessor.Parameters):
         """How much is masked, and how."""
 
-        mask_prob: float = param(0.15, doc="Share of the words, or tokens, that must be guessed.", gt=0, le=1)
-        leave_unmasked_prob: float = param(0.1, doc="Share of these that are left as they are.", ge=0, le=1)
-        random_token_prob: float = param(0.1, doc="Share of these that become a random token.", ge=0, le=1)
+        mask_prob: float = param(0.15, doc="Share of the words, or tokens, that are to be predicted.", gt=0, le=1)
+        leave_unmasked_prob: float = param(0.1, doc="Share of these that are left unchanged.", ge=0, le=1)
+        random_token_prob: float = param(0.1, doc="Share of these that are replaced by a random token.", ge=0, le=1)
         max_predictions: int | float = param(
-            0.33, doc="Most tokens to guess per sample: a number (int) or a share of its length (float).", gt=0
+            0.33, doc="Maximum tokens to predict per sample: a number (int) or a share of its length (float).", gt=0
         )
         mask_whole_words: bool = param(
             True, doc="Mask all pieces of a word or none: words of corpus_mix, else '##' pieces."
@@ -44,7 +45,7 @@ class BertLMProcessor(BertProcessor):
         )
         token_default_count: int | None = param(
             None,
-            doc="Count of tokens that the file lacks.",
+            doc="Count of tokens that are not in the file.",
             ge=0,
             when=("freq_weighted_replacement", "is not", None),
         )
@@ -56,7 +57,7 @@ class BertLMProcessor(BertProcessor):
         )
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse shares above one, and a file of counts without a count for the tokens it lacks."""
+            """Return conflicts: shares above one, and a file of counts without a count for other tokens."""
             found = super().conflicts()
             shares = self.leave_unmasked_prob + self.random_token_prob
             if shares > 1:
@@ -83,28 +84,28 @@ class BertLMProcessor(BertProcessor):
         self._masking: Masking | None = None
 
     def meta(self) -> dict[str, Any]:
-        """Add the id of the mask token."""
+        """Return what training inherits, including the id of the mask token."""
         return {**super().meta(), "mask_index": self.mask_index}
 
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut each block so that it fits with [CLS] and [SEP]; drop those that are shorter than `min_len`."""
+        """Return samples of blocks that are cut to fit with [CLS] and [SEP], without those shorter than `min_len`."""
         tokens = fields["tokens"].cut(self._room)
         kept = np.flatnonzero(tokens.lengths >= self.parameters.min_len)
         tokens = tokens if len(kept) == len(tokens) else tokens.take(kept)
         return {"input_ids": tokens, "length": tokens.lengths + self.num_special}, kept
 
     def columns(self, *, labelled: bool) -> dict[str, str]:
-        """Return the schema; what must be guessed is the text itself, so labels are not kept."""
+        """Return the schema without labels: the tokens themselves are to be predicted."""
         return super().columns(labelled=False)
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Mask, surround with [CLS] and [SEP], and pad.
+        """Return a batch of masked and padded rows, with [CLS] and [SEP].
 
-        `masked_positions` (M,) are ascending flat indices into (B * T,), and `target` (M,) is what stood there.
+        `masked_positions` (M,) are ascending flat indices into (B * T,), `target` (M,) the original tokens there.
         """
         tokens = samples.ragged("input_ids")
         return self._masked(tokens, samples.ids, epoch=epoch, seed=seed, pad_multiple=pad_multiple)
@@ -112,7 +113,7 @@ class BertLMProcessor(BertProcessor):
     def _masked(
         self, tokens: Ragged, ids: Integers, *, first: Integers | None = None, epoch: int, seed: int, pad_multiple: int
     ) -> Batch:
-        """Make the batch of rows of tokens; `first` (B,) tells how many of each row are the first of two texts."""
+        """Return the batch of rows of tokens; `first` (B,) is the length of the first text in rows of two texts."""
         chosen, corrupted = self._corrupt(tokens, ids, first=first, seed=seed, epoch=epoch)
         lengths = tokens.lengths
         last = lengths + (1 if first is None else 2)
@@ -139,19 +140,19 @@ class BertLMProcessor(BertProcessor):
     def _corrupt(
         self, tokens: Ragged, ids: Integers, *, first: Integers | None, seed: int, epoch: int
     ) -> tuple[NDArray[np.bool_], Integers]:
-        """Return (which tokens must be guessed, the tokens after corruption), both of shape (V,)."""
+        """Return (which tokens are to be predicted, the tokens after corruption), both of shape (V,)."""
         del first
         plain = Ragged(marks.plain(tokens.values), tokens.offsets)
         starts = self._word_starts(tokens.values, plain.values)
         return self.masking.corrupt(plain, ids=ids, word_starts=starts, seed=seed, epoch=epoch)
 
     def decode(self, sample: Mapping[str, Any]) -> str:
-        """Return the text of a sample's tokens, for people to look at."""
+        """Return the text of a sample's tokens, for display."""
         rows = {name: sample[name] for name, kind in self.schema.items() if kind == "ragged int32"}
         return super().decode({**sample, **{name: marks.plain(np.array(row, np.int64)) for name, row in rows.items()}})
 
     def _rows(self, batch: Mapping[str, Any], start: int, stop: int) -> Batch:
-        """Return some samples; masked positions are counted from the first of them."""
+        """Return the samples in [start, stop); masked positions become relative to the first of them."""
         places, width = batch["net_input"]["masked_positions"], batch["net_input"]["input_ids"][0].size
         first, last = np.searchsorted(places, [start * width, stop * width])
         found = super()._rows(batch, start, stop)
@@ -161,7 +162,7 @@ class BertLMProcessor(BertProcessor):
 
     @property
     def masking(self) -> Masking:
-        """The rules of corruption, made at first use: preprocessing never needs them."""
+        """The rules of corruption, created on first use, because preprocessing does not need them."""
         if self._masking is None:
             self._masking = self._make_masking()
         return self._masking
@@ -188,7 +189,7 @@ class BertLMProcessor(BertProcessor):
         )
 
     def _unk_index(self) -> int:
-        """Return the id of the unknown token, or that of padding where no vocabulary tells it."""
+        """Return the id of the unknown token, or that of padding if the vocabulary is missing or lacks it."""
         found = self.vocabulary.find(self.parameters.unk_word) if self.vocabulary is not None else None
         return self.pad_index if found is None else found
 
@@ -208,7 +209,7 @@ class BertLMProcessor(BertProcessor):
         return cumulative_weights(weights, self.parameters.vocab_sample_alpha)
 
     def _word_starts(self, marked: Integers, tokens: Integers) -> NDArray[np.bool_] | None:
-        """Tell where words begin: where the loader says so; else at every token that is no '##' piece."""
+        """Return which tokens begin a word: those marked by the loader, else all but '##' pieces; None: all do."""
         if not self.parameters.mask_whole_words:
             return None
         begins = marks.has(marks.WORD_START, marked)
@@ -225,7 +226,7 @@ class BertLMProcessor(BertProcessor):
 
 
 def read_counts(lines: Iterable[str], path: str) -> dict[str, int]:
-    """Read `token<TAB>count` lines. Raises ConfigError that names the file and line of what is no such line."""
+    """Return token -> count from lines `token<TAB>count`. Raises ConfigError with the number of an invalid line."""
     counts = {}
     for number, line in enumerate(lines, 1):
         token, _, count = line.rstrip("\r\n").rpartition("\t")
@@ -239,7 +240,7 @@ def read_counts(lines: Iterable[str], path: str) -> dict[str, int]:
 
 
 class BertSupervisedProcessor(BertLMProcessor):
-    """[CLS] first [SEP] second [SEP], masked as by `bert_lm`; `cls_target` (B,) is the label that the data give."""
+    """[CLS] first [SEP] second [SEP], masked as by `bert_lm`; `cls_target` (B,) is the label in the data."""
 
     class Parameters(BertLMProcessor.Parameters):
         """How much is masked, and how."""
@@ -251,7 +252,7 @@ class BertSupervisedProcessor(BertLMProcessor):
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut the longer text first, until both fit into `max_len` with their three special tokens."""
+        """Return samples of pairs, cut (the longer text first) to fit into `max_len` with three special tokens."""
         first, second = fields["tokens1"], fields["tokens2"]
         room = self.parameters.max_len - self.num_special
         kept_first, kept_second = balanced_cut(first.lengths, second.lengths, room)
@@ -266,7 +267,7 @@ class BertSupervisedProcessor(BertLMProcessor):
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Mask and pad; what must be guessed is `target` (M,) and, of labelled data, `cls_target` (B,)."""
+        """Return a masked and padded batch with `target` (M,) and, for labelled data, `cls_target` (B,)."""
         batch = self._masked(
             samples.ragged("input_ids"), samples.ids, first=samples.numbers("first_length"),
             epoch=epoch, seed=seed, pad_multiple=pad_multiple,
@@ -275,11 +276,11 @@ class BertSupervisedProcessor(BertLMProcessor):
 
 
 NOISE = 5
-"""Counter of the draw of a token that chooses what the generator puts in its place. Others use 0 to 4."""
+"""Counter of the draw of a token that selects the generator's replacement. Other draws use 0 to 4."""
 
 
 class ElectraProcessor(BertLMProcessor):
-    """As `bert_lm`, every chosen token masked; batches also hold `noise` (M,): numbers in [0, 1), one per mask.
+    """As `bert_lm`, with all chosen tokens masked by default; batches also have `noise` (M,), uniform in [0, 1).
 
     Source: Clark et al., "ELECTRA", ICLR 2020, section 2.
     """
@@ -287,8 +288,8 @@ class ElectraProcessor(BertLMProcessor):
     class Parameters(BertLMProcessor.Parameters):
         """How much is masked, and how."""
 
-        leave_unmasked_prob: float = param(0.0, doc="Share of these that are left as they are.", ge=0, le=1)
-        random_token_prob: float = param(0.0, doc="Share of these that become a random token.", ge=0, le=1)
+        leave_unmasked_prob: float = param(0.0, doc="Share of these that are left unchanged.", ge=0, le=1)
+        random_token_prob: float = param(0.0, doc="Share of these that are replaced by a random token.", ge=0, le=1)
 
     schema: ClassVar[dict[str, str]] = BertLMProcessor.schema
 
@@ -303,7 +304,7 @@ class ElectraProcessor(BertLMProcessor):
         return batch
 
     def _rows(self, batch: Mapping[str, Any], start: int, stop: int) -> Batch:
-        """Return some samples, with the noise of their masks."""
+        """Return the samples in [start, stop), with the noise of their masks."""
         found = super()._rows(batch, start, stop)
         given = batch["net_input"]
         edges = np.array([start, stop]) * given["input_ids"].shape[1]

@@ -1,4 +1,4 @@
-"""Samples of mixed granularity: pieces for BERT, the words they belong to. B rows, T pieces, W words."""
+"""Processors of mixed granularity: word pieces for BERT, and the words they belong to. B rows, T pieces, W words."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class BertMixProcessor(BertProcessor):
-    """What the processors of mixed granularity share.
+    """Base of processors of mixed granularity.
 
     Batches {input_ids (B, T), attention_mask (B, T), word_index (B, T), words (B, W), word_mask (B, W)}. `word_index`
-    is the number of the word, from 1, that a piece belongs to, and 0 at special tokens. Where the loader marks no
-    words every token is one; where it gives no words, `words` are unknown ones.
+    is the number, from 1, of the word that a piece belongs to, and 0 at special tokens. Without word marks from the
+    loader every token is a word; without its words, `words` are all unknown.
     """
 
     learns_labels: ClassVar[bool] = True
@@ -32,10 +32,10 @@ class BertMixProcessor(BertProcessor):
         """Where words come from."""
 
         word_vocab_file: str | None = param(
-            None, doc="Ready vocabulary of words, one per line; null: made from the data.", path="file"
+            None, doc="Existing vocabulary of words, one per line; null: built from the data.", path="file"
         )
         min_word_count: int = param(-1, doc="Rarer words are unknown; -1: none is too rare.")
-        max_word_vocab: int = param(-1, doc="Most words in the vocabulary; -1: no limit.")
+        max_word_vocab: int = param(-1, doc="Maximum number of words in the vocabulary; -1: no limit.")
         word_vocab_size: int | None = param(None, gt=0, doc="Number of words; from the vocabulary.")
 
     schema: ClassVar[dict[str, str]] = {
@@ -44,7 +44,7 @@ class BertMixProcessor(BertProcessor):
     reads_marks: ClassVar[int] = marks.WORD_START
 
     def _mixed(self, fields: Mapping[str, Ragged], tokens: Sequence[Ragged]) -> dict[str, Column]:
-        """Make the columns of texts that are cut already."""
+        """Return the columns of texts that have been cut."""
         numbers = [_word_numbers(text) for text in tokens]
         counts = [_counts(text, number) for text, number in zip(tokens, numbers, strict=True)]
         names = [name.replace("tokens", "words") for name in self.text_fields]
@@ -68,7 +68,7 @@ class BertMixProcessor(BertProcessor):
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Pad pieces to (B, T), words to (B, W)."""
+        """Return a batch with pieces padded to (B, T), words to (B, W)."""
         net_input = self._net_input(samples, pad_multiple)
         return self._batch(samples, net_input, self._num_tokens(net_input))
 
@@ -86,7 +86,7 @@ class BertMixProcessor(BertProcessor):
         }  # fmt: skip
 
     def _num_tokens(self, net_input: Mapping[str, Any]) -> int:
-        """Count pieces without padding; words are none of their own."""
+        """Return the number of pieces without padding; words are not counted."""
         return int(net_input["attention_mask"].sum())
 
 
@@ -100,12 +100,12 @@ class BertSingleMixProcessor(BertMixProcessor):
     num_special: ClassVar[int] = 2
 
     def numerize_many(self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None) -> Made:
-        """Cut each text so that it fits into `max_len` with its special tokens; words go with their first piece."""
+        """Return samples of texts cut to fit into `max_len`; a word is kept if its first piece is."""
         return with_targets(self._mixed(fields, [fields["tokens"].cut(self._room)]), targets)
 
 
 class BertPairMixProcessor(BertMixProcessor):
-    """[CLS] first [SEP] second [SEP] in pieces, and the words of both texts in a row; batches have token_type_ids."""
+    """[CLS] first [SEP] second [SEP] in pieces, and the words of both texts; batches also have token_type_ids."""
 
     class Parameters(BertMixProcessor.Parameters):
         """Where words come from."""
@@ -115,7 +115,7 @@ class BertPairMixProcessor(BertMixProcessor):
     num_special: ClassVar[int] = 3
 
     def numerize_many(self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None) -> Made:
-        """Cut the longer text first, until both fit into `max_len` with their special tokens."""
+        """Return samples of pairs, cut (the longer text first) to fit into `max_len` with special tokens."""
         first, second = fields["tokens1"], fields["tokens2"]
         kept_first, kept_second = balanced_cut(first.lengths, second.lengths, self._room)
         first, second = first.cut(kept_first), second.cut(kept_second)
@@ -129,24 +129,24 @@ class BertPairMixProcessor(BertMixProcessor):
 
 
 def _word_numbers(tokens: Ragged) -> Ragged:
-    """Return for each token the number of its word in its row, from 1."""
+    """Return the number of each token's word in its row, from 1."""
     begins = marks.has(marks.WORD_START, tokens.values)
     counted = np.concatenate([[0], np.cumsum(begins if begins.any() else np.ones(len(begins), np.int64))])
     return Ragged(counted[1:] - np.repeat(counted[tokens.offsets[:-1]], tokens.lengths), tokens.offsets)
 
 
 def _counts(tokens: Ragged, numbers: Ragged) -> NDArray[np.int64]:
-    """Return how many words each row has: the number of its last token."""
+    """Return the number of words of each row, i.e. the word number of its last token."""
     return np.where(tokens.lengths > 0, np.append(0, numbers.values)[tokens.offsets[1:]], 0)
 
 
 def _unknown(counts: NDArray[np.int64]) -> Ragged:
-    """Return rows of the word 1, which stands behind that of the padding."""
+    """Return rows of the unknown word, whose id is 1."""
     return Ragged(np.ones(counts.sum(), np.int32), offsets_of(counts))
 
 
 def _joined(rows: Sequence[Ragged]) -> Ragged:
-    """Lay the rows of several columns one behind the other."""
+    """Return the rows of several columns concatenated."""
     offsets = offsets_of(np.sum([each.lengths for each in rows], axis=0))
     values, place = np.empty(offsets[-1], np.int32), offsets[:-1].copy()
     for each in rows:

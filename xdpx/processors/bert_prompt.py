@@ -1,4 +1,4 @@
-"""A text inside a template with blanks, and the words that stand for each class there."""
+"""The processor for prompts: a text inside a template with masks, and the words that represent each class there."""
 
 from __future__ import annotations
 
@@ -24,28 +24,30 @@ class BertPromptSingleProcessor(BertProcessor):
     """[CLS] template [SEP]: batches {input_ids, attention_mask, masked_positions}, target, and verbalizers (C, L).
 
     Source: Schick and Schuetze, EACL 2021 (PET), section 3; soft prompts as in Liu et al., "GPT Understands, Too",
-    2021: tokens [unused1], [unused2], ... in front, whose vectors are trained.
+    2021: tokens [unused1], [unused2], ... in front, whose embeddings are trained.
     """
 
     learns_labels: ClassVar[bool] = True
 
     class Parameters(BertProcessor.Parameters):
-        """The template, and what stands for each class."""
+        """The template, and the tokens of each class."""
 
-        label_length: int = param(2, doc="Blanks in a row, which is tokens that stand for a class.", ge=1)
+        label_length: int = param(2, doc="Number of masks in a row, i.e. maximum tokens that represent a class.", ge=1)
         hard_templates: list[str] | None = param(
             None,
-            doc="Templates, drawn anew for each text in each epoch; the first is scored. Tokens of the vocabulary with "
-            "blanks between, one of them [TEXT] and one [MASK], which stands for all blanks; null: [MASK] [TEXT].",
+            doc="Templates, drawn anew for each text in each epoch; the first is used for scoring. Tokens of the "
+            "vocabulary separated by spaces, including [TEXT] and one [MASK] for all masks; null: [MASK] [TEXT].",
         )
-        soft_prompt_length: int | None = param(None, doc="So many [unusedN] tokens stand in front; null: none.", ge=0)
+        soft_prompt_length: int | None = param(None, doc="Number of [unusedN] tokens in front; null: none.", ge=0)
         labels_ext: str | None = param(
-            None, doc="File with a line for each class, in the order of the target map: its tokens.", path="file"
+            None,
+            doc="File with the tokens of each class, a line per class in the order of the target map.",
+            path="file",
         )
         mask_index: int | None = param(None, doc="Id of [MASK]; from the vocabulary.", ge=0)
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse templates without exactly one place for the text and one for the blanks."""
+            """Return conflicts: templates without exactly one [TEXT] and one [MASK]."""
             found = super().conflicts()
             for template in self.hard_templates or []:
                 words = template.split()
@@ -73,13 +75,13 @@ class BertPromptSingleProcessor(BertProcessor):
         self._verbalizers: NDArray[np.int64] | None = None
 
     def meta(self) -> dict[str, Any]:
-        """Add the id of the mask token."""
+        """Return what training inherits, including the id of the mask token."""
         return {**super().meta(), "mask_index": self.mask_index}
 
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut each text so that it fits into the longest template; the template itself is put around it later."""
+        """Return samples of texts that are cut to fit into the longest template, which `collate` adds later."""
         tokens = fields["tokens"].cut(self._room)
         around = self.num_special + max(len(before) + len(after) for before, after in self._frames)
         return with_targets({"input_ids": tokens, "length": tokens.lengths + around}, targets)
@@ -87,10 +89,10 @@ class BertPromptSingleProcessor(BertProcessor):
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Put templates around the texts, and pad.
+        """Return a padded batch of texts in templates.
 
-        `masked_positions` (B * L,) are ascending flat indices into (B * T,); `verbalizers` (C, L) hold what stands for
-        each class, -1 behind what is shorter than L.
+        `masked_positions` (B * L,) are ascending flat indices into (B * T,); `verbalizers` (C, L) are the token ids of
+        each class, followed by -1 if there are fewer than L.
         """
         texts = samples.ragged("input_ids")
         chosen = self._choose(samples, seed=seed, epoch=epoch) if training else np.zeros(len(texts), np.int64)
@@ -110,7 +112,7 @@ class BertPromptSingleProcessor(BertProcessor):
 
     @property
     def verbalizers(self) -> NDArray[np.int64]:
-        """What stands for each class, (C, L), read at first use: preprocessing need not know it."""
+        """The token ids of each class, (C, L), read on first use, because preprocessing does not need them."""
         if self._verbalizers is None:
             self._verbalizers = self._read_verbalizers()
         return self._verbalizers
@@ -128,7 +130,7 @@ class BertPromptSingleProcessor(BertProcessor):
         return below(bits(key(seed, epoch), samples.ids), len(self._frames))
 
     def _frame(self, words: list[str]) -> tuple[list[int], list[int]]:
-        """Return the ids in front of the text and behind it, with all blanks."""
+        """Return the ids of a template before and after the text, including all masks."""
         blanks = [self.mask_index] * self.parameters.label_length
         ids = [
             index
@@ -139,7 +141,7 @@ class BertPromptSingleProcessor(BertProcessor):
         return ids[:place], ids[place + 1 :]
 
     def _in_frame(self, texts: Ragged, frame: tuple[list[int], list[int]], width: int) -> NDArray[np.int64]:
-        """Return rows (n, width): [CLS] before text after [SEP], padded."""
+        """Return padded rows (n, width): [CLS], the part before the text, text, the part after it, [SEP]."""
         before, after = [self.cls_index, *frame[0]], [*frame[1], self.sep_index]
         ids = np.full((len(texts), width), self.pad_index, np.int64)
         ids[:, : len(before)] = before
@@ -150,13 +152,13 @@ class BertPromptSingleProcessor(BertProcessor):
         return ids
 
     def _first_blanks(self, texts: Ragged, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the place of the first blank of each row, (B,)."""
+        """Return the position of the first mask of each row, (B,)."""
         first, behind = np.array([self._blank_of(*frame) for frame in self._frames]).T
         places: NDArray[np.int64] = 1 + first[chosen] + behind[chosen] * texts.lengths
         return places
 
     def _blank_of(self, before: list[int], after: list[int]) -> tuple[int, int]:
-        """Return where the blanks of a template begin, without the text, and whether (1) they stand behind it."""
+        """Return (position of the first mask in a template without the text, 1 if it is after the text, else 0)."""
         inside = self.mask_index in before
         return ([*before, *after].index(self.mask_index), 0 if inside else 1)
 

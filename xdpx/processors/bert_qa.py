@@ -1,4 +1,4 @@
-"""Samples for questions about a text: where the answer begins and ends. B rows, T positions, A tokens of answers."""
+"""The processor for extractive question answering. B rows, T positions, A tokens of answers."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from xdpx.processors.samples import Column, Ragged, Samples, joined
 from xdpx.processors.windows import windows_of
 
 BETWEEN = -1
-"""Stands between the answers of a question, and behind them."""
+"""Separates the answers of a question, and pads them."""
 
 
 class BertQAProcessor(BertProcessor):
-    """[CLS] question [SEP] context [SEP]; both ends of the answer as positions in it, 0 (that is [CLS]) for none.
+    """[CLS] question [SEP] context [SEP], with first and last position of the answer, 0 (i.e. [CLS]) for none.
 
-    Batches {input_ids, attention_mask, token_type_ids} of shape (B, T); `target` (B, 2) holds first and last position
-    of the answer, `answer` (B, A) the tokens of all right answers, -1 between and behind them, as many as `max_len`
-    tokens hold. With `doc_stride` a context that is too long becomes several samples, windows that overlap; `window`
-    (B,) counts those of a question from 0, and in one without the answer the target is 0. Without it what `max_len`
-    cuts off is not looked at: an answer there cannot be found, and counts as not found.
+    Batches {input_ids, attention_mask, token_type_ids} of shape (B, T); `target` (B, 2) has the first and last position
+    of the answer, `answer` (B, A) the tokens of all correct answers, cut to `max_len`, separated and padded by -1. With
+    `doc_stride`, a context that is too long becomes several samples, overlapping windows; `window` (B,) numbers those
+    of a question from 0, and the target is 0 in windows without the answer. Without `doc_stride`, the context is cut,
+    and an answer in the rest cannot be found and counts as an error.
 
     Source: Devlin et al., "BERT", NAACL 2019, section 4.2, and its published code for the windows.
     """
 
     class Parameters(BertProcessor.Parameters):
-        """How long questions may be, and what becomes of a context that is too long."""
+        """Maximum length of questions, and the treatment of contexts that are too long."""
 
-        max_question_length: int = param(64, gt=0, doc="Longest question, in tokens; what is longer is cut.")
+        max_question_length: int = param(64, gt=0, doc="Maximum length of a question in tokens; longer ones are cut.")
         doc_stride: int | None = param(
-            None, gt=0, doc="Tokens from the beginning of one window of a long context to the next; null: it is cut."
+            None, gt=0, doc="Tokens from the start of one window of a long context to the next; null: it is cut."
         )
 
     text_fields: ClassVar[tuple[str, ...]] = ("question", "before", "answer", "after", "others")
@@ -50,7 +50,7 @@ class BertQAProcessor(BertProcessor):
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut the question, and the context at its end or into windows, so that both fit with their special tokens."""
+        """Return samples with the question cut, and the context cut or split into windows, to fit into `max_len`."""
         del targets
         question = fields["question"].cut(min(self.parameters.max_question_length, self._room))
         before, answer, after, others = (fields[name] for name in self.text_fields[1:])
@@ -73,18 +73,18 @@ class BertQAProcessor(BertProcessor):
         return columns, rows
 
     def columns(self, *, labelled: bool) -> dict[str, str]:
-        """Return the schema; answers are no labels."""
+        """Return the schema without labels; answers are not labels."""
         del labelled
         return super().columns(labelled=False)
 
     def full_length(self, fields: Fields) -> int:
-        """Return the length before the context is cut, with special tokens; windows cut nothing."""
+        """Return the length with the context uncut; at most `max_len` with `doc_stride`, since windows cut nothing."""
         question: int = min(len(fields["question"]), self.parameters.max_question_length)
         length = question + sum(len(fields[name]) for name in self.text_fields[1:4]) + self.num_special
         return length if self.parameters.doc_stride is None else min(length, self.parameters.max_len)
 
     def decode(self, sample: Mapping[str, Any]) -> str:
-        """Return the text of a window, and its answers."""
+        """Return the text of a window and its answers, for display."""
         row = np.asarray(sample["answer"])
         answers = [part[part != BETWEEN] for part in np.split(row, np.flatnonzero(row == BETWEEN))]
         return " | ".join(map(self._text, [sample["input_ids"], *(each.tolist() for each in answers)]))
@@ -92,7 +92,7 @@ class BertQAProcessor(BertProcessor):
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Pad to (B, T); token types are 1 in the context and at the [SEP] behind it."""
+        """Return a batch padded to (B, T); token types are 1 in the context and at the [SEP] after it."""
         batch = self._pairs(samples, pad_multiple)
         ends = [samples.numbers("answer_start"), samples.numbers("answer_end")]
         batch["target"] = np.stack(ends, axis=1).astype(np.int64)
@@ -105,7 +105,7 @@ class BertQAProcessor(BertProcessor):
 
 
 def _apart(rows: Ragged) -> Ragged:
-    """Put BETWEEN in front of every token that carries a mark, and take the marks off."""
+    """Return rows with BETWEEN in front of every marked token, and without marks."""
     places = np.flatnonzero(marks.has(marks.WORD_START, rows.values))
     offsets = rows.offsets + np.searchsorted(places, rows.offsets)
     return Ragged(np.insert(marks.plain(rows.values), places, BETWEEN), offsets)

@@ -1,4 +1,4 @@
-"""Samples for tagging: the tokens of words, and where each word begins. B rows, T tokens, W words."""
+"""The processor for tagging: the tokens of words, and where each word begins. B rows, T tokens, W words."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from xdpx.processors.samples import Column, Ragged, Samples
 from xdpx.processors.windows import own_parts, windows_of
 
 NO_TAG = -100
-"""Target of what is no word but padding."""
+"""Target at padding."""
 
 
 class BertTokenProcessor(BertProcessor):
-    """[CLS] text [SEP], and the place of the first token of each word, which stands for the word.
+    """[CLS] text [SEP], and the position of the first token of each word, which represents the word.
 
-    Batches {input_ids, attention_mask, word_starts (B, W), word_mask (B, W)}; `target` (B, W) holds the class of each
-    word. A text that is too long becomes several samples, windows that overlap, and `window` (B,) counts those of a
-    text from 0; each word is one of the words of exactly one of them, the others only read it. Where the loader marks
-    no words every token is one.
+    Batches {input_ids, attention_mask, word_starts (B, W), word_mask (B, W)}; `target` (B, W) has the class of each
+    word. A text that is too long becomes several samples, overlapping windows, and `window` (B,) numbers those of a
+    text from 0; each word is tagged in exactly one window, and only context in the others. Without word marks from the
+    loader, every token is a word.
 
     Source: Devlin et al., "BERT", NAACL 2019, section 5.3.
     """
@@ -33,10 +33,10 @@ class BertTokenProcessor(BertProcessor):
     learns_labels: ClassVar[bool] = True
 
     class Parameters(BertProcessor.Parameters):
-        """What becomes of a text that is too long."""
+        """The treatment of texts that are too long."""
 
         doc_stride: int | None = param(
-            None, gt=0, doc="Tokens from the beginning of one window of a long text to the next; null: half a window."
+            None, gt=0, doc="Tokens from the start of one window of a long text to the next; null: half a window."
         )
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
@@ -49,7 +49,7 @@ class BertTokenProcessor(BertProcessor):
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut each text into windows that fit with their special tokens; texts without a word are dropped."""
+        """Return the windows of each text that fit into `max_len`; those without the start of a word are dropped."""
         whole = fields["tokens"]
         stride = self.parameters.doc_stride or max(self._room // 2, 1)
         windows = windows_of(whole.lengths, np.full(len(whole), self._room), stride)
@@ -59,7 +59,7 @@ class BertTokenProcessor(BertProcessor):
         begins = marks.has(marks.WORD_START, tokens.values)
         begins = (begins if begins.any() else True) & (first <= place) & (place < behind)
         counted = np.concatenate([[0], np.cumsum(begins)])[tokens.offsets]
-        kept = np.flatnonzero(np.diff(counted))  # a window may hold nothing but the rest of a very long word
+        kept = np.flatnonzero(np.diff(counted))  # a window may consist of the rest of a very long word
         rows = windows.rows[kept]
         starts = Ragged(tokens.places(np.ones(len(tokens), np.int64))[begins].astype(np.int16), counted)  # behind [CLS]
         plain = Ragged(marks.plain(tokens.values), tokens.offsets).take(kept)
@@ -75,21 +75,21 @@ class BertTokenProcessor(BertProcessor):
         return columns, rows
 
     def with_label_sets(self, samples: Samples, sets: Ragged) -> Samples:
-        """Return each window the tags of its own words."""
+        """Return windows with `target`, the index of their text in `sets`, replaced by the tags of their own words."""
         counts = samples.ragged("word_starts").lengths
         before = np.cumsum(counts) - counts
         first = before - np.maximum.accumulate(np.where(samples.numbers("window") == 0, before, 0))
         return samples.replaced("target", sets.parts(samples.numbers("target"), first, counts))
 
     def full_length(self, fields: Fields) -> int:
-        """Return the length of a window, with its special tokens: nothing is cut."""
+        """Return the length with special tokens, at most `max_len`, because windows cut nothing."""
         length: int = min(super().full_length(fields), self.parameters.max_len)
         return length
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Pad tokens to (B, T), words and their tags to (B, W)."""
+        """Return a batch with tokens padded to (B, T), words and their tags to (B, W)."""
         input_ids, mask = self._tokens(samples.ragged("input_ids"), pad_multiple)
         starts = samples.ragged("word_starts")
         width = -(-int(starts.lengths.max(initial=1)) // pad_multiple) * pad_multiple
@@ -109,5 +109,5 @@ class BertTokenProcessor(BertProcessor):
         return batch
 
     def _num_tokens(self, net_input: Mapping[str, Any]) -> int:
-        """Count tokens without padding; words are none of their own."""
+        """Return the number of tokens without padding; words are not counted."""
         return int(net_input["attention_mask"].sum())

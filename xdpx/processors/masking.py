@@ -1,9 +1,9 @@
-"""Choose which tokens a masked language model must guess, and what stands in their place, for a whole batch at once.
+"""Choose the tokens that a masked language model is to predict, and their replacements, for a whole batch at once.
 
-Every draw is a hash of (seed, epoch, sample id, position), so a sample has the same mask in an epoch whatever batch,
-worker or rank it is in.
+Every draw is a hash of (seed, epoch, sample id, position), so the mask of a sample in an epoch does not depend on its
+batch, worker or rank.
 
-Shape letters: B samples, V tokens of all samples together, W words of all samples together, M tokens to guess.
+Shape letters: B samples, V tokens of all samples together, W words of all samples together, M tokens to predict.
 Source: Devlin et al., arXiv 1810.04805, section 3.1, and its whole-word variant.
 """
 
@@ -19,10 +19,10 @@ from xdpx.processors.randomness import Words, below, bits, key, units
 from xdpx.processors.samples import Ragged
 
 SCORE, FATE, REPLACEMENT = range(3)
-"""What a draw is for: which words of a sample come first; what becomes of a word; which token replaces a token."""
+"""Counters of draws: the score of a word, by which words are chosen; its treatment; the replacement of a token."""
 
 NUM_WORDS = 1 << 40
-"""The counter of the one draw that each sample has for itself: beyond any position."""
+"""Counter of the single draw of each sample, for the number of words; larger than any position."""
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.integer[Any]]
@@ -30,7 +30,7 @@ Ints = NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class TokenLayout:
-    """Where each token stands: in which sample, at which position, in which word, and how far into the word.
+    """The sample, position and word of each token, and its position in the word.
 
     Attributes:
         row, position, word, within: of each token, shape (V,).
@@ -49,7 +49,7 @@ class TokenLayout:
 
     @classmethod
     def of(cls, tokens: Ragged, word_starts: Bools | None) -> TokenLayout:
-        """Lay out rows of tokens. Without `word_starts` every token is a word."""
+        """Return the layout of rows of tokens. Without `word_starts` every token is a word."""
         lengths = tokens.lengths
         indices = np.arange(len(tokens.values))
         row = np.repeat(np.arange(len(lengths)), lengths)
@@ -66,13 +66,13 @@ class Masking:
     """How much is masked, and how.
 
     Attributes:
-        mask_prob: share of the words to guess; at least one word of each sample is.
-        leave_unmasked_prob: share of these that stay as they are.
-        random_token_prob: share of these that become other tokens; the rest become the mask token.
-        max_predictions: most tokens to guess per sample: their number (int), or their share (float).
+        mask_prob: share of the words to predict; at least one per sample.
+        leave_unmasked_prob: share of these that are left unchanged.
+        random_token_prob: share of these that become random tokens; the rest become the mask token.
+        max_predictions: maximum number of tokens to predict per sample: a number (int) or a share (float).
         mask_index: id of the mask token.
         candidates: ids that may replace a token; no special ones.
-        cumulative: cumulative probability of the candidates; None when all are alike.
+        cumulative: cumulative probabilities of the candidates; None if they are uniform.
     """
 
     mask_prob: float
@@ -86,17 +86,17 @@ class Masking:
     def corrupt(
         self, tokens: Ragged, *, ids: Ints, word_starts: Bools | None, seed: int, epoch: int
     ) -> tuple[Bools, Ints]:
-        """Choose the tokens to guess and put something else in their place.
+        """Choose the tokens to predict, and replace them.
 
         Args:
             tokens: a row of ids per sample, without special ones.
             ids: of the samples, shape (B,).
             word_starts: whether a token begins a word, shape (V,), or None to mask single tokens.
             seed: of the run.
-            epoch: another epoch has other masks.
+            epoch: each epoch has other masks.
 
         Returns:
-            (which tokens must be guessed, the tokens after corruption), both of shape (V,).
+            (which tokens are to be predicted, the tokens after corruption), both of shape (V,).
         """
         layout = TokenLayout.of(tokens, word_starts)
         sample_keys = bits(key(seed, epoch), ids)
@@ -109,9 +109,10 @@ class Masking:
         return chosen, corrupted
 
     def _choose(self, layout: TokenLayout, sample_keys: Words, word_keys: Words) -> Bools:
-        """Choose the words with the lowest scores of each sample, as many as are drawn and as the limit has room for.
+        """Return which tokens are chosen, (V,): of each sample the words with the lowest scores.
 
-        A word that alone is longer than the limit is guessed from its beginning as far as the limit goes.
+        The number of words is drawn; words that would exceed the limit on tokens are skipped. If the first word alone
+        exceeds the limit, only its beginning is chosen.
         """
         num_rows = len(layout.lengths)
         row = layout.row[layout.first]
@@ -133,7 +134,7 @@ class Masking:
         return np.maximum(1, (self.max_predictions * lengths).astype(np.int64))
 
     def _replace(self, tokens: Ints, token_keys: Words, word_keys: Words) -> Ints:
-        """Decide what stands in place of each of the M tokens to guess; the tokens of one word share their fate."""
+        """Return the replacements of the M tokens to predict; the tokens of one word are treated alike."""
         fate = units(bits(word_keys, FATE))
         stays = fate < self.leave_unmasked_prob
         changes = ~stays & (fate < self.leave_unmasked_prob + self.random_token_prob)
@@ -148,12 +149,12 @@ class Masking:
 
 
 def _by_row_and_score(rows: Ints, scores: Words) -> Ints:
-    """Order words by row, within it by score. One sort: the row above 44 bits of the score, equal ones by position."""
+    """Return the order of words by row, then score (44 bits of it), then position, from a single sort."""
     return np.argsort((rows.astype(np.uint64) << np.uint64(44)) | (scores >> np.uint64(20)), kind="stable")
 
 
 def cumulative_weights(counts: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
-    """Return the cumulative probability of each token when it is drawn in proportion to count ** alpha."""
+    """Return the cumulative probabilities of tokens that are drawn in proportion to count ** alpha."""
     cumulative = np.cumsum(counts**alpha)
     cumulative /= cumulative[-1]
     cumulative[-1] = 1.0

@@ -1,4 +1,4 @@
-"""Masked language modelling behind a soft prompt: trained tokens in front of every text, which are never masked."""
+"""The processor for masked language modelling with a soft prompt: trained tokens before every text, never masked."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from xdpx.tokenizers.vocabulary import Vocabulary
 class BertCLSinglePromptProcessor(BertLMProcessor):
     """[CLS] [unused1] ... [unusedP] text [SEP], with tokens of the text masked. Samples and batches as of `bert_lm`.
 
-    Source: Liu et al., "GPT Understands, Too", 2021, section 3: prompt tokens whose vectors are learned.
+    Source: Liu et al., "GPT Understands, Too", 2021, section 3: prompt tokens whose embeddings are trained.
     """
 
     class Parameters(BertLMProcessor.Parameters):
-        """How long the prompt is."""
+        """The length of the prompt."""
 
-        prompt_length: int = param(20, ge=1, doc="P: so many [unusedN] tokens stand in front of each text.")
+        prompt_length: int = param(20, ge=1, doc="P: number of [unusedN] tokens in front of each text.")
 
     schema: ClassVar[dict[str, str]] = BertLMProcessor.schema
 
@@ -41,18 +41,18 @@ class BertCLSinglePromptProcessor(BertLMProcessor):
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut each block so that it fits behind the prompt; the prompt itself is put there later."""
+        """Return samples of blocks that are cut to fit after the prompt, which `collate` adds later."""
         columns, kept = super().numerize_many(fields, targets)
         return {**columns, "length": np.asarray(columns["length"]) + len(self._prompt)}, kept
 
     def full_length(self, fields: Fields) -> int:
-        """Return the length of a block behind the prompt, were nothing cut."""
+        """Return the length of an uncut block in tokens, with the prompt and special ones."""
         return super().full_length(fields) + len(self._prompt)
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Mask and pad as `bert_lm` does, and put the prompt behind [CLS]: `masked_positions` know of it."""
+        """Return a batch as of `bert_lm`, with the prompt inserted after [CLS] and `masked_positions` shifted."""
         batch = super().collate(samples, epoch=epoch, seed=seed, training=training)
         ids, mask = (batch["net_input"][name] for name in ("input_ids", "attention_mask"))
         rows, length = ids.shape

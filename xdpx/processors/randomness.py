@@ -1,7 +1,7 @@
-"""Randomness without a generator: every draw is a hash of what it is for, so nothing depends on what was drawn before.
+"""Counter-based random numbers: every draw is a hash of its purpose, and independent of earlier draws.
 
-The order of samples and the noise on a sample are functions of (seed, epoch, sample id) alone. A resumed run, another
-number of workers or ranks, another batch: all see the same numbers. The constants are frozen by golden tests.
+The order of samples and the noise on a sample are functions of only (seed, epoch, sample id). So a resume, the number
+of workers or ranks, and the batch do not change them. The constants are frozen by golden tests.
 
 Source: the finaliser of SplitMix64, Steele, Lea and Flood, OOPSLA 2014, figure 16.
 """
@@ -24,14 +24,14 @@ Words = NDArray[np.uint64]
 
 
 def mix(state: Words) -> Words:
-    """Scramble 64-bit words so that neighbours become unrelated. A bijection."""
+    """Return 64-bit words scrambled by a bijection, so that similar inputs have unrelated outputs."""
     state = (state ^ (state >> UINT64(30))) * _FIRST
     state = (state ^ (state >> UINT64(27))) * _SECOND
     return state ^ (state >> UINT64(31))
 
 
 def key(*parts: int) -> Words:
-    """Hash a few integers, e.g. (seed, epoch), into one word of shape (1,). Their order matters."""
+    """Return a hash of integers, e.g. (seed, epoch), as one word of shape (1,). Their order matters."""
     state = np.zeros(1, UINT64)
     for part in parts:
         state = mix(state + _GOLDEN + UINT64(part & 0xFFFFFFFFFFFFFFFF))
@@ -39,31 +39,31 @@ def key(*parts: int) -> Words:
 
 
 def bits(keys: Words, counter: NDArray[Any] | int) -> Words:
-    """Draw the `counter`-th word of each key: uniform over all 64-bit numbers. Shapes broadcast."""
+    """Return the draw number `counter` of each key: uniform 64-bit words. Shapes are broadcast."""
     return mix(keys + _GOLDEN * (np.atleast_1d(counter).astype(UINT64) + UINT64(1)))
 
 
 def units(words: Words) -> NDArray[np.float64]:
-    """Turn words into numbers in [0, 1), 53 bits each."""
+    """Return words as numbers in [0, 1), with 53 bits each."""
     return (words >> UINT64(11)).astype(np.float64) * _TO_UNIT
 
 
 def below(words: Words, limit: int) -> NDArray[np.int64]:
-    """Turn words into integers in [0, limit), limit < 2**32. The bias is below limit / 2**32."""
+    """Return words as integers in [0, limit), limit < 2**32. The bias is below limit / 2**32."""
     return ((words >> UINT64(32)) * UINT64(limit) >> UINT64(32)).astype(np.int64)
 
 
 def permute(positions: NDArray[Any], size: int, keys: Words) -> NDArray[np.int64]:
-    """Tell which of `size` items stands at each position of a shuffled row, without shuffling the row.
+    """Return the items at some positions of a random permutation of `size` items, without computing all of it.
 
-    A bijection on [0, 2**width) made of keyed multiplications and shifts is walked until it lands below `size`
-    (cycle walking), so any stretch of the order is found in the time of that stretch. At least 64 items are walked
-    among, because a bijection of very few bits shuffles badly.
+    A bijection on [0, 2**width), made of keyed multiplications and shifts, is repeated until the result is below `size`
+    (cycle walking), so the cost is proportional to the number of positions. The width is at least 6 bits, because a
+    bijection of fewer bits shuffles badly.
 
     Args:
         positions: integers in [0, size), any shape.
         size: number of items.
-        keys: one word from `key`, which picks the order.
+        keys: one word from `key`, which selects the permutation.
     """
     width = max(6, (size - 1).bit_length())
     items = _shuffle_bits(np.asarray(positions).astype(UINT64), width, keys)

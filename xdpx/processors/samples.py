@@ -1,7 +1,7 @@
-"""Many samples as a few flat columns: what a store holds, what `take` cuts out, what `collate` pads.
+"""Samples in columnar form: the content of a store, from which `take` selects batches that `collate` pads.
 
-A column is either one number per sample, or one row of numbers per sample (`Ragged`). No sample is ever a Python
-object, so ten million of them cost no more to open than ten.
+A column has either one number per sample, or one row of numbers per sample (`Ragged`). No sample is a Python object, so
+opening ten million of them takes no longer than ten.
 
 Shape letters: N samples, V values of all rows together, T width after padding.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 Integers = NDArray[np.integer[Any]]
 Schema = Mapping[str, str]
-"""Column name -> kind, such as "ragged int32" (a row per sample) or "int64" (a number per sample)."""
+"""Column name -> kind, such as "ragged int32" (one row per sample) or "int64" (one number per sample)."""
 
 DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
 
@@ -31,7 +31,7 @@ class ColumnKind(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ColumnKind:
-        """Read "ragged int32" or "int64". Raises ValueError, naming the text, for anything else."""
+        """Return the kind for a text such as "ragged int32" or "int64". Raises ValueError for other texts."""
         ragged = text.startswith("ragged ")
         name = text.removeprefix("ragged ")
         if name not in DTYPES:
@@ -46,7 +46,7 @@ class ColumnKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """Rows of different lengths, laid end to end.
+    """Concatenated rows of different lengths.
 
     Attributes:
         values: all rows together, shape (V,).
@@ -65,30 +65,30 @@ class Ragged:
         return np.diff(self.offsets)
 
     def row(self, index: int) -> NDArray[Any]:
-        """Return row `index` without copying it."""
+        """Return row `index`, as a view."""
         return self.values[self.offsets[index] : self.offsets[index + 1]]
 
     def take(self, rows: Integers) -> Ragged:
-        """Gather rows in the given order, copying only what they hold."""
+        """Return copies of the rows with these indices, in this order."""
         starts = self.offsets[rows]
         return self._gather(starts, self.offsets[rows + 1] - starts)
 
     def cut(self, limits: Integers | int) -> Ragged:
-        """Keep the beginning of each row, at most `limits` values of it: one limit for all, or one for each, (N,)."""
+        """Return the first `limits` values of each row; `limits` is one number or one per row, (N,)."""
         lengths = self.lengths
         kept = np.minimum(lengths, limits)
         return self if np.array_equal(kept, lengths) else self._gather(self.offsets[:-1], kept)
 
     def parts(self, rows: Integers, starts: Integers, lengths: Integers) -> Ragged:
-        """Gather parts of rows: of row rows[i], `lengths[i]` values from its place starts[i] on, all within the row."""
+        """Return parts of rows: `lengths[i]` values of row `rows[i]`, from its position `starts[i]` on."""
         return self._gather(self.offsets[rows] + starts, lengths)
 
     def places(self, starts: Integers) -> NDArray[np.int64]:
-        """Tell where each value goes when row i is laid down from starts[i] on, shape (V,)."""
+        """Return the index of each value if row i is placed at starts[i] of another array, shape (V,)."""
         return np.arange(len(self.values)) + np.repeat(starts - self.offsets[:-1], self.lengths)
 
     def mask(self, width: int) -> NDArray[np.bool_]:
-        """Return an array that is true where a row padded to `width` holds a value, shape (N, T)."""
+        """Return the mask of rows padded to `width`: true except at padding, shape (N, T)."""
         return np.arange(width) < self.lengths[:, None]
 
     def _gather(self, starts: Integers, lengths: Integers) -> Ragged:
@@ -100,14 +100,14 @@ Column = Ragged | NDArray[Any]
 
 
 def offsets_of(lengths: Integers) -> NDArray[np.int64]:
-    """Return where each row starts, and behind them where the last one ends, from the lengths of the rows."""
+    """Return the starts of rows with these lengths (N,), followed by the end of the last one, int64 (N + 1,)."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def joined(columns: Sequence[Ragged]) -> Ragged:
-    """Lay the rows of several columns one behind the other: row i holds row i of the first, of the second, ..."""
+    """Return the rows of several columns concatenated: row i consists of row i of the first, of the second, ..."""
     offsets = offsets_of(np.sum([each.lengths for each in columns], axis=0))
     values = np.empty(offsets[-1], columns[0].values.dtype)
     place = offsets[:-1].copy()
@@ -120,8 +120,8 @@ def joined(columns: Sequence[Ragged]) -> Ragged:
 class Samples:
     """Columns of equal length, and an id for each sample.
 
-    An id is `first_id` plus the row number unless `ids` says otherwise. It follows a sample through every `take`, and
-    alone decides, with the seed and the epoch, the noise that a processor adds to the sample.
+    An id is `first_id` plus the row number unless `ids` is given. It is kept by `take`, and determines, together with
+    only the seed and the epoch, the noise that a processor adds to the sample.
     """
 
     __slots__ = ("_ids", "columns", "first_id", "num_samples")
@@ -137,7 +137,7 @@ class Samples:
 
     @classmethod
     def from_dicts(cls, samples: Sequence[Mapping[str, Any]], schema: Schema) -> Samples:
-        """Turn what `numerize` gave, one dict per sample, into columns."""
+        """Return samples that `numerize` made, one dict per sample, as columns."""
         return cls({name: _column([sample[name] for sample in samples], kind) for name, kind in schema.items()})
 
     @property
@@ -147,7 +147,7 @@ class Samples:
 
     @property
     def lengths(self) -> Integers:
-        """Length in tokens of each sample, by which batches are made uniform, shape (N,)."""
+        """Length of each sample in tokens, shape (N,), by which batches of similar lengths are formed."""
         return self.numbers("length")
 
     def __len__(self) -> int:
@@ -157,21 +157,21 @@ class Samples:
         return name in self.columns
 
     def ragged(self, name: str) -> Ragged:
-        """Return a column of rows. Raises KeyError with a reason when there is none of that name."""
+        """Return a column of rows. Raises KeyError if there is none of that name."""
         column = self._get(name)
         if not isinstance(column, Ragged):
             raise KeyError(f"Column '{name}' holds one number per sample, not a row.")
         return column
 
     def numbers(self, name: str) -> NDArray[Any]:
-        """Return a column of one number per sample. Raises KeyError with a reason when there is none of that name."""
+        """Return a column of one number per sample. Raises KeyError if there is none of that name."""
         column = self._get(name)
         if isinstance(column, Ragged):
             raise KeyError(f"Column '{name}' holds a row per sample, not one number.")
         return column
 
     def take(self, rows: Integers) -> Samples:
-        """Gather samples in the given order: one vectorised gather per column."""
+        """Return the samples with these row numbers, in this order, with one vectorised gather per column."""
         ids = rows + self.first_id if self._ids is None else self._ids[rows]
         columns = {
             name: column.take(rows) if isinstance(column, Ragged) else column[rows]
@@ -180,11 +180,11 @@ class Samples:
         return Samples(columns, ids=ids)
 
     def replaced(self, name: str, column: Column) -> Samples:
-        """Return the same samples with another column of that name."""
+        """Return the samples with one column replaced."""
         return Samples({**self.columns, name: column}, ids=self.ids)
 
     def sample(self, index: int) -> dict[str, Any]:
-        """Return one sample as plain Python numbers and lists, as `numerize` made it."""
+        """Return one sample as a dict of Python numbers and lists."""
         return {
             name: column.row(index).tolist() if isinstance(column, Ragged) else column[index].item()
             for name, column in self.columns.items()
@@ -197,14 +197,14 @@ class Samples:
 
 
 def multi_hot(rows: Ragged, num_classes: int) -> NDArray[np.float32]:
-    """Return 1 for each class that stands in a row, else 0; shape (N, num_classes)."""
+    """Return a multi-hot array: 1 for each class in a row, else 0; shape (N, num_classes)."""
     found = np.zeros((len(rows), num_classes), np.float32)
     found[np.repeat(np.arange(len(rows)), rows.lengths), rows.values] = 1.0
     return found
 
 
 def concatenate(parts: Sequence[Samples]) -> Samples:
-    """Lay samples with the same columns one behind the other; each keeps its id."""
+    """Return samples with the same columns concatenated; each keeps its id."""
     columns = {name: _concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
     return Samples(columns, ids=np.concatenate([part.ids for part in parts]))
 

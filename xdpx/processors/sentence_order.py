@@ -1,6 +1,6 @@
-"""Two parts of a text whose order must be told, beside masked tokens: ALBERT's SOP and BERT's NSP.
+"""Processors for predicting the order of two parts of a text, besides masked tokens: ALBERT's SOP and BERT's NSP.
 
-Shape letters: B samples, V tokens of all samples together, M tokens to guess.
+Shape letters: B samples, V tokens of all samples together, M tokens to predict.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from xdpx.processors.randomness import below, bits, key, units
 from xdpx.processors.samples import Column, Integers, Ragged, Samples, offsets_of
 
 CUT, ORDER = 1 << 41, (1 << 41) + 1
-"""Counters of the draws of a sample: where it is cut, and what becomes of the parts. Masks use up to 1 << 40."""
+"""Counters of the draws of a sample: where it is split, and the order of the parts. Masks use up to 1 << 40."""
 
 SHORTEST = 2
-"""Tokens without which there are no two parts."""
+"""Minimum number of tokens of a block, which is split into two parts."""
 
 Parts = tuple[Ragged, Integers, Integers]
 
 
 class SentenceOrderProcessor(BertLMProcessor):
-    """[CLS] first [SEP] second [SEP]: which comes first (0: as written, 1: swapped), and which tokens are masked.
+    """[CLS] first [SEP] second [SEP], masked as by `bert_lm`, and the order of the parts (0: as written, 1: swapped).
 
-    A block is cut where a sentence of it begins, anew in every epoch. Batches hold what those of `bert_lm` do, also
+    A block is split at the start of a sentence, drawn anew in every epoch. Batches are those of `bert_lm` with
     `token_type_ids` and `cls_target` (B,). Use it with `corpus`, best with `break_mode: complete_doc`.
 
     Source: Lan et al., "ALBERT", ICLR 2020, section 3.1, inter-sentence coherence loss.
@@ -41,16 +41,16 @@ class SentenceOrderProcessor(BertLMProcessor):
     num_special: ClassVar[int] = 3
     reads_marks: ClassVar[int] = marks.WORD_START | marks.SENTENCE_START
     orders: ClassVar[tuple[str, ...]] = ("next", "previous")
-    """What each class means: how the second part stands to the first."""
+    """The meaning of each class: how the second part is related to the first."""
 
     def meta(self) -> dict[str, Any]:
-        """Add the number of orders."""
+        """Return what training inherits, including the number of orders as `num_classes`."""
         return {**super().meta(), "num_classes": len(self.orders)}
 
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut each block so that it fits; drop those that are shorter than `min_len` or cannot be parted."""
+        """Return samples of blocks that are cut to fit, without those shorter than `min_len` or two tokens."""
         columns, kept = super().numerize_many(fields, targets)
         tokens = columns["input_ids"]
         assert isinstance(tokens, Ragged)  # noqa: S101 - for the type checker
@@ -61,14 +61,14 @@ class SentenceOrderProcessor(BertLMProcessor):
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Part and order the blocks, then mask and pad."""
+        """Return a batch of blocks that are split, ordered, masked and padded."""
         draws = bits(key(seed, epoch), samples.ids)
         tokens, first, order = self._ordered(samples, draws)
         batch = self._masked(tokens, samples.ids, first=first, epoch=epoch, seed=seed, pad_multiple=pad_multiple)
         return {**batch, "cls_target": order}
 
     def _ordered(self, samples: Samples, draws: NDArray[np.uint64]) -> Parts:
-        """Return (tokens of both parts, length of the first, class); all are drawn from one word per sample (B,)."""
+        """Return (tokens of both parts, length of the first, class), drawn from one word per sample, `draws` (B,)."""
         tokens = samples.ragged("input_ids")
         cut = cuts(tokens, units(bits(draws, CUT)))
         order = below(bits(draws, ORDER), len(self.orders))
@@ -80,9 +80,9 @@ class SentenceOrderProcessor(BertLMProcessor):
 
 
 class NextSentenceProcessor(SentenceOrderProcessor):
-    """[CLS] first [SEP] second [SEP]: does the second part follow (0), or is it from another text (1)? And masks.
+    """[CLS] first [SEP] second [SEP], masked, and whether the second part follows (0) or is from another text (1).
 
-    The other text is that of a block far away in the file, chosen in preprocessing. A file of one block has none.
+    The other text is a block far away in the file, chosen in preprocessing. In a file of one block there is none.
 
     Source: Devlin et al., "BERT", NAACL 2019, section 3.1, task 2.
     """
@@ -96,7 +96,7 @@ class NextSentenceProcessor(SentenceOrderProcessor):
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Return each block a part of another one."""
+        """Return samples as `bert_sop` does, each with another block in the column `other`."""
         columns, kept = super().numerize_many(fields, targets)
         tokens = columns["input_ids"]
         assert isinstance(tokens, Ragged)  # noqa: S101 - for the type checker
@@ -104,9 +104,9 @@ class NextSentenceProcessor(SentenceOrderProcessor):
 
 
 def far_away(rows: Ragged) -> Ragged:
-    """Return for each row the one that stands half of all rows further, as if the last was followed by the first.
+    """Return rows rotated by half of their number, so that row i is replaced by one far away from it.
 
-    Of a single row there is no other: its place stays empty.
+    A single row is replaced by an empty one.
     """
     count = len(rows)
     if count < 2:
@@ -115,14 +115,14 @@ def far_away(rows: Ragged) -> Ragged:
 
 
 def cuts(tokens: Ragged, chance: NDArray[np.float64]) -> Integers:
-    """Choose one of the places where a sentence begins, but not the first; where there is none, any place but that.
+    """Return where to split each row: at a random start of a sentence except the first, else at any position but 0.
 
     Args:
         tokens: marked rows of at least two ids each.
-        chance: one number in [0, 1) per row.
+        chance: one number in [0, 1) per row, (B,).
 
     Returns:
-        How many tokens of each row stand before the place, (B,).
+        Number of tokens of each row before the split, (B,).
     """
     lengths = tokens.lengths
     begins = marks.has(marks.SENTENCE_START, tokens.values)
@@ -138,10 +138,16 @@ def cuts(tokens: Ragged, chance: NDArray[np.float64]) -> Integers:
 
 
 def arranged(tokens: Ragged, cut: Integers, kinds: NDArray[np.str_], other: Ragged | None) -> tuple[Ragged, Integers]:
-    """Put the second part behind the first, before it, or a part of the other text in its place.
+    """Return rows with the two parts in order, swapped, or with the second one replaced by part of another text.
+
+    Args:
+        tokens: rows of ids.
+        cut: number of tokens of each row before the split, (B,).
+        kinds: `next`, `previous` or `other` for each row, (B,).
+        other: rows of the other texts, if there are any.
 
     Returns:
-        (tokens, how many of each row are the first part).
+        (tokens, length of the first part of each row (B,)).
     """
     lengths, starts = tokens.lengths, tokens.offsets[:-1]
     swapped, replaced = kinds == "previous", kinds == "other"

@@ -1,4 +1,4 @@
-"""Dialogues in which some messages are those of another dialogue. B sessions, K messages of each, T positions."""
+"""The processor for dialogues with messages replaced by those of others. B sessions, K messages each, T positions."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from xdpx.processors.samples import Column, Integers, Ragged, Samples
 from xdpx.processors.sentence_order import far_away
 
 WINDOW = 1 << 41
-"""Counter of the draw of a session that says where its window begins."""
+"""Counter of the draw of a session that decides where its window begins."""
 REPLACED = 1 << 42
-"""First counter of the draws that say which messages are replaced."""
+"""First counter of the draws that decide which messages are replaced."""
 
 
 class SessionCorpusProcessor(BertLMProcessor):
-    """A window of each session, another in every epoch; some of its messages replaced, and tokens of all masked.
+    """A random window of each session, another in every epoch, with some messages replaced, and all masked.
 
-    Batches hold ids and masks (B, K, T), each message [CLS] text [SEP] and `max_len` its most; `masked_positions`
-    (M,), flat indices into (B * K * T,); `messages` (N,), those into (B * K,) of messages that are there; and
-    `cls_target` (B, K), 1 for a message of another session.
+    Batches have ids and masks (B, K, T), with each message as [CLS] text [SEP] of at most `max_len` tokens;
+    `masked_positions` (M,), flat indices into (B * K * T,); `messages` (N,), flat indices into (B * K,) of the messages
+    that exist; and `cls_target` (B, K), 1 for a message of another session.
     """
 
     class Parameters(BertLMProcessor.Parameters):
         """How much is masked and replaced."""
 
-        max_messages: int = param(8, ge=2, doc="Most messages of a session that are read at once.")
+        max_messages: int = param(8, ge=2, doc="Maximum number of messages of a session in one sample.")
         replace_prob: float = param(0.2, ge=0, le=1, doc="Share of the messages that come from another session.")
 
     schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32", "other": "ragged int32"}
     reads_marks: ClassVar[int] = marks.WORD_START | marks.SENTENCE_START
 
     def full_length(self, fields: Fields) -> int:
-        """Return 0: a session may be of any length. Its messages are measured where they are joined."""
+        """Return 0, because sessions may have any length. Their messages are measured by the merger."""
         del fields
         return 0
 
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Keep sessions whole, and return each the messages of another one, at most `max_messages` of them."""
+        """Return uncut sessions, each with up to `max_messages` messages of another one in the column `other`."""
         tokens = fields["tokens"]
         kept = np.flatnonzero(tokens.lengths > 0)
         tokens = tokens.take(kept)
@@ -59,7 +59,7 @@ class SessionCorpusProcessor(BertLMProcessor):
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Choose windows, replace messages, mask, and pad."""
+        """Return a batch of windows with messages replaced, masked and padded."""
         draws = bits(key(seed, epoch), samples.ids)
         messages, row, slot, replaced = self._window(samples, draws)
         most = self.parameters.max_messages
@@ -85,7 +85,7 @@ class SessionCorpusProcessor(BertLMProcessor):
         return {**batch, "cls_target": target.reshape(-1, width)}
 
     def _rows(self, batch: Mapping[str, Any], start: int, stop: int) -> Batch:
-        """Return some sessions; messages are counted from the first of them."""
+        """Return the sessions in [start, stop); `messages` become relative to the first of them."""
         messages, slots = batch["net_input"]["messages"], batch["net_input"]["input_ids"].shape[1]
         first, last = np.searchsorted(messages, [start * slots, stop * slots])
         found = super()._rows(batch, start, stop)
@@ -95,7 +95,7 @@ class SessionCorpusProcessor(BertLMProcessor):
     def _window(
         self, samples: Samples, draws: NDArray[np.uint64]
     ) -> tuple[Ragged, Integers, Integers, NDArray[np.bool_]]:
-        """Return (messages (N,), the session of each, its place in the window, whether it was replaced)."""
+        """Return (messages (N,), the session of each, its position in the window, whether it was replaced)."""
         own, other = (_Messages.of(samples.ragged(name)) for name in ("input_ids", "other"))
         sizes = np.minimum(own.counts, self.parameters.max_messages)
         first = (units(bits(draws, WINDOW)) * (own.counts - sizes + 1)).astype(np.int64)
@@ -117,8 +117,8 @@ class _Messages(NamedTuple):
     Attributes:
         rows: a row per message.
         edges: index of the first message of each session, (B,).
-        counts: messages of each session, (B,).
-        offsets: where sessions begin and end, (B + 1,).
+        counts: number of messages of each session, (B,).
+        offsets: of the sessions, in tokens, (B + 1,).
     """
 
     rows: Ragged
@@ -128,7 +128,7 @@ class _Messages(NamedTuple):
 
     @classmethod
     def of(cls, sessions: Ragged) -> _Messages:
-        """Cut sessions where a message begins."""
+        """Return the messages of sessions, split at marks."""
         begins = marks.has(marks.SENTENCE_START, sessions.values)
         begins[sessions.offsets[:-1][sessions.lengths > 0]] = True
         starts = np.flatnonzero(begins)
@@ -137,6 +137,6 @@ class _Messages(NamedTuple):
         return cls(rows, edges[:-1], np.diff(edges), sessions.offsets)
 
     def first(self, most: int) -> Integers:
-        """Return how many tokens the first messages of each session have together."""
+        """Return the total number of tokens of the first `most` messages of each session, (B,)."""
         ends: Integers = self.rows.offsets[self.edges + np.minimum(self.counts, most)]
         return ends - self.offsets[:-1]

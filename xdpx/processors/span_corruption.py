@@ -1,4 +1,4 @@
-"""Span corruption: stretches of a block are taken out, and written by a decoder. B samples, V tokens of all of them."""
+"""The processor for span corruption: a decoder generates spans removed from a block. B samples, V tokens of all."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from xdpx.processors.samples import Column, Integers, Ragged, Samples, offsets_o
 from xdpx.tokenizers.vocabulary import Vocabulary
 
 NO_TARGET = -100
-"""Stands where nothing is guessed."""
+"""Target at padding."""
 SHORTEST = 2
-"""Tokens without which nothing could be taken out and something be left."""
+"""Minimum number of tokens: one to remove, and one to keep."""
 TAKEN, LEFT = 1 << 42, 1 << 43
-"""First counters of the draws of a sample that cut what is taken out, and what is left, into spans."""
+"""First counters of the draws of a sample that split the removed, and the kept, tokens into spans."""
 SENTINELS = tuple(f"<extra_id_{number}>" for number in range(100))
 
 Bools = NDArray[np.bool_]
@@ -29,22 +29,22 @@ Bools = NDArray[np.bool_]
 class SpanCorruptionProcessor(ColumnProcessor):
     """Batches {input_ids, attention_mask, decoder_input_ids} and target (B, U), -100 for none.
 
-    A sentinel stands for each span that was taken out; the target is each sentinel with what it stands for. Both end
-    with `eos_word`; the decoder begins with padding.
+    Each removed span is replaced by a sentinel; the target consists of each sentinel followed by its span. Both end
+    with `eos_word`; the decoder input begins with padding.
 
     Source: Raffel et al., "T5", JMLR 2020, section 3.1.4, with random segments as in its implementation.
     """
 
     class Parameters(ColumnProcessor.Parameters):
-        """How much is taken out."""
+        """How much is removed."""
 
-        corrupt_span_ratio: float = param(0.15, gt=0, lt=1, doc="Share of the tokens that are taken out.")
-        corrupt_span_avg_len: float = param(3.0, ge=1, doc="Mean length of what is taken out in one piece, in tokens.")
+        corrupt_span_ratio: float = param(0.15, gt=0, lt=1, doc="Share of the tokens that are removed.")
+        corrupt_span_avg_len: float = param(3.0, ge=1, doc="Mean length of a removed span, in tokens.")
         eos_word: str = param("[SEP]", doc="Token that ends a text.")
         eos_index: int | None = param(None, ge=0, doc="Id of `eos_word`; from the vocabulary.")
         sentinels: list[int] | None = param(
             None,
-            doc="Ids of tokens that stand for spans; from the vocabulary: <extra_id_0> and on, or [unused1].",
+            doc="Ids of tokens that replace spans; from the vocabulary: <extra_id_0>, ..., or else [unused1], ...",
         )
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
@@ -58,26 +58,26 @@ class SpanCorruptionProcessor(ColumnProcessor):
         self.sentinels = np.array(parameters.sentinels or _sentinels_of(vocabulary), np.int64)
 
     def meta(self) -> dict[str, Any]:
-        """Add the ids of the special tokens."""
+        """Return what training inherits, including the ids of the special tokens."""
         return {**super().meta(), "eos_index": self.eos_index, "sentinels": self.sentinels.tolist()}
 
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut each block so that it fits; drop those that are shorter than `min_len`, or than two tokens."""
+        """Return samples of blocks that are cut to fit, without those shorter than `min_len` or two tokens."""
         tokens = fields["tokens"].cut(self.parameters.max_len - self.num_special)
         kept = np.flatnonzero(tokens.lengths >= max(SHORTEST, self.parameters.min_len))
         tokens = tokens.take(kept)
         return {"input_ids": tokens, "length": tokens.lengths + self.num_special}, kept
 
     def columns(self, *, labelled: bool) -> dict[str, str]:
-        """Return the schema; what must be guessed is the text itself, so labels are not kept."""
+        """Return the schema without labels: the tokens themselves are to be predicted."""
         return super().columns(labelled=False)
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Remove spans and pad: input (B, T), and what the decoder reads and writes (B, U)."""
+        """Return a padded batch with spans removed: inputs (B, T), decoder inputs and targets (B, U)."""
         tokens = samples.ragged("input_ids")
         spans = self._spans(tokens.lengths, bits(key(seed, epoch), samples.ids))
         ends = (self.eos_index,)
@@ -100,11 +100,11 @@ class SpanCorruptionProcessor(ColumnProcessor):
 
 
 class Spans(NamedTuple):
-    """What becomes of each token: whether it is taken out, and with which span; what is left of one span to the next.
+    """The division of samples into spans, each of which is some kept tokens followed by some removed ones.
 
     Attributes:
-        taken: shape (V,).
-        number: of the span in its sample, from 0 on; a span is what is left before it, and what is taken out. (V,).
+        taken: whether a token is removed, (V,).
+        number: of the token's span in its sample, from 0, (V,).
     """
 
     taken: Bools
@@ -112,7 +112,7 @@ class Spans(NamedTuple):
 
 
 def spans_of(left: Integers, taken: Integers) -> Spans:
-    """Lay out spans: of each, first so many tokens that are left, then so many that are taken out; both (B, S)."""
+    """Return the spans of all tokens from the numbers of kept and of removed tokens of each span, both (B, S)."""
     sizes = np.stack([left, taken], axis=2)
     flags = np.broadcast_to([False, True], sizes.shape)
     numbers = np.broadcast_to(np.arange(sizes.shape[1])[:, None], sizes.shape)
@@ -120,10 +120,10 @@ def spans_of(left: Integers, taken: Integers) -> Spans:
 
 
 def parts(total: Integers, count: Integers, keys: Words) -> Integers:
-    """Cut each total (B,) into `count` (B,) parts of at least 1, every way alike likely.
+    """Return a random division of each total (B,) into `count` (B,) parts of at least 1, all equally likely.
 
     Returns:
-        Their sizes, (B, S); 0 where a row has fewer than the most.
+        The sizes of the parts, (B, S), where S is the maximum count; 0 after the last part of a row.
     """
     places = np.arange(int(total.max(initial=1)))
     scores = bits(keys[:, None], places)
@@ -141,7 +141,7 @@ def parts(total: Integers, count: Integers, keys: Words) -> Integers:
 
 
 def _with_sentinels(tokens: Ragged, kept: Bools, number: Integers, sentinels: NDArray[np.int64]) -> Ragged:
-    """Keep some tokens, and put the sentinel of its span where a stretch of others begins."""
+    """Return the kept tokens, with each run of other tokens replaced by the sentinel of its span."""
     begins = ~kept
     begins[1:] &= kept[:-1] | (number[1:] != number[:-1])
     begins[tokens.offsets[:-1]] = ~kept[tokens.offsets[:-1]]
@@ -152,10 +152,10 @@ def _with_sentinels(tokens: Ragged, kept: Bools, number: Integers, sentinels: ND
 
 
 def _sentinels_of(vocabulary: Vocabulary | None) -> list[int]:
-    """Find the tokens of a vocabulary that mean nothing by themselves.
+    """Return the ids of the sentinels in a vocabulary: <extra_id_0>, ..., or else [unused1], ...
 
     Raises:
-        ConfigError: there are none, or no vocabulary.
+        ConfigError: there are none, or there is no vocabulary.
     """
     unused = tuple(f"[unused{number}]" for number in range(1, len(SENTINELS) + 1))
     for words in (SENTINELS, unused):

@@ -1,4 +1,4 @@
-"""StructBERT: masked tokens, words in another order, and sentences in another order."""
+"""The processor for StructBERT: masked tokens, shuffled words, and the order of sentences."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from xdpx.processors.samples import Integers, Ragged
 from xdpx.processors.sentence_order import NextSentenceProcessor
 
 PHASE = (1 << 41) + 2
-"""Counter of the draw of a sample that says where its trigrams begin."""
+"""Counter of the draw of a sample that decides where its trigrams begin."""
 SHUFFLED, WHICH = 3, 4
 """Counters of the draws of a token: whether its trigram is shuffled, and how. Masks use 0 to 2."""
 
 WIDTH = 3
 OTHER_ORDERS = np.array(list(permutations(range(WIDTH)))[1:])
-"""Every order of three words but the one they have, shape (5, 3)."""
+"""All permutations of three words except the identity, shape (5, 3)."""
 
 Bools = NDArray[np.bool_]
 
 
 class StructBertProcessor(NextSentenceProcessor):
-    """Masks as of `bert_lm`; trigrams whose order is lost and must be found again; and how the parts of a block stand.
+    """Masks as of `bert_lm`; shuffled trigrams whose order is to be restored; and the relation of the parts of a block.
 
-    Of two parts the second follows the first (class 0), comes before it (1), or is from another text (2). Tokens of a
-    shuffled trigram are guessed like masked ones.
+    The second part follows the first (class 0), precedes it (1), or is from another text (2). Tokens of a shuffled
+    trigram are predicted like masked ones.
 
     Source: Wang et al., "StructBERT", ICLR 2020, sections 2.2 and 2.3.
     """
@@ -59,14 +59,14 @@ class StructBertProcessor(NextSentenceProcessor):
 def shuffled_trigrams(
     tokens: Ragged, chosen: Bools, border: Integers, draws: Words, *, share: float
 ) -> tuple[Integers, Integers]:
-    """Choose trigrams that hold no masked token and stand within one part.
+    """Choose trigrams without masked tokens that lie within one part, and their new orders.
 
-    Rows are divided into trigrams from one of their first three tokens on, so that none overlap.
+    Rows are divided into trigrams starting at one of their first three tokens, so that none overlap.
 
     Args:
         tokens: rows of ids.
         chosen: which tokens are masked, (V,).
-        border: how many tokens of each row are its first part, (B,).
+        border: length of the first part of each row, (B,).
         draws: a word per row, (B,).
         share: of the trigrams, to be shuffled.
 

@@ -1,4 +1,4 @@
-"""Several views of what a row is about, each a text of its own, to be compared. B rows, K views, T, Q, P positions."""
+"""Processors of several views per row, separate texts to be compared. B rows, K views, T, Q, P positions."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ COLUMNS = ("input_ids", "input_ids2", "input_ids3")
 
 
 class ApartProcessor(BertProcessor):
-    """Texts that are read one without the other: a column of `schema` holds [CLS] text [SEP] of a field of its own."""
+    """Base of processors that encode texts separately: each column of `schema` is [CLS] text [SEP] of one field."""
 
     class Parameters(BertProcessor.Parameters):
-        """What all processors for BERT share."""
+        """Keys of all processors for BERT."""
 
     num_special: ClassVar[int] = 2
 
     @property
     def rooms(self) -> Sequence[int]:
-        """How many tokens of each text are kept, special ones not counted."""
+        """Maximum number of tokens of each text, without special ones."""
         return [self._room] * len(self.text_fields)
 
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut each text so that it fits. The `length` to batch by is that of all texts together."""
+        """Return samples of texts that are cut to fit. `length` is the sum of all texts."""
         columns: dict[str, Column] = {}
         lengths = []
         for column, name, room in zip(self.schema, self.text_fields, self.rooms, strict=True):
@@ -42,7 +42,7 @@ class ApartProcessor(BertProcessor):
         return with_targets({**columns, "length": np.sum(lengths, axis=0)}, targets)
 
     def full_length(self, fields: Fields) -> int:
-        """Return the length of the longest text before it is cut, with its special tokens."""
+        """Return the length of the longest text, uncut, with its special tokens."""
         return max(len(fields[name]) for name in self.text_fields) + self.num_special
 
 
@@ -53,7 +53,7 @@ class SingleViewsProcessor(ApartProcessor):
     """
 
     class Parameters(ApartProcessor.Parameters):
-        """What all processors for BERT share."""
+        """Keys of all processors for BERT."""
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
     schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32"}
@@ -61,7 +61,7 @@ class SingleViewsProcessor(ApartProcessor):
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Pad all views alike: `input_ids` and `attention_mask` (B, K, T)."""
+        """Return a batch with all views padded to one width: `input_ids` and `attention_mask` (B, K, T)."""
         views = [samples.ragged(column) for column in self.schema]
         width = self._width(*(view.lengths for view in views), pad_multiple=pad_multiple)
         masks = np.stack([view.mask(width) for view in views], axis=1)
@@ -75,35 +75,35 @@ class SingleViewsProcessor(ApartProcessor):
 
 
 class PairViewsProcessor(SingleViewsProcessor):
-    """Two texts that mean the same, each [CLS] text [SEP]. Batches {input_ids, attention_mask} of shape (B, 2, T).
+    """Two texts with the same meaning, each [CLS] text [SEP]. Batches {input_ids, attention_mask} of shape (B, 2, T).
 
-    Labels, such as degrees of similarity, are not trained on; held-out pairs are compared with them.
+    Labels, such as degrees of similarity, are not used in training, only to evaluate held-out pairs.
 
     Source: Gao et al., "SimCSE", EMNLP 2021, section 4.1.
     """
 
     class Parameters(SingleViewsProcessor.Parameters):
-        """What all processors for BERT share."""
+        """Keys of all processors for BERT."""
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2")
     schema: ClassVar[dict[str, str]] = dict.fromkeys(COLUMNS[:2], "ragged int32")
 
 
 class TripletViewsProcessor(SingleViewsProcessor):
-    """A text, one that means the same, and one that does not. Batches {input_ids, attention_mask}: (B, 3, T).
+    """A text, one with the same meaning, and one with another. Batches {input_ids, attention_mask}: (B, 3, T).
 
     Source: Gao et al., "SimCSE", EMNLP 2021, section 4.2.
     """
 
     class Parameters(SingleViewsProcessor.Parameters):
-        """What all processors for BERT share."""
+        """Keys of all processors for BERT."""
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2", "tokens3")
     schema: ClassVar[dict[str, str]] = dict.fromkeys(COLUMNS, "ragged int32")
 
 
 class SiamesePairProcessor(PairViewsProcessor):
-    """Two texts that are read one without the other, and the class of the pair. Batches as of `bert_cl_pair`.
+    """Two texts that are encoded separately, and the class of the pair. Batches as of `bert_cl_pair`.
 
     Source: Reimers and Gurevych, "Sentence-BERT", EMNLP 2019, section 3.
     """
@@ -111,11 +111,11 @@ class SiamesePairProcessor(PairViewsProcessor):
     learns_labels: ClassVar[bool] = True
 
     class Parameters(PairViewsProcessor.Parameters):
-        """What all processors for BERT share."""
+        """Keys of all processors for BERT."""
 
 
 class BertDPRProcessor(ApartProcessor):
-    """[CLS] question [SEP] and [CLS] passage [SEP], padded apart, as questions are much shorter.
+    """[CLS] question [SEP] and [CLS] passage [SEP], padded separately, because questions are much shorter.
 
     Batches {question_ids, question_mask} of shape (B, Q) and {passage_ids, passage_mask} of shape (B, P).
 
@@ -123,24 +123,24 @@ class BertDPRProcessor(ApartProcessor):
     """
 
     class Parameters(ApartProcessor.Parameters):
-        """How long both may be."""
+        """Maximum lengths of both."""
 
-        max_question_length: int = param(30, gt=2, doc="Longest question, in tokens with special ones.")
-        max_passage_length: int = param(300, gt=2, doc="Longest passage, in tokens with special ones.")
+        max_question_length: int = param(30, gt=2, doc="Maximum length of a question in tokens, with special ones.")
+        max_passage_length: int = param(300, gt=2, doc="Maximum length of a passage in tokens, with special ones.")
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2")
     schema: ClassVar[dict[str, str]] = {"question_ids": "ragged int32", "passage_ids": "ragged int32"}
 
     @property
     def rooms(self) -> Sequence[int]:
-        """Questions and passages have greatest lengths of their own, neither of which is above `max_len`."""
+        """Maximum lengths of questions and passages without special tokens; `max_len` also limits both."""
         lengths = (self.parameters.max_question_length, self.parameters.max_passage_length)
         return [min(length - self.num_special, self._room) for length in lengths]
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Pad questions to (B, Q), passages to (B, P)."""
+        """Return a batch with questions padded to (B, Q), passages to (B, P)."""
         question_ids, question_mask = self._tokens(samples.ragged("question_ids"), pad_multiple)
         passage_ids, passage_mask = self._tokens(samples.ragged("passage_ids"), pad_multiple)
         net_input: dict[str, Any] = {

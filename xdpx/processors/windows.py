@@ -1,4 +1,4 @@
-"""Long rows cut into windows that overlap, and which part of a row each window answers for."""
+"""Split long rows into overlapping windows, and assign each position of a row to one window."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from xdpx.processors.samples import Integers, offsets_of
 
 
 class Windows(NamedTuple):
-    """Parts of rows, in the order of the rows; all of shape (W,).
+    """Windows in the order of the rows; all attributes have shape (W,).
 
     Attributes:
-        rows: which row a window is of.
-        numbers: its number among those of the row, from 0.
-        starts: where in the row it begins.
-        lengths: how long it is.
+        rows: index of the row of each window.
+        numbers: number among the windows of the row, from 0.
+        starts: position in the row where it begins.
+        lengths: of the windows.
     """
 
     rows: NDArray[np.int64]
@@ -27,12 +27,12 @@ class Windows(NamedTuple):
 
 
 def windows_of(lengths: Integers, room: Integers, stride: int | None) -> Windows:
-    """Cut rows into windows that leave nothing out, or only their beginnings where there is no stride.
+    """Return windows that cover all rows; without a stride, only the first window of each row.
 
     Args:
         lengths: of the rows, (N,).
-        room: longest window of each row, (N,).
-        stride: from the beginning of a window to the next; a window's own length where that is shorter.
+        room: maximum length of a window of each row, (N,).
+        stride: from the start of a window to the next; limited to the length of a window.
     """
     step = np.maximum(np.minimum(stride or 1, room), 1)
     further = -(-np.maximum(lengths - room, 0) // step)
@@ -44,16 +44,16 @@ def windows_of(lengths: Integers, room: Integers, stride: int | None) -> Windows
 
 
 def own_parts(windows: Windows, lengths: Integers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where in its row the part begins, and ends, that each window answers for: every place has one window.
+    """Return the part of its row that each window is responsible for, so that every position belongs to one window.
 
-    What two windows share is halved, so that each place is read with as much around it as there is.
+    The overlap of two windows is halved, so that each position is read with as much context as possible.
 
     Args:
-        windows: of rows, none of which was only cut.
+        windows: that cover all rows.
         lengths: of the rows, (N,).
 
     Returns:
-        (first place, the one behind the last), both of shape (W,).
+        (first position, position after the last), both of shape (W,).
     """
     ends = windows.starts + windows.lengths
     first = np.where(windows.numbers > 0, (windows.starts + np.roll(ends, 1)) // 2, 0)

@@ -1,4 +1,4 @@
-"""Samples that carry the logits of a teacher, for the losses of static distillation. B rows, C classes."""
+"""Processors of samples with the logits of a teacher, for losses of static distillation. B rows, C classes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Made = tuple[dict[str, Column], NDArray[np.int64]]
 
 
 class WithLogits(ColumnProcessor):
-    """What the processors below add to those they inherit: the logits of each record, where there are any."""
+    """Mixin that adds the logits of each record to its sample, if there are any."""
 
     learns_labels: ClassVar[bool] = False
 
     def numerize_many(self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None) -> Made:
-        """Let the logits of each record go with its sample; empty where the records have none."""
+        """Return samples with the logits of their records, empty if there are none."""
         columns, kept = super().numerize_many(fields, targets)  # type: ignore[safe-super]
         nothing = Ragged(np.zeros(0, np.float32), np.zeros(int(kept.max(initial=0)) + 2, np.int64))
         return {**columns, "logits": fields.get("logits", nothing).take(kept)}, kept
@@ -35,24 +35,24 @@ class WithLogits(ColumnProcessor):
 
 
 class SingleWithLogitsProcessor(WithLogits, SingleProcessor):
-    """Samples {tokens, logits, target}; batches of `single`, and where every sample has logits `teacher_logits`."""
+    """Samples {tokens, logits, target}; batches of `single`, with `teacher_logits` if every sample has logits."""
 
     schema: ClassVar[dict[str, str]] = {**SingleProcessor.schema, "logits": "ragged float32"}
 
 
 class PairWithLogitsProcessor(WithLogits, PairProcessor):
-    """Samples {tokens1, tokens2, logits, target}; batches of `pair`, and perhaps `teacher_logits`."""
+    """Samples {tokens1, tokens2, logits, target}; batches of `pair`, and optionally `teacher_logits`."""
 
     schema: ClassVar[dict[str, str]] = {**PairProcessor.schema, "logits": "ragged float32"}
 
 
 class BertSingleWithLogitsProcessor(WithLogits, BertSingleProcessor):
-    """Samples {input_ids, logits, target}; batches of `bert_single`, and perhaps `teacher_logits`."""
+    """Samples {input_ids, logits, target}; batches of `bert_single`, and optionally `teacher_logits`."""
 
     schema: ClassVar[dict[str, str]] = {**BertSingleProcessor.schema, "logits": "ragged float32"}
 
 
 class BertPairWithLogitsProcessor(WithLogits, BertPairProcessor):
-    """Samples {input_ids, second_start, logits, target}; batches of `bert_pair`, and perhaps `teacher_logits`."""
+    """Samples {input_ids, second_start, logits, target}; batches of `bert_pair`, and optionally `teacher_logits`."""
 
     schema: ClassVar[dict[str, str]] = {**BertPairProcessor.schema, "logits": "ragged float32"}
