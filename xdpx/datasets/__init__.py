@@ -1,4 +1,4 @@
-"""Samples on disk and the batches made of them: the tables of data sets and samplers, by the names a config uses."""
+"""Preprocessing, stores of samples, and batches; with the registries of data sets and samplers."""
 
 from typing import Any
 

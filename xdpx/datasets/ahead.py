@@ -1,4 +1,4 @@
-"""Do the next piece of work in a thread while the consumer is busy with this one."""
+"""Prefetching: a thread produces the next items while the consumer works on the current one."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Produce = Callable[[threading.Event], Iterator[T]]
-"""Makes the iterator, in the thread. Where it waits for the world it waits on the event, and ends when it is set."""
+"""Called in the thread; returns the iterator. It must end soon after the event is set, also while it is waiting."""
 
 _SECONDS_BETWEEN_LOOKS = 0.1
 
 
 @dataclass(frozen=True)
 class _End:
-    """Nothing comes after this; `error` says why, when it was not simply the end."""
+    """Marks the end of the items; `error` is set if an exception ended them."""
 
     error: BaseException | None = None
 
 
 def ahead(produce: Produce[T], *, depth: int) -> Generator[T]:
-    """Yield what `produce` yields, in order, up to `depth` items ahead.
+    """Yield the items of `produce` in order, prefetching up to `depth` of them.
 
-    What it raises is raised here, after the items before it. Closing the generator ends the thread and waits for it.
+    Its exceptions are raised here, after the items before them. Closing the generator ends the thread and waits for it.
     """
     queue: Queue[T | _End] = Queue(depth)
     stop = threading.Event()
@@ -48,13 +48,13 @@ def _work(produce: Produce[T], queue: Queue[T | _End], stop: threading.Event) ->
         for item in produce(stop):
             if not _put(queue, item, stop):
                 return
-    except BaseException as error:  # raised again in the thread that wanted the items
+    except BaseException as error:  # raised again in the consumer's thread
         end = _End(error)
     _put(queue, end, stop)
 
 
 def _put(queue: Queue[T | _End], item: T | _End, stop: threading.Event) -> bool:
-    """Put an item as soon as there is room; give up when nobody wants it any more."""
+    """Put an item into the queue as soon as there is room; return False if `stop` is set before."""
     while not stop.is_set():
         try:
             queue.put(item, timeout=_SECONDS_BETWEEN_LOOKS)

@@ -1,12 +1,12 @@
 """The file format of a store: a torch zip that is written in one pass without torch, and mapped without unpickling.
 
-`torch.load(path, weights_only=True, mmap=True)` gives
+`torch.load(path, weights_only=True, mmap=True)` returns
 
     {"format": "xdpx-store-1", "num_samples": n, "columns": {name: {"values": Tensor, "offsets": Tensor}}}
 
-(`offsets` for rows only). The same facts stand in the record `xdpx.json`, so that opening a store never runs a pickle
-and does not import torch. Records are not compressed and begin at multiples of 64 bytes: numpy maps them in place.
-The bytes depend on the content alone: no dates, no names of files, no version of torch.
+(`offsets` only for columns of rows). The same metadata is in the record `xdpx.json`, so that opening a store never runs
+a pickle and does not import torch. Records are uncompressed and aligned to 64 bytes, so that numpy can map them.
+The bytes depend only on the content: they include no dates, no file names, no version of torch.
 
 Source: torch 2.13, torch/serialization.py `_save`, `_load` and caffe2/serialize/inline_container.cc; PKWARE APPNOTE.
 """
@@ -36,12 +36,12 @@ _LARGEST_INDEX = 1 << 20
 
 
 class StoreError(OSError):
-    """A file that is not the store it should be: cut short, changed, or something else altogether."""
+    """A file is not a valid store: it is truncated, damaged, or something else."""
 
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """One flat tensor: its number type and how many numbers it holds."""
+    """Number type and length of one flat tensor."""
 
     dtype: np.dtype[Any]
     count: int
@@ -54,19 +54,19 @@ class TensorFacts:
 
 @dataclass(frozen=True)
 class StoreLayout:
-    """What a store holds: `columns` is column name -> part ("values", "offsets") -> facts, in the order of the file."""
+    """The structure of a store: `columns` is column name -> part ("values", "offsets") -> facts, in file order."""
 
     num_samples: int
     columns: Mapping[str, Mapping[str, TensorFacts]]
 
     def tensors(self) -> Iterator[tuple[str, str, TensorFacts]]:
-        """Go through (column, part, facts); the n-th of them is record `data/n`."""
+        """Yield (column, part, facts) of all tensors; the n-th of them is the record `data/n`."""
         for name, parts in self.columns.items():
             for part, facts in parts.items():
                 yield name, part, facts
 
     def to_json(self) -> bytes:
-        """Write it as the record `xdpx.json`."""
+        """Return the content of the record `xdpx.json`."""
         columns = {
             name: {part: [facts.dtype.name, facts.count] for part, facts in parts.items()}
             for name, parts in self.columns.items()
@@ -75,7 +75,7 @@ class StoreLayout:
 
     @classmethod
     def from_json(cls, data: bytes) -> StoreLayout:
-        """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
+        """Return the layout that `to_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
         body = json.loads(data)
         if body["format"] != FORMAT:
             raise ValueError(f"its format is '{body['format']}', and this version reads '{FORMAT}'")
@@ -86,7 +86,7 @@ class StoreLayout:
         return cls(int(body["num_samples"]), columns)
 
     def to_pickle(self) -> bytes:
-        """Write it as the record `data.pkl`, from which torch builds a dict of tensors."""
+        """Return the content of the record `data.pkl`, from which torch builds a dict of tensors."""
         pickle = TensorPickle()
         columns: dict[str, dict[str, Any]] = {name: {} for name in self.columns}
         for index, (name, part, facts) in enumerate(self.tensors()):
@@ -98,9 +98,12 @@ def write_archive(file: IO[bytes], layout: StoreLayout, contents: Iterable[Itera
     """Write a store in one pass.
 
     Args:
-        file: open for writing; never sought in.
-        layout: what will be written.
-        contents: for each tensor of `layout.tensors()` its little-endian bytes, in pieces of any size.
+        file: open for writing; need not be seekable.
+        layout: of the store.
+        contents: the little-endian bytes of each tensor of `layout.tensors()`, in pieces of any size.
+
+    Raises:
+        StoreError: the number of bytes of a tensor differs from the layout.
     """
     with zipfile.ZipFile(_Forward(file), "w", zipfile.ZIP_STORED) as archive:
         _write(archive, "data.pkl", [layout.to_pickle()])
@@ -114,13 +117,13 @@ def write_archive(file: IO[bytes], layout: StoreLayout, contents: Iterable[Itera
 
 
 def map_archive(path: str) -> tuple[StoreLayout, dict[str, dict[str, np.ndarray[Any, Any]]]]:
-    """Map a local store into memory; nothing is read but its index.
+    """Return a local store, memory-mapped; only its index is read.
 
     Returns:
         (layout, column name -> part -> flat read-only array).
 
     Raises:
-        StoreError: it is not whole, or no store at all; the message says which.
+        StoreError: the file is truncated or damaged, or is not a store.
     """
     try:
         with io.open(path, "rb") as file, zipfile.ZipFile(file) as archive:
@@ -146,7 +149,7 @@ def _facts(dtype: str, count: int) -> TensorFacts:
 
 
 class _Forward:
-    """A file that can only be written on, so that the zip is the same wherever it is written to."""
+    """A file that can only be appended to, so that the bytes of the zip do not depend on where it is written."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -158,12 +161,12 @@ class _Forward:
         self._file.flush()
 
     def close(self) -> None:
-        """Leave that to whoever opened the file."""
+        """Do nothing: the caller closes the file."""
 
 
 def _write(archive: zipfile.ZipFile, name: str, pieces: Iterable[bytes]) -> int:
     info = zipfile.ZipInfo(f"{ROOT}/{name}")
-    info.create_system = 3  # what made it must not show in the bytes
+    info.create_system = 3  # so that the bytes do not depend on the operating system
     start = archive.start_dir + _LOCAL_HEADER + len(info.filename) + _ZIP64_EXTRA + 4
     padding = -start % ALIGNMENT
     info.extra = struct.pack("<2sH", b"FB", padding) + bytes(padding)
@@ -186,7 +189,7 @@ def _read_layout(archive: zipfile.ZipFile, path: str) -> StoreLayout:
 
 
 def _place(archive: zipfile.ZipFile, name: str, facts: TensorFacts) -> int:
-    """Find where the bytes of a record begin."""
+    """Return the offset of the content of a record. Raises ValueError if it does not match `facts`."""
     info = archive.getinfo(name)
     if info.compress_type != zipfile.ZIP_STORED or info.file_size != facts.size:
         raise ValueError(f"its record {name} has {info.file_size} bytes instead of {facts.size}")

@@ -1,4 +1,4 @@
-"""Epochs in which every class is trained on equally often, however rare it is."""
+"""The sampler `balanced`: epochs in which every class occurs equally often, however rare it is."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from xdpx.datasets.plan import EpochPlan, Measured, Rows, Sampler
 from xdpx.processors.randomness import key, permute
 
 CLASS_ORDER = 3
-"""What a key is for, beside those of `plan`."""
+"""Purpose of a random key, different from those in `plan`."""
 
 
 @dataclass(frozen=True, eq=False)
 class BalancedPlan(EpochPlan):
-    """An epoch of as many samples as there are, whose places belong to the classes in turn.
+    """An epoch with as many samples as the data, whose positions are assigned to the classes in turn.
 
-    Small classes are gone through several times, each time in another order; large ones only in part, another part in
-    each epoch. Like every plan it is looked up at any place without what came before.
+    Small classes are repeated, each time in another order; of large ones only a part is used, another one in each
+    epoch. Like every plan, it can be looked up at any position directly.
 
     Attributes:
         classes: the rows of each class.
-        seed, epoch: decide the order within each class.
+        seed, epoch: determine the order within each class.
     """
 
     classes: tuple[Rows, ...] = ()
@@ -41,7 +41,7 @@ class BalancedPlan(EpochPlan):
         return rows
 
     def _order(self, owner: int, size: int, turns: Rows) -> Rows:
-        """Return the member of a class that is taken at each of its turns."""
+        """Return the index within a class of the sample at each of its turns."""
         rounds, places = np.divmod(turns, size)
         found = np.empty(len(turns), np.int64)
         for number in np.unique(rounds).tolist():
@@ -51,13 +51,13 @@ class BalancedPlan(EpochPlan):
 
 
 class BalancedSampler(Sampler):
-    """Each class is trained on equally often: an epoch is as long as ever, and rare classes are repeated in it."""
+    """Each class occurs equally often: the length of an epoch is unchanged, and rare classes are repeated."""
 
     class Parameters(Sampler.Parameters):
-        """How batches are made up."""
+        """How batches are composed."""
 
     def plan_of(self, source: Measured, **options: int) -> EpochPlan:
-        """Plan one epoch.
+        """Return the plan of one epoch.
 
         Raises:
             ConfigError: the samples have no labels, or several each.
@@ -77,7 +77,7 @@ def rows_by_class(targets: NDArray[np.integer[Any]]) -> tuple[Rows, ...]:
 
 
 def targets_of(source: Measured, sampler: str) -> NDArray[np.integer[Any]]:
-    """Return the class of each sample, for the sampler of that name.
+    """Return the class of each sample; `sampler` is the name for messages.
 
     Raises:
         ConfigError: the samples have no labels, or several each.

@@ -1,6 +1,6 @@
-"""Where the work on blocks of raw files is done: here and now, or in the tasks of an array job, whose results are read.
+"""The work on blocks of raw files: done in this process, or (by subclasses) read from the results of an array job.
 
-Everything else of a build goes through the same code in both cases, so that the same bytes come out.
+Everything else of a build uses the same code in both cases, so that the output is identical.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xdpx.tokenizers.base import Tokenizer
 
 
 class BlockWork:
-    """The work on blocks, done in this process and its workers."""
+    """Work on blocks in this process and its workers."""
 
     def count(
         self,
@@ -28,7 +28,7 @@ class BlockWork:
         skip_bad_lines: bool,
         of_words: Collection[str] | None = None,
     ) -> RawCounts:
-        """Return how often each token and each label stands in some raw files; see `counting.count`."""
+        """Return the counts of tokens and labels in raw files; see `counting.count`."""
         return count(files, loader, tokenizer, workers=workers, skip_bad_lines=skip_bad_lines, of_words=of_words)
 
     def made_of(
@@ -42,16 +42,16 @@ class BlockWork:
         hashed: bool,
         keyed: bool,
     ) -> Iterator[Made]:
-        """Return what becomes of each block of the raw file of a split, in order; see `raw_data.made_of`.
+        """Yield the samples made of each block of a split's raw file, in order; see `raw_data.made_of`.
 
         Args:
-            split: its name.
+            split: name of the split.
             file: its raw file.
-            crew: does the work.
-            digests: of the vocabulary and the labels that it is done with.
-            skip_bad_lines: pass over lines that cannot be used.
-            hashed: whether hashes of records are wanted.
-            keyed: whether keys of texts are wanted.
+            crew: the workers.
+            digests: of the vocabulary and the labels that are used.
+            skip_bad_lines: skip lines that cannot be used.
+            hashed: whether to compute hashes of records.
+            keyed: whether to compute keys of texts.
         """
         del split, digests
         return made_of(file, crew, skip_bad_lines=skip_bad_lines, hashed=hashed, keyed=keyed)

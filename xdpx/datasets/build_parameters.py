@@ -1,4 +1,4 @@
-"""What decides how raw files become a data_dir."""
+"""The parameters of x-prepro: how raw files become a data_dir."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from xdpx.datasets.findings.finding import CODES
 
 
 class BuildParameters(Parameters):
-    """What x-prepro can be told, beside what the loader, the tokenizer, the parser and the processor can."""
+    """Keys of x-prepro, besides those of the loader, the tokenizer, the parser and the processor."""
 
     data_source: str = param(doc="Folder with the raw files.", path="directory")
     data_files: dict[str, str] | list[str] | str = param(
         "*.txt", doc="Raw files in it: a name or pattern, a list of these, or {file: split}."
     )
     data_dir: str = param(
-        doc="Folder to write to; splits that are there and not named here stay.", path="new_directory"
+        doc="Folder to write to; existing splits that are not named here are kept.", path="new_directory"
     )
-    vocab_file: str | None = param(None, doc="Ready vocabulary, one token per line; null builds one from the data.")
+    vocab_file: str | None = param(None, doc="Existing vocabulary, one token per line; null: built from the data.")
     vocab_subset: str | list[str] = param(
         "*train*",
-        doc="Splits whose words make the vocabulary: names or patterns, '*' for all; all where there is none of them. "
-        "What only held-out texts have is unknown then, as it will be in use.",
+        doc="Splits whose words make the vocabulary: names or patterns, '*' for all; if none matches, all. Words that "
+        "occur only in held-out texts are then unknown, as they will be in use.",
         when=("vocab_file", "is", None),
     )
     threshold: int = param(
-        -1, doc="Words must be seen more often than this to get into the vocabulary.", when=("vocab_file", "is", None)
+        -1, doc="Words must occur more often than this to be in the vocabulary.", when=("vocab_file", "is", None)
     )
     ignore_in_emb: bool = param(
         True, doc="Words with a pretrained embedding need not pass the threshold.", when=("threshold", ">", 0)
     )
     nwords: int = param(
-        -1, doc="Most tokens in the vocabulary, special ones included; -1: no limit.", when=("vocab_file", "is", None)
+        -1, doc="Maximum size of the vocabulary, with special tokens; -1: no limit.", when=("vocab_file", "is", None)
     )
     target_map_file: str | None = param(
-        None, doc="Ready list of labels, one per line; null makes one from the data.", path="file"
+        None, doc="Existing list of labels, one per line; null: made from the data.", path="file"
     )
     target_type: Literal["text", "index", "number"] = param(
         "text",
@@ -51,7 +51,7 @@ class BuildParameters(Parameters):
         None, doc="Word vectors as text (word2vec, GloVe): local, remote or http; writes embeddings.pt."
     )
     check_max_len: bool = param(
-        False, doc="Refuse samples longer than max_len, and let training inherit the true longest length."
+        False, doc="Refuse samples longer than max_len, and pass the actual maximum length to training."
     )
     log_file: str | None = param("log.txt", doc="Name of the log file in data_dir; null for none.")
     workers: int = param(1, doc="Processes that share the work; the result does not depend on it.", gt=0)
@@ -59,16 +59,16 @@ class BuildParameters(Parameters):
         "torch", doc="Write mapped stores, <split>.pt, or lines of JSON, <split>.jsonl."
     )
     seed: int = param(
-        1, doc="Decides the embeddings of words without a pretrained one, and which samples are shown.", ge=0
+        1, doc="Seed for embeddings of words without a pretrained one, and for the choice of samples shown.", ge=0
     )
     ignore_findings: list[str] = param(
-        [], doc="Things that look wrong with the data, but are meant to be so, by the names that are told with them."
+        [], doc="Names of findings about the data, as printed with them, that are intended and not to be reported."
     )
     processor: str = param(doc="How records become samples.", registry="processor")
     loader: str = param(doc="How rows become records.", registry="loader")
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse findings that there are not."""
+        """Return conflicts: unknown names of findings."""
         found = []
         for code in self.ignore_findings:
             if code not in CODES:

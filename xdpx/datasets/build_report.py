@@ -1,4 +1,4 @@
-"""What a user wants to know about preprocessed data: how many of what, and a look at a few of them."""
+"""The report of x-prepro: counts of samples, tokens and labels, and a few decoded samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN_CHARACTERS = 300
 
 
 def report_counts(split: str, counts: Counts, *, max_len: int, unit: str) -> None:
-    """Tell how many samples a split has, and what was cut or left out."""
+    """Log the number of samples of a split, and what was cut or dropped."""
     share = counts.unknown / counts.tokens if counts.tokens else 0.0
     log.info(
         f"{split}: {counts.samples:,} samples of {counts.lines:,} {unit}s; {counts.tokens:,} tokens, "
@@ -43,11 +43,11 @@ def report_counts(split: str, counts: Counts, *, max_len: int, unit: str) -> Non
 
 
 class LabelCounts:
-    """How often each label stands in each split.
+    """Counts of each label in each split.
 
     Args:
-        target_map: of the labels; None where there are none.
-        numbers: whether labels are numbers, of which no split need have each.
+        target_map: of the labels; None if there are none.
+        numbers: whether labels are numbers, so that splits need not have all of them.
     """
 
     def __init__(self, target_map: TargetMap | None, *, numbers: bool) -> None:
@@ -56,12 +56,12 @@ class LabelCounts:
         self._counts: dict[str, NDArray[np.int64]] = {}
 
     def add(self, split: str, classes: NDArray[np.int64]) -> None:
-        """Count the classes of some more samples of a split."""
+        """Count the classes of further samples of a split."""
         counts = np.bincount(classes, minlength=len(self._labels))
         self._counts[split] = self._counts.get(split, 0) + counts
 
     def report(self) -> None:
-        """Show a table of splits and labels, and warn of labels that a split lacks, unless they are numbers."""
+        """Log a table of splits and labels, and warn of labels that a split lacks, unless they are numbers."""
         if not self._counts:
             return
         order = np.argsort(-sum(self._counts.values()), kind="stable")[:SHOWN_LABELS]
@@ -92,7 +92,7 @@ def _cell(counts: NDArray[np.int64], index: int) -> str:
 
 
 def show_samples(path: str, processor: Processor, target_map: TargetMap | None, *, seed: int) -> None:
-    """Show five samples of a split, decoded, so that somebody sees when something went wrong."""
+    """Log five decoded samples of a split, so that mistakes become visible."""
     store = Store.open(path)
     size = min(SHOWN_SAMPLES, len(store))
     rows = np.sort(np.random.default_rng(seed).choice(max(len(store), 1), size, replace=False))
@@ -112,10 +112,10 @@ def _label(target: int | list[int], target_map: TargetMap) -> str:
 
 
 def report_speed(split: str, counts: Counts, seconds: float) -> None:
-    """Tell how fast a split was made."""
+    """Log the speed at which a split was made."""
     log.info(f"{split}: {counts.lines / max(seconds, 1e-9):,.0f} rows/s, {seconds:.1f} s")
 
 
 def summary(sizes: Mapping[str, int]) -> str:
-    """Write the splits and their sizes on one line."""
+    """Return the splits and their sizes as one line."""
     return ", ".join(f"{split} {size:,}" for split, size in sizes.items())

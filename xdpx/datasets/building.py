@@ -1,7 +1,7 @@
-"""Raw files -> data_dir: resources first, then one split after the other, each whole or not at all.
+"""Build a data_dir from raw files: resources first, then one split after the other, each committed atomically.
 
-Stopped at any time, the folder holds for each split what was there before or the new one, and the same command finishes
-the work: splits that the stopped run had finished are kept.
+If a build is interrupted at any time, every split is either the old or the new one, and the same command finishes the
+work: splits that the interrupted run had finished are kept.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from xdpx.tokenizers.target_map import number_of
 from xdpx.utils import commit, io
 
 PARTS = ".parts"
-"""Folder in data_dir (of a remote one: in the read cache) for what is not yet a split."""
+"""Folder in data_dir (for a remote one, in the read cache) for files of unfinished splits."""
 
 LONGEST_REASON = 300
 
 
 def build(run: Run, work: BlockWork | None = None) -> dict[str, int]:
-    """Make a data_dir as a run of x-prepro says.
+    """Build the data_dir of a run of x-prepro.
 
     Args:
         run: of x-prepro.
-        work: does the work on blocks of raw files; here and now by default.
+        work: how blocks of raw files are processed; in this process by default.
 
     Returns:
         {split: number of samples} of the whole data_dir.
 
     Raises:
-        ConfigError: something in the raw files, or in what is there already, does not fit.
+        ConfigError: the raw files or the existing data_dir do not fit the config.
         OSError: the disk, the network, or a worker process failed.
     """
     parameters: BuildParameters = run.parameters("command")
@@ -76,14 +76,14 @@ def build(run: Run, work: BlockWork | None = None) -> dict[str, int]:
 
 
 class Builder:
-    """The work of one run, step by step. Nothing in data_dir is touched before a split is ready to be put there.
+    """The steps of one build. No file in data_dir changes before a split is ready to be committed.
 
     Args:
         run: of x-prepro.
-        parameters: its own.
-        early: the lines of the log until then.
-        work: does the work on blocks of raw files.
-        findings: takes what looks wrong with the data; by default what is certainly wrong ends the work.
+        parameters: of the command.
+        early: keeps the log lines until the log file is opened.
+        work: how blocks of raw files are processed.
+        findings: collects suspicious findings about the data; by default, certain errors raise ConfigError.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Builder:
         self.files: dict[str, RawFile] = {}
 
     def look(self) -> None:
-        """Find the raw files and look at their first rows."""
+        """Find the raw files, and examine their first rows."""
         skip = self._loader.parameters.skip_bad_lines
         paths = splits(self._parameters.data_source, self._parameters.data_files)
         known = {split: identity(path) for split, path in paths.items()}
@@ -122,11 +122,11 @@ class Builder:
         self.looking = self._first_look()
 
     def prepare(self, *, with_vectors: bool = True) -> None:
-        """Make the resources, and see whether they fit to what is there.
+        """Make the resources (vocabulary, labels, ...), and check that they fit existing splits.
 
         Args:
-            with_vectors: whether word vectors are read. Samples are the same without; meta data and splits that are
-                there cannot be compared then.
+            with_vectors: whether to read word vectors. Samples do not depend on them, but without them the metadata
+                cannot be compared with existing splits.
         """
         old = read_meta(self._data_dir)
         found = resources.gather(
@@ -136,8 +136,8 @@ class Builder:
         )  # fmt: skip
         self._resources = found = resources.keep_labels(found, self._data_dir, old)
         self._processor = self._run.build("processor", vocabulary=found.vocabulary)
-        name, told = self._run.values["processor"], self._processor.meta()
-        self._meta = resources.make_meta(name, told, found, suffix=self._suffix)
+        name, inherited = self._run.values["processor"], self._processor.meta()
+        self._meta = resources.make_meta(name, inherited, found, suffix=self._suffix)
         if self._parameters.target_type == "number" and found.target_map is not None:
             self._meta["label_values"] = [number_of(label) for label in found.target_map.labels]
         self._meta |= self._loader.meta(found.target_map.labels if found.target_map is not None else ())
@@ -149,7 +149,7 @@ class Builder:
         self._crew = Crew(Maker(self._recipe), workers=self._parameters.workers)
 
     def _first_look(self) -> Look:
-        """Look at the first rows of all files, and refuse what is certainly read otherwise than it was written."""
+        """Examine the first rows of all files; raises ConfigError if they are certainly not parsed as intended."""
         known = self._parameters
         look = Look(
             {split: SplitFile(file.path, file.labelled) for split, file in self.files.items()},
@@ -168,10 +168,10 @@ class Builder:
         return Words(values.pad_word, values.unk_word, tuple(getattr(processor, "special_words", ())))
 
     def _start_from(self, old: Mapping[str, Any]) -> None:
-        """Keep what is told about the splits that are there."""
+        """Continue from the metadata and the status in data_dir, keeping existing splits."""
         before = Making.read(self._data_dir)
         self._interrupted = before.status in {"running", "failed"} and before.fingerprint == self._fingerprint
-        # What another run was to make, and did not, is still not made when this one has done its own work.
+        # Splits that another run left unfinished stay listed as such after this run.
         self._left = [*self.files, *(split for split in before.left if split not in self.files)]
         self._meta["data_size"] = sizes = _sizes(self._data_dir, old.get("data_size", {}))
         self._announce([split for split in self.files if split not in sizes])
@@ -181,7 +181,7 @@ class Builder:
             self._meta["max_len"] = 1
 
     def _begin(self) -> None:
-        """Write what all splits share and open the log file, once."""
+        """On the first call, open the log file and write the resources that all splits share."""
         if self._begun:
             return
         self._begun = True
@@ -203,7 +203,7 @@ class Builder:
     # ---- one split
 
     def build_split(self, split: str, file: RawFile) -> None:
-        """Make one split and commit it, then tell training about it."""
+        """Make and commit one split, then announce it in the metadata, so that training can use it."""
         facts = {"fingerprint": self._fingerprint, "source": dict(file.identity), **self.digests}
         path = io.join(self._data_dir, split + self._suffix)
         self._last = path
@@ -231,7 +231,7 @@ class Builder:
         build_report.report_speed(split, counts, time.monotonic() - start)
 
     def tally(self, counts: Counts) -> Tally:
-        """Return what is told of the texts of a split."""
+        """Return the statistics of the texts of a split."""
         cut = 0 if counts.windows else counts.cut
         return Tally(
             counts.texts, counts.characters, counts.tokens, counts.unknown,
@@ -255,7 +255,7 @@ class Builder:
         return joiner.counts
 
     def blocks_of(self, split: str, file: RawFile) -> Iterator[Made]:
-        """Return what becomes of each block of the raw file of a split, in order."""
+        """Yield the samples made of each block of a split's raw file, in order."""
         loader = self._loader.parameters
         return self.work.made_of(
             split,
@@ -269,7 +269,7 @@ class Builder:
 
     @property
     def digests(self) -> dict[str, str]:
-        """What splits of one data_dir must agree on: digests of the vocabulary and the labels."""
+        """Digests of the vocabulary and the labels, which must be the same for all splits of a data_dir."""
         return self._resources.digests
 
     def _keep(self, split: str, samples: Samples, writer: PartWriter) -> None:
@@ -279,7 +279,7 @@ class Builder:
             self._labels.add(split, target.values if isinstance(target, Ragged) else target)
 
     def _expected_lines(self, file: RawFile, first: Made) -> int | None:
-        """Tell how many lines a file has, or about how many, from its size and its first block."""
+        """Return the number of lines of a file, counted or estimated from its first block; None if unknown."""
         counted = self._resources.lines.get(file.path)
         if counted is not None or not first.counts.bytes or file.is_compressed:
             return counted
@@ -307,7 +307,7 @@ class Builder:
         return True
 
     def _tell_ready(self, split: str, size: int) -> None:
-        """Tell training that a split is there, and which are still to be made: it may be waiting for them."""
+        """Record in the metadata that a split is ready, and which are still to come, for training that waits."""
         self._meta["data_size"][split] = size
         self._announce([other for other in self._meta.pop("arriving", ()) if other != split])
         write_meta(self._data_dir, self._meta)
@@ -315,7 +315,7 @@ class Builder:
         self._write_status("running")
 
     def _announce(self, splits: list[str]) -> None:
-        """Note in the meta data which splits are still to be made, in order; nothing when none is."""
+        """Add the splits that are still to be made to the metadata, in order, if there are any."""
         self._meta |= {"arriving": splits} if splits else {}
 
     def _drop_other_format(self, split: str) -> None:
@@ -326,7 +326,7 @@ class Builder:
     # ---- the end
 
     def give_up(self, error: BaseException) -> None:
-        """Let the workers go, and say that the work is not done, and why; the same command finishes it."""
+        """End the workers, and record the status "failed" with the reason; the same command can finish the work."""
         self.end_work()
         if self._begun:
             with suppress(OSError):
@@ -334,11 +334,11 @@ class Builder:
                 self._write_status("failed", f"{type(error).__name__}: {reason}".removesuffix(": "))
 
     def end_work(self) -> None:
-        """Let the workers go."""
+        """End the workers."""
         self._crew.__exit__(None, None, None)
 
     def finish(self) -> dict[str, int]:
-        """Show what was made, and say that all of it is."""
+        """Log the report, record the status "finished", and return {split: number of samples} of the data_dir."""
         self.end_work()
         self._labels.report()
         build_report.show_samples(self._last, self._processor, self._resources.target_map, seed=self._parameters.seed)
@@ -354,20 +354,20 @@ class Builder:
 
 
 def _parts_path(data_dir: str) -> str:
-    """Name the folder, on this machine, for what is not yet a split."""
+    """Return the local folder for files of unfinished splits."""
     spool = io.join(io.cache.spool(), hashlib.sha256(data_dir.encode()).hexdigest()[:16])
     return io.join(data_dir if io.islocal(data_dir) else spool, PARTS)
 
 
 def _remove_parts(data_dir: str) -> None:
-    """Remove what a run left that was killed. Nobody is at work there, because we hold the lease."""
+    """Remove files left by a killed run; no other process uses them, because we hold the lease."""
     if io.isdir(_parts_path(data_dir)):
         io.rmtree(_parts_path(data_dir))
 
 
 @contextmanager
 def _parts_folder(data_dir: str) -> Generator[str]:
-    """Make the folder for parts; it goes in the end."""
+    """Create the folder for parts, and remove it at the end."""
     io.makedirs(_parts_path(data_dir))
     try:
         yield _parts_path(data_dir)
@@ -376,7 +376,7 @@ def _parts_folder(data_dir: str) -> Generator[str]:
 
 
 def _sizes(data_dir: str, told: Mapping[str, int]) -> dict[str, int]:
-    """Return the sizes of the splits that are there; a killed run may have replaced one."""
+    """Return the sizes of existing splits, from their manifests if possible: a killed run may have replaced one."""
     found = {split: commit.read_manifest(data_dir, split) for split in told}
     return {
         split: told[split] if manifest is None else manifest.facts.get("num_samples", told[split])

@@ -1,4 +1,4 @@
-"""How often each token and each label stands in some raw files: what a vocabulary and a target map are made from."""
+"""Count tokens and labels in raw files, for building a vocabulary and a target map."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ class RawCounts:
     """Counts of tokens and labels.
 
     Attributes:
-        tokens: how often each token was seen; empty when tokens were not counted.
-        labels: how often each label was seen, by alphabet, so that nothing depends on which file was read first; empty
-            when no file is labelled.
-        lines: how many lines each file has, by its path.
+        tokens: count of each token; empty if tokens were not counted.
+        labels: count of each label, sorted, so that the order of files does not matter; empty if no file is labelled.
+        lines: number of usable lines of each file, by path.
     """
 
     tokens: Counter[str] = field(default_factory=Counter)
@@ -45,7 +44,7 @@ class _Counted(NamedTuple):
 
 
 class _Count:
-    """The task of a worker: count one block."""
+    """The task of a worker: counts the tokens and labels of one block."""
 
     def __init__(self, parser: Parser, loader: Loader, tokenizer: Tokenizer | None) -> None:
         self._parser = parser
@@ -71,18 +70,18 @@ def count(
     skip_bad_lines: bool,
     of_words: Collection[str] | None = None,
 ) -> RawCounts:
-    """Go through raw files once.
+    """Return the counts of tokens and labels in raw files, which are read once.
 
     Args:
         files: all of the same format.
-        loader: makes records of their rows.
-        tokenizer: cuts texts into the tokens to count; None counts labels alone.
-        workers: processes to share the work.
-        skip_bad_lines: pass over lines that cannot be used; otherwise they are an error.
-        of_words: paths of the files whose tokens count; None for all.
+        loader: converts their rows to records.
+        tokenizer: splits texts into tokens; None to count only labels.
+        workers: number of processes.
+        skip_bad_lines: skip lines that cannot be used; otherwise they are an error.
+        of_words: paths of the files whose tokens are counted; None for all.
 
     Raises:
-        ConfigError: the first bad lines, unless they are skipped.
+        ConfigError: a file has bad lines, unless they are skipped.
     """
     seen, files = RawCounts(), list(files)
     worded = {file.path for file in files if tokenizer is not None and (of_words is None or file.path in of_words)}

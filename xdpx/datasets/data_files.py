@@ -1,4 +1,4 @@
-"""Which raw file becomes which split."""
+"""Find the raw files of x-prepro, and the split that each becomes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ DataFiles = dict[str, str] | list[str] | str
 
 COMPRESSED = (".gz", ".bz2", ".xz")
 RAW_ENDINGS = (".tsv", ".csv", ".txt", ".json", ".jsonl", ".parquet", ".xlsx", *COMPRESSED)
-"""Names of raw files. Spark gives them to folders of parts."""
+"""Suffixes of raw files. Spark also uses them for folders of parts."""
 LIST_OF_SPLITS = "dataset_dict.json"
-"""What `datasets` puts beside the folders of splits; no split itself."""
+"""File that `datasets` writes beside the folders of splits; not a split itself."""
 RESERVED = frozenset({"embeddings", "resources"})
-"""Names that other files of data_dir have taken."""
+"""Names that other files of data_dir use."""
 
 
 def splits(data_source: str, data_files: DataFiles) -> dict[str, str]:
-    """Find the raw files.
+    """Return the raw file of each split.
 
     Args:
         data_source: their folder.
@@ -32,7 +32,7 @@ def splits(data_source: str, data_files: DataFiles) -> dict[str, str]:
         {split: path}, in the order of the paths.
 
     Raises:
-        ConfigError: a name or pattern matches nothing, or two files would become one split.
+        ConfigError: a name or pattern matches nothing or a folder, or the name of a split is invalid or used twice.
     """
     faults: list[Fault] = []
     pairs: list[tuple[str, str]] = []
@@ -53,12 +53,12 @@ def splits(data_source: str, data_files: DataFiles) -> dict[str, str]:
         faults += _wrong_split(split, path, found)
         found[split] = path
     if faults:
-        raise ConfigError(data_source, dict.fromkeys(faults))  # one missing folder is a fault of every name in it
+        raise ConfigError(data_source, dict.fromkeys(faults))  # a missing folder gives the same fault for every name
     return found
 
 
 def split_of(path: str) -> str:
-    """Name the split of a raw file: its name without the ending, and without that of a compression."""
+    """Return the split of a raw file: its name without suffix and compression; of a table, the table's name."""
     if is_table(path):
         return address_of(path).table.partition("/")[0]
     name = io.name(path)
@@ -84,7 +84,7 @@ def _matching(data_source: str, name: str) -> list[str]:
     folder = io.parent(path)
     if not any(mark in pattern for mark in "*?["):
         return []
-    try:  # a web server lists a folder of which it does not say that it is one
+    try:  # not io.isdir: some web servers list a folder without identifying it as one
         there = io.listdir(folder or ".")
     except OSError:
         return []
@@ -93,13 +93,13 @@ def _matching(data_source: str, name: str) -> list[str]:
     paths = [io.join(folder, io.name(entry)) for entry in names if not io.name(entry).startswith(".")]
     raw = sorted(found for found in paths if io.isfile(found) or is_saved_dataset(found))
     folders = sorted(io.name(found) for found in set(paths).difference(raw) if found.lower().endswith(RAW_ENDINGS))
-    if folders:  # left out without a word, all of training would be
+    if folders:  # silently ignoring it might leave out all training data
         raise ConfigError(data_source, [_folder(name.removesuffix(pattern) + each) for each in folders])
     return raw
 
 
 def _matching_tables(source: str, name: str) -> list[str]:
-    """Return the tables of a database that a name or pattern means; what stands behind a slash is a partition."""
+    """Return the tables of a database that match a name or pattern; in a name, a partition may follow a slash."""
     if any(mark in name for mark in "*?["):
         there = open_tables(address_of(io.join(source, "any")).source).names()
         return [io.join(source, table) for table in there if fnmatch.fnmatchcase(table, name)]

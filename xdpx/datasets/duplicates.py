@@ -1,4 +1,4 @@
-"""Which of many records came before, in 16 bytes of memory per record."""
+"""Detection of duplicate records, with 16 bytes of memory per record."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ Hashes = NDArray[np.uint64]
 
 
 class SeenRecords:
-    """The hashes of all records so far, in sorted runs whose sizes double, so that adding costs little.
+    """The 128-bit hashes of all records so far, in sorted runs of doubling sizes, so that adding is cheap.
 
-    Two records with the same 128 bits count as the same: among a billion the chance of a false one is below 1e-20.
+    Records with equal hashes count as equal; among a billion, the chance of a false match is below 1e-20.
     """
 
     def __init__(self) -> None:
         self._runs: list[Hashes] = []
 
     def add(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Add hashes, shape (N, 2); return which of them are new, shape (N,). Of equal ones the first is new."""
-        order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # stable: equal hashes stay in the order they came in
+        """Add hashes (N, 2), and return which of them are new (N,). Of equal ones, only the first is new."""
+        order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # stable: equal hashes keep their order
         ordered = hashes[order]
         new = np.ones(len(hashes), np.bool_)
         new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
@@ -36,7 +36,7 @@ class SeenRecords:
 def _contains(run: Hashes, hashes: Hashes) -> NDArray[np.bool_]:
     if not len(run):
         return np.zeros(len(hashes), np.bool_)
-    # The first word finds the place. Two records that share it but not the second one are one in 2**64.
+    # Searching by the first word is enough: records that share it but not the second one are one in 2**64.
     places = np.minimum(np.searchsorted(run[:, 0], hashes[:, 0]), len(run) - 1)
     found: NDArray[np.bool_] = (run[places] == hashes).all(axis=1)
     return found

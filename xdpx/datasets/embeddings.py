@@ -1,4 +1,4 @@
-"""Pretrained word vectors as text (word2vec, GloVe) -> the rows for a vocabulary."""
+"""Read pretrained word vectors from text files (word2vec, GloVe) into an embedding matrix for a vocabulary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
 
 SPREAD = 0.02
-"""Standard deviation of the rows of words that have no pretrained vector."""
+"""Standard deviation of the random vectors of words without a pretrained one."""
 
 
 class WordVectors(NamedTuple):
@@ -23,7 +23,7 @@ class WordVectors(NamedTuple):
 
     Attributes:
         matrix: float32, shape (vocabulary size, dim).
-        num_found: how many tokens have a pretrained vector.
+        num_found: number of tokens with a pretrained vector.
     """
 
     matrix: NDArray[np.float32]
@@ -31,19 +31,19 @@ class WordVectors(NamedTuple):
 
 
 def words_with_vector(path: str, wanted: Collection[str]) -> set[str]:
-    """Tell which words of `wanted` have a vector in the file."""
+    """Return the words of `wanted` that have a vector in the file."""
     return {word for _, word, _ in _lines(path) if word in wanted}
 
 
 def read_vectors(path: str, vocabulary: Vocabulary, *, seed: int, special_words: Collection[str]) -> WordVectors:
-    """Gather the vectors of a vocabulary.
+    """Return the vectors of a vocabulary.
 
     Args:
-        path: text, also compressed or remote: a word and its numbers on each line, with or without a first line that
-            tells how many words and how many numbers there are.
-        vocabulary: the rows to fill.
-        seed: decides the rows of words without a vector, N(0, 1) * 0.02.
-        special_words: their rows are 0, unless the file has a vector for them; that of the padding always is.
+        path: text, also compressed or remote: a word and its numbers on each line, optionally with a first line of the
+            numbers of words and dimensions.
+        vocabulary: of the rows.
+        seed: of the random vectors of words that are not in the file, N(0, 1) * 0.02.
+        special_words: get zero vectors, unless they are in the file; padding always does.
 
     Raises:
         ConfigError: a line is not a word and numbers, or no word of the vocabulary is in the file.
@@ -78,7 +78,7 @@ def write_tensor(matrix: NDArray[np.float32]) -> bytes:
 
 
 def _lines(path: str) -> Iterator[tuple[int, str, list[bytes]]]:
-    """Yield (line, word, numbers as text). Words that are no UTF-8 are left out: no text has them."""
+    """Yield (line, word, numbers as text). Words that are not UTF-8 are skipped, because no text has them."""
     if not io.isfile(path):
         raise ConfigError(path, [Fault("pretrained_embeddings", "does not exist.", "Correct the path.")])
     with open_raw(path) as file:
@@ -92,7 +92,7 @@ def _lines(path: str) -> Iterator[tuple[int, str, list[bytes]]]:
             if dim < 1 or len(cells) <= dim:
                 raise _refuse(path, line, f"has {max(len(cells) - 1, 0)} numbers behind its word, not {dim or 'any'}")
             try:
-                # A few words of GloVe hold blanks themselves, so the numbers are counted from the end.
+                # A few words of GloVe contain spaces, so the numbers are counted from the end.
                 yield line, b" ".join(cells[:-dim]).decode(), cells[-dim:]
             except UnicodeDecodeError:
                 continue

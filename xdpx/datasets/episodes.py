@@ -1,4 +1,4 @@
-"""Epochs of episodes: each a small task of its own, N classes with K rows to know each by and Q more to be told."""
+"""The sampler `episode` for few-shot learning: each episode has N classes, with K support and Q query rows each."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from xdpx.losses.parameters import EpisodeShape
 from xdpx.processors.randomness import key, permute
 
 EPISODE = 4
-"""What a key is for, beside those of `plan` and `balanced`."""
+"""Purpose of a random key, different from those in `plan` and `balanced`."""
 
 
 @dataclass(frozen=True, eq=False)
 class EpisodePlan(UnitPlan):
-    """Episodes, each drawn from (seed, epoch, episode) alone.
+    """A plan of episodes, each drawn by only (seed, epoch, episode).
 
     Attributes:
-        classes: the rows of each class there is to choose from.
-        n_way: N, classes of an episode.
+        classes: the rows of each class to choose from.
+        n_way: N, number of classes of an episode.
     """
 
     classes: tuple[Rows, ...] = ()
     n_way: int = 1
 
     def rows_of(self, unit: int) -> Rows:
-        """Return the rows of an episode: the first of each of its N classes, the second of each, ..., queries last."""
+        """Return the rows of an episode: the first one of each class, the second one of each, ..., queries last."""
         each = self.unit_size // self.n_way
         chosen = permute(np.arange(self.n_way), len(self.classes), key(self.seed, self.epoch, EPISODE, unit))
         drawn = [self._some(number, each, unit) for number in chosen.tolist()]
         return np.stack(drawn, axis=1).ravel()
 
     def _some(self, number: int, count: int, unit: int) -> Rows:
-        """Draw different rows of a class."""
+        """Return `count` random rows of a class, without replacement."""
         members = self.classes[number]
         places = permute(np.arange(count), len(members), key(self.seed, self.epoch, EPISODE, unit, number))
         return members[places]
 
 
 class EpisodeSampler(UnitSampler):
-    """Train and score on episodes: N classes, K rows of each to know them by, and Q more of each to be told.
+    """Trains and evaluates on episodes of N classes, with K support and Q query rows of each.
 
-    Held-out episodes are the same at every evaluation. Classes with fewer than K + Q rows are left out.
+    Held-out episodes are the same at every evaluation. Classes with fewer than K + Q rows are not used.
 
     Source: Vinyals et al., "Matching Networks for One Shot Learning", NeurIPS 2016, sections 2.2 and 4.1.
     """
@@ -59,26 +59,26 @@ class EpisodeSampler(UnitSampler):
     _has_told = False
 
     class Parameters(UnitSampler.Parameters, EpisodeShape):
-        """How large episodes are, and how many there are."""
+        """Size and number of episodes."""
 
-        train_episodes: int = param(500, ge=1, doc="Episodes of an epoch.")
-        dev_episodes: int = param(50, ge=1, doc="Episodes that held-out data are scored on.")
+        train_episodes: int = param(500, ge=1, doc="Number of episodes per epoch.")
+        dev_episodes: int = param(50, ge=1, doc="Number of episodes for an evaluation on held-out data.")
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse batches of parts of episodes."""
+            """Return conflicts: batches that would split episodes."""
             return [*super().conflicts(), *self.torn(self.n_way * (self.k_shot + self.q_query))]
 
     @property
     def unit_size(self) -> int:
-        """Rows of one episode."""
+        """Number of rows of one episode."""
         known = self.parameters
         return int(known.n_way * (known.k_shot + known.q_query))
 
     def plan_of(self, source: Measured, **options: int) -> EpochPlan:
-        """Plan one epoch.
+        """Return the plan of one epoch.
 
         Raises:
-            ConfigError: the samples have no labels, or too few classes with rows enough.
+            ConfigError: the samples have no labels, or too few classes have enough rows.
         """
         return self._plan(source, self.parameters.train_episodes, **options)
 
@@ -88,7 +88,7 @@ class EpisodeSampler(UnitSampler):
         return int(self.parameters.train_episodes) * self.unit_size
 
     def held_out(self, source: Measured, *, batch_size: int, seed: int) -> list[Rows]:
-        """Return the rows of each batch of held-out episodes, as many in one as it has room for."""
+        """Return the rows of each batch of held-out episodes; a batch has as many episodes as fit, at least one."""
         known = self.parameters
         plan = self._plan(
             source, known.dev_episodes, seed=seed, epoch=SAME_EVERY_TIME, batch_size=self.unit_size

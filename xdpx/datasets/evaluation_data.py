@@ -1,4 +1,4 @@
-"""Batches to score or predict on: each sample once, among others of its length, and the way back to file order."""
+"""Batches for evaluation and prediction: each sample once, sorted by length, and results back in file order."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from xdpx.processors.samples import Ragged, Samples
 BATCHES_AHEAD = 4
 WIDTH_STEP, BERT_POSITIONS = 8, 512
 SAME_EVERY_TIME = 0
-"""The epoch of evaluation: noise on a sample is the same at every evaluation of a run."""
+"""The epoch number of evaluations, so that the noise on a sample is the same at every evaluation of a run."""
 
 DRAWN = "drawn"
-"""Key of a batch that a sampler put together, so that its rows stand to one another as in training."""
+"""Key of a batch composed by a sampler, whose rows belong together as in training."""
 
 
 SURPLUS = "surplus"
-"""Key of a batch that is scored elsewhere, too, and counts there: processes go through a model together that they share
-out."""
+"""Key of a batch that another process has and counts: with a sharded model, all processes need the same number of
+forward passes."""
 
 
 class EvaluationData:
-    """Samples cut into batches. Longest first, so that too large a batch shows at once; padding is little.
+    """Samples in batches of similar length, to reduce padding; longest first, so that lack of memory shows at once.
 
     Args:
         samples: of a store, or made from raw text.
         processor: collates them.
         batch_size: samples per batch.
-        max_steps: look only at so many batches' worth of samples, from the first one on.
+        max_steps: use only this number of batches; by default of the first samples.
         seed: of the run, for processors that add noise.
-        pad_multiple: widths become a multiple of this.
-        drawn: rows of each batch, where a sampler decided them; None: every row once.
-        shuffled: with `max_steps`, look at samples from everywhere, the same at every evaluation.
-        alike: only samples share a batch that have the same widths alone, so that no sample is padded for another.
+        pad_multiple: widths are rounded up to a multiple of this.
+        drawn: rows of each batch, chosen by a sampler; None: every row once.
+        shuffled: with `max_steps`, use random samples, the same at every evaluation.
+        alike: put only samples with the same padded widths into a batch, so that results do not depend on the batch.
     """
 
     def __init__(  # noqa: PLR0913 - what decides a batch, all of it named by the caller
@@ -70,12 +70,12 @@ class EvaluationData:
         self._batches = self._by_length(max_steps) if drawn is None else list(drawn[:max_steps])
 
     def share(self, ranks: Ranks, *, equally: bool = False) -> Self:
-        """Return the batches of one process among those that they are dealt out to in turn.
+        """Return a copy with the batches of this process, which are assigned to processes in turn.
 
         Args:
-            ranks: which process this is.
-            equally: whether all are given as many: where one would have less, it is given the last batch once more,
-                as `SURPLUS`.
+            ranks: of this process.
+            equally: whether all processes get the same number: one with fewer gets the last batch in addition, marked
+                by `SURPLUS`.
         """
         mine = copy(self)
         mine._batches = self._batches[ranks.rank :: ranks.world_size]
@@ -97,7 +97,7 @@ class EvaluationData:
         return [order[start : start + step] for start in range(0, size, step)]
 
     def _of_one_width(self, order: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return the rows whose texts are all padded to the same widths, the longest first."""
+        """Return groups of rows with the same padded widths of all texts, the longest first."""
         columns = {name: each for name, each in self.samples.columns.items() if name != "target"}
         lengths = [each.lengths for each in columns.values() if isinstance(each, Ragged)]
         lengths += [self.samples.lengths] if "length" in self.samples else []
@@ -115,7 +115,7 @@ class EvaluationData:
         return len(self._batches)
 
     def __iter__(self) -> Generator[tuple[NDArray[np.int64], Batch]]:
-        """Yield (rows of the samples in the file, batch), collated ahead in a thread where there are several."""
+        """Yield (rows of the samples in the file, batch), prefetched by a thread if there are several batches."""
         if len(self._batches) + len(self._surplus) == 1:
             return self._produce(Event())
         return ahead(self._produce, depth=BATCHES_AHEAD)
@@ -130,12 +130,12 @@ class EvaluationData:
 
 
 def exact_width(processor: Processor, positions: int | None) -> int:
-    """Return what the widths of batches are multiples of where rows are to get the same bits in each (`alike`).
+    """Return the `pad_multiple` for `alike`, with which the result of a row does not depend on its batch, bit for bit.
 
     Args:
-        processor: collates them; where it gives several texts, each with its width, steps are wider: else few rows
-            would share their widths.
-        positions: how many the network has; None where its config does not say.
+        processor: collates samples. If it has several texts with separate widths, the multiple is larger, because
+            otherwise few rows would share all widths.
+        positions: maximum number of positions of the network; None if its config does not have it.
     """
     longest, texts = processor.parameters.max_len, list(processor.schema.values()).count("ragged int32")
     step = WIDTH_STEP * max(1, texts)
@@ -143,10 +143,10 @@ def exact_width(processor: Processor, positions: int | None) -> int:
 
 
 def in_file_order(rows: list[NDArray[np.int64]], values: list[NDArray[Any]]) -> NDArray[Any]:
-    """Join what was computed for each batch, in the order of the file.
+    """Return the values of all batches, concatenated in file order.
 
     Args:
-        rows: of each batch, as `EvaluationData` gave them.
-        values: of each batch, a row per sample.
+        rows: of each batch, as yielded by `EvaluationData`.
+        values: of each batch, one row per sample.
     """
     return np.concatenate(values)[np.argsort(np.concatenate(rows), kind="stable")]

@@ -1,4 +1,4 @@
-"""How a run of x-prepro stands, for whoever waits for its splits: at work, done, or stopped before it was done."""
+"""The status of an x-prepro run (running, finished, failed or stopped), for a training that waits for its splits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MakingStatus = Literal["", "running", "failed", "finished"]
 
 @dataclass(frozen=True)
 class Making:
-    """What `status.json` of preprocessed data says.
+    """The content of `status.json` in a data_dir.
 
     Attributes:
-        status: "running", "failed" or "finished"; "" where nothing is known.
+        status: "running", "failed" or "finished"; "" if unknown.
         fingerprint: of the run of x-prepro.
-        left: splits that it, or a run before it, had yet to make, or to make anew.
+        left: splits that it, or an earlier run, has not finished.
         reason: why it failed.
     """
 
@@ -33,7 +33,7 @@ class Making:
 
     @classmethod
     def read(cls, data_dir: str) -> Self:
-        """Read it; a file that is not there, or damaged, says nothing."""
+        """Return the status of a data_dir; an empty one if the file is missing or damaged."""
         try:
             text, _ = text_of(io.join(data_dir, FILE))
             found = json.loads(text)
@@ -42,7 +42,7 @@ class Making:
             return cls()
 
     def write(self, data_dir: str) -> None:
-        """Write it, whole or not at all."""
+        """Write `status.json` atomically."""
         facts: dict[str, object] = {"status": self.status, "fingerprint": self.fingerprint}
         facts |= {"left": list(self.left)} if self.left else {}
         facts |= {"reason": self.reason} if self.reason else {}
@@ -50,19 +50,19 @@ class Making:
 
 
 class Waiting:
-    """Look again and again whether the x-prepro that makes the splits of a folder is still at work."""
+    """Polls whether the x-prepro that makes the splits of a folder is still running."""
 
     def __init__(self, data_dir: str) -> None:
         self._data_dir, self._watch = data_dir, OwnerWatch(data_dir)
 
     def stopped(self) -> tuple[str, Sequence[str]]:
-        """Return (how it ended, the splits that it did not make); ('', ()) while it is at work, or when it is done.
+        """Return (how it ended, the unfinished splits); ('', ()) while it is running, or if it has finished.
 
-        A run that was killed is known by its lease, so that of an x-prepro that starts again nothing is said.
+        A killed run is recognised by its lease, so an x-prepro that has been restarted counts as running.
         """
         if self._watch.is_owned():
             return "", ()
-        found = Making.read(self._data_dir)  # after the lease: a run that ended in between has written how
+        found = Making.read(self._data_dir)  # after the lease: a run that just ended has written it
         if found.status == "failed":
             return f"failed ({found.reason})" if found.reason else "failed", found.left
         return ("was stopped" if found.left else "", found.left)

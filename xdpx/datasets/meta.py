@@ -1,4 +1,4 @@
-"""`meta.hjson`: what training inherits from preprocessing, and which splits there are."""
+"""`meta.hjson`: the keys that training inherits from preprocessing, and the list of splits."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FILE = "meta.hjson"
 
 
 def read_meta(data_dir: str) -> dict[str, Any]:
-    """Return what `write_meta` wrote; an empty dict when there is nothing yet.
+    """Return the content of `meta.hjson`; an empty dict if it does not exist yet.
 
     Raises:
-        ConfigError: the file is damaged.
+        ConfigError: the file is damaged, or names splits outside of its folder.
     """
     path = io.join(data_dir, FILE)
     try:
@@ -36,12 +36,12 @@ def read_meta(data_dir: str) -> dict[str, Any]:
 
 
 def write_meta(data_dir: str, meta: Mapping[str, Any]) -> None:
-    """Write `meta.hjson`, whole or not at all. It is JSON, which is hjson without surprises."""
+    """Write `meta.hjson` atomically. It is JSON, the unambiguous subset of hjson."""
     commit.write_text(io.join(data_dir, FILE), json.dumps(meta, indent=2, ensure_ascii=False) + "\n")
 
 
 def altered_keys(data_dir: str, meta: Mapping[str, Any]) -> list[Fault]:
-    """Return a fault for each key whose value is not the one that x-prepro noted in the manifest of the resources."""
+    """Return a fault for each key whose value differs from that recorded in the manifest of the resources."""
     manifest = commit.read_manifest(data_dir, RESOURCES)
     noted: Mapping[str, Any] = manifest.facts.get("meta", {}) if manifest is not None else {}
     path, missing = io.join(data_dir, FILE), "nothing"

@@ -1,6 +1,6 @@
-"""Write, never read, the few pickle instructions by which `torch.load` builds a dict of flat tensors.
+"""Write the pickle instructions from which `torch.load` builds a dict of flat tensors; nothing is ever unpickled.
 
-Written by hand so that preprocessing needs no torch and the bytes are those of every version of it.
+They are written directly so that preprocessing does not need torch, and the bytes do not depend on its version.
 
 Source: the instructions as in CPython's pickletools, protocol 2; torch/_utils.py `_rebuild_tensor_v2`.
 """
@@ -30,10 +30,10 @@ class _Tensor:
 
 
 class TensorPickle:
-    """Makes the content of `data.pkl`."""
+    """Builds the content of `data.pkl`."""
 
     def tensor(self, record: int, dtype: str, count: int) -> _Tensor:
-        """Refer to a flat tensor of `count` numbers whose bytes are the record `data/<record>`."""
+        """Return a reference to a flat tensor of `count` numbers whose bytes are the record `data/<record>`."""
         storage = b"".join((
             b"(", _text("storage"), f"ctorch\n{_STORAGES[dtype]}\n".encode(), _text(str(record)), _text("cpu"),
             _integer(count), b"tQ",
@@ -44,7 +44,7 @@ class TensorPickle:
         return _Tensor(b"ctorch._utils\n_rebuild_tensor_v2\n" + arguments + b"R")
 
     def dumps(self, value: Mapping[str, Any]) -> bytes:
-        """Write a dict of text, integers, dicts and what `tensor` gave."""
+        """Return the pickle of a dict of texts, integers, dicts and results of `tensor`."""
         return b"\x80\x02" + _value(value) + b"."
 
 

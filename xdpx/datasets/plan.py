@@ -1,12 +1,12 @@
-"""Which samples are trained on together, and when: a pure function, looked up at any place without what came before.
+"""Epoch plans: which samples form which group of an epoch, a pure function that can be looked up at any position.
 
-An epoch is cut into groups, one per update: `group_size` batches of `batch_size` samples over all ranks. The order is a
-keyed permutation that is computed where it is needed, so a plan for a billion samples is made as fast as one for ten,
-and resuming at any group costs what the first one costs.
+An epoch is divided into groups, one per update: `group_size` batches of `batch_size` samples over all ranks. The order
+is a keyed permutation, computed when needed, so a plan for a billion samples is made as fast as one for ten, and
+resuming at any group is as fast as starting at the first one.
 
-With `by_length`, samples are sorted by length inside windows of many groups: a group, on all ranks and for all its
-micro-batches, is made of samples of nearly the same length, and padding is little. The groups of a window are then
-shuffled. What is in a group never depends on the number of ranks; each takes its slice.
+With `by_length`, samples are sorted by length within windows of many groups: all samples of a group, on all ranks and
+in all its micro-batches, have similar lengths, which reduces padding. The groups of a window are then shuffled. The
+content of a group does not depend on the number of ranks; each takes its slice.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from xdpx.processors.randomness import Words, key, permute
 
 GROUPS_PER_WINDOW = 512
 SAMPLE_ORDER, GROUP_ORDER = 1, 2
-"""What a key is for; two orders of the same epoch must not be alike."""
+"""Purposes of random keys, so that different orders of the same epoch are independent."""
 
 Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Position:
-    """A place in the training data, whichever door trains: what a resume goes on from.
+    """A position in the training data, from which training resumes; the same for all doors.
 
     Attributes:
-        epoch: from 1; under `lazy_load` each shard counts as one.
-        group: groups taken in it already.
-        batches: micro-batches that each process has taken in it, where the last group of an epoch may have fewer.
+        epoch: from 1; with `lazy_load`, each shard counts as one.
+        group: number of groups of the epoch that are finished.
+        batches: micro-batches of the epoch that each process has finished, if the last group may have fewer.
     """
 
     epoch: int = 1
@@ -52,9 +52,13 @@ class EpochPlan:
 
     Attributes:
         size: number of samples to choose from.
-        lengths: of the samples, shape (size,), when groups are to be uniform in length; else None.
-        batch_size: samples of a micro-batch over all ranks.
-        group_size: micro-batches of a group.
+        lengths: of the samples, shape (size,), if groups are formed by length; else None.
+        batch_size: number of samples of a micro-batch over all ranks.
+        group_size: number of micro-batches of a group.
+        world_size: number of ranks.
+        rank: whose slice `group` returns, from 0.
+        sample_key: random key of the order of samples.
+        group_key: random key of the order of groups in a window.
     """
 
     size: int
@@ -69,11 +73,11 @@ class EpochPlan:
 
     @property
     def num_groups(self) -> int:
-        """Number of groups; samples that do not fill the last one are left out, other ones in each epoch."""
+        """Number of groups; samples that do not fill the last one are dropped, different ones in each epoch."""
         return self.size // self._samples_per_group
 
     def group(self, index: int) -> list[Rows]:
-        """Return the rows of each micro-batch of a group, this rank's slice of them.
+        """Return this rank's slice of the rows of each micro-batch of a group.
 
         Raises:
             IndexError: there is no such group.
@@ -89,7 +93,7 @@ class EpochPlan:
         return self.batch_size * self.group_size
 
     def _groups_of(self, window: int) -> Rows:
-        """Return the groups of a window, shape (groups, group_size, batch_size). The last window asked for is kept."""
+        """Return the groups of a window, shape (groups, group_size, batch_size). The last window is cached."""
         if window not in self._window:
             rows = self._make_window(window)
             self._window.clear()
@@ -101,7 +105,7 @@ class EpochPlan:
         return batch[self.rank :: self.world_size]
 
     def _rows(self, places: Rows) -> Rows:
-        """Return the row that stands at each place of the epoch."""
+        """Return the row at each position of the epoch."""
         return permute(places, self.size, self.sample_key)
 
     def _make_window(self, window: int) -> Rows:
@@ -112,7 +116,7 @@ class EpochPlan:
         shape = (count, self.group_size, self.batch_size)
         if self.lengths is None:
             return rows.reshape(shape)
-        # A stable sort leaves equal lengths in their shuffled order, so they meet other neighbours in each epoch.
+        # A stable sort keeps equal lengths in their shuffled order, so that their neighbours change in each epoch.
         rows = rows[np.argsort(self.lengths[rows], kind="stable")]
         return rows.reshape(shape)[permute(np.arange(count), count, self.group_key ^ np.uint64(window))]
 
@@ -128,17 +132,20 @@ def plan_epoch(
     world_size: int = 1,
     rank: int = 0,
 ) -> EpochPlan:
-    """Plan one epoch.
+    """Return the plan of one epoch.
 
     Args:
-        samples: length of each sample in tokens; their number is enough unless `by_length`.
+        samples: length of each sample in tokens; without `by_length`, their number is enough.
         seed: of the run.
-        epoch: 1-based; each has another order.
-        batch_size: samples of a micro-batch, over all ranks.
-        group_size: micro-batches per update (`update_freq`).
-        by_length: make groups of samples of similar length.
+        epoch: from 1; each has another order.
+        batch_size: number of samples of a micro-batch, over all ranks.
+        group_size: number of micro-batches per update (`update_freq`).
+        by_length: form groups of samples of similar length.
         world_size: number of ranks.
-        rank: whose slice to give, from 0.
+        rank: whose slice to return, from 0.
+
+    Raises:
+        ValueError: a batch has fewer samples than there are ranks, the rank is invalid, or lengths are missing.
     """
     if not 0 <= rank < world_size <= batch_size:
         raise ValueError(f"Rank {rank} of {world_size} has no share of batches of {batch_size} samples.")
@@ -158,7 +165,7 @@ def plan_epoch(
 
 
 class Measured(Protocol):
-    """What a sampler may look at."""
+    """The parts of a store that a sampler may use."""
 
     @property
     def lengths(self) -> NDArray[np.integer[Any]]:
@@ -175,13 +182,13 @@ class Measured(Protocol):
 
 
 class Sampler:
-    """The default way to choose what is trained on together: all samples once per epoch, shuffled."""
+    """The default sampler: all samples once per epoch, shuffled."""
 
     draws_held_out: ClassVar[bool] = False
-    """Whether `held_out` decides what is scored together."""
+    """Whether `held_out` determines the batches of evaluations."""
 
     class Parameters(BaseParameters):
-        """How batches are made up."""
+        """How batches are composed."""
 
         batch_by_len: bool = param(False, doc="Put samples of similar length into one batch: less padding, faster.")
 
@@ -190,22 +197,22 @@ class Sampler:
 
     @property
     def unit_size(self) -> int:
-        """How many samples belong together, so that no batch and no share of a process tears them apart."""
+        """Number of samples that belong together, and must not be split over batches or processes."""
         return 1
 
     def plan(self, samples: NDArray[np.integer[Any]] | int, **options: int) -> EpochPlan:
-        """Plan one epoch; see `plan_epoch` for the options."""
+        """Return the plan of one epoch; see `plan_epoch` for the options."""
         return plan_epoch(samples, by_length=self.by_length, **options)
 
     def plan_of(self, source: Measured, **options: int) -> EpochPlan:
-        """Plan one epoch of these samples."""
+        """Return the plan of one epoch of these samples; see `plan_epoch` for the options."""
         return self.plan(source.lengths if self.by_length else len(source), **options)
 
     def epoch_size(self, source: Measured | int) -> int:
-        """Return how many samples an epoch takes of these, or of so many that are not there yet."""
+        """Return the number of samples of an epoch; `source` may be a number if the samples do not exist yet."""
         return source if isinstance(source, int) else len(source)
 
     def held_out(self, source: Measured, *, batch_size: int, seed: int) -> list[Rows] | None:
-        """Return the rows of each batch that is scored, where the sampler decides it too; None: every row once."""
+        """Return the rows of each batch of an evaluation, if the sampler determines them; None: every row once."""
         del source, batch_size, seed
         return None

@@ -1,4 +1,4 @@
-"""Epochs of queries: the candidates of one query come together, so that they can be told apart by rank."""
+"""The sampler `rank`: epochs of queries, with the candidates of a query in one batch, for ranking losses."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from xdpx.datasets.units import UnitPlan, UnitSampler
 from xdpx.processors.randomness import key, permute
 
 CANDIDATES = 5
-"""What a key is for, beside those of `plan`, `balanced` and `episodes`."""
+"""Purpose of a random key, different from those in `plan`, `balanced` and `episodes`."""
 
 
 @dataclass(frozen=True, eq=False)
 class RankPlan(UnitPlan):
-    """Lists of candidates, one of each query.
+    """A plan of lists of candidates, one list per query.
 
     Attributes:
         queries: the rows of each query.
-        grades: of every row, (size of the data,).
+        grades: relevance of every row, (size of the data,).
     """
 
     queries: tuple[Rows, ...] = ()
     grades: NDArray[Any] = field(default_factory=lambda: np.zeros(0))
 
     def rows_of(self, unit: int) -> Rows:
-        """Return candidates of the query whose turn it is: one of its best, others, and again where they are few."""
+        """Return random candidates of the next query, including one of the best; repeated if there are too few."""
         place = np.array([unit])
         candidates = self.queries[int(permute(place, len(self.queries), self.sample_key)[0])]
         order = key(self.seed, self.epoch, CANDIDATES, unit)
@@ -43,34 +43,34 @@ class RankPlan(UnitPlan):
 
 
 class RankSampler(UnitSampler):
-    """Each query once per epoch, with `list_size` of its candidates, one of the best of them among these.
+    """Each query once per epoch, with `list_size` of its candidates, including one of the best.
 
-    Queries with one candidate only have no order, and are left out. Data are scored row by row as ever: metrics look
-    at all candidates of a query.
+    Queries with a single candidate are not used. In evaluations, all rows are scored, and metrics use all candidates of
+    a query.
     """
 
     class Parameters(UnitSampler.Parameters):
-        """How many candidates come together."""
+        """The number of candidates in a list."""
 
-        list_size: int = param(8, ge=2, doc="Candidates of a query that are trained on at once.")
+        list_size: int = param(8, ge=2, doc="Number of candidates of a query in one list.")
         label_values: list[float] | None = param(
-            None, doc="The grade that each label is, from meta.hjson (target_type: number); null: its class number."
+            None, doc="The grade of each label, from meta.hjson (target_type: number); null: its class number."
         )
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse batches of parts of lists."""
+            """Return conflicts: batches that would split lists."""
             return [*super().conflicts(), *self.torn(self.list_size)]
 
     @property
     def unit_size(self) -> int:
-        """Rows of one list."""
+        """Number of rows of one list."""
         return int(self.parameters.list_size)
 
     def plan_of(self, source: Measured, **options: int) -> EpochPlan:
-        """Plan one epoch.
+        """Return the plan of one epoch.
 
         Raises:
-            ConfigError: the samples know no queries, or no grades.
+            ConfigError: the samples have no queries, or no grades.
         """
         queries, grades = _queries_of(source), targets_of(source, "rank")
         if self.parameters.label_values is not None:
@@ -81,7 +81,7 @@ class RankSampler(UnitSampler):
         """Return the number of rows in the lists of an epoch.
 
         Raises:
-            ConfigError: the samples know no queries, or are not there yet.
+            ConfigError: the samples have no queries, or do not exist yet.
         """
         if isinstance(source, int):
             problem = "is true, but how many queries a shard has is not known before it is read."
@@ -90,7 +90,7 @@ class RankSampler(UnitSampler):
 
 
 def _queries_of(source: Measured) -> tuple[Rows, ...]:
-    """Return the rows of each query that has several candidates."""
+    """Return the rows of each query with several candidates. Raises ConfigError if samples have no queries."""
     if "query_id" not in source:
         problem = "is 'rank', but the samples know no queries."
         raise ConfigError(THIS_RUN, [Fault("sampler", problem, "Preprocess with loader: rank, or use another.")])

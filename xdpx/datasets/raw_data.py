@@ -1,7 +1,7 @@
-"""Raw files as streams: reading, sharing the work among processes, and joining it again in the order of the file.
+"""Stream raw files into samples: read blocks, process them in worker processes, and join the results in file order.
 
-The main process reads; workers parse, encode and make samples. Nothing depends on how many workers there are, and a
-file of any size needs the memory of a few blocks.
+The main process reads; workers parse, tokenize and make samples. The result does not depend on the number of workers,
+and a file of any size needs the memory of a few blocks.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ SCORING_REMEDY = "set ignore_novel_target: true to count it as the first class"
 
 @dataclass(frozen=True)
 class RawFile:
-    """A raw file whose first line has been looked at.
+    """A raw file of which it is known whether its lines have labels.
 
     Attributes:
-        path: where it is.
+        path: of the file.
         parser: reads it.
-        labelled: whether its lines carry a label.
-        identity: what told that it is this file before it was looked at, where that is to be known.
+        labelled: whether its lines have a label.
+        identity: `identity(path)` from before the file was read, for `refuse_changes`.
     """
 
     path: str
@@ -57,10 +57,11 @@ class RawFile:
 
     @classmethod
     def survey(cls, path: str, parser: Parser, loader: Loader, *, skip_bad_lines: bool = False) -> RawFile:
-        """Look at a file up to the first line that tells whether lines carry a label.
+        """Read a file up to the first line that shows whether lines have a label.
 
         Raises:
-            ConfigError: that line has a wrong number of columns, or there is none.
+            ConfigError: no line can be used; or, unless bad lines are skipped, a line up to there is bad or has a
+                wrong number of columns.
         """
         blank, skipped = False, list[BadLine]()
         for line, row in _first_rows(path, parser, skipped if skip_bad_lines else None):
@@ -80,19 +81,19 @@ class RawFile:
         problem, remedy = "holds no line that can be used", f"A line has: {loader.expected()}."
         if is_table(path) or not io.size(path):
             problem = "is empty"
-        elif skipped:  # the first tells what all may have, such as another encoding
+        elif skipped:  # all lines may share the problem of the first, such as another encoding
             first = bad_lines_error(path, parser, skipped).faults[0]
             problem = f"{problem}: {parser.unit} {skipped[0].line}: {first.problem.rstrip('.')}"
             remedy = first.remedy if NOT_UTF8 in skipped[0].problem else remedy
         raise ConfigError(path, [Fault("data_files", f"{problem}.", remedy)])
 
     def blocks(self) -> Iterator[Block]:
-        """Read the file from the front."""
+        """Yield the blocks of the file, in order."""
         return self.parser.blocks(self.path)
 
     @property
     def is_compressed(self) -> bool:
-        """Whether its size says little about what it holds."""
+        """Whether the file is compressed, so that its size says little about the number of lines."""
         return self.path.lower().endswith(COMPRESSED)
 
     def refuse(self, bad: Sequence[BadLine]) -> ConfigError:
@@ -100,7 +101,7 @@ class RawFile:
         return bad_lines_error(self.path, self.parser, bad)
 
     def refuse_changes(self) -> None:
-        """Raise ConfigError when the file is not the one that was looked at: what was read of it is of two files."""
+        """Raise ConfigError if the file has changed since `identity` was taken: samples would be of two versions."""
         if not is_table(self.path) and identity(self.path) != self.identity:
             problem = "was changed while it was read: what was made of it would be of two files."
             raise ConfigError(
@@ -109,7 +110,7 @@ class RawFile:
 
 
 def identity(path: str) -> dict[str, Any]:
-    """Return what tells that a raw file has not been changed; of a table nobody can tell, so it counts as changed."""
+    """Return path, size and modification time of a raw file; for a table the time of this call, as it may change."""
     if is_table(path):
         return {"path": path, "read": time.time()}
     if io.isdir(path):
@@ -118,7 +119,7 @@ def identity(path: str) -> dict[str, Any]:
 
 
 def _unfit(path: str, parser: Parser, loader: Loader, bad: BadLine) -> ConfigError:
-    """Return that the columns of the first row do not fit the loader, and how the file may be read."""
+    """Return the error for a first row whose columns do not fit the loader, with a remedy found from the file."""
     error = bad_lines_error(path, parser, [bad])
     head = head_of(path, parser)
     if not isinstance(parser, CSVParser) or not head.rows:
@@ -133,7 +134,7 @@ def _unfit(path: str, parser: Parser, loader: Loader, bad: BadLine) -> ConfigErr
 
 
 def _first_rows(path: str, parser: Parser, skipped: list[BadLine] | None) -> Iterator[tuple[int, Row]]:
-    """Go through the rows of a file. The first bad line is noted in `skipped`; where that is None, it is an error."""
+    """Yield (line, row) of a file. The first bad line is added to `skipped`; if that is None, it is an error."""
     for block in parser.blocks(path):
         rows = parser.parse(block)
         if rows.bad and skipped is None:
@@ -144,7 +145,7 @@ def _first_rows(path: str, parser: Parser, skipped: list[BadLine] | None) -> Ite
 
 
 def bad_lines_error(path: str, parser: Parser, bad: Sequence[BadLine]) -> ConfigError:
-    """Return in words which lines of a file are bad, the first few of them."""
+    """Return the error that lists the first few bad lines of a file, with a remedy."""
     mark = "" if parser.unit == "line" else f"{parser.unit} "
     faults = [Fault(f"{path}:{mark}{line}", f"{problem}.") for line, problem in bad[:SHOWN_BAD_LINES]]
     told = " ".join(problem for _, problem in bad[:SHOWN_BAD_LINES])
@@ -157,14 +158,14 @@ def bad_lines_error(path: str, parser: Parser, bad: Sequence[BadLine]) -> Config
 
 
 def _in_encoding(problem: str, encoding: str) -> str:
-    """Name the encoding that a line is not in; where it was converted its bytes have other places."""
+    """Return the problem with the configured encoding in place of UTF-8, and no byte offset: that is of the UTF-8."""
     if codecs.lookup(encoding).name == UTF8:
         return problem
     return re.sub(r"(byte 0x\w\w) at \d+", r"\1", problem.replace(NOT_UTF8, f"is not {encoding} text"))
 
 
 def _other_encoding(path: str) -> str:
-    """Return the remedy that names the likely encoding of a file, from its beginning; '' where there is none."""
+    """Return a remedy that names the likely encoding of a file, detected from its start; '' if none is likely."""
     with open_raw(path) as stream:
         data = stream.read(SAMPLE_BYTES)
     whole = data[: data.rfind(b"\n") + 1] or data
@@ -174,7 +175,7 @@ def _other_encoding(path: str) -> str:
 
 
 class Joiner:
-    """What can only be done in the order of the file: dropping duplicates, joining sentences. Counts as it goes."""
+    """Does the work that needs file order: dropping duplicates and joining sentences. Sums up `counts`."""
 
     def __init__(self, recipe: Recipe, *, remove_duplicate: bool) -> None:
         self._recipe = recipe
@@ -183,11 +184,11 @@ class Joiner:
         self.counts = Counts()
 
     def join(self, made: Made) -> tuple[Samples, NDArray[np.int64]]:
-        """Add what became of the next block. Returns (samples to keep, the row that each came from)."""
+        """Add the result of the next block. Returns (samples to keep, index of the row that each came from)."""
         self.counts.add(made.counts)
         if self._merger is not None:
             return self._merge(made, self._merger), made.kept
-        assert made.samples is not None  # noqa: S101 - for the type checker: only a loader that merges gives none
+        assert made.samples is not None  # noqa: S101 - for the type checker: None only if the loader merges
         if self._seen is None or made.hashes is None:
             return made.samples, made.kept
         keep = np.flatnonzero(self._seen.add(made.hashes))
@@ -196,7 +197,7 @@ class Joiner:
         return made.samples.take(keep), made.kept[keep]
 
     def finish(self) -> Samples | None:
-        """Return the last sample of a loader that merges, if there is one."""
+        """Return the remaining samples of a loader that merges; None for other loaders."""
         return None if self._merger is None else self._numerize(self._merger.finish())
 
     def _merge(self, made: Made, merger: Merger) -> Samples:
@@ -226,12 +227,12 @@ class RawChunk(NamedTuple):
     """Some consecutive rows of a raw file.
 
     Attributes:
-        rows: the columns as they stand in the file.
-        header: names of the columns, where the file or the config names them.
-        samples: what was made of the rows; ids are positions among the samples of the file.
+        rows: the unprocessed columns of each.
+        header: names of the columns, if the file or the config has them.
+        samples: made of the rows; their ids are positions among the samples of the file.
         kept: index of each sample among `rows`, ascending. Empty for a loader that joins lines.
         labelled: whether the last column is a label.
-        lines: 1-based line where each of the rows begins. Empty for a loader that joins lines.
+        lines: 1-based line where each row begins. Empty for a loader that joins lines.
     """
 
     rows: list[Row]
@@ -242,7 +243,7 @@ class RawChunk(NamedTuple):
     lines: Sequence[int] = ()
 
 
-def stream(  # noqa: PLR0913 - what a file goes through, all of it named by the caller
+def stream(  # noqa: PLR0913 - one argument per stage of the pipeline, all passed by keyword
     path: str,
     *,
     parser: Parser,
@@ -257,21 +258,21 @@ def stream(  # noqa: PLR0913 - what a file goes through, all of it named by the 
     counts: Counts | None = None,
     words: Encoder | None = None,
 ) -> Iterator[RawChunk]:
-    """Make samples of a raw file, a few thousand rows at a time; a file of any size needs the memory of a few chunks.
+    """Yield the samples of a raw file in chunks of a few thousand rows, in the memory of a few chunks.
 
     Args:
         path: the raw file.
         parser: reads the file.
         loader: makes records of its rows.
-        encoder: numbers their texts.
+        encoder: converts texts to token ids.
         processor: makes samples of them.
         target_map: classes of the labels; None leaves labels out of the samples.
         target_unk: label to use for labels that the map lacks; None makes their lines bad.
-        rows_per_chunk: at most so many rows at a time.
-        workers: processes that parse and encode; does not change what comes out.
-        skip_bad_lines: leave lines out that cannot be used; otherwise they are an error.
-        counts: filled with what was seen.
-        words: numbers the words of texts, for a loader that gives them.
+        rows_per_chunk: maximum number of rows per chunk.
+        workers: number of processes that parse and encode; does not change the result.
+        skip_bad_lines: skip lines that cannot be used; otherwise they are an error.
+        counts: updated with the counts of the file.
+        words: converts the words of texts to ids, for a loader that has words.
 
     Raises:
         ConfigError: the first bad lines, unless they are skipped.
@@ -305,7 +306,7 @@ def made_of(
     keep_rows: bool = False,
     keyed: bool = False,
 ) -> Iterator[Made]:
-    """Let a crew work on a file, and return what became of each block, in order.
+    """Yield the crew's result for each block of a file, in order.
 
     Raises:
         ConfigError: the first bad lines, unless they are skipped.

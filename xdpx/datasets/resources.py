@@ -1,4 +1,4 @@
-"""What all splits of a data_dir share: tokens, labels, word vectors, and the meta data that training inherits."""
+"""Resources that all splits of a data_dir share: vocabulary, labels, word vectors, and metadata for training."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from xdpx.utils import commit, io
 from xdpx.utils.verified import RESOURCES, refuse_altered, trouble_of
 
 NAME = RESOURCES
-"""Name of their commit: they change together or not at all."""
+"""Name of the commit of all resources: they change together."""
 
 LITTLE_KNOWN = 0.5
-"""Where fewer of the running words than this share are in the vocabulary, something is wrong with its limits."""
+"""Share of running words below which the vocabulary covers so few that a warning is logged."""
 
 MAY_CHANGE = frozenset({"data_size", "arriving", "max_len", "dataset_format", "__version__"})
-"""Keys of the meta data in which splits made at different times may differ."""
+"""Keys of the metadata that may differ between splits made at different times."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What all splits share.
+    """The resources that all splits share.
 
     Attributes:
         vocabulary: tokens and their ids.
-        target_map: labels and their classes; None when nothing is labelled.
-        files: further text files that the tokenizer needs.
-        vectors: word vectors of the vocabulary, if there are any.
-        lines: how many lines each raw file has, as far as they were counted.
-        words: vocabulary of whole words, for loaders that give them; word vectors are theirs then.
+        target_map: labels and their classes; None if no split is labelled.
+        files: {name: content} of further text files that the tokenizer needs.
+        vectors: word vectors of `words`, or else of `vocabulary`; None if not configured.
+        lines: number of lines by path of raw file, for the files that were counted.
+        words: vocabulary of whole words, for loaders that have them.
     """
 
     vocabulary: Vocabulary
@@ -61,7 +61,7 @@ class Resources:
 
     @property
     def digests(self) -> dict[str, str]:
-        """What splits of one data_dir must agree on, beside the meta data."""
+        """Digest of each vocabulary and target map, by file name; equal for all splits of a data_dir."""
         digests = {"vocab.txt": self.vocabulary.digest}
         if self.target_map is not None:
             digests["target_map.txt"] = self.target_map.digest
@@ -69,12 +69,12 @@ class Resources:
 
     @property
     def lists(self) -> dict[str, str]:
-        """Content of the files that number tokens, words and labels."""
+        """Content of the vocabulary and target map files, by file name."""
         found = {"vocab.txt": self.vocabulary, word_vocabulary.FILE: self.words, "target_map.txt": self.target_map}
         return {name: each.text for name, each in found.items() if each is not None}
 
     def write(self, run: Run, data_dir: str, meta: Mapping[str, Any]) -> None:
-        """Commit all of them, with the parameters they were made with, and note what training inherits."""
+        """Commit the files of all resources and the args file; the manifest has their digests and the metadata."""
         facts = {**self.digests, "meta": {key: value for key, value in meta.items() if key not in MAY_CHANGE}}
         with commit.Commit(data_dir, NAME, facts=facts) as files:
             texts = {ARGS_FILE: args_text(run), **self.lists, **self.files}
@@ -86,7 +86,7 @@ class Resources:
                     file.write(embeddings.write_tensor(self.vectors.matrix))
 
 
-def gather(  # noqa: PLR0913 - what resources are made of, and who does it
+def gather(  # noqa: PLR0913 - the inputs of all resources
     parameters: BuildParameters,
     files: Mapping[str, RawFile],
     loader: Loader,
@@ -98,21 +98,23 @@ def gather(  # noqa: PLR0913 - what resources are made of, and who does it
     work: BlockWork,
     with_vectors: bool = True,
 ) -> Resources:
-    """Read the resources that are named, and make the others from raw files: labels of all, words of training.
+    """Return the resources: read from the configured files, or else built from the raw files.
+
+    Labels are counted in all labelled splits, words in those of `vocab_subset`.
 
     Args:
         parameters: of the build.
         files: raw files by split.
-        loader: as the config picks it.
-        tokenizer: as the config picks it.
-        words: padding and unknown word, and other special ones.
-        of_processor: its parameters.
-        look: is shown the labels.
-        work: counts what is in the raw files.
-        with_vectors: whether word vectors are read, where some are named.
+        loader: the configured loader.
+        tokenizer: the configured tokenizer.
+        words: the special words.
+        of_processor: parameters of the processor.
+        look: checks the labels.
+        work: counts tokens and labels of the raw files.
+        with_vectors: whether to read word vectors, if configured.
 
     Raises:
-        ConfigError: a named file is none, or what is in the raw files makes no vocabulary or target map.
+        ConfigError: a configured file is not valid, or the raw files yield no valid vocabulary or target map.
     """
     vocabulary = _given_vocabulary(parameters, tokenizer, words)
     if vocabulary is not None and parameters.vocab_file is not None and tokenizer.obeys_lower:
@@ -139,7 +141,7 @@ def gather(  # noqa: PLR0913 - what resources are made of, and who does it
 
 
 def worded_splits(wanted: str | Sequence[str], splits: Iterable[str]) -> list[str]:
-    """Return the splits whose words make the vocabulary; all of them where none is meant."""
+    """Return the splits whose words make the vocabulary: those that match a pattern, or all if none does."""
     patterns = [wanted] if isinstance(wanted, str) else wanted
     there = list(splits)
     return [split for split in there if any(fnmatch.fnmatchcase(split, each) for each in patterns)] or there
@@ -147,7 +149,13 @@ def worded_splits(wanted: str | Sequence[str], splits: Iterable[str]) -> list[st
 
 @dataclass(frozen=True)
 class Words:
-    """Words that stand for something else than themselves."""
+    """The special words of a vocabulary.
+
+    Attributes:
+        pad: the padding word.
+        unk: the unknown word.
+        others: further ones.
+    """
 
     pad: str
     unk: str
@@ -155,7 +163,7 @@ class Words:
 
     @property
     def special(self) -> tuple[str, ...]:
-        """All of them, in the order of a vocabulary."""
+        """All special words, in the order of a vocabulary."""
         return (self.pad, self.unk, *self.others)
 
 
@@ -179,7 +187,7 @@ def _given_vocabulary(parameters: BuildParameters, tokenizer: Tokenizer, words: 
 
 
 def _check_case(vocab_file: str, vocabulary: Vocabulary, *, lower: bool) -> None:
-    """Refuse, or warn of, texts in another case than the vocabulary is for."""
+    """Raise ConfigError if `lower` certainly contradicts the case of the vocabulary; warn if it probably does."""
     problem, certain = case_conflict(vocab_file, vocabulary.tokens, lower=lower) or ("", False)
     if certain:
         raise ConfigError(THIS_RUN, [Fault("lower", problem)])
@@ -188,7 +196,7 @@ def _check_case(vocab_file: str, vocabulary: Vocabulary, *, lower: bool) -> None
 
 
 def _refuse_doubles(vocabulary: Vocabulary) -> None:
-    """Refuse a vocabulary in which a token has two numbers: nobody knows which one weights were trained with."""
+    """Raise ConfigError if a token has two ids: it is unknown which of them weights were trained with."""
     doubles = vocabulary.doubles()
     if doubles:
         lines = [index for index, token in enumerate(vocabulary.tokens, 1) if token == doubles[0]]
@@ -257,7 +265,7 @@ def _vectors(parameters: BuildParameters, vocabulary: Vocabulary, words: Words) 
 def make_meta(
     processor_name: str, processor_meta: Mapping[str, Any], resources: Resources, *, suffix: str
 ) -> dict[str, Any]:
-    """Put together what training inherits; `data_size` is filled in as splits are done."""
+    """Return the metadata that training inherits; `data_size` is added as splits are finished."""
     meta: dict[str, Any] = {"__version__": xdpx.__version__, "processor": processor_name, **processor_meta}
     meta["vocab_size"] = len(resources.vocabulary)
     if resources.words is not None:
@@ -272,7 +280,11 @@ def make_meta(
 
 
 def keep_labels(resources: Resources, data_dir: str, old: Mapping[str, Any]) -> Resources:
-    """Keep the labels of the other splits when the new ones carry none."""
+    """Return the resources with the existing labels of the data_dir, if it has splits and the new ones are unlabelled.
+
+    Raises:
+        ConfigError: the existing resources were altered.
+    """
     path = io.join(data_dir, "target_map.txt")
     if resources.target_map is not None or not old.get("data_size") or not io.isfile(path):
         return resources
@@ -281,10 +293,10 @@ def keep_labels(resources: Resources, data_dir: str, old: Mapping[str, Any]) -> 
 
 
 def refuse_changes(data_dir: str, old: Mapping[str, Any], new: Mapping[str, Any], resources: Resources) -> None:
-    """Make sure that new splits fit to those that are there.
+    """Check that new splits are consistent with the existing ones of the data_dir.
 
     Raises:
-        ConfigError: the meta data, the tokens or the labels have changed, so that splits would contradict each other.
+        ConfigError: the metadata, the tokens or the labels have changed.
     """
     if not old.get("data_size"):
         return
@@ -309,7 +321,7 @@ def refuse_changes(data_dir: str, old: Mapping[str, Any], new: Mapping[str, Any]
 
 
 def _changed_lists(data_dir: str, resources: Resources) -> list[Fault]:
-    """Compare the tokens and the labels with those that are there."""
+    """Return faults for vocabularies and labels that differ from the existing files."""
     faults = []
     manifest = commit.read_manifest(data_dir, NAME)
     promised = manifest.facts if manifest is not None else {}

@@ -1,4 +1,4 @@
-"""A block of a raw file -> samples: what one worker does with one block, in preprocessing and in prediction alike."""
+"""Make samples of one block of a raw file: the task of a worker, in preprocessing and in prediction."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from xdpx.tokenizers.target_map import UNKNOWN, TargetMap, folded
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that turns a block of a raw file into samples.
+    """All objects needed to make samples of a block of a raw file.
 
     Attributes:
-        parser, loader, encoder, processor: one of each, as the config picks them.
-        target_map: classes of the labels; None while there is none.
+        parser, loader, encoder, processor: as configured.
+        target_map: classes of the labels; None if there are none.
         target_unk: label to use for labels that the map lacks; None makes their lines bad.
-        label_remedy: what to do about such a line.
-        words: numbers the words of texts, for a loader that gives them.
+        label_remedy: advice in the message about such a line.
+        words: converts the words of texts to ids, for a loader that has words.
     """
 
     parser: Parser
@@ -45,11 +45,11 @@ class Recipe:
 
     @property
     def merges(self) -> bool:
-        """Whether records are joined into blocks, which must be done in order."""
+        """Whether the loader joins records into blocks, which must be done in file order."""
         return self.loader.merger(1) is not None
 
     def encode(self, field: str, texts: Sequence[str]) -> Encoded:
-        """Return the ids of many texts, with the marks that the loader knows of and the processor reads."""
+        """Return the token ids of many texts, with the marks that the loader provides and the processor reads."""
         wanted = self.processor.reads_marks
         if field in self.loader.listed_fields and wanted & marks.WORD_START:
             encoded = _part_by_part(self.encoder, texts, separator="\n", keep_all=False)
@@ -64,7 +64,15 @@ class Recipe:
 
 
 class Work(NamedTuple):
-    """A block, and what is known of its file."""
+    """A block of a raw file to make samples of.
+
+    Attributes:
+        block: the lines.
+        labelled: whether they have a label.
+        hashed: whether to compute hashes of records.
+        keep_rows: whether to return the unprocessed rows.
+        keyed: whether to compute keys of texts.
+    """
 
     block: Block
     labelled: bool
@@ -75,20 +83,20 @@ class Work(NamedTuple):
 
 @dataclass
 class Counts:
-    """What was seen in a file. Adds up over blocks.
+    """Counts of a raw file or of some of its blocks.
 
     Attributes:
-        lines: how many, good and bad.
+        lines: number of lines, good and bad.
         bytes: of the lines, decompressed; 0 for formats that are not read line by line.
-        samples: made and kept.
-        duplicates: dropped because they came before.
-        too_long, too_short: samples that were cut, and texts that were dropped.
-        cut: tokens of them that stood behind max_len.
-        empty: samples with a text of no token.
+        samples: number of samples, without duplicates.
+        duplicates: number of samples or texts dropped as duplicates.
+        too_long, too_short: number of records longer than max_len, and of records that became no sample.
+        cut: tokens beyond max_len.
+        empty: records with a text of no token.
         windows: samples that continue a text too long for one.
-        longest: tokens of the longest sample before it was cut, special ones included.
-        tokens, unknown: ids made of texts, and how many of them stand for something the vocabulary lacks.
-        texts, characters: that ids were made of.
+        longest: tokens of the longest record before truncation, special tokens included.
+        tokens, unknown: number of token ids, and how many of them are the unknown token.
+        texts, characters: number of texts, and of their characters.
         bad: the first lines that could not be used; `num_bad` counts all.
     """
 
@@ -110,7 +118,7 @@ class Counts:
     num_bad: int = 0
 
     def add(self, other: Counts) -> None:
-        """Add another part of the same file. Of bad lines only the first few are kept."""
+        """Add the counts of another part of the file. Only the first few bad lines are kept."""
         for name in (
             "lines",
             "bytes",
@@ -136,18 +144,18 @@ SHOWN_BAD_LINES = 5
 
 
 class Made(NamedTuple):
-    """What became of a block.
+    """The samples made of a block.
 
     Attributes:
         samples: finished samples; None for a loader that merges.
-        kept: index of each sample among the rows of the block.
+        kept: index of each sample's row in the block.
         encoded: token ids of each text, for a loader that merges.
         borders: which texts are blank and separate documents, for a loader that merges.
-        hashes: 16 bytes per sample or text, as two words, shape (N, 2); None unless asked for.
-        counts: what was seen.
-        rows: the columns as they stand in the file, when asked for.
-        keys: what is remembered of each record, to find its like; None unless asked for.
-        lines: 1-based line where each of the rows begins, when they are asked for.
+        hashes: 16 bytes per sample or text as two uint64, (N, 2); None unless `Work.hashed`.
+        counts: of the block.
+        rows: the unprocessed columns; empty unless `Work.keep_rows`.
+        keys: of the records, to find equal texts; None unless `Work.keyed`.
+        lines: 1-based line where each row begins; empty unless `Work.keep_rows`.
     """
 
     samples: Samples | None
@@ -162,13 +170,13 @@ class Made(NamedTuple):
 
 
 class Maker:
-    """The task of a worker: one block of a raw file -> what became of it."""
+    """The task of a worker: makes samples of one block of a raw file."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
 
     def __call__(self, work: Work) -> Made:
-        """Parse, encode and make samples."""
+        """Parse and tokenize the block, and return its samples."""
         recipe = self._recipe
         rows = recipe.parser.parse(work.block)
         records = recipe.loader.records(rows, labelled=work.labelled)
@@ -186,7 +194,7 @@ class Maker:
             return Made(None, np.arange(0), values, borders, hashes, counts, kept_rows)
         words = {} if recipe.words is None else _words_of(recipe.words, recipe.processor, records)
         samples, kept = numerize(recipe.processor, encoded, targets, logits=records.logits, words=words)
-        if sets is not None:  # each sample knows the number of its set of labels: now it gets the set itself
+        if sets is not None:  # the target of a sample is the index of its set of labels so far
             samples = recipe.processor.with_label_sets(samples, sets)
         if records.queries is not None:
             samples = samples.replaced("query_id", query_ids(records.queries)[kept])
@@ -200,7 +208,7 @@ class Maker:
         return Made(samples, places, None, None, hashes, counts, kept_rows, keys, lines)
 
     def _with_fitting_logits(self, records: Records) -> Records:
-        """Sort out records whose teacher knew another number of classes."""
+        """Return the records without those whose teacher logits are for another number of classes, which are bad."""
         target_map = self._recipe.target_map
         if records.logits is None or target_map is None:
             return records
@@ -213,7 +221,7 @@ class Maker:
         return _take(records, np.flatnonzero(fits).tolist(), bad) if bad else records
 
     def _classes(self, records: Records) -> tuple[Records, NDArray[np.int64] | None, Ragged | None]:
-        """Return the class of each record, or the number of its set of classes and the sets; unknown labels are bad."""
+        """Return (records, class of each or index of its set of classes, the sets if any); unknown labels are bad."""
         if not self._recipe.loader.several_labels:
             return *self._single_classes(records), None
         target_map = self._recipe.target_map
@@ -231,7 +239,7 @@ class Maker:
         return self._classes(_take(records, kept, known.bad))
 
     def _single_classes(self, records: Records) -> tuple[Records, NDArray[np.int64] | None]:
-        """Return the class of each record; records whose label is not known are bad."""
+        """Return (records, class of each); records with an unknown label are bad."""
         target_map = self._recipe.target_map
         if records.targets is None or target_map is None:
             return records, None
@@ -255,10 +263,9 @@ class Maker:
 
 
 def _part_by_part(encoder: Encoder, texts: Sequence[str], *, separator: str | None = None, keep_all: bool) -> Encoded:
-    """Encode each part of a text by itself, with a mark on its first token. Parts are words by default.
+    """Return the token ids of each text, its parts encoded separately with a mark on the first token of each.
 
-    The ids of words are those of the whole texts. With `keep_all` a part of which the tokenizer makes nothing is an
-    unknown token.
+    Parts are words by default. With `keep_all`, a part without tokens becomes an unknown token.
     """
     words = [text.split(separator) for text in texts]
     of_words = encoder.encode_many(list(chain.from_iterable(words)))
@@ -272,7 +279,7 @@ def _part_by_part(encoder: Encoder, texts: Sequence[str], *, separator: str | No
 
 
 def _words_of(encoder: Encoder, processor: Processor, records: Records) -> dict[str, Ragged]:
-    """Return the numbers of the words of each text, under the name of its tokens with `words` in place of `tokens`."""
+    """Return the word ids of each text, by the name of its tokens with `words` in place of `tokens`."""
     return {
         name.replace("tokens", "words"): Ragged(*encoder.encode_many(texts))
         for name, texts in zip(processor.text_fields, records.fields.values(), strict=True)
@@ -287,7 +294,7 @@ def numerize(
     logits: list[list[float]] | None = None,
     words: Mapping[str, Ragged] | None = None,
 ) -> tuple[Samples, NDArray[np.int64]]:
-    """Make samples of encoded records. Returns (samples, index of the record that each came from)."""
+    """Return (samples of encoded records, index of the record that each came from)."""
     fields = {name: Ragged(*rows) for name, rows in zip(processor.text_fields, encoded.values(), strict=True)}
     fields |= words or {}
     if logits is not None:
@@ -299,9 +306,9 @@ def numerize(
 
 
 def schema_of(processor: Processor, *, labelled: bool, several: bool = False, queries: bool = False) -> dict[str, str]:
-    """Return the columns of the samples of a processor: `target` is a class, or a row of several classes.
+    """Return the columns of a processor's samples; `target` is a class, or with `several` a row of classes.
 
-    A processor sees one number per record in any case, and no queries, so that none has to know of either.
+    Processors handle neither sets of labels nor queries: both columns are added to their schema here.
     """
     schema = processor.columns(labelled=labelled)
     schema |= {"target": "ragged int32"} if labelled and several else {}
@@ -309,13 +316,13 @@ def schema_of(processor: Processor, *, labelled: bool, several: bool = False, qu
 
 
 def query_ids(names: Sequence[str]) -> NDArray[np.int64]:
-    """Return a number for each name of a query, the same in every file: 63 bits of its hash."""
+    """Return an id for each query name, equal in every file: 63 bits of its BLAKE2b hash, (N,)."""
     digests = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
     return np.frombuffer(digests, np.int64) & np.int64(2**63 - 1)
 
 
 def measure(counts: Counts, processor: Processor, encoded: dict[str, Encoded]) -> None:
-    """Count samples that are too long, and find the longest, before anything is cut."""
+    """Add to `counts` the records that are too long or empty, and the longest, before truncation."""
     lengths = np.stack([np.diff(texts.offsets) for texts in encoded.values()], axis=1)
     if not len(lengths):
         return
@@ -329,7 +336,7 @@ def measure(counts: Counts, processor: Processor, encoded: dict[str, Encoded]) -
 
 
 def hash_records(records: Records) -> NDArray[np.uint64]:
-    """Return 16 bytes that stand for the texts and the label of each record, shape (N, 2)."""
+    """Return a 16-byte hash of the texts, label and query of each record, (N, 2)."""
     labels = None if records.targets is None else [folded(target) for target in records.targets]
     columns = [*records.fields.values(), *(each for each in (labels, records.queries) if each is not None)]
     joined = ("\x1f".join(record).encode() for record in zip(*columns, strict=True))
@@ -338,7 +345,7 @@ def hash_records(records: Records) -> NDArray[np.uint64]:
 
 
 def _hashes_of_samples(hashes: NDArray[np.uint64], kept: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the hash of each sample, (N, 2): that of its record, made another one for each further sample of it."""
+    """Return the hash of each sample, (N, 2): its record's hash plus the index of the sample in the record."""
     found = hashes[kept]
     found[:, 0] += (np.arange(len(kept)) - np.searchsorted(kept, kept)).astype(np.uint64)
     return found
@@ -355,7 +362,7 @@ def _count(records: Records, encoded: dict[str, Encoded], unknown: int | None) -
 
 
 def _positions(rows: Rows, records: Records) -> NDArray[np.int64]:
-    """Tell at which of the rows each record stands; both know the line where they begin."""
+    """Return the index of each record's row, (N,), found by the line where both begin."""
     if len(rows.rows) == len(records.lines):
         return np.arange(len(rows.rows))
     return np.searchsorted(np.asarray(rows.lines), np.asarray(records.lines))

@@ -1,4 +1,4 @@
-"""Which splits are trained on, in which order, and what is wrong with the choice."""
+"""The splits to train on: their choice, its faults, their order, and the wait for a split still being made."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SECONDS_BETWEEN_LOOKS = 2.0
 
 @dataclass(frozen=True)
 class Meta:
-    """What `meta.hjson` says of the splits.
+    """The splits that `meta.hjson` lists.
 
     Attributes:
-        sizes: number of samples of each split that is ready.
-        arriving: splits that are being prepared, in the order in which they will be ready.
+        sizes: number of samples of each finished split.
+        arriving: splits still being made, in the order in which they will be finished.
     """
 
     sizes: Mapping[str, int]
@@ -38,10 +38,10 @@ class Meta:
 
     @classmethod
     def read(cls, data_dir: str) -> Meta:
-        """Read it from a folder that x-prepro made.
+        """Read `meta.hjson` of a folder that x-prepro made.
 
         Raises:
-            ConfigError: it is not there, or is no meta.hjson.
+            ConfigError: the file is missing, not valid, or lists no splits.
         """
         content = read_meta(data_dir)
         if "data_size" not in content:
@@ -52,23 +52,23 @@ class Meta:
 
 @dataclass(frozen=True)
 class ShardChoice:
-    """What the config says about which splits to train on."""
+    """The configured choice of splits to train on: names or patterns."""
 
     train_subset: str | Sequence[str]
     left_out: str | Sequence[str] | None = None
-    """Splits that are scored on and therefore not trained on (`exclude_valid_from_train`)."""
+    """Splits excluded from training because they are evaluated on (`exclude_valid_from_train`)."""
 
     def shards(self, meta: Meta) -> list[str]:
         """Return the splits to train on, in order: names as listed, patterns in the order of the meta.
 
-        A name without wildcards is given even when there is no such split yet.
+        A name without wildcards is included even if there is no such split yet.
         """
         known = [*meta.sizes, *meta.arriving]
         found = [name for pattern in _listed(self.train_subset) for name in _matching(pattern, known)]
         return [name for name in dict.fromkeys(found) if name not in _listed(self.left_out)]
 
     def faults(self, meta: Meta, *, may_arrive: bool) -> list[Fault]:
-        """Return what is wrong with the choice. With `may_arrive`, splits that are not ready yet are no fault."""
+        """Return the faults of the choice. With `may_arrive`, splits that are not finished are allowed."""
         known = [*meta.sizes, *(meta.arriving if may_arrive else ())]
         if not _listed(self.train_subset):
             return [Fault("train_subset", "is an empty list.", f"Choose from: {', '.join(known) or 'none'}.")]
@@ -86,7 +86,7 @@ class ShardChoice:
 
 
 def shard_of(epoch: int, shards: Sequence[str], *, seed: int) -> str:
-    """Return the shard of an epoch (1-based) when each is one shard: first in order, then shuffled anew each pass."""
+    """Return the shard of an epoch (1-based) with `lazy_load`: the first pass is in order, later ones are shuffled."""
     turn, place = divmod(epoch - 1, len(shards))
     if turn == 0:
         return shards[place]
@@ -94,11 +94,11 @@ def shard_of(epoch: int, shards: Sequence[str], *, seed: int) -> str:
 
 
 def wait_for(shard: str, data_dir: str, *, stop: Event, seconds: float = SECONDS_TO_WAIT) -> bool:
-    """Wait until the meta lists a shard. Returns False when `stop` was set meanwhile.
+    """Wait until `meta.hjson` lists a shard. Returns False if `stop` was set before.
 
     Raises:
-        TimeoutError: it did not come in time.
-        OSError: whoever was to make it has failed or was killed.
+        TimeoutError: the shard was not listed within `seconds`.
+        OSError: the x-prepro that makes it failed or was killed.
     """
     end = time.monotonic() + seconds
     meta = Meta.read(data_dir)
@@ -118,7 +118,7 @@ def wait_for(shard: str, data_dir: str, *, stop: Event, seconds: float = SECONDS
             raise TimeoutError(f"{what} {_what_to_do(shard, meta, data_dir)}")
         if stop.wait(min(SECONDS_BETWEEN_LOOKS, seconds / 10)):
             return False
-        pulse.alive()  # to wait is what was asked for
+        pulse.alive()  # waiting is intended, not a hang
         meta = Meta.read(data_dir)
     return True
 

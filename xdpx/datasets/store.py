@@ -21,14 +21,14 @@ __all__ = ["AGAIN", "FORMAT", "SUFFIXES", "SplitFormat", "Store", "StoreError", 
 SplitFormat = Literal["torch", "jsonl"]
 
 SUFFIXES: dict[SplitFormat, str] = {"torch": ".pt", "jsonl": ".jsonl"}
-"""How the file of a split ends, by its format."""
+"""Suffix of the file of a split, by its format."""
 
 
 class Store(Samples):
-    """All samples of one split. Opening it costs the same at any size, and makes no object per sample.
+    """All samples of one split, memory-mapped: opening a `.pt` file makes no object per sample.
 
     Attributes:
-        path: where it lies, local or remote.
+        path: of the file, local or remote.
     """
 
     __slots__ = ("path",)
@@ -39,15 +39,15 @@ class Store(Samples):
 
     @classmethod
     def open(cls, path: str, *, first_id: int = 0) -> Store:
-        """Open a store. When it is opened for the first time, its bytes are compared with its manifest.
+        """Open the file of a split. The first time, its bytes are checked against its manifest.
 
         Args:
             path: ends in `.pt` (mapped; a remote one is first copied into the read cache) or `.jsonl` (read).
-            first_id: id of the first sample; those of another shard begin elsewhere.
+            first_id: id of the first sample, different for each shard.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            StoreError: it is cut short or altered, is no store, or does not agree with its manifest.
+            FileNotFoundError: the file does not exist.
+            StoreError: the file is truncated or altered, is no store, or contradicts its manifest.
         """
         if not io.isfile(path):
             raise FileNotFoundError(f"{path} does not exist. Run x-prepro to make it.")
@@ -66,7 +66,7 @@ class Store(Samples):
         return store
 
     def take(self, rows: Integers) -> Samples:
-        """Gather samples in the given order. Raises StoreError when their rows lead nowhere."""
+        """Return the given samples in the given order. Raises StoreError if the stored offsets are out of range."""
         try:
             return super().take(rows)
         except (IndexError, ValueError) as error:
@@ -81,7 +81,11 @@ AGAIN = "Copy it again from where it was made, or run x-prepro again."
 
 
 class JoinedStores:
-    """Stores one behind the other: row numbers run through all of them, and each sample keeps its id."""
+    """Several stores concatenated: rows are numbered over all of them, and each sample keeps its id.
+
+    Raises:
+        StoreError: the stores have different columns.
+    """
 
     def __init__(self, stores: Sequence[Store]) -> None:
         self.stores = list(stores)
@@ -99,18 +103,18 @@ class JoinedStores:
 
     @cached_property
     def lengths(self) -> Integers:
-        """Length of every sample; the one column that is read through, and only to batch by length."""
+        """Length of each sample, (N,); reads a whole column, and is used only to batch by length."""
         return np.concatenate([store.lengths for store in self.stores])
 
     def numbers(self, name: str) -> NDArray[Any]:
-        """Return a column of one number per sample."""
+        """Return a column of one number per sample, (N,)."""
         return np.concatenate([store.numbers(name) for store in self.stores])
 
     def __contains__(self, name: object) -> bool:
         return name in self.stores[0]
 
     def take(self, rows: Integers) -> Samples:
-        """Gather samples of any of the stores, in the given order."""
+        """Return the given samples of all stores, in the given order."""
         owners = np.searchsorted(self._starts, rows, side="right") - 1
         order = np.argsort(owners, kind="stable")
         owned = owners[order]
@@ -124,7 +128,7 @@ class JoinedStores:
 
 
 def _warn_unverified(path: str) -> None:
-    """Warn that a store came without its manifest: no kill leaves that, but a copy by hand may, and it may be sound."""
+    """Warn that a store has no manifest: never the result of a killed run, but maybe of a manual copy."""
     name = f"{split_name(path)}.manifest.json"
     if has_damaged_manifest(path, split_name(path)):
         what = f"its {name} is damaged, so nobody can tell whether the store is whole. Copy it again, or run x-prepro."
@@ -134,14 +138,14 @@ def _warn_unverified(path: str) -> None:
 
 
 def digest(path: str) -> str | None:
-    """Return the SHA-256 of a split's file, as the manifest beside it says; None where there is none."""
+    """Return the SHA-256 of a split's file from its manifest; None if it has none."""
     manifest = commit.read_manifest(io.parent(path), split_name(path))
     facts = manifest.files.get(io.name(path)) if manifest is not None else None
     return facts.sha256 if facts is not None else None
 
 
 def split_name(path: str) -> str:
-    """Return the name of the split that a file holds: `data/train.pt` -> `train`."""
+    """Return the name of the split of a file: `data/train.pt` -> `train`."""
     return io.name(path).removesuffix(".pt").removesuffix(".jsonl")
 
 
@@ -186,7 +190,7 @@ def _parse(line: str, number: int, path: str) -> dict[str, Any]:
 
 
 def _typed(values: list[Any], name: str, path: str) -> Column:
-    """Make a column of what JSON gave: rows of integers become int32, single ones int64, other numbers float32."""
+    """Return parsed JSON values as a column: rows of integers as int32, single ones as int64, floats as float32."""
     try:
         if not isinstance(values[0], list):
             numbers = np.array(values)

@@ -1,4 +1,4 @@
-"""The endless stream of groups that training takes its updates from, and the place in it to resume at."""
+"""The endless stream of groups of batches, one group per update, which can be resumed at any position."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from xdpx.processors.samples import Integers, Samples
 from xdpx.utils import io
 
 SHARD_BITS = 40
-"""The id of a sample is its shard's index shifted by this, plus its row."""
+"""The id of a sample is the index of its shard shifted left by this many bits, plus its row."""
 
 GROUPS_AHEAD = 4
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those that train together: `rank` from 0 of `world_size`."""
+    """The rank of this process, from 0, and the number of processes."""
 
     world_size: int = 1
     rank: int = 0
 
 
 class Source(Measured, Protocol):
-    """Samples that can be counted, measured and taken."""
+    """A store of samples to train on."""
 
     def take(self, rows: Integers) -> Samples:
-        """Gather samples."""
+        """Return the samples of these rows, in this order."""
         ...
 
 
 class TrainingData:
-    """The shards that are trained on, and the groups of batches made of them.
+    """The shards to train on, and the groups of batches made of them.
 
-    Without `lazy_load` all shards are one, and an epoch is a pass over all of them. With it, an epoch is one shard:
-    in the order of the meta first, then shuffled anew in each pass; shards may still be arriving.
+    Without `lazy_load`, an epoch is a pass over all shards. With it, an epoch is one shard: in the order of `shards` in
+    the first pass, shuffled in each later one; shards may still be in the making.
 
     Attributes:
-        shards: splits that are trained on, in order.
-        digests: SHA-256 of each file that was opened so far, by its name, where a manifest says it.
+        shards: splits to train on, in order.
+        digests: SHA-256 by name of each file opened so far that has a manifest.
     """
 
     class Parameters(BaseParameters):
-        """What is trained on, and how much of it at once."""
+        """Keys of the training data and its batches."""
 
         data_dir: str = param(doc="Folder that x-prepro made.", group="trainer")
         train_subset: str | list[str] = param("train", doc="Splits to train on: names or patterns.", group="trainer")
@@ -68,7 +68,7 @@ class TrainingData:
 
         @property
         def choice(self) -> ShardChoice:
-            """Which splits are wanted."""
+            """The choice of splits to train on."""
             return ShardChoice(self.train_subset, self.valid_subset if self.exclude_valid_from_train else None)
 
         def path_of(self, split: str) -> str:
@@ -103,7 +103,7 @@ class TrainingData:
 
     @staticmethod
     def check(parameters: Parameters) -> list[Fault]:
-        """Return what can be seen to be wrong with the choice of data without opening it."""
+        """Return the faults of the choice of data that can be found without opening the files."""
         try:
             return faults_of(parameters, Meta.read(parameters.data_dir))
         except ConfigError as error:
@@ -111,14 +111,14 @@ class TrainingData:
 
     @property
     def num_samples(self) -> int:
-        """Number of samples in all shards that are ready."""
+        """Number of samples in all finished shards."""
         if self._eager is not None:
             return len(self._eager)
         return sum(self._meta.sizes.get(shard, 0) for shard in self.shards)
 
     @property
     def labelled(self) -> bool:
-        """Whether the samples have labels; those of shards to come count as labelled."""
+        """Whether the samples have labels; assumed if no shard is finished."""
         if self._eager is not None:
             return "target" in self._eager
         ready = next((shard for shard in self.shards if shard in self._meta.sizes), None)
@@ -130,7 +130,7 @@ class TrainingData:
         return self.parameters.batch_size * self.parameters.update_freq
 
     def groups_in(self, epoch: int) -> int:
-        """Return the number of groups of an epoch. A shard that is still to come is taken to be of average size."""
+        """Return the number of groups of an epoch (1-based). An unfinished shard is assumed to be of average size."""
         if self._eager is not None:
             return self.sampler.epoch_size(self._eager) // self.samples_per_group
         ready = [self._meta.sizes[shard] for shard in self.shards if shard in self._meta.sizes]
@@ -138,7 +138,7 @@ class TrainingData:
         return self.sampler.epoch_size(size) // self.samples_per_group
 
     def total_groups(self, max_epoch: int) -> int:
-        """Return the number of groups in the first `max_epoch` epochs, as far as it is known now."""
+        """Return the number of groups in the first `max_epoch` epochs; an estimate while shards are unfinished."""
         if self._eager is not None:
             return self.groups_in(1) * max_epoch
         passes, rest = divmod(max_epoch, len(self.shards))
@@ -147,13 +147,15 @@ class TrainingData:
         return passes * first_pass + sum(self.groups_in(epoch) for epoch in last_pass)
 
     def groups(self, start: Position = BEGINNING) -> Generator[tuple[Position, list[Batch]]]:
-        """Yield (the position after the group, its batches) from `start` on, over epochs without end.
+        """Yield (position after the group, batches of the group) from `start` on, over endless epochs.
 
-        Batches are collated ahead in a thread; close the generator to end it. Starting anywhere costs the same.
+        Batches are collated ahead in a thread; close the generator to end it. Any start position costs the same.
 
         Raises:
+            ConfigError: a shard has too few samples for an update.
             StoreError: a shard is damaged.
-            TimeoutError: a shard did not arrive.
+            TimeoutError: a shard was not finished in time.
+            OSError: the x-prepro that makes a shard failed or was killed.
         """
         return ahead(lambda stop: self._produce(start, stop), depth=GROUPS_AHEAD)
 
@@ -184,7 +186,7 @@ class TrainingData:
         )
 
     def _source(self, epoch: int, stop: Event) -> Source | None:
-        """Return the samples of an epoch; None when nobody waits for them any more."""
+        """Return the samples of an epoch; None if `stop` was set during the wait for them."""
         if self._eager is not None:
             return self._eager
         self._meta = Meta.read(self.parameters.data_dir)
@@ -215,7 +217,7 @@ class TrainingData:
 
 
 def faults_of(parameters: TrainingData.Parameters, meta: Meta) -> list[Fault]:
-    """Return what is wrong with the choice of data: names, missing files, too few samples for one update."""
+    """Return the faults of the choice of data: names, missing files, too few samples for one update."""
     choice, lazy = parameters.choice, parameters.lazy_load
     unmade = _unmade(parameters, meta)
     if unmade is not None:
@@ -244,7 +246,7 @@ def faults_of(parameters: TrainingData.Parameters, meta: Meta) -> list[Fault]:
 
 
 def _unmade(parameters: TrainingData.Parameters, meta: Meta) -> Fault | None:
-    """Return a fault when what is wanted was to be made by an x-prepro that is dead: what is there may be of before."""
+    """Return a fault if an x-prepro ended before it made a chosen split; existing files may be of an earlier run."""
     how, left = Waiting(parameters.data_dir).stopped()
     held_out = parameters.valid_subset
     wanted = [*parameters.choice.shards(meta), *([held_out] if isinstance(held_out, str) else held_out or ())]

@@ -1,4 +1,4 @@
-"""Epochs whose batches are made of whole units: samples that only mean something together, such as those of an episode.
+"""Samplers whose batches are made of whole units: samples that belong together, such as those of an episode.
 
 Letters: U units of an epoch, S samples of each.
 """
@@ -18,11 +18,11 @@ from xdpx.processors.randomness import key
 
 @dataclass(frozen=True, eq=False)
 class UnitPlan(EpochPlan):
-    """An epoch of units one behind the other, each looked up by its number alone; a rank gets whole ones.
+    """The plan of an epoch of consecutive units, each computed from its number; ranks get whole units.
 
     Attributes:
         unit_size: S; `size` is U * S.
-        seed, epoch: decide, with the number of a unit, what is in it.
+        seed, epoch: determine the content of a unit, together with its number.
     """
 
     unit_size: int = 1
@@ -44,12 +44,12 @@ class UnitSampler(Sampler):
     """A sampler whose batches are made of whole units."""
 
     class Parameters(Sampler.Parameters):
-        """How many samples a batch has room for."""
+        """Keys of a sampler of units."""
 
         batch_size: int | None = param(None, ge=1, doc="Samples per batch: a multiple of those of one unit.")
 
         def torn(self, unit_size: int) -> list[tuple[str, str]]:
-            """Refuse batches that would tear a unit of so many samples apart, and an order by length, which would."""
+            """Return conflicts: batches that would split a unit of so many samples, or an order by length."""
             found = []
             if self.batch_by_len:
                 found.append(("batch_by_len", "is true, but the sampler decides what comes together. Set it to false."))
@@ -68,10 +68,10 @@ class UnitSampler(Sampler):
         raise NotImplementedError
 
     def known(self, num_units: int, options: dict[str, int]) -> dict[str, Any]:
-        """Return what every plan of so many units is made with.
+        """Return the arguments that every plan of so many units needs.
 
         Raises:
-            ConfigError: there are fewer units in a batch than ranks to share them.
+            ConfigError: a batch has fewer units than there are ranks.
         """
         unit_size, world_size = self.unit_size, options.get("world_size", 1)
         if options["batch_size"] < unit_size * world_size:

@@ -1,4 +1,4 @@
-"""`word_vocab.txt`: the words of segmented text, beside the tokens that they are made of."""
+"""`word_vocab.txt`: the vocabulary of the whole words of segmented text, in addition to that of tokens."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FILE = "word_vocab.txt"
 
 
 def word_encoder(loader: Loader, vocabulary: Vocabulary | None) -> Encoder | None:
-    """Return what numbers the words of a loader that gives them; None where it gives none.
+    """Return the encoder of words, if the loader has words; else None.
 
     Raises:
-        ConfigError: it gives words, but there is no vocabulary of them.
+        ConfigError: the loader has words, but there is no vocabulary of them.
     """
     if not loader.gives_words:
         return None
@@ -40,18 +40,20 @@ def gather_words(
     workers: int,
     of_words: Collection[str],
 ) -> Vocabulary | None:
-    """Read or count the words of raw files; None where the loader gives none, or the processor takes none.
+    """Return the vocabulary of words: read from `word_vocab_file`, or else counted in the raw files.
+
+    None if the loader has no words, or the processor does not use them.
 
     Args:
         known: parameters of the processor.
         files: all raw files.
-        loader: as the config picks it.
-        work: counts them.
-        workers: processes to share the work.
-        of_words: paths of the files whose words count.
+        loader: the configured loader.
+        work: counts the words.
+        workers: number of processes.
+        of_words: paths of the files whose words are counted.
 
     Raises:
-        ConfigError: the file that is named is none.
+        ConfigError: the configured file is not a vocabulary.
     """
     if not loader.gives_words or not hasattr(known, "word_vocab_file"):
         return None

@@ -1,4 +1,4 @@
-"""Run one function over many blocks of work in several processes: results in order, few blocks in memory, no hang."""
+"""Map a function over many blocks in several processes: results in order, few blocks in memory, no hang."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 FEW = 3
-"""Fewer blocks than this are not worth the second that starting processes takes."""
+"""Number of blocks below which no processes are started, as that takes a second."""
 
 AHEAD = 2
-"""Blocks under way per process: one at work and one waiting."""
+"""Number of blocks under way per process: one being processed and one queued."""
 
 
 SECONDS_BETWEEN_LOOKS = 2.0
@@ -32,14 +32,14 @@ KILLED = "A worker process was killed, perhaps for lack of memory. Start again, 
 
 
 class WorkerDied(OSError):
-    """A worker process ended without giving its result, most often because the machine ran out of memory."""
+    """A worker process ended without returning its result, most often because the machine ran out of memory."""
 
 
 class Crew(Generic[Item, Result]):
-    """Some processes that all run `task`. With one worker, or little work, everything stays in this process.
+    """A pool of processes that all run `task`. With one worker, or few blocks, everything runs in this process.
 
     Processes are spawned, not forked: the caller may have threads (of torch, of a progress bar) that no fork survives.
-    They are started once, at the first long piece of work, and end with the crew, or with the caller, however it ends.
+    They start at the first `map` over enough blocks, and end with the crew, or with the caller, even if it is killed.
     """
 
     def __init__(self, task: Callable[[Item], Result], *, workers: int) -> None:
@@ -94,23 +94,23 @@ class Crew(Generic[Item, Result]):
 
 
 def _result(future: Future[Result], pool: ProcessPoolExecutor) -> Result:
-    """Wait for a result. Raises WorkerDied when the thread that hands work out has died, which the pool never tells."""
+    """Wait for a result. Raises WorkerDied if the pool's manager thread has died, which the pool does not report."""
     while not wait_for([future], timeout=SECONDS_BETWEEN_LOOKS).done:
         thread = getattr(pool, "_executor_manager_thread", None)
         if isinstance(thread, threading.Thread) and not thread.is_alive() and not future.done():
-            for process in pool._processes.values():  # they would wait for work, and Python for them
+            for process in pool._processes.values():  # they would wait for work forever, and Python's exit for them
                 process.kill()
             raise WorkerDied(f"The work could not be handed out to worker processes. {KILLED}")
     return future.result()
 
 
 def available_cores() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _UserModules:
-    """Unpickles by importing the user's modules: as it comes before the task, the task may be of a user's class."""
+    """Imports the user's modules when unpickled; comes before the task, which may be of a user's class."""
 
     def __reduce__(self) -> tuple[Callable[[], list[str]], tuple[()]]:
         return load_user_modules, ()
@@ -122,7 +122,7 @@ _task: Callable[[Any], Any]
 def _begin(_modules: object, task: Callable[[Any], Any]) -> None:
     global _task
     _task = task
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller decides what ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the caller handles it
     threading.Thread(target=_end_with_the_caller, daemon=True).start()
 
 

@@ -1,6 +1,6 @@
-"""Write a store in bounded memory: workers write parts, one column per file; `assemble` lays the parts end to end.
+"""Write a store in bounded memory: `PartWriter` writes parts, one column per file, and `assemble` concatenates them.
 
-The bytes of a store depend on its samples and their order alone, not on how they were cut into parts.
+The bytes of a store depend only on its samples and their order, not on how they were split into parts.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _TYPECODES = {
 _LENGTH = np.dtype(np.int32)
 _SAMPLES_BETWEEN_FLUSHES = 8192
 _BLOCK = 1 << 22
-"""Bytes held at a time while parts are copied."""
+"""Size in bytes of the buffer with which parts are copied."""
 
 OFFSETS = np.dtype(np.int64)
 
 
 class PartWriter:
-    """Writes samples, one after the other, to raw files `<path>.<column>`. A context manager.
+    """Writes samples to raw files `<path>.<column>`, one per column. A context manager.
 
-    A part counts only when its writer was closed well: `<path>.part` is written last.
+    A part is complete only if its writer was closed without an exception: `<path>.part` is written last.
 
     Args:
-        path: beginning of the names of the files, local.
-        schema: columns of every sample, as `Processor.columns` gives them.
+        path: prefix of the names of the files, local.
+        schema: columns of every sample, as returned by `Processor.columns`.
     """
 
     def __init__(self, path: str, schema: Schema) -> None:
@@ -52,7 +52,7 @@ class PartWriter:
         self._appenders = [self._appender(name, kind) for name, kind in self._kinds.items()]
 
     def add(self, sample: Mapping[str, Any]) -> None:
-        """Append what `numerize` gave. Raises KeyError when a column is missing."""
+        """Append a sample that `numerize` returned. Raises KeyError if a column is missing."""
         for append in self._appenders:
             append(sample)
         self.num_samples += 1
@@ -72,7 +72,7 @@ class PartWriter:
         self.num_samples += len(samples)
 
     def close(self) -> None:
-        """Write what is left, and that the part is whole."""
+        """Write the buffered samples, and `<path>.part`, which marks the part as complete."""
         self._flush()
         for file in self._files.values():
             file.close()
@@ -117,20 +117,20 @@ class PartWriter:
 
 
 def assemble(parts: Sequence[str], out_path: str, schema: Schema, *, facts: Mapping[str, Any] | None = None) -> int:
-    """Lay parts end to end into one store, committed with the manifest `<split>.manifest.json`.
+    """Concatenate parts into one store, committed with the manifest `<split>.manifest.json`.
 
     Args:
-        parts: paths that `PartWriter` was given, in the order of their samples.
-        out_path: `<folder>/<split>.pt`, or `.jsonl`; any path.
+        parts: the paths passed to `PartWriter`, in the order of their samples.
+        out_path: `<folder>/<split>.pt`, or `.jsonl`; local or remote.
         schema: columns that each part must have.
-        facts: more for the manifest, beside format, columns and num_samples.
+        facts: further entries of the manifest, in addition to format, columns and num_samples.
 
     Returns:
         The number of samples.
 
     Raises:
-        StoreError: a part is not whole, or has other columns.
-        OSError: the disk is full, or the like; what was at `out_path` stays.
+        StoreError: a part is not complete, or has other columns.
+        OSError: writing failed, such as on a full disk; an existing file at `out_path` is unchanged.
     """
     kinds = {name: ColumnKind.parse(kind) for name, kind in schema.items()}
     described = [_part_facts(part, kinds) for part in parts]
@@ -149,7 +149,7 @@ def assemble(parts: Sequence[str], out_path: str, schema: Schema, *, facts: Mapp
 
 
 def read_part(path: str, schema: Schema) -> Samples:
-    """Map the samples of a part that was closed well."""
+    """Return the samples of a complete part, memory-mapped."""
     kinds = {name: ColumnKind.parse(kind) for name, kind in schema.items()}
     counts = _part_facts(path, kinds)["counts"]
     flat = {name: _map(f"{path}.{name}", dtype, counts[name]) for name, dtype in _file_names(kinds)}

@@ -1,5 +1,5 @@
-"""What x-check looks at beyond x-prepro: one module for each thing, all on the same sample of rows, as arrays.
+"""The checks of x-check in addition to those of x-prepro, one module each, on a common sample of rows.
 
-`sample` reads rows, `words` cuts their texts; `writing`, `columns`, `splits`, `near` and `noise` find what is wrong;
-`examination` does all of it in order.
+`sample` reads rows, `words` splits their texts; `writing`, `columns`, `splits`, `near` and `noise` find problems;
+`examination` runs all of them.
 """

@@ -1,4 +1,4 @@
-"""Which looks fit the rows of some data, and what x-prepro sees by itself at their beginning."""
+"""Select the checks that apply to given data, and run them for x-prepro on the beginning of each file."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from xdpx.loaders.base import Loader
 Look = tuple[str, Callable[[], Iterable[Finding]]]
 
 BEGINNING = 2
-"""Blocks of each file, of about a million characters, that x-prepro looks at by itself."""
+"""Number of blocks of each file, of about a million characters, that x-prepro checks."""
 ENOUGH_ROWS, FEWEST_ROWS = 20_000, 200
 
 
 def has_classes(run: Run, loader: Loader, sample: Sample) -> bool:
-    """Return whether each row has one label, which is a class."""
+    """Return whether each row has exactly one label that is a class."""
     alone = not loader.several_labels and not loader.before and loader.merger(1) is None
     return alone and run.values.get("target_type") != "number" and any(sample.labelled)
 
 
 def looks(sample: Sample, files: Mapping[str, RawFile], run: Run, loader: Loader) -> Iterator[Look]:
-    """Yield what can be looked at without a model, by name, as far as rows of this kind allow.
+    """Yield (name, check) of the checks without a model that apply to these rows.
 
     Args:
         sample: the rows.
-        files: where they are from, by split.
+        files: their raw files, by split.
         run: of x-prepro.
         loader: of the run.
     """
@@ -54,7 +54,7 @@ def looks(sample: Sample, files: Mapping[str, RawFile], run: Run, loader: Loader
 
 
 def at_the_beginning(files: Mapping[str, RawFile], run: Run, loader: Loader) -> Iterator[Finding]:
-    """Look at the first rows of each raw file, and yield what is worth a warning.
+    """Check the first rows of each raw file, and yield the findings above notes, as warnings.
 
     Args:
         files: by split.
@@ -62,7 +62,7 @@ def at_the_beginning(files: Mapping[str, RawFile], run: Run, loader: Loader) -> 
         loader: of the run.
     """
     sample = read_sample(files, loader, most=ENOUGH_ROWS, first_blocks=BEGINNING)
-    if len(sample) < FEWEST_ROWS:  # of so few rows one is a share that means nothing
+    if len(sample) < FEWEST_ROWS:  # shares of so few rows mean nothing
         return
     for _, look in looks(sample, files, run, loader):
         for found in look():

@@ -1,4 +1,4 @@
-"""Columns that are not what they are read as: constant, a number of the row, swapped, or holding the label itself."""
+"""Checks for wrong columns: constant ones, row numbers, swapped columns, and texts that contain the label."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from xdpx.tokenizers.target_map import folded, number_of
 
 FEWEST_ROWS = 20
 MOSTLY = 0.5
-"""Share of rows with one and the same text, from which a column is as good as constant."""
+"""Share of rows with the same text from which a column counts as constant."""
 NEARLY_ALL = 0.95
-"""Share of texts that are numbers of rows, and of rows of a label with a word that no other has."""
+"""Minimum share of texts that are row numbers, of rows of a label that contain a telling word, and AUC of lengths."""
 NEVER = 0.02
 FEWEST_OF_A_LABEL = 20
 ROWS_FOR_WORDS = 20_000
-"""So many rows, evenly drawn, show which words tell a label."""
+"""Number of evenly spaced rows in which words that reveal the label are searched."""
 FAR = 10.0
-"""Times the distance between the quartiles, from which a number is odd."""
+"""Distance from the median, in multiples of the interquartile range, from which a number is odd."""
 
 _ID = re.compile(r"#?[A-Za-z]{0,5}[-_ ]?\d[\d_-]*|[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}|[0-9a-fA-F]{16,64}")
 
 
 def columns(sample: Sample, *, header: Row | None) -> Iterator[Finding]:
-    """Find columns of texts, and rows, that are not what they are read as.
+    """Yield findings about columns of texts, and about rows that are headers.
 
     Args:
         sample: the rows.
-        header: names of the columns, where the file has some.
+        header: names of the columns, if the file has them.
     """
     if len(sample) < FEWEST_ROWS:
         return
@@ -49,7 +49,7 @@ def columns(sample: Sample, *, header: Row | None) -> Iterator[Finding]:
 
 
 def _headers_within(sample: Sample, header: Row | None) -> Iterator[Finding]:
-    """Find rows that hold the names of columns: files that were put together with their headers."""
+    """Yield a finding about rows that are headers, in files concatenated with their headers."""
     names = {folded(name.strip("\"'")) for name in header or ()}
     columns = [*sample.fields.values(), sample.labels]
     rows = []
@@ -87,16 +87,16 @@ def _ids(sample: Sample, name: str, texts: Sequence[str]) -> Iterator[Finding]:
 
 
 def _pairs(sample: Sample) -> Iterator[Finding]:
-    """Find pairs of a text with itself, and pairs that stand in another split the other way round."""
+    """Yield findings about pairs of equal texts, and held-out pairs that are in training with the texts swapped."""
     first, second = (whole_texts(words_of(texts), len(sample)) for texts in sample.fields.values())
     rows = np.flatnonzero((first == second) & (first != 0))
     if len(rows):
         _, classes = sample.classes
-        told = Counter(sample.labels[row] for row in rows.tolist() if classes[row] >= 0)
+        given = Counter(sample.labels[row] for row in rows.tolist() if classes[row] >= 0)
         labels = (
-            f", labelled {', '.join(f'{label} ({count:,})' for label, count in told.most_common(3))}" if told else ""
+            f", labelled {', '.join(f'{label} ({count:,})' for label, count in given.most_common(3))}" if given else ""
         )
-        severity = None if len(told) > 1 else "note"
+        severity = None if len(given) > 1 else "note"
         yield sample.finding("equal_texts", rows, f"both texts of {{rows}} are the same{labels}.",
                              "Drop them, or correct their labels.", severity=severity)  # type: ignore[arg-type]  # fmt: skip
     trained = sample.trained
@@ -116,7 +116,7 @@ def _pairs(sample: Sample) -> Iterator[Finding]:
 
 
 def labelled_columns(sample: Sample) -> Iterator[Finding]:
-    """Find labels that are texts, texts that are labels, and texts that say their label. One label for each row."""
+    """Yield findings about swapped texts and labels, and texts that reveal their label. For one label per row."""
     names, classes = sample.classes
     if len(sample) < FEWEST_ROWS or len(names) < 2:
         return
@@ -129,7 +129,7 @@ def labelled_columns(sample: Sample) -> Iterator[Finding]:
 
 
 def _swapped(sample: Sample, names: Sequence[str], classes: NDArray[np.int64]) -> Iterator[Finding]:
-    """Find rows with the label in place of the text, or a whole column of it."""
+    """Yield a finding about rows, or whole columns, with text and label swapped."""
     times = np.bincount(classes[classes >= 0], minlength=len(names))
     usual = {folded(names[index]) for index in np.flatnonzero(times >= max(2, 0.001 * len(sample))).tolist()}
     long_labels = np.array([len(name.split()) >= 4 or len(name) > 30 for name in names])
@@ -160,7 +160,7 @@ def _swapped(sample: Sample, names: Sequence[str], classes: NDArray[np.int64]) -
 def _told_by_a_word(
     sample: Sample, names: Sequence[str], classes: NDArray[np.int64], frequent: Sequence[int]
 ) -> Iterator[Finding]:
-    """Find words that nearly all rows of a label have, and hardly any other row."""
+    """Yield findings about words that nearly all rows of a label contain, and hardly any other row."""
     chosen = (classes >= 0) & (np.arange(len(sample)) % (len(sample) // ROWS_FOR_WORDS + 1) == 0)
     words = _of_rows(sample.words, chosen)
     distinct, numbers = np.unique(words.hashes_W, return_inverse=True)
@@ -197,7 +197,7 @@ def _of_rows(words: Words, chosen: NDArray[np.bool_]) -> Words:
 
 
 def _told_by_length(sample: Sample, names: Sequence[str], classes: NDArray[np.int64]) -> Iterator[Finding]:
-    """Find a label that is known from the length of the text alone."""
+    """Yield a finding if the length of the text alone reveals a label."""
     lengths = np.fromiter(map(len, sample.texts), np.float64, len(sample))
     mine = classes >= 0
     lengths, classes = lengths[mine], classes[mine]
@@ -221,7 +221,7 @@ def _told_by_length(sample: Sample, names: Sequence[str], classes: NDArray[np.in
 
 
 def odd_numbers(sample: Sample) -> Iterator[Finding]:
-    """Find numbers to be predicted that are far from all others."""
+    """Yield a finding about numeric labels that are far from the others."""
     values = np.array([number_of(label) if label else np.nan for label in sample.labels], np.float64)
     known = np.flatnonzero(np.isfinite(values))
     if len(known) < FEWEST_ROWS:
@@ -237,7 +237,7 @@ def odd_numbers(sample: Sample) -> Iterator[Finding]:
 
 
 def tag_order(sample: Sample) -> Iterator[Finding]:
-    """Find tags that go on with an entity that never began, where others of its kind begin with B-."""
+    """Yield a finding about I- tags without a preceding tag of their kind, if B- tags of that kind exist."""
     begin = {tag[2:] for label in sample.labels for tag in set(label.split()) if tag[:2] == "B-"}
     wrong: dict[int, str] = {}
     for row, label in enumerate(sample.labels):

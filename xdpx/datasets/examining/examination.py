@@ -1,4 +1,4 @@
-"""A whole look at the data of an x-prepro, before anything is made of them: nothing is written."""
+"""The complete examination of the raw data of an x-prepro run, for x-check; writes nothing."""
 
 from __future__ import annotations
 
@@ -31,21 +31,22 @@ from xdpx.logger import log
 MOST_ROWS = 200_000
 NOISE_ROWS = 20_000
 NOWHERE = ".x-check"
-"""Ending of a data_dir that does not exist: what x-prepro would find in its own is not asked here."""
+"""Suffix of a data_dir that does not exist, so that existing results are not considered."""
 
 
 @dataclass
 class Examination:
-    """What was seen of some data.
+    """The result of an examination.
 
     Attributes:
         run: of x-prepro.
-        sample: rows that were looked at; None where none could be read.
-        findings: what looks wrong.
-        labels: how often each label was seen, the most frequent first.
-        tallies: what became of the texts of each split, where that could be found out; of `part` of them.
-        crossed: what a model says of labels.
-        seconds: how long each part took.
+        findings: possible problems.
+        sample: the rows that were examined; None if none could be read.
+        labels: count of each label in the sample, the most frequent first.
+        tallies: statistics of the texts of each split, if they could be computed, from a share `part` of them.
+        part: share of the texts that `tallies` are computed from.
+        crossed: cross-validated predictions of labels.
+        seconds: duration of each step.
     """
 
     run: Run
@@ -58,19 +59,19 @@ class Examination:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def timed(self, name: str, work: Callable[[], object]) -> None:
-        """Do a part of the work, and note how long it took."""
+        """Run one step, and record its duration."""
         start = time.monotonic()
         work()
         self.seconds[name] = time.monotonic() - start
 
 
 def examine(run: Run, *, rows: int = MOST_ROWS, noise_rows: int = NOISE_ROWS) -> Examination:
-    """Look at the data of a run of x-prepro.
+    """Return an examination of the raw data of an x-prepro run.
 
     Args:
         run: of x-prepro.
-        rows: to look at closely, at most; counts of tokens, equal texts and labels are those of all.
-        noise_rows: to look for wrong labels in, at most; 0 looks for none.
+        rows: maximum size of the sample for close checks; equal texts are searched among all rows.
+        noise_rows: maximum number of rows to search for wrong labels; 0 for none.
     """
     parameters: BuildParameters = run.parameters("command")
     found = Examination(run, Findings(parameters.data_source, parameters.ignore_findings, patient=True))
@@ -93,7 +94,7 @@ def examine(run: Run, *, rows: int = MOST_ROWS, noise_rows: int = NOISE_ROWS) ->
 
 
 def _count(found: Examination, builder: Builder) -> None:
-    """Let x-prepro count labels and tokens, as it does by itself; what it would refuse is noted."""
+    """Count labels and tokens with the code of x-prepro; its errors become findings."""
     try:
         builder.prepare(with_vectors=False)
     except ConfigError as error:
@@ -158,9 +159,9 @@ def _bad_lines(sample: Sample, *, skipped: bool) -> Iterator[Finding]:
 
 
 def _look_closely(found: Examination, sample: Sample, files: dict[str, RawFile], *, noise_rows: int) -> None:
-    """Look at the sample in every respect that its kind of rows allows: at the same time, as far as there are cores.
+    """Run all checks that apply to the sample, in parallel threads; findings keep the order of the checks.
 
-    Most of each look is spent in numpy, which lets other threads run; what is found is told in the order of the looks.
+    Threads help because the checks spend most of their time in numpy, which releases the GIL.
     """
     loader = found.run.build("loader")
     work: dict[str, Callable[[], Iterable[Finding]]] = dict(looks(sample, files, found.run, loader))

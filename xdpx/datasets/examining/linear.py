@@ -1,4 +1,4 @@
-"""A linear classifier of sparse rows: multinomial logistic regression, fitted by L-BFGS in numpy alone.
+"""A linear classifier of sparse rows: multinomial logistic regression, fitted by L-BFGS with only numpy.
 
 Letters: N rows; F features; K columns of weights; E entries that are not 0.
 """
@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 
 STRENGTH = 5.0
-"""How far weights may go for one row; `C` of scikit-learn."""
+"""Inverse regularisation strength, `C` of scikit-learn."""
 ITERATIONS = 25
 MEMORY = 6
 SMALL = 1e-3
-"""Largest entry of a gradient, as a share of the first one, at which the search ends."""
+"""The fit ends when the maximum norm of the gradient falls to this share of the initial one."""
 
 
 class Sparse(NamedTuple):
-    """A matrix by its rows: row i has features[offsets[i]:offsets[i + 1]] with those values; `width` columns."""
+    """A CSR matrix: row i has features_E[offsets[i]:offsets[i + 1]] with those values_E; `width` columns."""
 
     features_E: NDArray[np.int32]
     values_E: Floats
@@ -31,7 +31,7 @@ class Sparse(NamedTuple):
     width: int
 
     def take(self, rows: NDArray[np.int64]) -> Sparse:
-        """Return some rows."""
+        """Return the rows with these indices."""
         counts = np.diff(self.offsets)[rows]
         ends = np.cumsum(counts)
         places = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
@@ -39,7 +39,7 @@ class Sparse(NamedTuple):
         return Sparse(self.features_E[places], self.values_E[places], np.concatenate([[0], ends]), self.width)
 
     def times(self, weights_FK: Floats) -> Floats:
-        """Return the product with weights, (N, K)."""
+        """Return the product with weights (F, K), shape (N, K)."""
         counts = np.diff(self.offsets)
         full = np.flatnonzero(counts)
         found = np.zeros((len(counts), weights_FK.shape[1]), np.float32)
@@ -49,7 +49,7 @@ class Sparse(NamedTuple):
         return found
 
     def turned_times(self, rest_NK: Floats) -> Floats:
-        """Return the product of the transpose with (N, K), (F, K)."""
+        """Return the product of the transpose with (N, K), shape (F, K)."""
         counts = np.diff(self.offsets)
         columns = [
             np.bincount(self.features_E, np.repeat(rest_NK[:, column], counts) * self.values_E, self.width)
@@ -59,7 +59,7 @@ class Sparse(NamedTuple):
 
 
 def fit(rows: Sparse, classes_N: NDArray[np.int64], count: int) -> Floats:
-    """Return weights (F + 1, K), the last row for all: one column for each of `count` classes, of two classes one."""
+    """Return weights (F + 1, K), of which the last row is the bias. K is the number of classes, `count`; 1 for two."""
     columns = count if count > 2 else 1
     wanted = np.zeros((len(classes_N), columns), np.float32)
     if columns == 1:
@@ -102,9 +102,9 @@ def shares_of(rows: Sparse, weights: Floats) -> Floats:
 
 
 def _lowest(loss: Callable[[Floats], tuple[float, Floats]], place: Floats) -> Floats:
-    """Return about where a smooth convex loss is lowest.
+    """Return the approximate minimum of a smooth convex loss, by L-BFGS from the starting point `place`.
 
-    Source: Nocedal and Wright, "Numerical Optimization", algorithms 7.4 and 7.5, with steps halved until they help.
+    Source: Nocedal and Wright, "Numerical Optimization", algorithms 7.4 and 7.5, with a backtracking line search.
     """
     value, gradient = loss(place)
     enough = SMALL * float(np.abs(gradient).max(initial=0.0))
@@ -132,7 +132,7 @@ def _lowest(loss: Callable[[Floats], tuple[float, Floats]], place: Floats) -> Fl
 
 
 def _direction(gradient: Floats, past: deque[tuple[Floats, Floats, float]]) -> Floats:
-    """Return where to go: minus the gradient, by what past steps tell of the curvature."""
+    """Return the search direction: the negative gradient times the L-BFGS approximation of the inverse Hessian."""
     direction = -gradient
     weights = []
     for step, change, inverse in reversed(past):

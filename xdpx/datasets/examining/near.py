@@ -1,4 +1,4 @@
-"""Rows that are nearly the same, within splits and across them: MinHash finds candidates, which are then compared.
+"""Find near-duplicate rows within and across splits: MinHash finds candidates, which are then compared.
 
 Letters: N rows; G grams; H hashes of a signature; C pairs of candidates.
 
@@ -18,27 +18,27 @@ from xdpx.datasets.examining.words import Grams, Words, grams_of, packed, salted
 from xdpx.datasets.findings.finding import Example, Finding
 
 ALIKE = 0.8
-"""Share of words and neighbours in common (Jaccard) from which two texts are nearly the same: of 15 words 14."""
+"""Jaccard similarity of words and word pairs from which two texts are near-duplicates: about 14 of 15 words."""
 HASHES, ROWS_OF_BAND = 32, 4
-"""A pair at 0.8 agrees in one of eight bands with a probability of 98 %, at 0.9 of 99.98 %."""
+"""A pair with similarity 0.8 agrees in one of eight bands with a probability of 98 %, at 0.9 of 99.98 %."""
 LIKELY = 0.6
-"""Share of equal hashes from which a pair is compared: one at 0.8 has it with a probability of 99.8 %."""
+"""Share of equal hashes from which a pair is compared: at similarity 0.8 it is reached with 99.8 % probability."""
 FEWEST_GRAMS = 6
-"""A text of fewer words and neighbours is alike to too many."""
+"""Minimum number of words and word pairs of a text; shorter ones are similar to too many."""
 LONG = 160
-"""Of a text of so many a quarter, the same in every text, is enough to find candidates."""
+"""Number of grams from which only a quarter of them, chosen by hash, is used to find candidates."""
 MOST_PAIRS = 200_000
 GRAMS_AT_ONCE = 1 << 15
-"""Of so many, all hashes are made in the cache of a core, in a quarter of the time."""
+"""Number of grams hashed at a time, so that they fit into the CPU cache, which is four times as fast."""
 MANY_SHARED = 0.01
 
 
 def near(sample: Sample, *, classes: bool) -> Iterator[Finding]:
-    """Find rows that are nearly the same as another one, but not letter by letter, which is told apart.
+    """Yield findings about near-duplicates; identical rows are reported elsewhere (`same_texts`).
 
     Args:
         sample: the rows.
-        classes: whether each row has one label, which is a class.
+        classes: whether each row has one label that is a class.
     """
     pairs, alike = near_pairs(sample)
     if not len(pairs):
@@ -91,7 +91,7 @@ def _shown(
     alike: NDArray[np.float64],
     chosen: NDArray[np.int64],
 ) -> list[Example]:
-    """Show the first of some pairs, one row below the other."""
+    """Return the first few of the chosen pairs as examples, one row after the other."""
     shown = []
     firsts = np.unique(here[chosen], return_index=True)[1]
     for pair in chosen[np.sort(firsts)[:SHOWN]].tolist():
@@ -103,7 +103,7 @@ def _shown(
 
 
 def near_pairs(sample: Sample) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return pairs of rows (C, 2), the earlier one first, and how alike they are, (C,): 1 where words are the same."""
+    """Return pairs of similar rows (C, 2), the earlier one first, and their similarities (C,), 1 for equal words."""
     words = _words_of_fields(sample)
     whole = whole_texts(words, len(sample))
     exact = np.fromiter((hash(text.strip().lower()) for text in sample.texts), np.int64, len(sample))
@@ -125,7 +125,7 @@ def near_pairs(sample: Sample) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 
 
 def _words_of_fields(sample: Sample) -> Words:
-    """Return the words of each row, those of its second text being others than those of its first."""
+    """Return the words of each row; words of different fields get different hashes."""
     if len(sample.fields) == 1:
         return sample.words
     parts = [words_of(texts) for texts in sample.fields.values()]
@@ -137,14 +137,14 @@ def _words_of_fields(sample: Sample) -> Words:
 
 
 def _first_of_group(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return for each of some sorted keys the place of the first one that is equal."""
+    """Return the index of the first equal key for each of some sorted keys."""
     new = np.ones(len(keys), np.bool_)
     new[1:] = keys[1:] != keys[:-1]
     return np.flatnonzero(new)[np.cumsum(new) - 1] if len(keys) else np.zeros(0, np.int64)
 
 
 def _candidates(grams: Grams, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return pairs of rows that agree in one band of their signatures, (C, 2)."""
+    """Return pairs of rows that agree in a band of their signatures and in enough hashes, (C, 2)."""
     wanted = np.zeros(len(grams.offsets) - 1, np.bool_)
     wanted[rows] = True
     thin = (np.diff(grams.offsets) >= LONG)[grams.rows_G] & (grams.hashes_G & np.uint64(3) != 0)
@@ -177,11 +177,11 @@ def _candidates(grams: Grams, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _signatures(hashes: NDArray[np.uint64], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the least hash of each row in each family, (N, H).
+    """Return the minimum of each of H hash functions over each row, (N, H).
 
     Args:
-        hashes: of the grams of rows, one row behind the other.
-        starts: where each row begins.
+        hashes: of the grams of all rows, concatenated.
+        starts: start of each row.
     """
     found = np.empty((len(starts), HASHES), np.uint64)
     ends = np.append(starts[1:], len(hashes))
@@ -195,7 +195,7 @@ def _signatures(hashes: NDArray[np.uint64], starts: NDArray[np.int64]) -> NDArra
 
 
 def _jaccard(grams: Grams, pairs: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the share of grams that the rows of each pair have in common, (C,)."""
+    """Return the Jaccard similarity of each pair of rows, (C,)."""
     sizes = np.diff(grams.offsets)
     found = np.zeros(len(pairs))
     for start in range(0, len(pairs), 20_000):
@@ -212,7 +212,7 @@ def _jaccard(grams: Grams, pairs: NDArray[np.int64]) -> NDArray[np.float64]:
 def _rows_of(
     grams: Grams, rows: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the grams of some rows, and which of the rows each belongs to."""
+    """Return the grams of some rows, and the index in `rows` that each belongs to."""
     counts = sizes[rows]
     ends = np.cumsum(counts)
     places = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)

@@ -1,7 +1,7 @@
-"""Labels that are likely wrong, and rows of one kind that are mostly predicted wrongly.
+"""Find labels that are likely wrong, and slices of rows that are mostly predicted wrongly.
 
-A linear model on words is trained on most of the rows and asked about the others, until it was asked about each. Where
-it is sure of another label than the given one, confident learning says how many such labels are wrong, and which.
+A linear model on words predicts each row by cross-validation. Where it is confident of another label than the given
+one, confident learning estimates how many such labels are wrong, and which.
 
 Letters: N rows; K classes.
 
@@ -29,34 +29,34 @@ FEWEST_OF_A_CLASS = 10
 FEWEST_ROWS = 200
 MOST_CLASSES = 100
 WORK = 30_000
-"""Rows times columns of weights that are looked at, which takes some seconds."""
+"""Maximum of rows times columns of weights, which takes some seconds."""
 MOST_WORDS = 1_000_000
 SUREST = 0.2
-"""Share of rows that the model is surest of: there it errs little, and what differs is mostly a wrong label."""
+"""Share of rows that the model is most confident of: there it errs rarely, and differing labels are mostly wrong."""
 LITTLE_NOISE, MUCH_NOISE = 0.01, 0.05
-"""Share of other labels among them from which it is told, and from which it is a warning."""
+"""Share of differing labels among these rows from which it is reported, and from which it is a warning."""
 BETTER_THAN_GUESSING = 0.25
-"""Share of the errors of always giving the most frequent label that the model must avoid, to have a say."""
+"""Share of the errors of the majority class baseline that the model must avoid for its predictions to be used."""
 WEAK = 0.1
 SURE = 4.0
-"""A slice is weak with so many more errors than the others have, by so many standard deviations."""
+"""A slice is weak if its error rate exceeds that of the other rows by this much, and by this many standard errors."""
 EVEN = 0.3
-"""Share of the rarer of two labels from which it is expected to be as easy as the other."""
+"""Share of the rarer of two labels from which both are expected to be equally easy."""
 MOST_KINDS, LONGEST_KIND = 30, 40
-"""A field of no more values than this says where a row comes from."""
+"""Maximum number of values of a field that counts as the source of rows, and of characters of a value shown."""
 FEWEST_OF_A_SLICE = 50
 
 
 @dataclass(frozen=True)
 class Crossed:
-    """What a model says of rows that it was not trained on.
+    """Cross-validated predictions: every row is predicted by a model that was not trained on it.
 
     Attributes:
-        rows: which rows of the sample, (N,).
+        rows: indices in the sample, (N,).
         names: of the classes.
-        given: the class of each, (N,).
+        given: the labelled class of each row, (N,).
         shares: probability of each class, (N, K).
-        suspects: which of these rows are likely labelled wrongly, the surest first.
+        suspects: indices into `rows` of likely wrong labels, the most certain first.
     """
 
     rows: NDArray[np.int64]
@@ -67,39 +67,39 @@ class Crossed:
 
     @property
     def right(self) -> NDArray[np.bool_]:
-        """Where the model says what the label says, (N,)."""
+        """Whether the prediction agrees with the label, (N,)."""
         agreed: NDArray[np.bool_] = self.shares.argmax(axis=1) == self.given
         return agreed
 
     @property
     def accuracy(self) -> float:
-        """Share of rows where both agree."""
+        """Share of rows whose prediction agrees with the label."""
         return float(self.right.mean())
 
     @property
     def guessing(self) -> float:
-        """Share of rows with the most frequent label."""
+        """Accuracy of the majority class baseline: share of rows with the most frequent label."""
         return float(np.bincount(self.given).max() / len(self.given))
 
     @property
     def has_a_say(self) -> bool:
-        """Whether the model knows labels well enough to doubt some."""
+        """Whether the model is accurate enough for its predictions to be used."""
         return 1 - self.accuracy <= (1 - BETTER_THAN_GUESSING) * (1 - self.guessing)
 
     @property
     def noise(self) -> float:
-        """Share of other labels among the rows that the model is surest of."""
+        """Share of differing labels among the rows that the model is most confident of."""
         sure = self.shares.max(axis=1)
         chosen = np.argsort(-sure, kind="stable")[: max(int(SUREST * len(sure)), 1)]
         return float(1 - self.right[chosen].mean())
 
 
 def crossed(sample: Sample, *, most: int) -> Crossed | None:
-    """Let a model say the label of each row that it was not trained on; None where there is too little to learn from.
+    """Return cross-validated predictions; None if there are too few rows, or too few or too many classes.
 
     Args:
         sample: the rows, of one label each.
-        most: rows to look at, at most; an even part of them where there are more, or where classes are many.
+        most: maximum number of rows; fewer are drawn if there are many classes or words per row.
     """
     names, classes = sample.classes
     times = np.bincount(classes[classes >= 0], minlength=len(names))
@@ -123,9 +123,9 @@ def crossed(sample: Sample, *, most: int) -> Crossed | None:
 
 
 def _features(sample: Sample, rows: NDArray[np.int64]) -> tuple[Sparse, NDArray[np.uint64]]:
-    """Return the words and neighbours of rows as features, weighted by how rare they are, and a key of each text.
+    """Return (words and word pairs of rows as tf-idf-like features, a key of the text of each row).
 
-    Of a pair the words that both texts have, and those that one has alone, are features too.
+    For pairs of texts, words in both texts, words in only one, and their overlap are also features.
     """
     columns = [[texts[row] for row in rows.tolist()] for texts in sample.fields.values()]
     texts = columns[0] if len(columns) == 1 else ["\n".join(cells) for cells in zip(*columns, strict=True)]
@@ -162,7 +162,7 @@ def _owner(grams: NDArray[np.void]) -> NDArray[np.int64]:
 
 
 def _matrix(hashes: NDArray[np.uint64], owners: NDArray[np.int64], count: int) -> Sparse:
-    """Number the features that two rows have or more, and weigh them; every row gets the length 1."""
+    """Return the matrix of features that occur at least twice, weighted by idf, with rows of norm 1."""
     distinct, numbers, times = np.unique(hashes, return_inverse=True, return_counts=True)
     useful = times >= 2
     renumbered = np.cumsum(useful) - 1
@@ -177,7 +177,7 @@ def _matrix(hashes: NDArray[np.uint64], owners: NDArray[np.int64], count: int) -
 
 
 def _held_out(matrix: Sparse, given: NDArray[np.int64], count: int, keys: NDArray[np.uint64]) -> NDArray[np.float32]:
-    """Return the probabilities of each row by a model that saw neither it nor one of the same words, (N, K)."""
+    """Return the probabilities of each row by a model not trained on it or on rows with the same words, (N, K)."""
     folds = (salted(keys, 3) % np.uint64(FOLDS)).astype(np.int64)
     shares = np.zeros((len(given), count), np.float32)
 
@@ -193,7 +193,7 @@ def _held_out(matrix: Sparse, given: NDArray[np.int64], count: int, keys: NDArra
 
 
 def suspects_of(shares: NDArray[np.float32], given: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return which rows are likely labelled wrongly, the surest first, by confident learning.
+    """Return the indices of rows whose label is likely wrong, the most certain first, by confident learning.
 
     Args:
         shares: out-of-sample probabilities, (N, K).
@@ -227,7 +227,7 @@ def suspects_of(shares: NDArray[np.float32], given: NDArray[np.int64]) -> NDArra
 
 
 def label_noise(sample: Sample, known: Crossed) -> Iterator[Finding]:
-    """Tell how many labels are likely wrong, and which to look at first."""
+    """Yield a finding about the share of likely wrong labels, with the most suspicious rows."""
     if not known.has_a_say or known.noise < LITTLE_NOISE or not len(known.suspects):
         return
     best = known.shares.argmax(axis=1)
@@ -252,7 +252,7 @@ def label_noise(sample: Sample, known: Crossed) -> Iterator[Finding]:
 
 
 def weak_slices(sample: Sample, known: Crossed) -> Iterator[Finding]:
-    """Find rows of one split, label, source or length that are predicted wrongly far more often than others."""
+    """Yield findings about splits, labels, sources or lengths with a far higher error rate than the other rows."""
     if not known.has_a_say:
         return
     wrong = ~known.right
@@ -277,12 +277,12 @@ def _slices(sample: Sample, known: Crossed) -> Iterator[tuple[str, NDArray[np.bo
             yield f"of {split}", splits == index
     shares = np.bincount(known.given, minlength=len(known.names)) / max(1, len(known.given))
     for index, label in enumerate(known.names):
-        if len(known.names) > 2 or shares[index] >= EVEN:  # of two, the rare one is always the harder one
+        if len(known.names) > 2 or shares[index] >= EVEN:  # of two labels, the rare one is always harder
             yield f"labelled '{label}'", known.given == index
     for field, texts in sample.fields.items() if len(sample.fields) > 1 else ():
         values = np.array([texts[row] for row in known.rows.tolist()], dtype=object)
         kinds, number = np.unique(values.astype(str), return_inverse=True)
-        if 2 <= len(kinds) <= MOST_KINDS:  # a source, a domain, an author: no text
+        if 2 <= len(kinds) <= MOST_KINDS:  # a source, a domain, an author, rather than a text
             for index, kind in enumerate(kinds.tolist()):
                 yield f"whose {field} is '{kind[:LONGEST_KIND]}'", number == index
     lengths = np.fromiter((len(sample.texts[row]) for row in known.rows.tolist()), np.int64, len(known.rows))

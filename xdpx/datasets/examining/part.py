@@ -1,4 +1,4 @@
-"""The work of x-prepro on a part of the blocks of raw files: tokens are counted in it, labels in all."""
+"""The work of x-prepro on a part of the blocks of raw files, in which tokens are counted; labels are counted in all."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from xdpx.utils.raw_places import is_saved_dataset, is_table
 
 BYTES_PER_BLOCK = 1 << 20
 BLOCKS = 4
-"""So many blocks, of about a megabyte each, take a slow tokenizer some three seconds."""
+"""Number of blocks, of about a megabyte each, that take a slow tokenizer about three seconds."""
 OF_COMPRESSED = 4
-"""Bytes of text for one of a compressed file, about."""
+"""Approximate compression ratio of text."""
 
 
 @dataclass(frozen=True)
 class EvenPart(RawFile):
-    """A raw file of which only each so-and-so-many-th block is read."""
+    """A raw file of which only every `step`-th block is read."""
 
     step: int = 1
 
     def blocks(self) -> Iterator[Block]:
-        """Read these blocks."""
+        """Yield every `step`-th block."""
         return islice(super().blocks(), 0, None, self.step)
 
 
 class PartWork(BlockWork):
-    """Work on an even part of the blocks of all files, `share` of them.
+    """Work on evenly spaced blocks of all files, a fraction `share` of them.
 
     Args:
         files: by split.
@@ -65,7 +65,7 @@ class PartWork(BlockWork):
         skip_bad_lines: bool,
         of_words: Collection[str] | None = None,
     ) -> RawCounts:
-        """Return how often each label stands in some raw files, and each token in the part of them."""
+        """Return the counts of labels in raw files, and those of tokens in the part of them."""
         listed = list(files)
         seen = RawCounts()
         if any(file.labelled for file in listed):
@@ -90,13 +90,13 @@ class PartWork(BlockWork):
         hashed: bool,
         keyed: bool,
     ) -> Iterator[Made]:
-        """Return what becomes of each block of the part of a raw file."""
+        """Yield the samples made of each block of the part of a raw file, without hashes and keys."""
         del split, digests, hashed, keyed
         return made_of(self._part(file), crew, skip_bad_lines=skip_bad_lines)
 
 
 def _size(file: RawFile) -> int:
-    """Return about how many bytes of text a file holds; 0 for what is no file."""
+    """Return the approximate size of the text of a file in bytes; 0 for tables and saved data sets."""
     if is_table(file.path) or is_saved_dataset(file.path):
         return 0
     return io.size(file.path) * (OF_COMPRESSED if file.is_compressed else 1)

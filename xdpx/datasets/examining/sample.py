@@ -1,4 +1,4 @@
-"""Rows of all splits, or an even sample of them where they are too many, with the line where each stands."""
+"""The rows of all splits, or a sample if there are too many, each with its line."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from xdpx.loaders.base import Loader, Records
 from xdpx.loaders.parsers.base import BadLine
 
 MANY = 0.01
-"""Share of rows from which a finding is a warning, and no note."""
+"""Share of rows from which a finding is a warning instead of a note."""
 SHOWN = 3
 LONGEST_SHOWN = 160
 LONGEST_LABEL = 40
-"""A longer one, such as the tags of all words, is not shown."""
+"""Maximum length of a label to show; longer ones, such as the tags of all words, are omitted."""
 _SEPARATOR = "\n"
 
 
@@ -30,15 +30,16 @@ class Sample:
     """Rows of some splits.
 
     Attributes:
-        fields: the texts of every row, by the name of the field.
-        labels: the label of every row, '' where its file has none.
-        splits: which of `names` each row is of, (N,).
-        lines: where it begins in its file, (N,).
+        fields: name of the field -> the text of every row.
+        labels: the label of every row, '' if its file has none.
+        splits: index into `names` of each row, (N,).
+        lines: line where each row begins in its file, (N,).
         names: of the splits.
         paths: file of each split.
         labelled: whether the rows of each split have labels.
-        rows_seen: rows of each split, of which these are a sample.
-        bad: the first lines that could not be used, by split, and `num_bad` how many there are.
+        rows_seen: number of rows of each split, of which these are a sample.
+        bad: the first lines that could not be used, by split.
+        num_bad: number of lines that could not be used, by split.
     """
 
     fields: Mapping[str, Sequence[str]]
@@ -57,12 +58,12 @@ class Sample:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every row is there."""
+        """Whether all rows are in the sample."""
         return len(self) == sum(self.rows_seen.values())
 
     @cached_property
     def texts(self) -> Sequence[str]:
-        """The texts of each row, one below the other."""
+        """The texts of each row, joined by line feeds if there are several."""
         columns = list(self.fields.values())
         return columns[0] if len(columns) == 1 else list(map(_SEPARATOR.join, zip(*columns, strict=True)))
 
@@ -73,13 +74,13 @@ class Sample:
 
     @cached_property
     def trained(self) -> NDArray[np.bool_]:
-        """Which rows are trained on; all, where no split says so by its name, (N,)."""
+        """Which rows are training data, judged by the name of the split; all if no name says so, (N,)."""
         of_split = np.array([is_trained_on(name) for name in self.names], np.bool_)
         return (of_split | (not of_split.any()))[self.splits]
 
     @cached_property
     def classes(self) -> tuple[list[str], NDArray[np.int64]]:
-        """The labels that there are, and the number of that of each row, -1 without one, (N,). Case does not count."""
+        """(All labels, index of the label of each row, -1 without one, (N,)). Case is ignored."""
         numbers: dict[str, int] = {}
         written: list[str] = []
         found = np.full(len(self), -1, np.int64)
@@ -97,17 +98,17 @@ class Sample:
         return f"{self.paths[int(self.splits[row])]}:{self.lines[row]}"
 
     def labelled_as(self, row: int) -> str:
-        """Return in words how a row is labelled, '' where it is not."""
+        """Return a clause with the label of a row, '' if it has none or a very long one."""
         label = self.labels[row]
         return f"labelled {label}" if 0 < len(label) <= LONGEST_LABEL else ""
 
     def example(self, row: int, said: str = "", around: int | None = None) -> Example:
-        """Return a row to be shown: where it stands, its texts cut short, and what is to be seen.
+        """Return a row as an example: its place, its texts shortened, and a remark.
 
         Args:
-            row: its number.
-            said: what is to be seen; by default its label.
-            around: a place in its text that must be seen.
+            row: its index.
+            said: the remark; by default its label.
+            around: position in its text that must be visible.
         """
         text = self.texts[row]
         start = max(0, around - LONGEST_SHOWN // 2) if around is not None else 0
@@ -126,15 +127,15 @@ class Sample:
         examples: Sequence[Example] | None = None,
         severity: Severity | None = None,
     ) -> Finding:
-        """Return what was found in some rows: a warning where they are many, else a note.
+        """Return a finding about some rows.
 
         Args:
             code: its name.
-            rows: numbers of the rows.
-            problem: in words; `{rows}` stands for how many rows.
+            rows: indices of the rows.
+            problem: sentence, in which `{rows}` is replaced by the number of rows.
             remedy: what to do.
-            examples: some of them; by default the first.
-            severity: another one.
+            examples: by default the first rows.
+            severity: by default a warning if the share of rows is at least `MANY`, else a note.
         """
         share = len(rows) / max(len(self), 1)
         problem = problem.replace("{rows}", f"{len(rows):,} of {len(self):,} rows ({share:.2%})")
@@ -152,13 +153,13 @@ def read_sample(
     first_blocks: int | None = None,
     tell: Callable[[str, Records], object] = lambda split, records: None,
 ) -> Sample:
-    """Read the rows of all splits, and keep an even part of them where they are more than `most`.
+    """Return the rows of all splits, or a uniform sample of them if there are more than `most`.
 
     Args:
         files: by split.
-        loader: makes records of their rows.
-        most: rows to keep at most.
-        first_blocks: read only so many blocks of each file.
+        loader: converts their rows to records.
+        most: maximum number of rows to keep.
+        first_blocks: read only this number of blocks of each file.
         tell: called with the split and the records of each block that is read.
     """
     sampler = _Sampler(most)
@@ -184,7 +185,7 @@ def read_sample(
 
 
 class _Sampler:
-    """Keeps the rows whose number, hashed, ends in so many zero bits that they are few enough."""
+    """Keeps the rows whose hashed line number has some bits equal to zero, with as few bits as memory allows."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -1,4 +1,4 @@
-"""Splits beside one another: labels that only one has, that are rarer in one, and texts of another length."""
+"""Compare splits: labels that occur in only one, or with other frequencies, and texts of different lengths."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from xdpx.datasets.findings.finding import Finding, some
 
 FEWEST_ROWS = 50
 FAR_APART = 0.15
-"""Share of rows that would need another label for two splits to have them equally often."""
+"""Total variation distance of the label distributions of two splits from which it is reported."""
 SURE = 6.0
-"""Standard deviations of chance from which a difference is none of it."""
+"""Number of standard deviations from which a difference is not due to chance (see `_labels`)."""
 OTHER_LENGTH = 3.0
-"""Times the median length."""
+"""Ratio of median lengths from which it is reported."""
 
 
 def splits(sample: Sample, *, classes: bool) -> Iterator[Finding]:
-    """Compare each held-out split with those that are trained on.
+    """Yield findings from the comparison of each held-out split with the training data.
 
     Args:
         sample: the rows.
-        classes: whether each row has one label, which is a class.
+        classes: whether each row has one label that is a class.
     """
     trained = sample.trained
     if trained.all() or not trained.any():

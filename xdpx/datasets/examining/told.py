@@ -1,4 +1,4 @@
-"""What was found, as plain values: what `x-check --json` prints, and what its text and its page are made of."""
+"""The result of x-check as plain values: the output of `x-check --json`, and the source of its text and page."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MOST_SUSPECTS = 2000
 def as_told(
     config: str, command: str, found: Sequence[Finding], seen: Examination | None, outlook: object, *, seconds: float
 ) -> dict[str, Any]:
-    """Return everything that was found.
+    """Return the complete result as JSON-serialisable values.
 
     Args:
-        config: what was looked at.
-        command: whose config it is.
-        found: what looks wrong, the worst first.
-        seen: the data; None where they could not be read.
-        outlook: a dataclass of what a training takes; None where that is not known.
-        seconds: that all of it took.
+        config: path of the config that was checked.
+        command: that the config is for.
+        found: all findings, the worst first.
+        seen: examination of the data; None if they could not be read.
+        outlook: a dataclass with the expected cost of training; None if unknown.
+        seconds: total duration.
     """
     sample = seen.sample if seen is not None else None
     rows = sum(sample.rows_seen.values()) if sample is not None else 0
@@ -62,7 +62,7 @@ def _summary(found: Sequence[Finding], sample: Sample | None, rows: int, seconds
 
 
 def _with_examples(found: Sequence[Finding], sample: Sample | None) -> Sequence[Finding]:
-    """Show the rows that a finding names by file and line, where it shows none by itself."""
+    """Return findings with examples added: the rows that a finding without examples names by file and line."""
     if sample is None:
         return found
     named = {each: [(path, int(line)) for path in sample.paths for line in _lines_named(path, each)] for each in found}
@@ -87,10 +87,10 @@ def _finding(found: Finding) -> dict[str, Any]:
 def _splits(seen: Examination | None) -> list[dict[str, Any]]:
     if seen is None or seen.sample is None:
         return []
-    told = []
+    listed = []
     for split, path, labelled in zip(seen.sample.names, seen.sample.paths, seen.sample.labelled, strict=True):
         tally = seen.tallies.get(split)
-        told.append({
+        listed.append({
             "name": split, "path": path, "rows": seen.sample.rows_seen[split], "labelled": labelled,
             "bad_lines": seen.sample.num_bad[split],
             "tokens": tally.tokens if tally else None,
@@ -100,7 +100,7 @@ def _splits(seen: Examination | None) -> list[dict[str, Any]]:
             "unknown_share": tally.unknown_share if tally else None,
             "empty": tally.empty if tally else None,
         })  # fmt: skip
-    return told
+    return listed
 
 
 def _model(known: Crossed | None) -> dict[str, Any] | None:
@@ -113,15 +113,15 @@ def _model(known: Crossed | None) -> dict[str, Any] | None:
 
 
 def _suspects(sample: Sample, known: Crossed) -> list[dict[str, Any]]:
-    """Return the rows that are likely labelled wrongly, the surest first."""
+    """Return the rows whose label is likely wrong, the most certain first."""
     if not known.has_a_say:
         return []
     best = known.shares.argmax(axis=1)
-    told = []
+    listed = []
     for index in known.suspects[:MOST_SUSPECTS].tolist():
         example = sample.example(int(known.rows[index]))
-        told.append({
+        listed.append({
             "place": example.place, "text": example.text, "label": known.names[known.given[index]],
             "likely": known.names[best[index]], "probability": round(float(known.shares[index, best[index]]), 4),
         })  # fmt: skip
-    return told
+    return listed

@@ -1,6 +1,6 @@
-"""Words of many texts at once, each as a number: no Python object per word, so that a million of them take a moment.
+"""Hashes of the words of many texts, computed with numpy and without a Python object per word, for speed.
 
-Letters: P code points of some texts laid end to end; W words; G grams, words and pairs of neighbours; N texts.
+Letters: P code points of concatenated texts; W words; G grams, i.e. words and pairs of adjacent words; N texts.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 CHARACTERS_AT_ONCE = 1 << 16
-"""So many, as eight bytes each, stay in the cache of a core."""
+"""Number of characters processed at a time, which fit into the CPU cache as eight bytes each."""
 LAST_POINT = 0x32000
-"""No letter of a living script lies behind it."""
+"""Code point after which there are no letters of living scripts."""
 
 _HASH_BITS = np.uint64(40)
 APART, IN_WORD, ALONE = 0, 1, 2
-"""What a character is to words: between them, a part of one, or one by itself, as Chinese characters are."""
+"""Kinds of characters: between words, part of a word, or a word of its own, as Chinese characters are."""
 
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xFF51AFD7ED558CCD)
@@ -29,19 +29,19 @@ _ALONE_RANGES = ((0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 
 
 
 class Points(NamedTuple):
-    """Code points of texts laid end to end with one blank behind each: text i begins at offsets[i]."""
+    """Code points of concatenated texts, each followed by a line feed: text i begins at offsets[i]."""
 
     values_P: NDArray[np.uint32]
     offsets: NDArray[np.int64]
 
     @property
     def rows_P(self) -> NDArray[np.int64]:
-        """The text of each code point."""
+        """The index of the text of each code point."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 
 class Words(NamedTuple):
-    """Words of texts: the hash of each, its text, and where it begins and ends there."""
+    """Words of texts: the hash of each, the index of its text, and its start and end in the text."""
 
     hashes_W: NDArray[np.uint64]
     rows_W: NDArray[np.int64]
@@ -50,7 +50,7 @@ class Words(NamedTuple):
 
 
 class Grams(NamedTuple):
-    """What a text is made of, each once per text, sorted by text: row i has hashes[offsets[i]:offsets[i + 1]]."""
+    """The distinct grams of each text, sorted by text: text i has hashes_G[offsets[i]:offsets[i + 1]]."""
 
     hashes_G: NDArray[np.uint64]
     rows_G: NDArray[np.int64]
@@ -66,7 +66,7 @@ def points_of(texts: Sequence[str]) -> Points:
 
 
 def pieces(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-    """Cut a list of texts into pieces of some ten thousand characters; each with the number of its first text."""
+    """Yield (index of the first text, texts) of pieces with about CHARACTERS_AT_ONCE characters."""
     start, characters = 0, 0
     for index, text in enumerate(texts):
         characters += len(text) + 1
@@ -79,7 +79,7 @@ def pieces(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
 
 @cache
 def kinds() -> NDArray[np.uint8]:
-    """Return what each code point is to words."""
+    """Return the kind of each code point, (LAST_POINT + 1,)."""
     found = np.zeros(LAST_POINT + 1, np.uint8)
     for point in range(LAST_POINT):
         sign = chr(point)
@@ -91,7 +91,7 @@ def kinds() -> NDArray[np.uint8]:
 
 
 def words_of(texts: Sequence[str]) -> Words:
-    """Return the words of texts without regard to case: runs of letters and digits, and Chinese characters."""
+    """Return the words of texts, ignoring case: runs of letters and digits, and single Chinese characters."""
     found = [_words_of_piece(first, piece) for first, piece in pieces([text.lower() for text in texts])]
     if not found:
         return Words(np.zeros(0, np.uint64), *(np.zeros(0, np.int64) for _ in range(3)))
@@ -99,7 +99,7 @@ def words_of(texts: Sequence[str]) -> Words:
 
 
 def _words_of_piece(first: int, texts: Sequence[str]) -> Words:
-    """Hash every word by differences of one running polynomial, whose powers are odd and so can be divided out."""
+    """Return the words of a piece, hashed by differences of a running polynomial with invertible (odd) powers."""
     points = points_of(texts)
     kind_P = kinds()[np.minimum(points.values_P, LAST_POINT)]
     before_P = np.concatenate([[APART], kind_P[:-1]])
@@ -127,28 +127,28 @@ def _powers_of(size: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spread every bit over all bits. Source: the finalizer of MurmurHash3, Appleby 2011."""
+    """Return values with every bit spread over all bits. Source: the finalizer of MurmurHash3, Appleby 2011."""
     mixed = values ^ (values >> np.uint64(33))
-    for factor in (_MIX, _SECOND):  # in place: an array of megabytes is dear to get and to give back
+    for factor in (_MIX, _SECOND):  # in place, because allocating large arrays is slow
         mixed *= factor
         mixed ^= mixed >> np.uint64(33)
     return mixed
 
 
 def salted(hashes: NDArray[np.uint64], salt: int) -> NDArray[np.uint64]:
-    """Return other hashes of the same things, one family for each salt."""
+    """Return another hash function of the same items, one per salt."""
     return _mixed(hashes + np.uint64(salt * int(_BASE) % (1 << 64)))
 
 
 def neighbours(words: Words) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return (hash, text) of each pair of words that follow one another."""
+    """Return (hashes, indices of texts) of all pairs of adjacent words."""
     same = words.rows_W[1:] == words.rows_W[:-1]
     pairs = _mixed(words.hashes_W[:-1] * _SECOND + words.hashes_W[1:])
     return pairs[same], words.rows_W[1:][same]
 
 
 def triples_of_signs(words: Words) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return (hash, text) of each three words of one character that follow one another, as in Chinese."""
+    """Return (hashes, indices of texts) of all triples of adjacent one-character words, as in Chinese."""
     single = words.ends_W - words.starts_W == 1
     same = (words.rows_W[2:] == words.rows_W[:-2]) & single[2:] & single[1:-1] & single[:-2]
     pairs = _mixed(words.hashes_W[:-2] * _SECOND + words.hashes_W[1:-1])[same]
@@ -156,7 +156,7 @@ def triples_of_signs(words: Words) -> tuple[NDArray[np.uint64], NDArray[np.int64
 
 
 def whole_texts(words: Words, count: int) -> NDArray[np.uint64]:
-    """Return a hash of the words of each text in their order, (N,); 0 for a text without any."""
+    """Return a hash of the sequence of words of each text, (N,); 0 for a text without words."""
     found = np.zeros(count, np.uint64)
     if len(words.rows_W):
         first = np.flatnonzero(np.diff(words.rows_W, prepend=-1))
@@ -168,12 +168,12 @@ def whole_texts(words: Words, count: int) -> NDArray[np.uint64]:
 
 
 def grams_of(words: Words, count: int, *, triples: bool = False) -> Grams:
-    """Return the words and neighbours of each text, each once, by 40 bits of its hash.
+    """Return the distinct words and pairs of adjacent words of each text, by 40 bits of their hashes.
 
     Args:
         words: of the texts.
-        count: of texts.
-        triples: also three characters that follow one another, where each is a word by itself.
+        count: number of texts.
+        triples: include triples of adjacent one-character words.
     """
     parts = [(words.hashes_W, words.rows_W), neighbours(words)]
     parts += [triples_of_signs(words)] if triples else []
@@ -186,11 +186,11 @@ def grams_of(words: Words, count: int, *, triples: bool = False) -> Grams:
 
 
 def packed(rows: NDArray[np.int64], hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return numbers below 2^24 and hashes of 40 bits as one number each, which sorts by both."""
+    """Return numbers below 2^24 and hashes of 40 bits combined into one sortable number each."""
     together: NDArray[np.uint64] = (rows.astype(np.uint64) << _HASH_BITS) | hashes
     return together
 
 
 def unpacked(together: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Return (numbers, hashes) of what `packed` put together."""
+    """Return the (numbers, hashes) that `packed` combined."""
     return (together >> _HASH_BITS).astype(np.int64), together & np.uint64((1 << 40) - 1)

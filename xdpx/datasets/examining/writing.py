@@ -1,4 +1,4 @@
-"""How texts are written: characters that were decoded wrongly, lost, or cannot be seen; markup; mixed alphabets."""
+"""Checks of how texts are written: wrongly decoded, lost or invisible characters; markup; mixed alphabets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xdpx.datasets.examining.words import LAST_POINT, pieces, points_of, words_o
 from xdpx.datasets.findings.finding import Code, Example, Finding
 
 FEW_OF_ANOTHER_SCRIPT = 0.05
-"""Share of rows up to which another script is an exception, and no second language of the data."""
+"""Maximum share of rows in another script for it to be an exception rather than a second language of the data."""
 
 _UTF8_AS_LATIN = re.compile(
     "[\u00c2-\u00f4][\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]"
@@ -58,11 +58,11 @@ _INVISIBLE = (
     0xFEFF,
 )
 _JOINERS = {0x200C, 0x200D}
-"""Belong to Persian, to Indic scripts and to emoji: no fault in themselves."""
+"""Invisible characters that are used in Persian, Indic scripts and emoji, and so are not a fault."""
 
 
 class _Signs(NamedTuple):
-    """Which rows hold some kind of sign, each (N,)."""
+    """Which rows contain some kind of character, and counts of letters and digits; each of shape (N,)."""
 
     control: NDArray[np.bool_]
     lost: NDArray[np.bool_]
@@ -76,7 +76,7 @@ class _Signs(NamedTuple):
 
 
 def writing(sample: Sample) -> Iterator[Finding]:
-    """Find rows whose texts are written as nobody writes them."""
+    """Yield findings about texts with unusual characters, scripts or lengths."""
     signs = _signs_of(sample.texts)
     yield from _wrongly_decoded(sample, signs)
     for kind in _SINGLE_SIGNS:
@@ -93,7 +93,7 @@ def writing(sample: Sample) -> Iterator[Finding]:
 
 
 def script_bits() -> NDArray[np.int64]:
-    """Return the script of each code point, as one bit; 0 where it belongs to none or to all."""
+    """Return the script of each code point as one bit; 0 if it belongs to none or to several."""
     found = np.zeros(LAST_POINT + 1, np.int64)
     for script, first, last in _RANGES:
         found[first : last + 1] = script
@@ -123,7 +123,7 @@ def _signs_of(texts: Sequence[str]) -> _Signs:
 
 
 def _main_script(script_P: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the script of most letters of each text; Chinese characters and kana count together, 0 for none."""
+    """Return the most frequent script of each text, 0 for none; Chinese characters and kana count together."""
     eastern = HAN | KANA
     groups = [eastern if script in {HAN, KANA} else script for script in _SCRIPTS if script != KANA]
     counts = np.stack([np.add.reduceat((script_P & group > 0).astype(np.int32), starts) for group in groups])
@@ -134,7 +134,7 @@ def _main_script(script_P: NDArray[np.int64], starts: NDArray[np.int64]) -> NDAr
 
 @dataclass(frozen=True)
 class _SingleSign:
-    """A kind of character that no text should hold."""
+    """A kind of character that no text should contain."""
 
     code: Code
     rows: Callable[[_Signs], NDArray[np.bool_]]
@@ -189,7 +189,7 @@ def _wrongly_decoded(sample: Sample, signs: _Signs) -> Iterator[Finding]:
 
 
 def _mended(text: str) -> str | None:
-    """Return what a text says that was decoded wrongly, '' where that is lost; None for a text in order."""
+    """Return a wrongly decoded part of a text decoded correctly, '' if that is impossible; None if nothing is wrong."""
     match = _UTF8_AS_LATIN.search(text)
     if match is not None:
         window = text[max(0, match.start() - 20) : match.start() + 40]
@@ -204,7 +204,7 @@ def _mended(text: str) -> str | None:
 
 
 def _decoded_again(text: str, encoding: str) -> str | None:
-    """Return the bytes of a text read as UTF-8, None where they are not; a character cut at its end does not count."""
+    """Return a text encoded and then decoded as UTF-8, None if that fails; a truncated last character is ignored."""
     try:
         data = text.encode(encoding)
     except UnicodeEncodeError:
@@ -221,7 +221,7 @@ def _decoded_again(text: str, encoding: str) -> str | None:
 
 
 def _forms(sample: Sample, signs: _Signs) -> Iterator[Finding]:
-    """Find letters with their accents behind them, where others have both in one."""
+    """Yield a finding about texts in NFD, with accents as separate characters."""
     candidates = np.flatnonzero(signs.beyond_ascii).tolist()
     apart = [row for row in candidates if not unicodedata.is_normalized("NFC", sample.texts[row])]
     apart = [row for row in apart if any(unicodedata.combining(sign) for sign in sample.texts[row])]
@@ -246,7 +246,7 @@ def _by_pattern(
 
 
 def _mixed_words(sample: Sample, signs: _Signs) -> Iterator[Finding]:
-    """Find words with letters of two alphabets that look alike: Latin, Cyrillic, Greek."""
+    """Yield a finding about words with letters of several similar alphabets: Latin, Cyrillic, Greek."""
     scripts_of = script_bits()
     candidates = np.flatnonzero(signs.beyond_ascii)
     texts = [sample.texts[row] for row in candidates.tolist()]
@@ -275,7 +275,7 @@ def _mixed_words(sample: Sample, signs: _Signs) -> Iterator[Finding]:
 
 
 def _other_scripts(sample: Sample, signs: _Signs) -> Iterator[Finding]:
-    """Find rows in another script than nearly all."""
+    """Yield a finding about rows in another script than nearly all others."""
     found, times = np.unique(signs.scripts[signs.scripts > 0], return_counts=True)
     if len(found) < 2:
         return
@@ -305,7 +305,7 @@ def _nothing_to_read(sample: Sample, signs: _Signs) -> Iterator[Finding]:
 
 
 def _giants(sample: Sample) -> Iterator[Finding]:
-    """Find texts far longer than nearly all others, and rows that stand within a text."""
+    """Yield findings about texts far longer than nearly all others, and about rows that are part of a text."""
     lengths = np.fromiter(map(len, sample.texts), np.int64, len(sample))
     if len(lengths) < 20:
         return

@@ -1,5 +1,5 @@
-"""What looks wrong with data, said before anybody trains on them: one module for each thing that is looked at.
+"""Checks for problems of data before training, one module per subject.
 
-Each gives `Finding`s: `raw_files` of the first lines of a file, `labels` of how often each label stands where,
-`tokens` of what a vocabulary makes of texts, `same_texts` of texts that stand in several rows.
+Each yields `Finding`s: `raw_files` from the first lines of a file, `labels` from the counts of labels, `tokens` from
+statistics of tokenized texts, `same_texts` from texts that occur in several rows.
 """

@@ -1,4 +1,4 @@
-"""A thing that looks wrong with data, and what becomes of all that were found."""
+"""Findings, i.e. possible problems of data, and their collection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Code = Literal[
 ]  # fmt: skip
 CODES: tuple[str, ...] = get_args(Code)
 RunCode = Literal["refused", "path", "permission", "disk", "memory", "time"]
-"""What is found of a run and of the machine, not of data; these cannot be ignored."""
+"""Codes of findings about a run and the machine rather than data; these cannot be ignored."""
 Severity = Literal["fault", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """Worst first."""
@@ -86,12 +86,12 @@ WHY: Mapping[str, str] = {
     "memory": "A process that needs more memory than there is gets killed.",
     "time": "A run that is longer than expected is stopped or waited for.",
 }
-"""Why each matters, by its code."""
+"""Code -> why it matters."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A row that shows what was found: file and line, its text cut short, and what is to be seen in it."""
+    """A row that shows a finding: file and line, its shortened text, and a remark."""
 
     place: str
     text: str
@@ -100,16 +100,16 @@ class Example:
 
 @dataclass(frozen=True)
 class Finding:
-    """A thing that looks wrong with data.
+    """A possible problem of data.
 
     Attributes:
         code: its name in `ignore_findings`.
-        severity: a fault stops what is done with the data; a warning should be looked at; a note is good to know.
-        place: the file, with its line where there is one, or the split.
-        problem: what is there.
+        severity: a fault stops x-prepro; a warning should be examined; a note is for information.
+        place: the file, with a line if there is one, or the split.
+        problem: what was found.
         remedy: what to do.
-        share: of the rows that it concerns, where that is known.
-        examples: a few of them.
+        share: of the rows concerned, if known.
+        examples: a few of these rows.
     """
 
     code: Code | RunCode
@@ -127,7 +127,7 @@ class Finding:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """Where it stands among others, the worst first."""
+        """Sort key, the worst first."""
         return SEVERITIES.index(self.severity), -(self.share or 0.0)
 
     def __str__(self) -> str:
@@ -135,12 +135,12 @@ class Finding:
 
 
 class Findings:
-    """All that was found, but for the kinds that are to be ignored.
+    """A collection of findings, without those to be ignored.
 
     Args:
-        source: where the data are, for messages.
-        ignored: codes of findings that are meant to be so.
-        patient: whether faults are kept like all else, and do not end the work.
+        source: of the data, for messages.
+        ignored: codes of findings to ignore.
+        patient: whether faults are only collected, instead of raising ConfigError.
     """
 
     def __init__(self, source: str, ignored: Iterable[str] = (), *, patient: bool = False) -> None:
@@ -150,10 +150,10 @@ class Findings:
         self._found: list[Finding] = []
 
     def add(self, found: Iterable[Finding]) -> None:
-        """Keep some more.
+        """Add findings, without duplicates and those to be ignored.
 
         Raises:
-            ConfigError: with the faults among them.
+            ConfigError: there are faults among them, unless `patient`.
         """
         kept = [each for each in found if each.code not in self._ignored and each not in self._found]
         self._found += kept
@@ -163,18 +163,18 @@ class Findings:
 
     @property
     def worst_first(self) -> list[Finding]:
-        """All that was found."""
+        """All findings, sorted."""
         return sorted(self._found, key=lambda each: each.rank)
 
     def report(self) -> None:
-        """Tell each in a line."""
+        """Log each finding as one line."""
         for each in self._found:
             (log.info if each.severity == "note" else log.warning)(f"{each} [{each.code}]")
 
     def write(self, folder: str, sizes: Mapping[str, int]) -> None:
-        """Write all to `findings.json`, with the sizes of the splits that were looked at."""
-        told = {"looked_at": dict(sizes), "findings": [asdict(each) for each in self._found]}
-        commit.write_text(io.join(folder, FILE), json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+        """Write all findings to `findings.json` in a folder, with the sizes of the splits that were examined."""
+        content = {"looked_at": dict(sizes), "findings": [asdict(each) for each in self._found]}
+        commit.write_text(io.join(folder, FILE), json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def _fault(found: Finding) -> Fault:
@@ -182,7 +182,7 @@ def _fault(found: Finding) -> Fault:
 
 
 def some(things: Iterable[str], most: int = 3) -> str:
-    """List the first few of some things in quotes."""
+    """Return the first few items in quotes, and how many more there are."""
     listed = list(things)
     more = f" and {len(listed) - most:,} more" if len(listed) > most else ""
     return ", ".join(map(repr, listed[:most])) + more

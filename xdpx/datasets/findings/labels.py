@@ -1,4 +1,4 @@
-"""Labels that are none: as many as rows, missing, or one label written in two ways."""
+"""Checks of labels: too many, a single one, imbalanced, missing, or several spellings of one."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ PLACE = "labels"
 FEWEST_ROWS = 20
 TOO_MANY = 0.5
 MANY = 0.2
-"""Labels per row, from which they are too many to be learned, or so many that one should look."""
+"""Ratio of distinct labels to rows from which it is a fault, and from which it is a warning."""
 
 NEARLY_ALL = 0.9
 FEW_OF_A_LABEL = 5
 
 NOTHINGS = frozenset({"nan", "null", "<na>", "#n/a"})
-"""What pandas, JSON and spreadsheets write for a missing value. Not `none` and `na`, which people choose as labels."""
+"""How pandas, JSON and spreadsheets write a missing value. Without `none` and `na`, which people use as labels."""
 
 
 def many_labels(counts: Mapping[str, int]) -> Iterator[Finding]:
-    """Find a column of labels that is nearly as manifold as the rows."""
+    """Yield a finding if there are nearly as many distinct labels as rows."""
     rows, found = sum(counts.values()), by_writing(counts)
     share = len(found) / max(rows, 1)
     if rows < FEWEST_ROWS or share < MANY:
@@ -37,7 +37,7 @@ def many_labels(counts: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def one_label(counts: Mapping[str, int]) -> Iterator[Finding]:
-    """Find labels that are all the same, so that any model scores 1."""
+    """Yield a finding if all labels are equal, so that any model scores 1."""
     found = by_writing(counts)
     if len(found) == 1 and sum(counts.values()) >= FEWEST_ROWS:
         problem = f"all {sum(counts.values()):,} rows are labelled '{next(iter(found))}': there is nothing to learn."
@@ -45,7 +45,7 @@ def one_label(counts: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
-    """Find a label that is nearly all there is, and labels too rare to be learned."""
+    """Yield findings about a label of nearly all rows, and about labels too rare to be learned."""
     times = {label: sum(writings.values()) for label, writings in by_writing(counts).items()}
     rows = sum(times.values())
     if rows < FEWEST_ROWS or len(times) < 2:
@@ -62,7 +62,7 @@ def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def written_nothings(counts: Mapping[str, int]) -> Iterator[Finding]:
-    """Find labels as programs write them for what is missing: each would become a class."""
+    """Yield findings about labels that programs write for missing values, each of which would become a class."""
     for label, count in counts.items():
         if label.strip().lower() in NOTHINGS:
             problem = f"label {label!r} ({count:,} rows) is a missing value to many programs, but a class here."
@@ -70,11 +70,11 @@ def written_nothings(counts: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def spellings(counts: Mapping[str, int], *, numbers: bool) -> Iterator[Finding]:
-    """Find labels that differ only in how they are written: those that count as one, and those that do not.
+    """Yield findings about labels that differ only in spelling, whether they count as one class or as several.
 
     Args:
-        counts: how often each writing of each label was seen.
-        numbers: whether labels stand for their value, so that 1 and 1.0 are the same anyway.
+        counts: count of each spelling of each label.
+        numbers: whether labels are numeric values, so that 1 and 1.0 are equal anyway.
     """
     written = by_writing(counts)
     for label, (_, *others) in written.items():
@@ -91,15 +91,15 @@ def spellings(counts: Mapping[str, int], *, numbers: bool) -> Iterator[Finding]:
 
 
 SCORED_WHILE_TRAINING = ("dev", "valid")
-"""How the names of splits begin that x-train evaluates."""
+"""Prefixes of the names of splits that x-train evaluates."""
 
 SWITCHES = {"true": "1", "false": "0"}
-"""What JSON and programs write for 1 and 0."""
+"""How JSON and programs write 1 and 0."""
 
 
 def _plainest(label: str, *, numbers: bool) -> str:
     plain = "".join(sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf")
-    plain = folded(plain)  # Cf: signs that cannot be seen, such as U+200B and byte order marks within a file
+    plain = folded(plain)  # Cf: invisible characters, such as U+200B and byte order marks within a file
     plain = SWITCHES.get(plain, plain)
     value = None if numbers else number_of(plain)
     return "".join(sign for sign in plain if sign not in " _-\t'\"") if value is None else str(value)
@@ -108,12 +108,12 @@ def _plainest(label: str, *, numbers: bool) -> str:
 def missing_labels(
     labelled: Mapping[str, bool], firsts: Mapping[str, str], *, trained: Mapping[str, bool]
 ) -> Iterator[Finding]:
-    """Find splits without labels: those to train on, and those that training is scored on.
+    """Yield findings about training and validation splits without labels.
 
     Args:
         labelled: whether the rows of each split have labels.
         firsts: the first row of each split, to be shown.
-        trained: whether each split is one to train on.
+        trained: whether each split is training data.
     """
     named = any(trained.values())
     bare = [split for split in labelled if (trained[split] or not named) and not labelled[split]]
@@ -123,7 +123,7 @@ def missing_labels(
         for split in bare:
             problem = f"no line has a label, as those of {some(others)} have; the first is {firsts[split]!r:.80}."
             yield Finding("no_labels", "fault", split, problem, remedy)
-        for split in labelled:  # of a test file, to be predicted, it is usual
+        for split in labelled:  # a test file to be predicted usually has none
             if not labelled[split] and not trained[split] and split.startswith(SCORED_WHILE_TRAINING):
                 problem = f"no line has a label, as those of {some(others)} have: no training can be scored on it."
                 yield Finding("no_labels", "warning", split, f"{problem} The first is {firsts[split]!r:.80}.", remedy)

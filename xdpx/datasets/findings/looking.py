@@ -1,4 +1,4 @@
-"""One look at all data of an x-prepro, while they are read and made anyway."""
+"""Run the checks of findings on all data of x-prepro while they are being processed."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from xdpx.tokenizers.target_map import folded
 
 @dataclass(frozen=True)
 class SplitFile:
-    """A raw file: where it is, and whether its rows have labels."""
+    """The path of a raw file, and whether its rows have labels."""
 
     path: str
     labelled: bool
 
 
 def is_trained_on(split: str) -> bool:
-    """Tell by its name whether a split is one to train on: `train`, `train_0`, `sst2.train`."""
+    """Return whether a split is training data, judged by its name: `train`, `train_0`, `sst2.train`."""
     return "train" in split.lower()
 
 
 class Look:
-    """What was seen of some data: what is certainly wrong is refused at once, the rest is told at the end.
+    """Checks data at several stages of x-prepro: certain errors are raised at once, other findings reported at the end.
 
     Args:
         sources: raw files by split.
-        loader, parser: as the config picks them.
-        findings: takes what is found.
-        target_type: what labels stand for.
-        own_labels: whether the labels are those of these data, and were not given in a file.
+        loader, parser: selected by the config.
+        findings: collects what is found.
+        target_type: of labels, a key of x-prepro.
+        own_labels: whether the list of labels comes from these data, not from a file.
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class Look:
 
     @property
     def remembers_texts(self) -> bool:
-        """Whether the keys of texts are wanted: where lines are joined no text is a sample."""
+        """Whether to compare keys of texts; not if lines are joined into blocks, since then no text is a sample."""
         return self._loader.merger(1) is None
 
     def at_files(self, *, learns_labels: bool) -> None:
-        """Look at the first rows of the raw files.
+        """Check the first rows of the raw files.
 
         Args:
-            learns_labels: whether samples of this kind are made to learn labels from.
+            learns_labels: whether labels are learnt from samples of this kind.
 
         Raises:
-            ConfigError: a header would be a row, or lines are cut otherwise than they were written.
+            ConfigError: a header would be read as a row, lines are split wrongly, or training data have no labels.
         """
         self._learns_labels = learns_labels
         for split, source in self._sources.items():
@@ -89,10 +89,10 @@ class Look:
             self._findings.add(labels.missing_labels(labelled, firsts, trained=self._trained))
 
     def at_labels(self, counts: Mapping[str, int]) -> None:
-        """Look at how often each label was seen.
+        """Check the counts of labels.
 
         Raises:
-            ConfigError: a header gave one of them, or they are as many as the rows.
+            ConfigError: a label comes from a header, there is only one, or there are nearly as many as rows.
         """
         if not counts or not self._own_labels:
             return
@@ -107,7 +107,7 @@ class Look:
         self._findings.add(labels.written_nothings(counts))
 
     def _look_for_headers(self, counts: Mapping[str, int]) -> None:
-        """Look for files whose first row has a label that no other row has."""
+        """Check for headers in files whose first row has a label that no other row has."""
         firsts = {
             split: head.rows[0][-1]
             for split, head in self._heads.items()
@@ -122,19 +122,19 @@ class Look:
                 self._findings.add(raw_files.header(path, head, self._parser, labelled=True, labels=counts))
 
     def at_vocabulary(self, *, ready: bool) -> None:
-        """Note whether the vocabulary was given, and not counted in these data."""
+        """Record whether the vocabulary was given, rather than counted in these data."""
         self._ready = ready
 
     def at_rows(self, split: str, keys: TextKeys | None) -> None:
-        """Remember some rows of a split."""
+        """Add the keys of rows of a split, if there are any."""
         if keys is not None:
             self._same.add(split, keys)
 
     def at_split(self, split: str, tally: Tally) -> None:
-        """Look at what became of the texts of a split, before it is kept.
+        """Check the statistics of the texts of a split, before it is committed.
 
         Raises:
-            ConfigError: the vocabulary knows less than half of what is trained on.
+            ConfigError: training texts have no tokens, or at least half of them are unknown to a given vocabulary.
         """
         self._tallies[split] = tally
         self._findings.add(tokens.tokens(split, tally, trained=self._trained[split], ready=self._ready))
@@ -142,12 +142,12 @@ class Look:
         self._findings.add(tokens.cut_tokens(split, tally))
 
     def finish(self, data_dir: str, sizes: Mapping[str, int], *, dropped: bool) -> None:
-        """Compare the splits, tell all that was found, and write it down.
+        """Compare the splits, and log and write all findings.
 
         Args:
-            data_dir: where to.
-            sizes: samples of each split.
-            dropped: whether rows that came before in the same file were dropped.
+            data_dir: where to write them.
+            sizes: number of samples of each split.
+            dropped: whether duplicate rows of a file were dropped.
         """
         self.compare(dropped=dropped)
         self._findings.report()
@@ -157,7 +157,7 @@ class Look:
         """Compare the splits with one another.
 
         Args:
-            dropped: whether rows that came before in the same file were dropped.
+            dropped: whether duplicate rows of a file were dropped.
         """
         if not self._ready:
             self._findings.add(tokens.untrained_unknown(self._tallies, trained=self._trained))

@@ -1,4 +1,4 @@
-"""Raw files that are read otherwise than they were written: their header a row, their delimiter a part of the text."""
+"""Checks whether raw files are parsed as intended: headers read as rows, delimiters or quotes read as text."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from xdpx.loaders.parsers.lines import LineParser
 from xdpx.tokenizers.target_map import folded, number_of
 
 LOOKED_AT = 1000
-"""Rows at the top of a file that are looked at."""
+"""Number of rows at the top of a file that are examined."""
 
 FEWEST = 4
-"""Fewer rows than this show no pattern."""
+"""Minimum number of rows to see a pattern."""
 
 FEWEST_FOR_BLANKS = 10
-"""The last word of a line tells less than what stands behind a comma."""
+"""Minimum number of rows for labels separated by spaces, which are weaker evidence than commas."""
 
 DELIMITERS = {"\t": "'\\t'", ",": "','", ";": "';'", "|": "'|'"}
 
@@ -40,19 +40,19 @@ LABEL_NAMES = frozenset({
 
 
 def is_column_name(cell: str) -> bool:
-    """Return whether a folded cell is what columns of texts and labels are often called."""
+    """Return whether a folded cell is a common name of a column of texts or labels."""
     return _NAME.fullmatch(cell) is not None
 
 
 class Head(NamedTuple):
-    """The first rows of a raw file: `first_line` is where the first of them begins."""
+    """The first rows of a raw file, and the line where the first of them begins."""
 
     first_line: int
     rows: list[Row]
 
 
 def head_of(path: str, parser: Parser) -> Head:
-    """Read the first rows of a raw file; of those that are nothing or cannot be read, none is there."""
+    """Return the first rows of a raw file, without blank and unusable ones."""
     for block in islice(parser.blocks(path), 1):
         parsed = parser.parse(block)
         rows = [(line, row) for line, row in zip(parsed.lines, parsed.rows, strict=True) if row != [""]][:LOOKED_AT]
@@ -61,20 +61,20 @@ def head_of(path: str, parser: Parser) -> Head:
 
 
 def names_no_columns(parser: Parser) -> bool:
-    """Return whether a parser takes the first line of a file for a row: columns have no names, no line is skipped."""
+    """Return whether a parser reads the first line as a row, i.e. has no header and skips no lines."""
     known = parser.parameters
     return isinstance(parser, LineParser) and not getattr(known, "fields", None) and not known.start_line
 
 
 def header(path: str, head: Head, parser: Parser, *, labelled: bool, labels: Collection[str] = ()) -> Iterator[Finding]:
-    """Find a first row that holds the names of columns.
+    """Yield a finding if the first row contains the names of columns.
 
     Args:
         path: the raw file.
         head: its first rows.
-        parser: reads it.
+        parser: of the file.
         labelled: whether the last column is a label.
-        labels: the true ones, where they are known; the first row's is none of them, or stands nowhere else.
+        labels: all labels, if known; that of the first row is not among them, or occurs nowhere else.
     """
     if not head.rows or not names_no_columns(parser):
         return
@@ -92,7 +92,7 @@ def header(path: str, head: Head, parser: Parser, *, labelled: bool, labels: Col
 
 
 def quotes(path: str, head: Head, parser: Parser) -> Iterator[Finding]:
-    """Find quotes that wrap cells, as spreadsheets write them, where they are read as text."""
+    """Yield a finding if quotes around cells, as written by spreadsheets, are read as text."""
     if not isinstance(parser, CSVParser) or parser.quotechar is not None or len(head.rows) < FEWEST:
         return
     rows = [row for row in head.rows if len(row) == len(head.rows[-1])]
@@ -106,21 +106,21 @@ def quotes(path: str, head: Head, parser: Parser) -> Iterator[Finding]:
 
 
 def _alone_no_number(label: str, others: Collection[str]) -> bool:
-    """Return whether all labels but one are numbers."""
+    """Return whether `label` is not a number, but all others are."""
     return bool(others) and number_of(label) is None and all(number_of(other) is not None for other in others)
 
 
 def another_reading(
     path: str, head: Head, parser: Parser, loader: Loader, labels: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Find lines that another delimiter or parser would cut into texts and labels.
+    """Yield a finding if another delimiter or parser would split the lines into texts and labels.
 
     Args:
         path: the raw file.
         head: its first rows.
-        parser: reads it.
-        loader: makes records of their columns.
-        labels: those that a model knows, folded; none where they are still to be learnt.
+        parser: of the file.
+        loader: of the run.
+        labels: known to a trained model, folded; empty before training.
     """
     if type(parser) not in {CSVParser, LineParser} or not head.rows:
         return
@@ -131,13 +131,13 @@ def another_reading(
 
 
 def columns(path: str, head: Head, *, labelled: bool, labels: Collection[str]) -> Iterator[Finding]:
-    """Find labels that are read as a text, and texts that are read as labels, of a model that knows its labels.
+    """Yield a finding if labels are read as texts, or texts as labels, for a model with known labels.
 
     Args:
         path: the raw file.
         head: its first rows.
         labelled: whether the last column is read as a label.
-        labels: those that the model knows, folded.
+        labels: of the model, folded.
     """
     last = [folded(row[-1]) for row in head.rows]
     if len(last) < FEWEST or not labels:
@@ -146,14 +146,14 @@ def columns(path: str, head: Head, *, labelled: bool, labels: Collection[str]) -
     if not labelled and len(head.rows[0]) > 1 and set(last) <= set(labels):
         problem = f"the last column, read as a text, holds labels, such as {head.rows[0][-1]!r}: a text is missing."
         yield Finding("columns", "fault", place, problem, "Give a file with the texts that the model was trained on.")
-    numbers = all(number_of(label) is not None for label in {*labels, *last})  # to be predicted, whatever their values
+    numbers = all(number_of(label) is not None for label in {*labels, *last})  # regression targets, of any value
     if labelled and not numbers and not set(last) & set(labels) and not repeats(set(last), len(last)):
         problem = f"the last column, read as a label, holds none that training knew, such as {head.rows[0][-1]!r:.60}."
         yield Finding("columns", "fault", place, problem, "Give the texts alone, or their labels behind them.")
 
 
 def first_row_left_out(path: str, parser: LineParser, labels: Collection[str]) -> Iterator[Finding]:
-    """Find a first line that is left out as a header, as training did, but is a row with one of the folded labels."""
+    """Yield a finding if `start_line: 1`, as in training, skips a first line that is a row with a known label."""
     known = parser.parameters
     if known.start_line != 1:
         return
@@ -166,13 +166,13 @@ def first_row_left_out(path: str, parser: LineParser, labels: Collection[str]) -
 def how_to_cut(
     lines: Sequence[str], loader: Loader, *, given: str, labels: Collection[str] = ()
 ) -> tuple[str, str] | None:
-    """Tell of lines without a label what they are, and how to read them; None where they seem to be plain text.
+    """Return (problem, remedy) for lines without a label that could be parsed otherwise; None if they seem plain text.
 
     Args:
-        lines: of a raw file, all that were looked at.
-        loader: makes records of their columns.
-        given: the delimiter that was tried; '' for none.
-        labels: those that a model knows, folded; none where they are still to be learnt.
+        lines: of a raw file, all that are examined.
+        loader: of the run.
+        given: the delimiter that was used; '' for none.
+        labels: known to a trained model, folded; empty before training.
     """
     if all(line.lstrip()[:1] == "{" for line in lines) and all(map(_is_object, lines[:3])):
         keys = ", ".join(json.loads(lines[0]))
@@ -194,7 +194,7 @@ def how_to_cut(
 
 
 def blank_before_label(lines: Sequence[str], texts: int, labels: Collection[str] = ()) -> tuple[str, str] | None:
-    """Tell of lines that end in a blank and a label, and what to do; None where they do not."""
+    """Return (problem, remedy) for lines that end in a space and a label; None if they do not."""
     if len(lines) < FEWEST_FOR_BLANKS or not _ends_in_labels(lines, texts, labels):
         return None
     words = sorted({line.split()[-1] for line in lines})
@@ -210,7 +210,7 @@ def _is_object(line: str) -> bool:
 
 
 def cut(lines: Sequence[str], delimiter: str) -> list[Row]:
-    """Cut lines at a delimiter, by the rules of quotes where it has some; give nothing where they are broken."""
+    """Return lines split at a delimiter; at commas and semicolons by the rules of quotes, [] if these are violated."""
     if delimiter not in QUOTED_BY_CUSTOM:
         return [line.split(delimiter) for line in lines]
     rows: list[Row] = []
@@ -218,24 +218,24 @@ def cut(lines: Sequence[str], delimiter: str) -> list[Row]:
     try:
         rows.extend(reader)
     except csv.Error:
-        return rows if reader.line_num == len(lines) else []  # behind the last line that was read a cell goes on
+        return rows if reader.line_num == len(lines) else []  # a quoted cell may continue after the last line here
     return rows
 
 
 def _few_values(rows: Sequence[Row], width: int) -> bool:
-    """Return whether some column is like labels."""
+    """Return whether some column looks like labels."""
     return any(repeats({row[column] for row in rows}, len(rows)) for column in range(width))
 
 
 def repeats(values: Collection[str], rows: int) -> bool:
-    """Return whether the values of a column of so many rows are few and short, as labels are."""
+    """Return whether the distinct values of a column with `rows` rows are few and short, like labels."""
     return len(values) <= min(max(3, rows // 5), rows // 2) and all(0 < len(value) <= 40 for value in values)
 
 
 def _ends_in_labels(lines: Sequence[str], texts: int, labels: Collection[str]) -> bool:
     """Return whether the last words of lines are few enough to be labels.
 
-    Words of a language must be fewer; and where labels are known, be some of them.
+    Unless they are numbers or two spaces precede them, they must be fewer, and among the known labels if there are any.
     """
     words = [line.split() for line in lines]
     last = {each[-1] for each in words if each}

@@ -1,4 +1,4 @@
-"""Texts that stand in several rows: in training and in a test, twice in training, or under two labels.
+"""Find texts that occur in several rows: in training and held-out data, twice in training, or with two labels.
 
 Letters: N rows.
 """
@@ -17,25 +17,25 @@ from xdpx.datasets.findings.finding import Finding, Severity
 from xdpx.loaders.base import Records
 
 MOST_ROWS = 1 << 21
-"""Rows that are remembered at most, in 20 bytes each: beyond, a part of all texts stands for all."""
+"""Maximum number of rows kept, at 20 bytes each; beyond that, a sample of texts is used."""
 
 MANY_SHARED = 0.01
-"""Share of held-out rows in training from which scores are moved."""
+"""Share of held-out rows that are in training from which it is a warning, because scores are affected."""
 
 FEW_DUPLICATES = 0.01
-"""A smaller share of training rows that came before needs no word."""
+"""Share of duplicate training rows from which it is reported."""
 
 FEW_CONTRADICTIONS = 0.001
-"""Share of training rows below which texts with two labels are mere noise."""
+"""Ratio of texts with two labels to training rows from which it is a warning; below, it is noise."""
 
 
 class TextKeys(NamedTuple):
-    """What is remembered of some rows.
+    """Hashes of rows, for comparing them.
 
     Attributes:
-        texts: 64 bits of the hash of the texts of each, (N,).
-        labels: 32 bits of that of its label, 0 where there is none, (N,).
-        lines: where each begins, (N,).
+        texts: 64-bit hash of the texts of each row, (N,).
+        labels: 32-bit hash of its label, 0 if there is none, (N,).
+        lines: line where each row begins, (N,).
     """
 
     texts: NDArray[np.uint64]
@@ -44,7 +44,7 @@ class TextKeys(NamedTuple):
 
 
 def keys_of(records: Records) -> TextKeys:
-    """Return what is remembered of some records. Blanks around texts and their case do not count."""
+    """Return the keys of records. White space around texts and their case are ignored."""
     columns = list(records.fields.values())
     texts = columns[0] if len(columns) == 1 else map("\x1f".join, zip(*columns, strict=True))
     digest = hashlib.blake2b
@@ -57,10 +57,10 @@ def keys_of(records: Records) -> TextKeys:
 
 
 class SameTexts:
-    """Rows of all splits by their texts, in bounded memory.
+    """The keys of rows of all splits, in bounded memory.
 
-    When there are too many rows, only texts are kept whose hash ends in a zero bit, then in two, and so on: of a text
-    that is kept every row is known, in every split, so that shares are those of the whole.
+    If there are too many rows, only texts whose hash ends in one zero bit are kept, then in two, and so on. All rows of
+    a kept text are known, in every split, so that shares are representative.
     """
 
     def __init__(self) -> None:
@@ -90,13 +90,13 @@ class SameTexts:
     def findings(
         self, trained: Mapping[str, bool], paths: Mapping[str, str], *, dropped: bool, classes: bool
     ) -> Iterator[Finding]:
-        """Tell which texts stand where they should not.
+        """Yield findings about leaked, duplicate and contradictory texts.
 
         Args:
-            trained: whether each split is one to train on; where none is, each may be.
+            trained: whether each split is training data; if none is, all count as such for the latter two.
             paths: raw file of each split.
-            dropped: whether rows that came before were dropped.
-            classes: whether labels are classes, of which a text has one.
+            dropped: whether duplicate rows were dropped.
+            classes: whether labels are classes, of which each text has one.
         """
         if not self._rows:
             return
@@ -110,7 +110,7 @@ class SameTexts:
             yield from self._contradictions(table, training, paths)
 
     def _leaks(self, table: _Table, training: NDArray[np.bool_], paths: Mapping[str, str]) -> Iterator[Finding]:
-        """Compare each held-out split with all that are trained on; without any, each with those before it."""
+        """Compare each held-out split with all training splits; without any, each split with those before it."""
         for index, split in enumerate(self._splits):
             if training[index]:
                 continue
@@ -168,7 +168,7 @@ class SameTexts:
 
 
 class _Table(NamedTuple):
-    """All rows that are remembered: the number of the text of each, its split, label and line, (N,)."""
+    """All rows that are kept: the index of the text of each, its split, label and line, (N,)."""
 
     groups: NDArray[np.int64]
     splits: NDArray[np.int64]

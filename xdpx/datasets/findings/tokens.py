@@ -1,4 +1,4 @@
-"""What a vocabulary and a tokenizer make of texts: no token at all, unknown ones, tokens as long as texts."""
+"""Checks of tokenized texts: no tokens, unknown tokens, tokens as long as texts, tokens beyond max_len."""
 
 from __future__ import annotations
 
@@ -8,38 +8,39 @@ from dataclasses import dataclass
 from xdpx.datasets.findings.finding import Finding, Severity
 
 FEWEST_TOKENS = 100
-"""Fewer tokens show nothing."""
+"""Minimum number of tokens for these checks."""
 
 HALF_UNKNOWN = 0.5
 MANY_UNKNOWN = 0.1
 MANY_NEW = 0.2
-"""Shares of unknown tokens: nothing to read; too many for a ready vocabulary; too many for one that was counted."""
+"""Shares of unknown tokens: useless; too many for a given vocabulary; too many for one that was counted."""
 
 LONG = 12.0
-"""Characters of an average token, blanks included: words of any language that writes blanks have 4 to 9."""
+"""Mean characters per token, including spaces, that is too long: languages with spaces have 4 to 9."""
 
 NEARLY_ONE = 1.2
 LONG_FOR_ONE = 8.0
-"""Tokens of a text, and characters of a token, where most texts have become one token."""
+"""Maximum tokens per text, and minimum characters per token, if most texts have become a single token."""
 
 MANY_CUT = 0.2
-"""Share of tokens behind `max_len` from which it should be another."""
+"""Share of tokens beyond `max_len` from which it should be raised."""
 
 MANY_EMPTY = 0.01
 
 UNTRAINED = 0.02
-"""Share of tokens from which it counts that the unknown one was never trained."""
+"""Share of unknown tokens in held-out texts from which an untrained unknown token is reported."""
 
 
 @dataclass
 class Tally:
-    """What texts became: their number, their characters, their tokens, and how many of these are unknown or cut.
+    """Statistics of tokenized texts: numbers of texts, characters and tokens, and the following.
 
     Attributes:
-        cut: tokens behind `max_len`, which nothing reads.
-        empty: samples with a text of no token.
-        longest: tokens of the longest sample, before it was cut.
-        max_len: tokens of a sample at most.
+        unknown: number of unknown tokens.
+        cut: number of tokens beyond `max_len`, which are dropped.
+        empty: number of samples with a text without tokens.
+        longest: length of the longest sample in tokens, before it was cut.
+        max_len: maximum length of a sample in tokens.
     """
 
     texts: int = 0
@@ -53,18 +54,18 @@ class Tally:
 
     @property
     def unknown_share(self) -> float:
-        """How many of the tokens are unknown, 0 to 1."""
+        """Share of the tokens that are unknown, 0 to 1."""
         return self.unknown / self.tokens if self.tokens else 0.0
 
 
 def tokens(split: str, tally: Tally, *, trained: bool, ready: bool) -> Iterator[Finding]:
-    """Find texts that are empty, that a vocabulary does not know, or that a tokenizer does not cut.
+    """Yield findings about texts without tokens, with unknown tokens, or that the tokenizer does not split.
 
     Args:
         split: the split.
         tally: of its texts.
-        trained: whether it is one to train on.
-        ready: whether the vocabulary was given, and not counted in these data.
+        trained: whether it is training data.
+        ready: whether the vocabulary was given, rather than counted in these data.
     """
     if tally.texts and not tally.tokens:
         problem = f"none of its {tally.texts:,} texts has a token: lines are blank, or a wrong column is read."
@@ -89,7 +90,7 @@ def tokens(split: str, tally: Tally, *, trained: bool, ready: bool) -> Iterator[
 
 
 def empty_texts(split: str, tally: Tally) -> Iterator[Finding]:
-    """Find texts of which nothing is left, where others have tokens."""
+    """Yield a finding about texts without tokens, if others have some."""
     if not tally.tokens or not tally.empty:
         return
     severity: Severity = "warning" if tally.empty >= MANY_EMPTY * tally.texts else "note"
@@ -98,7 +99,7 @@ def empty_texts(split: str, tally: Tally) -> Iterator[Finding]:
 
 
 def cut_tokens(split: str, tally: Tally) -> Iterator[Finding]:
-    """Find a `max_len` that takes away much of the texts."""
+    """Yield a finding if `max_len` cuts off a large part of the texts."""
     if tally.tokens >= FEWEST_TOKENS and tally.cut >= MANY_CUT * tally.tokens:
         problem = f"{tally.cut / tally.tokens:.0%} of the tokens stand behind max_len {tally.max_len:,} and are cut."
         remedy = f"Raise max_len; the longest text has {tally.longest:,}."
@@ -106,7 +107,7 @@ def cut_tokens(split: str, tally: Tally) -> Iterator[Finding]:
 
 
 def untrained_unknown(tallies: Mapping[str, Tally], *, trained: Mapping[str, bool]) -> Iterator[Finding]:
-    """Find an unknown token that stands in held-out texts, but nowhere in those that are trained on."""
+    """Yield findings about held-out splits with unknown tokens, if training data have none to train it."""
     training = [split for split in tallies if trained[split]]
     if not training or any(tallies[split].unknown for split in training):
         return

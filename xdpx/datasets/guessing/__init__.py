@@ -1,6 +1,6 @@
-"""What a file that somebody sent holds, found by looking at it: one module for each thing that is decided.
+"""Guess the format of a file of data by examining it, one module per step.
 
 `encodings` bytes -> text, `reading` file -> table, `columns` table -> texts, label, task, `splitting` rows -> splits.
-Each gives `Decision`s, which say what was decided, how sure that is and which key overrides it; what cannot be known is
-asked for in a ConfigError.
+Each returns `Decision`s with the choice, its certainty, and the key that overrides it; if something cannot be guessed,
+a ConfigError asks for it.
 """

@@ -1,4 +1,4 @@
-"""A table of texts -> which columns are texts, which one is the label, and what kind of task that makes."""
+"""Guess which columns of a table are texts, which one is the label, and the kind of task."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _MOMENT = re.compile(
     r"(?:\d{4}[-/.年]\d{1,2}[-/.月]\d{1,2}日?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})(?:[ T]\d{1,2}:\d{2}\S*(?: ?[AP]M)?)?"
     r"|\d{1,2}:\d{2}(?::\d{2})?"
 )
-"""A date, perhaps with a time, or a time alone."""
+"""A date, optionally with a time, or only a time."""
 _WITHOUT_BLANKS = re.compile(rf"[{IDEOGRAPHS}\u3040-\u30ff]")
 
 FEWEST_ROWS = 20
-"""From fewer rows nothing can be learned that could be scored."""
+"""Minimum number of rows for training and evaluation."""
 
 MOST_CLASSES = 20
-"""Whole numbers of more different values are numbers to be predicted, not classes."""
+"""Maximum number of distinct whole numbers that are classes; more are regression targets."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What the columns of a table are for.
+    """The roles of the columns of a table.
 
     Attributes:
         texts: positions of one or two columns.
         label: position of the label.
         task: one of TASKS.
-        separator: what stands between the labels of a row, for the task `several`.
-        characters: whether texts are cut into characters, because their language has no blanks between words.
+        separator: of the labels of a row, for the task `several`.
+        characters: whether texts are split into characters, because their language has no spaces between words.
     """
 
     texts: tuple[int, ...]
@@ -55,10 +55,10 @@ class Columns:
 
 
 def columns_of(table: Table, wishes: Wishes) -> tuple[Columns, list[Decision]]:
-    """Find texts, label, task and language.
+    """Return the roles of the columns, and the decisions about texts, label, task and language.
 
     Raises:
-        ConfigError: the table does not tell; the message asks for what is missing.
+        ConfigError: something cannot be guessed, and the message asks for it; or the data are not usable.
     """
     if len(table.rows) < FEWEST_ROWS:
         problem = f"holds {len(table.rows)} rows with labels; {FEWEST_ROWS} are the fewest to learn from and to score."
@@ -91,7 +91,7 @@ def _key(table: Table, columns: Sequence[int]) -> list[str]:
 
 
 def _position(table: Table, key: str, wish: str) -> int:
-    """Find a column by its name, or its number from 1."""
+    """Return the position of a column given by name, or by number from 1."""
     if wish in table.names:
         return table.names.index(wish)
     if wish.isdecimal() and 1 <= int(wish) <= len(table.names):
@@ -106,7 +106,7 @@ def _cells(table: Table, column: int) -> list[str]:
 
 
 def _label(table: Table, wishes: Wishes) -> tuple[int, Any]:
-    """Find the label: by its name, else as the one column whose few values come again and again."""
+    """Return (position of the label, how sure): by its name, else the only column with few distinct values."""
     if wishes.label is not None:
         return _position(table, "label", wishes.label), "given"
     wished = _wished_texts(table, wishes)
@@ -136,12 +136,12 @@ def _wished_texts(table: Table, wishes: Wishes) -> list[int]:
 
 
 def _bare(name: str) -> str:
-    """Return the words of a name without numbers: `#1 Quality` and `label_1` are quality and label."""
+    """Return a name without numbers: quality for `#1 Quality`, label for `label_1`."""
     return folded(name).lstrip("#0123456789 ").rstrip("_0123456789 ")
 
 
 def _is_id(table: Table, column: int) -> bool:
-    """Return whether a column numbers, names or dates the rows."""
+    """Return whether a column contains numbers, keys or dates of the rows."""
     name = folded(table.names[column])
     if table.named and (name in ID_NAMES or name.endswith(("_id", " id"))):
         return True
@@ -186,7 +186,7 @@ def _tags(table: Table) -> list[str]:
 
 
 def _texts(table: Table, label: int, wishes: Wishes) -> tuple[tuple[int, ...], Any]:
-    """Find the one text, or the two of a pair: columns with a common name, or the only two that are written alike."""
+    """Return (positions of the text, or of a pair, how sure): a pair has similar names, or is the only two columns."""
     wished = _wished_texts(table, wishes)
     if wished:
         if len(wished) > 2 or label in wished:
@@ -220,7 +220,7 @@ COUPLES = ({"premise", "hypothesis"}, {"question", "answer"}, {"question", "pass
 
 
 def _is_pair(one: str, other: str) -> bool:
-    """Return whether two columns are called like the texts of a pair: text1 and text2, sentence_a and sentence_b."""
+    """Return whether two columns have names of a pair of texts: text1 and text2, sentence_a and sentence_b."""
     first, second = folded(one), folded(other)
     if {first, second} in COUPLES:
         return True
@@ -232,7 +232,7 @@ def _is_pair(one: str, other: str) -> bool:
 
 
 def _task(table: Table, label: int, wishes: Wishes) -> tuple[str, str, Any]:
-    """Return (task, separator of labels, how sure that is)."""
+    """Return (task, separator of labels, how sure)."""
     cells = [cell for cell in _cells(table, label) if is_label(cell)]
     separator = wishes.label_separator or _separator(cells)
     if wishes.task is not None:
@@ -259,7 +259,7 @@ def _task(table: Table, label: int, wishes: Wishes) -> tuple[str, str, Any]:
 
 
 def _refuse_one_class(table: Table, label: int) -> None:
-    """Raise ConfigError where all rows have the same label: any model would score 1."""
+    """Raise ConfigError if all rows have the same label, since any model would score 1."""
     classes = _classes(table, label)
     if len(classes) == 1:
         problem = f"is '{next(iter(classes))}' in every row: there is nothing to tell apart."
@@ -267,18 +267,18 @@ def _refuse_one_class(table: Table, label: int) -> None:
 
 
 def is_label(cell: str) -> bool:
-    """Return whether a cell is a label, and not empty or what programs write for a missing value."""
+    """Return whether a cell is a label, i.e. not empty and not a missing value as written by programs."""
     return bool(cell) and cell.lower() not in NOTHINGS
 
 
 def _classes(table: Table, label: int) -> dict[str, int]:
-    """Return how many rows each label has, the commonest first; case does not tell labels apart."""
+    """Return the number of rows of each label, the most frequent first; case is ignored."""
     written = by_writing(Counter(cell for cell in _cells(table, label) if is_label(cell)))
     return dict(Counter({label: sum(writings.values()) for label, writings in written.items()}).most_common())
 
 
 def _separator(cells: Sequence[str]) -> str:
-    """Return what stands between the labels of a row that has several; '' where each cell is one label."""
+    """Return the separator of several labels in a cell; '' if each cell is one label."""
     for separator in SEPARATORS:
         parts = [[part.strip() for part in cell.split(separator)] for cell in cells]
         several = sum(len(each) > 1 for each in parts)
@@ -292,7 +292,7 @@ def _separator(cells: Sequence[str]) -> str:
 
 
 def is_without_blanks(texts: Sequence[str]) -> bool:
-    """Return whether most letters of texts are Chinese characters or kana, which stand without blanks between words."""
+    """Return whether over 30 % of the letters are Chinese characters or kana, languages without spaces."""
     letters = [letter for text in texts for letter in text[:200] if letter.isalpha()]
     return len(_WITHOUT_BLANKS.findall("".join(letters))) > 0.3 * len(letters)
 

@@ -1,4 +1,4 @@
-"""What was decided by looking, how sure it is, and the key that overrides it."""
+"""Decisions of guessing, with their certainty and the key that overrides them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Sureness = Literal["given", "certain", "likely", "a guess"]
 
 @dataclass(frozen=True)
 class Decision:
-    """One thing that was decided.
+    """One decision.
 
     Attributes:
-        what: the thing: encoding, header, label, ...
-        value: what it was taken for, in words.
-        sure: `given` by the user, `certain` by the data, `likely`, or `a guess` that should be looked at.
-        override: the `key=value` that decides otherwise; '' where nothing does.
+        what: its subject: encoding, header, label, ...
+        value: the choice, in words.
+        sure: `given` by the user, `certain` from the data, `likely`, or `a guess` that should be checked.
+        override: the `key=value` that overrides it; '' if none does.
     """
 
     what: str
@@ -29,14 +29,14 @@ class Decision:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user says of a file; None leaves it to be found out.
+    """The user's settings for a file; None means to guess.
 
     Attributes:
         encoding, delimiter, sheet: how the file is read.
-        header: whether its first row names columns.
-        text, label: names of columns, or their numbers from 1; several texts with commas between.
-        task: class, number, several or tags.
-        label_separator: what stands between the labels of a row that has several.
+        header: whether its first row names the columns.
+        text, label: names of columns, or their numbers from 1; several texts separated by commas.
+        task: class, number or several.
+        label_separator: separator of several labels in a cell.
     """
 
     encoding: str | None = None
@@ -50,5 +50,5 @@ class Wishes:
 
 
 def question(path: str, key: str, problem: str, remedy: str) -> ConfigError:
-    """Return the error that asks for what a file does not tell."""
+    """Return the error that asks the user for something that cannot be guessed from a file."""
     return ConfigError(path, [Fault(key, problem, remedy)])

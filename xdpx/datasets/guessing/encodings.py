@@ -1,4 +1,4 @@
-"""Bytes of a file of unknown encoding -> its text."""
+"""Decode files of unknown encoding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDER = {
     "euc_kr": "cp949",
     "latin_1": "cp1252",
 }
-"""Encodings that hold another one and more, as programs really write them."""
+"""Encoding -> a superset of it, which programs actually write."""
 
 SAMPLE_BYTES = 1 << 18
 TWO_BYTES = {
@@ -25,20 +25,20 @@ TWO_BYTES = {
     "cp949": "이다는에의가을를고하지은도로서한어사나기과자인니있정리부수시습전해대일",
 }
 ONE_BYTE = {"cp1251": "оеаинтсрвлкмдпуяыьгзбч", "cp1252": "éèàçêôùâîïëüöäßñáíóúåøæã"}
-"""The most used characters of languages: in their own encoding a fifth of a text and more, in another hardly any.
+"""The most frequent characters of languages: at least a fifth of a text in the right encoding, hardly any in others.
 
-Asked first, because short texts are well formed in several encodings at once, between which a detector errs.
+They are tried first, because short texts are valid in several encodings, among which a detector often errs.
 """
 
 FEWEST = {"gb18030": 0.15, "big5": 0.15, "cp932": 0.15, "cp949": 0.15, "cp1251": 0.6, "cp1252": 0.6}
-"""Share of the letters beyond ASCII, from which they are of the language."""
+"""Minimum share of these characters among the non-ASCII letters, for an encoding to be accepted."""
 
 
 def text_of(data: bytes, path: str, wishes: Wishes) -> tuple[str, Decision]:
-    """Decode a whole file; line ends of all kinds become line feeds.
+    """Return the decoded text of a file, with all line ends replaced by line feeds.
 
     Raises:
-        ConfigError: no encoding fits, or the one that was asked for does not.
+        ConfigError: no encoding fits, or the given one does not.
     """
     encoding, decision = _given(data, path, wishes.encoding) if wishes.encoding else _found(data, path)
     text = data.decode(encoding).removeprefix("\ufeff")
@@ -71,7 +71,7 @@ def _found(data: bytes, path: str) -> tuple[str, Decision]:
 
 
 def decodes(data: bytes, encoding: str) -> bool:
-    """Return whether all bytes can be read in an encoding."""
+    """Return whether all bytes are valid in an encoding."""
     try:
         data.decode(encoding)
     except (UnicodeDecodeError, LookupError):
@@ -80,7 +80,7 @@ def decodes(data: bytes, encoding: str) -> bool:
 
 
 def likely(data: bytes) -> str:
-    """Return the likeliest encoding in which all bytes can be read; '' if there is none."""
+    """Return the most likely encoding in which all bytes are valid; '' if there is none."""
     for table in (TWO_BYTES, ONE_BYTE):
         shares = {name: _common_share(data, name, table[name]) for name in table if decodes(data, name)}
         best = max(shares, key=lambda name: shares[name], default="")

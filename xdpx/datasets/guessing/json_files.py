@@ -1,4 +1,4 @@
-"""JSON in the shapes that programs write it -> objects, one for each row."""
+"""Read JSON in the layouts that programs write, as a table."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from xdpx.datasets.guessing.decision import question
 from xdpx.loaders.parsers.json import cell
 
 JOINT = "|"
-"""Stands between the parts of a list of JSON in one cell."""
+"""Separator of the items of a JSON list in one cell."""
 
 Read = tuple[list[str], list[list[str]], str]
-"""Names of the columns, the rows, and the shape in words."""
+"""Names of the columns, the rows, and a description of the layout."""
 
 
 def read_json(path: str, text: str) -> Read | None:
-    """Read an array of objects, an object in each line, or one object that holds the columns or such an array.
+    """Return the table in an array of objects, one object per line, or an object of columns or with such an array.
 
-    Returns None when the text is none of it.
+    Returns None if the text is not JSON of this kind.
 
     Raises:
-        ConfigError: it begins as JSON, and is broken.
+        ConfigError: the text starts like JSON, but is invalid or has no rows.
     """
     first, lines = text.lstrip()[:1], [line for line in text.split("\n") if line.strip()]
     if first == "{" and all(line.lstrip()[0] == "{" for line in lines[:LOOKED_AT]):
@@ -61,7 +61,7 @@ def _lines(path: str, lines: Sequence[str]) -> Iterator[Any]:
 
 
 def _one_object(path: str, whole: Mapping[str, Any]) -> Read:
-    """Read columns side by side, as pandas writes them, or the one list of objects among other things."""
+    """Return the table in an object of columns, as written by pandas, or with a single list of objects."""
     lists = [key for key, value in whole.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
     if len(lists) == 1:
         return _table(path, whole[lists[0]], f"the array '{lists[0]}'")

@@ -1,4 +1,4 @@
-"""A file or a folder -> the rows of train, dev and test, and how each thing about them was decided."""
+"""Read a file or folder of unknown format into rows of train, dev and test, with the decisions made."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from xdpx.datasets.guessing.splitting import SPLITS, data_files, nearest_file, s
 from xdpx.utils import io
 
 SHARE = 0.1
-"""Of the texts, for dev and for test, unless the user says otherwise."""
+"""Default share of the texts for each of dev and test."""
 
 
 @dataclass
 class Found:
-    """What a file holds: rows of each split, what their columns are for, and how that was decided."""
+    """The result: rows of each split, the roles of columns, and the decisions made."""
 
     columns: Columns
     rows: dict[str, list[list[str]]]
@@ -28,15 +28,15 @@ class Found:
 
 
 def look_at(path: str, wishes: Wishes, shares: Mapping[str, float]) -> Found:
-    """Find out what a file or the files of a folder hold, and split the rows.
+    """Return the rows of a file or folder, split into train, dev and test.
 
     Args:
         path: the file or folder.
-        wishes: what the user says of it.
-        shares: of the texts for `dev` and `test`, where they have no file of their own.
+        wishes: the user's settings.
+        shares: of the texts for `dev` and `test`, if they have no file of their own.
 
     Raises:
-        ConfigError: it cannot be known; the message asks for what is missing.
+        ConfigError: something cannot be guessed, and the message asks for it; or the data are not usable.
     """
     if not io.exists(path):
         near = nearest_file(path)
@@ -54,9 +54,9 @@ def look_at(path: str, wishes: Wishes, shares: Mapping[str, float]) -> Found:
 
 
 def _sources(path: str, wishes: Wishes) -> tuple[dict[str, tuple[str, Wishes]], list[Decision]]:
-    """Return the file of each split, or the one that is to be split under '', and how each is read.
+    """Return (split -> (file, settings), decisions); a single file to be split has the key ''.
 
-    A folder has a file for each split, or a single one; a workbook may have a sheet for each.
+    A folder has one file per split, or a single one; a workbook may have one sheet per split.
     """
     if not io.isdir(path):
         sheets = splits_among(sheets_of(path)) if wishes.sheet is None else {}
@@ -81,7 +81,7 @@ def _sources(path: str, wishes: Wishes) -> tuple[dict[str, tuple[str, Wishes]], 
 
 
 def _other(path: str, wishes: Wishes, first: Table) -> Table:
-    """Read another split, with its columns in the order of those of the first one."""
+    """Return the table of another split, with its columns in the order of the first one's."""
     try:
         table = read_table(path, wishes)[0]
     except ConfigError:
@@ -103,13 +103,13 @@ def _other(path: str, wishes: Wishes, first: Table) -> Table:
 
 
 def _usable(table: Table, columns: Columns) -> list[list[str]]:
-    """Return the texts and the label of each row that has them."""
+    """Return the texts and the label of all rows that have both; with several labels, the label may be empty."""
     rows = [[*(row[column].strip() for column in columns.texts), row[columns.label].strip()] for row in table.rows]
     return [row for row in rows if all(row[:-1]) and (is_label(row[-1]) or columns.task == "several")]
 
 
 def _left_out(tables: Mapping[str, Table], rows: Mapping[str, Sequence[Any]], columns: Columns) -> list[Decision]:
-    """Tell which rows could not be used, and why."""
+    """Return a decision about rows that cannot be used, if there are any."""
     lines = [line for each in tables.values() for line in each.left_out]
     missing = sum(len(tables[split].rows) - len(rows[split]) for split in tables)
     if missing:
@@ -123,7 +123,7 @@ def _left_out(tables: Mapping[str, Table], rows: Mapping[str, Sequence[Any]], co
 def _split(
     rows: Mapping[str, list[list[str]]], columns: Columns, shares: Mapping[str, float]
 ) -> tuple[dict[str, list[list[str]]], Decision]:
-    """Split what is not split yet: one file, or train where dev or test has no file of its own."""
+    """Return the three splits: a single file is split, and dev or test is taken from train if it has no file."""
     given = [split for split in SPLITS if split in rows]
     whole = rows.get("") or rows["train"]
     wanted = {split: 0.0 if split in given else shares[split] for split in ("dev", "test")}
@@ -138,7 +138,7 @@ def _split(
 
 
 def _refuse_empty(path: str, split: Mapping[str, Sequence[Sequence[str]]]) -> None:
-    """Raise ConfigError where a split has no row."""
+    """Raise ConfigError if a split has no rows."""
     empty = [name for name in SPLITS if not split[name]]
     if not empty:
         return

@@ -1,4 +1,4 @@
-"""A file of any format -> a table of texts: how it is encoded and cut, and whether its first row names columns."""
+"""Read a file of any format as a table of texts, guessing its encoding, delimiter and header."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from xdpx.loaders.parsers.parquet import ParquetParser
 from xdpx.tokenizers.target_map import folded, number_of
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".json", ".xlsx", ".parquet", ".conll", ".bio")
-"""Endings of files that can be read, perhaps with that of a compression behind them."""
+"""Suffixes of files that can be read, optionally followed by that of a compression."""
 
 _FASTTEXT = re.compile(r"((?:__label__\S+\s+)+)(.*)")
 
@@ -44,28 +44,28 @@ NO_TEXT = {
     b"7z\xbc\xaf": ("a 7z archive", "Unpack it."),
     b"Rar!": ("a RAR archive", "Unpack it."),
 }
-"""How files begin that are no tables of text: what they are, and what to do."""
+"""First bytes of files that are not tables of text -> (what they are, what to do)."""
 
 EVEN = 0.98
-"""Share of the lines which a delimiter must cut into the same number of columns."""
+"""Minimum share of lines that a delimiter must split into the same number of columns."""
 
 
 LONGEST_NAME = 80
-"""Characters of the longest cell that is taken for the name of a column, such as a question of a form."""
+"""Maximum length of the name of a column in characters; such as a question of a form."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a file holds, as text.
+    """The content of a file as a table of texts.
 
     Attributes:
         path: the file.
-        names: of the columns: those that the file gives, or `column 1` and so on.
-        named: whether the file gives them.
-        rows: of as many cells each.
-        left_out: rows that could not be used, as lines for people.
+        names: of the columns: those in the file, or `column 1` and so on.
+        named: whether the file has them.
+        rows: with as many cells each.
+        left_out: descriptions of rows that could not be used.
         tagged: whether each row is a sentence, of words and their tags.
-        delimiter: what stands between columns; '' where the format tells.
+        delimiter: of columns; '' if the format has none.
     """
 
     path: str
@@ -78,7 +78,7 @@ class Table:
 
 
 def ending(path: str) -> str:
-    """Return the ending that tells the format of a file, in lower case, without that of a compression."""
+    """Return the suffix of a file that determines its format, in lower case, without compression; '' if unknown."""
     name = path.lower()
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
@@ -86,10 +86,10 @@ def ending(path: str) -> str:
 
 
 def read_table(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
-    """Read a whole file into memory.
+    """Return the table in a file, which is read into memory, and the decisions made.
 
     Raises:
-        ConfigError: it cannot be read, or it cannot be known how.
+        ConfigError: the file cannot be read, or its format cannot be guessed.
     """
     with open_raw(path) as stream:
         data = stream.read()
@@ -141,22 +141,22 @@ def _delimited(path: str, text: str, lines: Sequence[str], wishes: Wishes) -> tu
         Decision("format", shown, sure, "delimiter=..."),
         Decision("header", header_shown, header_sure, f"header={str(not header).lower()}"),  # type: ignore[arg-type]
     ]
-    if header:  # again further down where files were put behind one another
+    if header:  # it is repeated further down in files that were concatenated
         first, several = rows[0], len(rows) - 1
         rows = [row for row in rows[1:] if row != first]
         if again := several - len(rows):
-            told = f"{again:,} rows that repeat the header" if again > 1 else "a row that repeats the header"
-            left_out = (*left_out, told)
+            repeated = f"{again:,} rows that repeat the header" if again > 1 else "a row that repeats the header"
+            left_out = (*left_out, repeated)
     return Table(path, names, bool(header), rows, left_out, delimiter=delimiter), decisions
 
 
 def numbered(count: int) -> list[str]:
-    """Return names for columns without any."""
+    """Return names for columns without names: `column 1` and so on."""
     return [f"column {index}" for index in range(1, count + 1)]
 
 
 def _delimiter(path: str, lines: Sequence[str], wishes: Wishes) -> tuple[str, bool, Any]:
-    """Return (delimiter, whether quotes wrap cells, how sure that is)."""
+    """Return (delimiter, whether cells are quoted, how sure)."""
     if wishes.delimiter is not None:
         delimiter = wishes.delimiter.replace("\\t", "\t")
         if len(delimiter) != 1:
@@ -174,12 +174,12 @@ def _delimiter(path: str, lines: Sequence[str], wishes: Wishes) -> tuple[str, bo
             found.append((labels, share == 1.0, delimiter, quoted))
     if not found:
         raise _no_delimiter(path, lines)
-    best = max(found, key=lambda each: each[:2])  # of equals the first in DELIMITERS
+    best = max(found, key=lambda each: each[:2])  # among equals, the first in DELIMITERS
     return best[2], best[3], "certain" if len([each for each in found if each[:2] == best[:2]]) == 1 else "likely"
 
 
 def _no_delimiter(path: str, lines: Sequence[str]) -> ConfigError:
-    """Return why no delimiter was found: texts that hold it, a label behind a blank, or no label at all."""
+    """Return the error for a missing delimiter: texts contain it, a space precedes the label, or there is no label."""
     for delimiter in DELIMITERS:
         counts = [line.count(delimiter) for line in lines]
         if min(counts) > 0:
@@ -198,25 +198,25 @@ def _no_delimiter(path: str, lines: Sequence[str]) -> ConfigError:
 
 
 def _rows_of(lines: Sequence[str], delimiter: str) -> Iterator[Row]:
-    """Yield the rows of lines whose cells may be quoted, up to a cell that goes on behind the last line."""
+    """Yield the rows of lines with quoted cells, up to a cell that continues after the last line."""
     with suppress(csv.Error):
         yield from csv.reader([line + "\n" for line in lines], delimiter=delimiter, strict=True)
 
 
 def _wraps(lines: Sequence[str], delimiter: str) -> bool:
-    """Return whether double quotes wrap cells, and are not marks of speech in texts that nothing wraps."""
+    """Return whether double quotes enclose cells, rather than being quotation marks in texts."""
     if not any(line.startswith('"') or f'{delimiter}"' in line for line in lines):
         return False
     quoted: list[Row] = []
     reader = csv.reader([line + "\n" for line in lines], delimiter=delimiter, strict=True)
     with suppress(csv.Error):
         quoted.extend(reader)
-    if not quoted or reader.line_num < len(lines):  # an error before the end, behind which a cell may go on
+    if not quoted or reader.line_num < len(lines):  # an error before the end, where a cell might just be cut off
         return False
     plain = [line.split(delimiter) for line in lines]
     if delimiter in QUOTED_BY_CUSTOM or not _is_even(plain):
         return _is_even(quoted)
-    if _usual(quoted) < _usual(plain) or len(quoted) < len(plain):  # the same lines in another way: in both evenly
+    if _usual(quoted) < _usual(plain) or len(quoted) < len(plain):  # even with and without quotes, but differently
         return _usual(quoted) < _usual(plain)
     columns = zip(*(row for row in plain if len(row) == _usual(plain)), strict=True)
     return any(all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in column) for column in columns)
@@ -266,9 +266,9 @@ def _cut_all(path: str, text: str, delimiter: str, *, quoted: bool) -> tuple[lis
 
 
 def has_header(rows: Sequence[Row]) -> tuple[bool, Any]:
-    """Return whether the first row names columns, and how sure that is."""
+    """Return (whether the first row names the columns, how sure)."""
     first, others = [folded(cell.strip("\"' ")) for cell in rows[0]], rows[1:]
-    there = [cell for cell in first if cell]  # pandas writes no name above the numbers of rows
+    there = [cell for cell in first if cell]  # pandas writes no name for the column of row numbers
     if len(rows) < FEWEST:
         return all(map(is_column_name, first)), "a guess"
     if any(number_of(cell) is not None for cell in there):
@@ -285,7 +285,7 @@ def has_header(rows: Sequence[Row]) -> tuple[bool, Any]:
 
 
 def _stands_out(name: str, cells: Sequence[str]) -> bool:
-    """Return whether the first cell of a column is another kind of thing than those below it."""
+    """Return whether the first cell of a column differs in kind from those below it."""
     if all(number_of(cell) is not None for cell in cells):
         return number_of(name) is None
     values = {folded(cell) for cell in cells}
@@ -296,7 +296,7 @@ def _stands_out(name: str, cells: Sequence[str]) -> bool:
 
 
 def _is_conll(text: str) -> bool:
-    """Return whether lines are words with tags, and blank lines stand between sentences."""
+    """Return whether lines are words with tags, with blank lines between sentences."""
     blocks = [block.split("\n") for block in text.strip("\n").split("\n\n")[:LOOKED_AT]]
     lines = [line.split() for block in blocks for line in block if line.strip()]
     if len(blocks) < 2 or not all(len(cells) > 1 for cells in lines):
@@ -307,7 +307,7 @@ def _is_conll(text: str) -> bool:
 
 
 def _fasttext(path: str, lines: Sequence[str]) -> Table:
-    """Read the labels and the text of each line; of several labels, as those of a list in JSON."""
+    """Return the table of labels and texts of all lines; several labels are joined like those of a JSON list."""
     found = [match for line in lines if (match := _FASTTEXT.match(line))]
     odd = tuple(f"line {number} has no __label__" for number, line in enumerate(lines, 1) if not _FASTTEXT.match(line))
     labels = (JOINT.join(part.removeprefix("__label__") for part in match[1].split()) for match in found)
@@ -316,7 +316,7 @@ def _fasttext(path: str, lines: Sequence[str]) -> Table:
 
 
 def _conll(path: str, text: str) -> Table:
-    """Read sentences as rows of words and tags, both with blanks between."""
+    """Return the table of sentences, with words and tags each joined by spaces."""
     rows = []
     for block in text.split("\n\n"):
         cells = [line.split() for line in block.split("\n") if line.strip() and not line.startswith("-DOCSTART-")]
@@ -341,7 +341,7 @@ def _of_parser(path: str, parser: RowParser) -> Table:
 
 
 def sheets_of(path: str) -> list[str]:
-    """Return the names of the sheets of a workbook; of any other file none."""
+    """Return the names of the sheets of a workbook; [] for other files."""
     with open_raw(path) as stream:
         is_zip = stream.read(4) == b"PK\x03\x04"
     return sheet_names(path) if is_zip else []
@@ -357,7 +357,7 @@ def _excel(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
     for name in [wishes.sheet] if wishes.sheet else names:
         try:
             tables[name] = _of_parser(path, ExcelParser(ExcelParser.Parameters(sheet_name=name)))
-        except Exception:  # an empty sheet, or one with pictures alone
+        except Exception:  # an empty sheet, or one with only pictures
             if wishes.sheet:
                 raise
     if not tables:

@@ -1,4 +1,4 @@
-"""Rows -> train, dev and test: by a hash of the text, so that the same text always falls into the same one."""
+"""Split rows into train, dev and test by a hash of the text, so that equal texts are in the same split."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from xdpx.utils import io
 SPLITS = ("train", "dev", "test")
 CALLED = {"train": "train", "training": "train", "dev": "dev", "valid": "dev", "validation": "dev", "val": "dev",
           "eval": "dev", "test": "test"}  # fmt: skip
-"""What people call splits."""
+"""Common name -> our name of a split."""
 
 
 def split_rows(texts: Sequence[str], labels: Sequence[str], *, dev: float, test: float) -> list[str]:
     """Return the split of each row.
 
-    Rows of the same text (case and blanks aside) stay together. Within each label the texts are put in the order of
-    their hashes; the first of them are test, the next dev. So neither the order of the file nor chance decides, and
-    each label has its share of each split, rounded; a label with less than three texts is trained on alone.
+    Rows with the same text (ignoring case and white space) stay together. Within each label, texts are sorted by their
+    hashes; the first ones are test, the next dev. So the result depends neither on the order of the file nor on chance,
+    and splits are stratified, up to rounding; a label with fewer than three texts is only in train.
 
     Args:
         texts: of each row.
-        labels: of each row; one label for all makes one stratum.
-        dev: share of the texts to choose by.
-        test: share of the texts to score with.
+        labels: of each row; with one label for all, splits are not stratified.
+        dev: share of the texts for model selection.
+        test: share of the texts for the final evaluation.
     """
     label_of: dict[str, str] = {}
     keys = [key_of(text) for text in texts]
@@ -54,19 +54,19 @@ def _shared_out(keys: Sequence[str], dev: float, test: float) -> Mapping[str, st
 
 
 def key_of(text: str) -> str:
-    """Return a hash of a text, the same for texts that differ only in case, width or blanks."""
+    """Return a hash of a text that ignores case, width of characters and white space."""
     plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def data_files(folder: str) -> list[str]:
-    """Return the files of a folder whose endings are those of data."""
+    """Return the files of a folder that have suffixes of data files."""
     paths = [io.join(folder, io.name(name)) for name in sorted(io.listdir(folder))]
     return [path for path in paths if not io.name(path).startswith(".") and io.isfile(path) and ending(path)]
 
 
 def splits_among(paths: Sequence[str]) -> dict[str, str]:
-    """Return {split: file or sheet} of those that are called like splits; empty when none is called train."""
+    """Return {split: file or sheet} of those named like splits; empty if none is named like train."""
     found: dict[str, str] = {}
     for path in paths:
         stem = split_of(path).lower()
@@ -77,6 +77,6 @@ def splits_among(paths: Sequence[str]) -> dict[str, str]:
 
 
 def nearest_file(path: str) -> str | None:
-    """Return the name of the file that was probably meant."""
+    """Return the name of the file that was probably meant; None if none is similar."""
     folder = io.parent(path) or "."
     return nearest(io.name(path), [io.name(name) for name in io.listdir(folder)]) if io.isdir(folder) else None

@@ -1,6 +1,6 @@
-"""What an experiment reads: inputs, one per host, that know where they stand.
+"""Inputs of experiments: one per host, each with a position that can be saved and restored.
 
-Reading order: `windows`, `base_input`, `order`, `streams`, `seqio_input`, then what is needed. None of it imports jax.
+Reading order: `windows`, `base_input`, `order`, `streams`, `seqio_input`, then the others. None of them imports jax.
 """
 
 from xdpx.datasets.inputs.adaptors import (

@@ -1,6 +1,6 @@
-"""Inputs over any Python iterable, loader or generator class; Pax's names of adaptors for Lingvo keep their meaning.
+"""Inputs over any Python iterable, data loader or generator class, under the names of Pax's adaptors for Lingvo.
 
-Nothing here needs Lingvo: what Pax wraps with these is an object that makes batches and owns their size.
+Nothing here needs Lingvo: Pax uses these adaptors for any object that produces batches and decides their size.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from xdpx.utils.nested_map import NestedMap
 
 
 class LingvoInputAdaptor(BaseInput):
-    """Batches of something that makes them itself; `iter(input)` must give the same ones every time it is asked.
+    """Batches of an object that produces them itself; `iter(input)` must yield the same ones every time.
 
-    Where it stands is the number of batches that were read, and the iterator's own state where it keeps one. Going back
-    to a place without that means to read up to it again.
+    The position is the number of batches read, and the iterator's own state if it has one. Without that, restoring a
+    position means reading up to it again.
     """
 
     class HParams(BaseInput.HParams):
-        """What the adaptor can be told.
+        """Fields of the adaptor.
 
         Attributes:
-            input: what makes the batches, as dicts of arrays: a template, a class or function (which may take
-                host_index, num_hosts, seed and epoch), or anything that can be iterated more than once.
-            num_batches: stop after so many.
-            repeat: begin anew at the end.
-            shard_by: who keeps hosts from seeing the same: 'inner' (it takes host_index), 'seed' (each host has its
-                own), 'batch' (each host gets every n-th batch of the same). None: the first of them that it can do.
-            allow_fixed_file_random_seed: let training data have a fixed seed of their own, offset by the host.
+            input: produces batches as dicts of arrays: a template, a class or function (which may take host_index,
+                num_hosts, seed and epoch), or anything that can be iterated more than once.
+            num_batches: maximum number of batches.
+            repeat: start again at the end.
+            shard_by: how hosts get different data: 'inner' (`input` takes host_index), 'seed' (each host has its own),
+                'batch' (each host gets every n-th batch of the same data). None: the first of these that is possible.
+            allow_fixed_file_random_seed: allow a fixed seed of training data in `input`, offset by the host.
         """
 
         input: Any = None
@@ -62,7 +62,7 @@ class LingvoInputAdaptor(BaseInput):
     # ---- seeds and hosts
 
     def _first_seed(self) -> int | None:
-        """Choose the seed that the inner thing gets: a fixed one offset by the host, or one drawn now and kept."""
+        """Return the seed for `input`: a fixed one offset by the host, or a random one, which is saved in the state."""
         p = self.hparams
         if "seed" not in listens_to(p.input):
             return None
@@ -86,15 +86,15 @@ class LingvoInputAdaptor(BaseInput):
             return self.hparams.shard_by  # type: ignore[no-any-return]
         if self.num_hosts == 1:
             return "inner"
-        heard = listens_to(self.hparams.input)
-        if {"host_index", "num_hosts"} <= heard:
+        accepted = listens_to(self.hparams.input)
+        if {"host_index", "num_hosts"} <= accepted:
             return "inner"
-        return "seed" if "seed" in heard and self.hparams.is_training else "batch"
+        return "seed" if "seed" in accepted and self.hparams.is_training else "batch"
 
     # ---- batches
 
     def get_next(self) -> NestedMap:
-        """Return the next batch, every row with the weight 1 where it has none. Raises StopIteration at the end."""
+        """Return the next batch; rows without a weight get the weight 1. Raises StopIteration at the end."""
         return self._next_batch()
 
     def _next_batch(self) -> NestedMap:
@@ -102,7 +102,7 @@ class LingvoInputAdaptor(BaseInput):
         limit = self.hparams.num_batches
         if limit is not None and self._items // step >= limit:
             raise StopIteration
-        group = [self._draw() for _ in range(step)]  # incomplete at the end on all hosts alike: then nobody gets any
+        group = [self._draw() for _ in range(step)]  # raises on all hosts alike if the group is incomplete at the end
         return with_sample_weights(as_batch(group[self.host_index if step > 1 else 0]))
 
     def _draw(self) -> Any:
@@ -128,20 +128,20 @@ class LingvoInputAdaptor(BaseInput):
         return open_batches(self.hparams.input, opening)
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start again from the first batch."""
         super().reset()
         self._iterator, self._items, self._epoch = None, 0, 0
 
-    # ---- where it stands
+    # ---- position
 
     def get_state(self) -> State:
-        """Tell how many batches were read in this epoch, and the seed they were made with."""
+        """Return the number of batches read in this epoch, the epoch, the seed, and the iterator's state if any."""
         state: State = {"items": self._items, "epoch": self._epoch, "seed": self._seed, "hosts": self.num_hosts}
         inner = None if self._iterator is None else own_state(self._iterator)
         return state if inner is None else {**state, "inner": inner}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Return to a place. Raises ValueError for a state of another number of hosts."""
+        """Restore a position. Raises ValueError for a state of another number of hosts, or if the data are shorter."""
         if state.get("hosts") != self.num_hosts:
             raise ValueError(
                 f"{self.name}: the state is of {state.get('hosts')!r} hosts, this is one of {self.num_hosts}. What an "
@@ -161,7 +161,7 @@ class LingvoInputAdaptor(BaseInput):
 
     @property
     def replay(self) -> str:
-        """Why its place is found by reading again; '' where the iterator keeps a state of its own."""
+        """Why a position can only be restored by reading up to it; '' if the iterator has a state of its own."""
         self._iterator = self._iterator or self._open()
         if own_state(self._iterator) is not None:
             return ""
@@ -170,21 +170,21 @@ class LingvoInputAdaptor(BaseInput):
 
 
 class LingvoInputAdaptorNewBatchSize(LingvoInputAdaptor):
-    """Cuts large batches into rows of `batch_size`; the inner thing may so pack more tightly."""
+    """Splits large batches into batches of `batch_size` rows, so that `input` can pack more tightly."""
 
     class HParams(LingvoInputAdaptor.HParams):
-        """What the adaptor can be told.
+        """Fields of the adaptor.
 
         Attributes:
-            carry_remainder: let inner batches be of any size: what is left of one is joined with the next. Else they
-                must be multiples of batch_size.
+            carry_remainder: allow inner batches of any size, and join the remainder of one with the next. Otherwise
+                they must be multiples of batch_size.
         """
 
         carry_remainder: bool = False
 
     def __init__(self, hparams: BaseHParams) -> None:
         super().__init__(hparams)
-        self._kept: list[tuple[State, NestedMap]] = []  # batches that are not used up, and the state before each
+        self._kept: list[tuple[State, NestedMap]] = []  # unfinished batches, and the state before each
         self._used = 0
 
     def _check_batch_size(self) -> None:
@@ -192,7 +192,7 @@ class LingvoInputAdaptorNewBatchSize(LingvoInputAdaptor):
             raise refused(self.hparams, "batch_size", "is missing.", "Give the rows per host that a batch shall have.")
 
     def get_next(self) -> NestedMap:
-        """Return `batch_size` rows. At the end, what is left of them is left out."""
+        """Return `batch_size` rows. Fewer rows at the end are dropped."""
         size = self.hparams.batch_size
         while sum(num_rows(batch) for _, batch in self._kept) - self._used < size:
             state = super().get_state()
@@ -210,17 +210,17 @@ class LingvoInputAdaptorNewBatchSize(LingvoInputAdaptor):
         return cut
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start again from the first batch."""
         super().reset()
         self._kept, self._used = [], 0
 
     def get_state(self) -> State:
-        """Tell where the first batch that is not used up begins, and how many of its rows are used."""
+        """Return the state before the first unfinished inner batch, and the number of its rows that are used."""
         before = self._kept[0][0] if self._kept else super().get_state()
         return {**before, "used": self._used}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Return to a place: the batch that was half used is read again."""
+        """Restore a position; a partly used inner batch is read again."""
         super().set_state(state)
         self._used = state_number(state, "used", self)
 

@@ -1,4 +1,4 @@
-"""Make batches in a thread while the devices are busy; the state is that of the batch that was given last."""
+"""Prefetching of inputs: a thread makes batches ahead, and the state is that after the last batch returned."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from xdpx.utils.nested_map import NestedMap
 
 
 class PrefetchedInput(BaseInput):
-    """Gives what another input gives, made up to `depth` batches ahead.
+    """Wraps an input, and makes up to `depth` batches ahead in a thread.
 
-    All else it is asked for, the other input answers. Between batches the thread alone touches the other input, except
-    where nothing can change it (texts of ids, names, specs that need no batch).
+    Other attributes are those of the wrapped input. While the thread runs, only it uses the wrapped input, except for
+    calls that do not change it (texts of ids, names, specs that need no batch).
 
     Attributes:
-        inner: the other input.
-        depth: how many batches may wait.
+        inner: the wrapped input.
+        depth: maximum number of batches made ahead.
     """
 
     inner: BaseInput
@@ -31,11 +31,11 @@ class PrefetchedInput(BaseInput):
     _state: State
 
     class HParams(BaseInput.HParams):
-        """Those of the other input are used."""
+        """Not used; those of the wrapped input are."""
 
     @classmethod
     def around(cls, inner: BaseInput, depth: int) -> Self:
-        """Read `inner` ahead. Nobody else may read it from now on."""
+        """Return an input that prefetches from `inner`, which must not be read directly from now on."""
         made = object.__new__(cls)
         made.__dict__.update(_hparams=inner.hparams, inner=inner, depth=depth, _running=None, _state=inner.get_state())
         return made
@@ -44,7 +44,7 @@ class PrefetchedInput(BaseInput):
         return getattr(self.__dict__["inner"], name)
 
     def get_next(self) -> NestedMap:
-        """Return the next batch; what making it raised is raised here, after the batches before it."""
+        """Return the next batch. Exceptions of the thread are raised here, after the batches before them."""
         if self._running is None:
             self._running = ahead(self._produce, depth=self.depth)
         batch, self._state = next(self._running)
@@ -59,42 +59,42 @@ class PrefetchedInput(BaseInput):
             yield batch, self.inner.get_state()
 
     def get_state(self) -> State:
-        """Tell where the consumer stands, not the thread."""
+        """Return the position of the consumer, not of the thread."""
         return dict(self._state)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Throw away what was made ahead and return to a place."""
+        """Discard the batches made ahead, and restore a position."""
         self._stop()
         self.inner.set_state(state)
         self._state = self.inner.get_state()
 
     @property
     def replay(self) -> str:
-        """Ask the other input."""
+        """That of the wrapped input."""
         return self.inner.replay
 
     def reset(self) -> None:
-        """Throw away what was made ahead and begin anew."""
+        """Discard the batches made ahead, and start again from the first batch."""
         self._stop()
         self.inner.reset()
         self._state = self.inner.get_state()
 
     def spec(self) -> NestedMap:
-        """Return the ArraySpec of every array: without a batch where the other input knows it."""
+        """Return the ArraySpec of every array, without making a batch if the wrapped input can."""
         return BaseInput.spec(self) if type(self.inner).spec is BaseInput.spec else self.inner.spec()
 
     def ids_to_strings(
         self, ids: NDArray[Any], lengths: NDArray[Any] | None = None, key: str | None = None
     ) -> list[str]:
-        """Ask the other input."""
+        """Return the result of the wrapped input."""
         return self.inner.ids_to_strings(ids, lengths, key)
 
     def tokenizer_digest(self, key: str | None = None) -> str | None:
-        """Ask the other input."""
+        """Return the result of the wrapped input."""
         return self.inner.tokenizer_digest(key)
 
     def close(self) -> None:
-        """End the thread, and close the other input."""
+        """End the thread, and close the wrapped input."""
         self._stop()
         self.inner.close()
 
@@ -105,7 +105,7 @@ class PrefetchedInput(BaseInput):
 
 
 def build_input(template: BaseHParams) -> BaseInput:
-    """Build an input from its template, read ahead where its `prefetch` says so."""
+    """Return the input that a template builds, with prefetching if its `prefetch` is set."""
     built: BaseInput = build(template)
     depth = built.hparams.prefetch
     return PrefetchedInput.around(built, depth) if depth else built

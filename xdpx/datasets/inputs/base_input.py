@@ -1,4 +1,4 @@
-"""What every input is: batches by `get_next`, from a place that can be written down and returned to."""
+"""The base class of inputs: batches by `get_next`, and a position that can be saved and restored."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from xdpx.datasets.inputs.windows import EvalWindow, window_of
 from xdpx.utils.nested_map import NestedMap
 
 State = dict[str, Any]
-"""Where an input stands: a small dict of plain JSON values."""
+"""The position of an input: a small dict of plain JSON values."""
 
 Problem = tuple[str, str, str]
-"""A field, what is wrong with it, and what to do."""
+"""(field, problem, remedy)."""
 
 _NAME = re.compile(r"[\w.:+-]+")
 
 
 class ArraySpec(NamedTuple):
-    """Shape and type of one array of a batch; the shape begins with this host's rows."""
+    """Shape and type of one array of a batch; the first dimension is the rows of this host."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
 
 class BaseInput(Configurable):
-    """An endless or finite sequence of batches, one independent input per host.
+    """A finite or infinite sequence of batches, one independent input per host.
 
-    A subclass overrides `get_next`, which gives a NestedMap of arrays whose first axis is the batch, and raises
-    StopIteration at the end. Where it stands, `get_state` tells; a subclass that knows no shorter way is brought back
-    to a state by `reset` and as many `get_next` as there were, and jobs say so (`replay`).
+    A subclass overrides `get_next`, which returns a NestedMap of arrays with the batch as first dimension, and raises
+    StopIteration at the end. `get_state` returns the position. Unless a subclass overrides `set_state`, a position is
+    restored by `reset` and repeated `get_next`, which jobs log (`replay`).
     """
 
     class HParams(BaseHParams):
-        """What every input can be told.
+        """Fields of every input.
 
         Attributes:
-            name: of the input, in logs and file names; 'train' for training where it is not given, else 'input'.
-            batch_size: rows per host; None where what is read decides.
-            num_infeed_hosts: how many inputs share the data; 0 lets the runner say.
-            infeed_host_index: which of them this one is, from 0.
-            input_random_seed: of the order of the data. All hosts need the same.
-            is_training: whether it is trained on.
-            eval_window: what one evaluation sees: 'full_epoch', 'first(n)' or 'rolling(n)'.
-            reset_for_eval: of Pax, see `windows`; leave it out.
-            eval_loop_num_batches: of Pax, see `windows`; leave it out.
-            batch_padding_size: rows without weight behind each batch, so that it divides among the devices.
-            input_checkpointing_enabled: whether the place in the data is kept in checkpoints.
-            prefetch: how many batches a thread makes ahead; 0 makes them when they are asked for.
+            name: of the input, in logs and file names; by default 'train' for training, else 'input'.
+            batch_size: rows per host; None if the data decide.
+            num_infeed_hosts: number of inputs that share the data; 0: set by the runner.
+            infeed_host_index: index of this one among them, from 0.
+            input_random_seed: of the order of the data. Must be the same on all hosts.
+            is_training: whether it is for training.
+            eval_window: the data of one evaluation: 'full_epoch', 'first(n)' or 'rolling(n)'.
+            reset_for_eval: for compatibility with Pax, see `windows`; better omitted.
+            eval_loop_num_batches: for compatibility with Pax, see `windows`; better omitted.
+            batch_padding_size: number of rows without weight added to each batch, so that devices can share it equally.
+            input_checkpointing_enabled: whether checkpoints contain the position in the data.
+            prefetch: number of batches that a thread makes ahead; 0: none.
         """
 
         name: str | None = None
@@ -95,17 +95,17 @@ class BaseInput(Configurable):
         raise NotImplementedError(f"{type(self).__name__} does not say what its batches are: override get_next.")
 
     def reset(self) -> None:
-        """Begin anew: the next batch is the first one. Never called on data that are trained on."""
+        """Start again from the first batch. Called on training data only by `set_state`."""
 
     def get_next_padded(self) -> NestedMap:
-        """Return the next batch as the devices want it: with `batch_padding_size` rows without weight behind it."""
+        """Return the next batch, followed by `batch_padding_size` rows without weight."""
         batch = self.get_next()
         return pad_rows(batch, self.hparams.batch_padding_size)
 
     def peek_padded(self) -> NestedMap | None:
-        """Return the next batch and stay where it is; None at the end of the data.
+        """Return the next padded batch without consuming it; None at the end of the data.
 
-        A state that is taken before or after a peek is the same, and so is the batch that comes next.
+        A peek changes neither the state nor the next batch.
         """
         if self._peeked is None:
             count, state = self._batches_given, self.get_state()
@@ -116,14 +116,14 @@ class BaseInput(Configurable):
             self._peeked, self._state_at_peek, self._batches_given = batch, state, count
         return pad_rows(self._peeked, self.hparams.batch_padding_size)
 
-    # ---- where it stands
+    # ---- position
 
     def get_state(self) -> State:
-        """Tell where the input stands."""
+        """Return the position of the input."""
         return {"batches": self._batches_given}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Return to where it stood when `state` was taken. Raises ValueError for a state of something else."""
+        """Restore the position of a state. Raises ValueError if the state or the data do not fit."""
         if "batches" not in state and type(self).get_state is not BaseInput.get_state:
             kind = type(self).__name__
             raise ValueError(f"{self.name}: {kind} overrides get_state, but not set_state. Override both, or neither.")
@@ -140,12 +140,12 @@ class BaseInput(Configurable):
 
     @property
     def replay(self) -> str:
-        """Why a place is found by reading everything before it again; '' where a state leads there."""
+        """Why a position can only be restored by reading up to it; '' if it can be restored directly."""
         if type(self).set_state is not BaseInput.set_state:
             return ""
         return f"{type(self).__name__} has no set_state of its own"
 
-    # ---- what it is
+    # ---- properties
 
     @property
     def name(self) -> str:
@@ -154,29 +154,29 @@ class BaseInput(Configurable):
 
     @property
     def num_hosts(self) -> int:
-        """How many inputs share the data; one, where nobody said."""
+        """Number of inputs that share the data; 1 if not set."""
         return self.hparams.num_infeed_hosts or 1
 
     @property
     def host_index(self) -> int:
-        """Which of them this one is, from 0."""
+        """Index of this input among them, from 0."""
         return int(self.hparams.infeed_host_index)
 
     @property
     def global_batch_size(self) -> int:
-        """Rows of a batch over all hosts."""
+        """Number of rows of a batch over all hosts."""
         return int(self.hparams.batch_size * self.num_hosts)
 
     @property
     def window(self) -> EvalWindow:
-        """What one evaluation sees. Raises ConfigError where that is not said without doubt."""
+        """The data of one evaluation. Raises ConfigError if it is ambiguous."""
         return window_of(self.hparams)
 
     def spec(self) -> NestedMap:
-        """Return an ArraySpec for every array of a padded batch; where nothing else is known, by a look at one.
+        """Return an ArraySpec for every array of a padded batch; by default, from a peek at the next one.
 
         Raises:
-            ValueError: there is no batch to look at.
+            ValueError: there is no batch.
         """
         batch = self.peek_padded()
         if batch is None:
@@ -186,12 +186,12 @@ class BaseInput(Configurable):
     def ids_to_strings(
         self, ids: NDArray[Any], lengths: NDArray[Any] | None = None, key: str | None = None
     ) -> list[str]:
-        """Turn token ids into texts, one per row.
+        """Return token ids as texts, one per row.
 
         Args:
             ids: integers, shape (B, T).
-            lengths: how many of each row to take, shape (B,); None for all.
-            key: which feature they belong to, where features have tokenizers of their own.
+            lengths: number of ids of each row to use, shape (B,); None for all.
+            key: the feature that they belong to, if features have different tokenizers.
         """
         del key
         ids = np.asarray(ids)
@@ -199,12 +199,12 @@ class BaseInput(Configurable):
         return [" ".join(map(str, row[:length])) for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
 
     def tokenizer_digest(self, key: str | None = None) -> str | None:
-        """Return what two inputs must share for their ids to mean the same; None where no tokenizer is known."""
+        """Return a digest that is equal for inputs whose ids mean the same; None if there is no tokenizer."""
         del key
         return None
 
     def close(self) -> None:
-        """Let go of files and threads."""
+        """Release files and threads."""
 
     def __iter__(self) -> Self:
         return self
@@ -214,12 +214,12 @@ class BaseInput(Configurable):
 
 
 def with_hosts(hparams: BaseHParams, index: int, count: int) -> Any:
-    """Return a copy of an input's HParams that knows its host; what somebody set by hand stays.
+    """Return a copy of an input's HParams with the fields of hosts filled in, unless they are set.
 
     Args:
-        hparams: `BaseInput.HParams` of any kind; those inside a `MultiInput` are filled in too.
+        hparams: `BaseInput.HParams` of any kind; those inside a `MultiInput` are filled in, too.
         index: of this process, from 0.
-        count: of processes.
+        count: number of processes.
     """
     filled = hparams.clone()
     if not filled.num_infeed_hosts:
@@ -236,21 +236,21 @@ def name_of(hparams: BaseHParams) -> str:
 
 
 def refused(hparams: BaseHParams, key: str, problem: str, remedy: str) -> ConfigError:
-    """Make the error for one field of an input."""
+    """Return the error for one field of an input."""
     return ConfigError(THIS_RUN, [Fault(f"{name_of(hparams)}.{key}", problem, remedy)])
 
 
 def check_fields(hparams: BaseHParams) -> None:
-    """Refuse fields that no input can work with, all of them together.
+    """Check the fields that all inputs have.
 
     Raises:
-        ConfigError: names each of them.
+        ConfigError: with all invalid fields.
     """
     refuse_all(hparams, _problems(hparams))
 
 
 def refuse_all(hparams: BaseHParams, problems: Iterable[Problem]) -> None:
-    """Raise one ConfigError for all problems of an input; nothing where there is none."""
+    """Raise one ConfigError for all problems of an input, if there are any."""
     name = name_of(hparams)
     faults = [Fault(f"{name}.{key}", problem, remedy) for key, problem, remedy in problems]
     if faults:
@@ -274,7 +274,7 @@ def _problems(hparams: BaseHParams) -> list[Problem]:
 
 
 def state_number(state: Mapping[str, Any], key: str, owner: BaseInput) -> int:
-    """Read a count from a state. Raises ValueError when it is not there."""
+    """Return a count from a state. Raises ValueError if it is missing or not a count."""
     value = state.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(
@@ -285,9 +285,9 @@ def state_number(state: Mapping[str, Any], key: str, owner: BaseInput) -> int:
 
 
 def _counted(get_next: Callable[[Any], NestedMap]) -> Callable[[Any], NestedMap]:
-    """Count what the outermost `get_next` gives: an override that asks `super()` gives one batch, not two.
+    """Wrap `get_next` to return a peeked batch first, and to count batches.
 
-    A batch that was peeked at is given first.
+    Only the outermost call counts, so that an override that calls `super()` counts one batch, not two.
     """
 
     @functools.wraps(get_next)
@@ -309,7 +309,7 @@ def _counted(get_next: Callable[[Any], NestedMap]) -> Callable[[Any], NestedMap]
 
 
 def _before_peek(get_state: Callable[[Any], State]) -> Callable[[Any], State]:
-    """Let a batch that was only peeked at not count in a state."""
+    """Wrap `get_state` to return the state before a peeked batch."""
 
     @functools.wraps(get_state)
     def honest(self: Any) -> State:
@@ -319,7 +319,7 @@ def _before_peek(get_state: Callable[[Any], State]) -> Callable[[Any], State]:
 
 
 def _forgetting(move: Callable[..., None]) -> Callable[..., None]:
-    """Forget what was peeked at before the input goes elsewhere."""
+    """Wrap `set_state` to discard a peeked batch."""
 
     @functools.wraps(move)
     def forgetting(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -330,7 +330,7 @@ def _forgetting(move: Callable[..., None]) -> Callable[..., None]:
 
 
 def _restarting(reset: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Count from nought again, also where an override does not ask `super()`."""
+    """Wrap `reset` to discard a peeked batch and reset the count, also if an override does not call `super()`."""
 
     @functools.wraps(reset)
     def restarting(self: Any) -> None:

@@ -1,4 +1,4 @@
-"""Text to token ids and back: the tokenizers of the house, or single characters."""
+"""Codecs between texts and token ids: the tokenizers of XDPX, single characters, or SentencePiece."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from xdpx.utils import io
 
 
 class Codec(Configurable):
-    """Turns texts into token ids, and token ids into texts."""
+    """Converts texts to token ids, and token ids to texts."""
 
     class HParams(BaseHParams):
-        """What every codec can be told."""
+        """Fields of every codec."""
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> Ragged:
@@ -41,29 +41,29 @@ class Codec(Configurable):
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """How many ids there are."""
+        """Number of ids."""
 
     @property
     @abstractmethod
     def digest(self) -> str:
-        """SHA-256 of what each id stands for: codecs with the same digest mean the same by an id."""
+        """SHA-256 of the vocabulary: the ids of codecs with the same digest have the same meaning."""
 
 
 PADDING, END, UNKNOWN = 0, 1, 2
 NUM_SPECIAL = 3
-"""Ids of a character codec that are no character: padding (and begin), end, unknown."""
+"""Ids of the character codec that are not characters: padding (and begin), end, unknown."""
 
 
 class Characters(Codec):
     """Every character is a token: id 0 is padding, 1 the end of a text, 2 an unknown character, then the alphabet."""
 
     class HParams(Codec.HParams):
-        """What the character codec can be told: one of both.
+        """Fields of the character codec, of which exactly one must be set.
 
         Attributes:
             alphabet: the characters, in the order of their ids.
-            alphabet_from: a text file at any path; its characters, sorted, are the alphabet. Name the same file in
-                inputs for training and for evaluation, so that ids mean the same.
+            alphabet_from: a text file at any path; its characters, sorted, are the alphabet. Use the same file in
+                inputs for training and evaluation, so that ids have the same meaning.
         """
 
         alphabet: str | None = None
@@ -88,7 +88,7 @@ class Characters(Codec):
         return codes[order], (order + NUM_SPECIAL).astype(np.int32)
 
     def encode(self, texts: Sequence[str]) -> Ragged:
-        """Look all characters up at once."""
+        """Return the ids of each text, looked up with one vectorised search."""
         codes, ids = self._sorted
         asked = _codes("".join(texts))
         places = np.minimum(np.searchsorted(codes, asked), max(len(codes) - 1, 0))
@@ -99,15 +99,15 @@ class Characters(Codec):
         return Ragged(values, offsets_of(lengths))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Join the characters; padding and end are left out, unknown ones are shown as U+FFFD."""
+        """Return the text, without padding and end; unknown characters become U+FFFD."""
         alphabet = self.alphabet
-        # A model may have more ids than there are characters, and a young one writes them.
+        # A model may have more ids than there are characters, and produce them early in training.
         end = NUM_SPECIAL + len(alphabet)
         return "".join(alphabet[i - NUM_SPECIAL] if NUM_SPECIAL <= i < end else "\ufffd" for i in ids if i > END)
 
     @property
     def vocab_size(self) -> int:
-        """The alphabet and the three ids before it."""
+        """Number of ids: those of the alphabet, and the three before it."""
         return len(self.alphabet) + NUM_SPECIAL
 
     @property
@@ -120,12 +120,12 @@ class HouseTokenizer(Codec):
     """A tokenizer of `xdpx.tokenizers`, with its own vocabulary or one from a file."""
 
     class HParams(Codec.HParams):
-        """What the codec can be told.
+        """Fields of the codec.
 
         Attributes:
             tokenizer: its registered name.
-            vocab_file: what the tokenizer is read from, or a `vocab.txt`.
-            data_dir: a folder that x-prepro made, instead: its vocabulary is used.
+            vocab_file: the file of the tokenizer, or a `vocab.txt`.
+            data_dir: a folder made by x-prepro whose vocabulary is used instead.
             pad_word: the padding token.
             unk_word: the token for unknown words.
             options: further parameters of the tokenizer.
@@ -167,12 +167,12 @@ class HouseTokenizer(Codec):
         return Encoder(self._tokenizer, self.vocabulary)
 
     def encode(self, texts: Sequence[str]) -> Ragged:
-        """Encode all texts at once."""
+        """Return the ids of each text."""
         encoded = self._encoder.encode_many(texts)
         return Ragged(encoded.values, encoded.offsets)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text: by the library where one is at work, else tokens with white space between them."""
+        """Return the text: decoded by the library if the tokenizer uses one, else the tokens joined by spaces."""
         if isinstance(self._tokenizer, LibraryTokenizer):
             return str(self._tokenizer.library.decode(list(ids), skip_special_tokens=False))
         tokens = self.vocabulary.tokens
@@ -180,7 +180,7 @@ class HouseTokenizer(Codec):
 
     @property
     def vocab_size(self) -> int:
-        """Tokens in the vocabulary."""
+        """Size of the vocabulary."""
         return len(self.vocabulary)
 
     @property
@@ -190,10 +190,10 @@ class HouseTokenizer(Codec):
 
 
 class SentencePiece(Codec):
-    """A model of SentencePiece, as Pax's and T5's vocabularies are: `pip install 'xdpx[sentencepiece]'`."""
+    """A SentencePiece model, such as the vocabularies of Pax and T5: `pip install 'xdpx[sentencepiece]'`."""
 
     class HParams(Codec.HParams):
-        """What the codec can be told.
+        """Fields of the codec.
 
         Attributes:
             model_file: the `.model` file, at any path.
@@ -222,7 +222,7 @@ class SentencePiece(Codec):
 
     @property
     def end(self) -> int:
-        """The id that ends a text. Raises ConfigError where the model has none."""
+        """The id of the end of a text. Raises ConfigError if the model has none."""
         found = int(self._processor.eos_id())
         if found < 0:
             problem = f"'{self.hparams.model_file}' has no piece that ends a text."
@@ -230,19 +230,19 @@ class SentencePiece(Codec):
         return found
 
     def encode(self, texts: Sequence[str]) -> Ragged:
-        """Encode all texts at once."""
+        """Return the ids of each text."""
         rows = self._processor.encode(list(texts), out_type=int)
         values = np.fromiter(chain.from_iterable(rows), np.int32)
         return Ragged(values, offsets_of(np.fromiter(map(len, rows), np.int64, len(rows))))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text; what a larger model writes beyond the vocabulary is an unknown piece."""
+        """Return the text; ids outside of the vocabulary, from a larger model, become the unknown piece."""
         unknown, size = int(self._processor.unk_id()), self.vocab_size
         return str(self._processor.decode([int(i) if 0 <= i < size else unknown for i in ids]))
 
     @property
     def vocab_size(self) -> int:
-        """Pieces of the model."""
+        """Number of pieces of the model."""
         return int(self._processor.get_piece_size())
 
     @property

@@ -1,8 +1,8 @@
-"""Token rows of a task -> the arrays a model reads, for unpacked and packed rows alike, without a step per example.
+"""Feature converters: from token rows of a task to the arrays of a model, packed or not, fully vectorised.
 
 Shape letters: N examples, B rows of the batch, T tokens of a row.
 
-Source: values agree with those of Pax's converters over SeqIO (`tests/datasets/inputs/goldens_seqio.json`).
+Source: values equal those of Pax's converters over SeqIO (`tests/datasets/inputs/goldens_seqio.json`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Features = Mapping[str, Ragged]
 
 
 class FeatureConverter(Configurable):
-    """Lays the features of examples out in the arrays of a batch."""
+    """Arranges the features of examples in the arrays of a batch."""
 
     class HParams(BaseHParams):
-        """What every converter can be told.
+        """Fields of every converter.
 
         Attributes:
             pack: put several examples into one row, by first fit.
@@ -39,22 +39,22 @@ class FeatureConverter(Configurable):
     @property
     @abstractmethod
     def feature_names(self) -> tuple[str, ...]:
-        """The features it reads, in the order in which rows lay them."""
+        """The features that it reads, in their order in a row."""
 
     @abstractmethod
     def limits(self, lengths: Mapping[str, int]) -> tuple[int, ...]:
-        """Return the tokens of a row, one number per array side by side, from the tokens that each feature may have."""
+        """Return the widths of a row in tokens, one per separate array, from the maximum length of each feature."""
 
     @abstractmethod
     def row_lengths(self, lengths: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Return the tokens that each example takes of a row, shape (N, number of limits)."""
+        """Return the number of tokens that each example takes in a row, shape (N, number of limits)."""
 
     @abstractmethod
     def convert(self, features: Features, where: Packed, limits: tuple[int, ...]) -> NestedMap:
-        """Make the arrays of `where.num_rows` rows."""
+        """Return the arrays of `where.num_rows` rows."""
 
     def pack(self, lengths: Mapping[str, NDArray[np.int64]], limits: tuple[int, ...]) -> Packed:
-        """Decide which example goes into which row."""
+        """Return the assignment of examples to rows."""
         return first_fit(self.row_lengths(lengths), np.array(limits))
 
     def spec(self, batch_size: int, limits: tuple[int, ...]) -> NestedMap:
@@ -66,17 +66,17 @@ class FeatureConverter(Configurable):
 
 
 class LanguageModelFeatures(FeatureConverter):
-    """Inputs, then targets, as one sequence; each token is predicted from those before it in its example."""
+    """Inputs followed by targets as one sequence; each token is predicted from those before it in its example."""
 
     class HParams(FeatureConverter.HParams):
-        """What the converter for language models can be told.
+        """Fields of the converter for language models.
 
         Attributes:
-            weights_on_targets_only: leave the prompt (`inputs`) out of the loss.
-            reverse_bos_padding: do not begin with `bos_id`: the first token is given, the last column is `eos_id`.
-            bos_id: what stands before the first token.
-            eos_id: what stands in the last column of the labels with `reverse_bos_padding`.
-            with_inputs: whether there is a prompt; False where a task has targets alone.
+            weights_on_targets_only: exclude the prompt (`inputs`) from the loss.
+            reverse_bos_padding: start with the first token instead of `bos_id`; the last column of labels is `eos_id`.
+            bos_id: id before the first token.
+            eos_id: id in the last column of the labels with `reverse_bos_padding`.
+            with_inputs: whether there is a prompt; False for tasks with only targets.
         """
 
         weights_on_targets_only: bool = False
@@ -87,11 +87,11 @@ class LanguageModelFeatures(FeatureConverter):
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """`inputs` and `targets`, or `targets` alone."""
+        """`inputs` and `targets`, or only `targets`."""
         return ("inputs", "targets") if self.hparams.with_inputs else ("targets",)
 
     def limits(self, lengths: Mapping[str, int]) -> tuple[int, ...]:
-        """Room for both features behind one another."""
+        """Return the sum of the lengths of both features."""
         return (sum(lengths[name] for name in self.feature_names),)
 
     def row_lengths(self, lengths: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -100,7 +100,7 @@ class LanguageModelFeatures(FeatureConverter):
         return total[:, None]
 
     def convert(self, features: Features, where: Packed, limits: tuple[int, ...]) -> NestedMap:
-        """Make ids, labels, weights, paddings, segment_ids, segment_pos and inputs_indicator, each (B, T)."""
+        """Return ids, labels, weights, paddings, segment_ids, segment_pos and inputs_indicator, each (B, T)."""
         p = self.hparams
         targets = features["targets"]
         prompts = features["inputs"].lengths if p.with_inputs else np.zeros(len(targets), np.int64)
@@ -115,13 +115,13 @@ class LanguageModelFeatures(FeatureConverter):
 
 
 class PrefixLMFeatures(LanguageModelFeatures):
-    """Like `LanguageModelFeatures`, with loss on targets alone: the prompt may be attended to from both sides.
+    """Like `LanguageModelFeatures`, with loss only on targets, for models with bidirectional attention in the prompt.
 
     `inputs_indicator` marks the positions that see the whole prompt.
     """
 
     class HParams(LanguageModelFeatures.HParams):
-        """What the converter for prefix language models can be told."""
+        """Fields of the converter for prefix language models."""
 
         weights_on_targets_only: bool = True
 
@@ -130,10 +130,10 @@ class SequenceModelFeatures(FeatureConverter):
     """Inputs for the encoder under `src`, targets for the decoder under `tgt`."""
 
     class HParams(FeatureConverter.HParams):
-        """What the converter for sequence models can be told.
+        """Fields of the converter for sequence models.
 
         Attributes:
-            bos_id: what stands before the first target.
+            bos_id: id before the first target.
         """
 
         bos_id: int = 0
@@ -144,7 +144,7 @@ class SequenceModelFeatures(FeatureConverter):
         return ("inputs", "targets")
 
     def limits(self, lengths: Mapping[str, int]) -> tuple[int, ...]:
-        """Room for each of both features."""
+        """Return the length of each feature."""
         return (lengths["inputs"], lengths["targets"])
 
     def row_lengths(self, lengths: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -152,7 +152,7 @@ class SequenceModelFeatures(FeatureConverter):
         return np.stack([lengths["inputs"], lengths["targets"]], axis=1)
 
     def convert(self, features: Features, where: Packed, limits: tuple[int, ...]) -> NestedMap:
-        """Make src: ids, paddings, segment_ids, segment_pos (B, T) and tgt: the same, labels and weights."""
+        """Return src: ids, paddings, segment_ids, segment_pos (B, T), and tgt: the same, labels and weights."""
         inputs, targets = features["inputs"], features["targets"]
         source = _Layout(inputs, where, limits[0], column=0)
         target = _Layout(targets, where, limits[1], column=1)
@@ -164,12 +164,12 @@ class SequenceModelFeatures(FeatureConverter):
 
 
 class _Layout:
-    """Where each token of some examples stands in rows of T tokens.
+    """The positions of the tokens of some examples in rows of T tokens.
 
     Attributes:
-        example: example of each token, shape (V,).
-        inner: place of each token in its example, from 0, shape (V,).
-        flat: place of each token in the flattened rows, shape (V,).
+        example: index of the example of each token, shape (V,).
+        inner: position of each token in its example, from 0, shape (V,).
+        flat: position of each token in the flattened rows, shape (V,).
     """
 
     def __init__(self, tokens: Ragged, where: Packed, width: int, *, column: int = 0) -> None:
@@ -182,7 +182,7 @@ class _Layout:
         self._is_last = self.inner == lengths[self.example] - 1
 
     def lay(self, values: NDArray[Any] | None, dtype: DTypeLike) -> NDArray[Any]:
-        """Lay one number per token out in rows of zeros, shape (B, T); None stands for ones."""
+        """Return rows (B, T) with one number per token, and zeros elsewhere; None means ones."""
         return self._at(self.flat, 1 if values is None else values, dtype)
 
     def _at(self, places: NDArray[np.int64], values: NDArray[Any] | int, dtype: DTypeLike) -> NDArray[Any]:
@@ -191,9 +191,9 @@ class _Layout:
         return rows
 
     def sequence(self, values: NDArray[Any], *, bos_id: int, alone: bool) -> NestedMap:
-        """Return ids (one later than labels, within each example), labels, paddings and segments.
+        """Return ids (labels shifted by one within each example), labels, paddings and segments.
 
-        An example that has its row alone keeps its last token in the ids too, behind the others, as Pax does.
+        In a row with a single example (`alone`), the ids also contain its last token, after the others, as in Pax.
         """
         kept = self.flat % self.shape[1] < self.shape[1] - 1 if alone else ~self._is_last
         shifted = self._at(self.flat[kept] + 1, values[kept], np.int32)
@@ -208,7 +208,7 @@ class _Layout:
         )
 
     def earlier(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Move what stands at each token to the token before it in the same example; the last one gets 0."""
+        """Return rows with the value of each token moved to the token before it in its example; the last one gets 0."""
         moved = np.zeros_like(rows)
         kept = self.flat[self.inner > 0]
         moved.reshape(-1)[kept - 1] = rows.reshape(-1)[kept]
@@ -216,7 +216,7 @@ class _Layout:
 
 
 def _reversed(batch: NestedMap, layout: _Layout, eos_id: int) -> NestedMap:
-    """Let each token stand for itself and be followed by its label; nothing predicts the first one."""
+    """Return the batch with `reverse_bos_padding`: ids are the tokens themselves, labels the next ones."""
     batch["ids"] = batch.labels
     batch["labels"] = layout.earlier(batch.labels)
     batch.labels[:, -1] = eos_id

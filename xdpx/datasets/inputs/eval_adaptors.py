@@ -1,4 +1,4 @@
-"""Evaluate on a finite iterable: share it among hosts, fill it up so that all of them stop at the same batch."""
+"""Evaluation inputs over finite iterables: shared among hosts, and padded so that all stop at the same batch."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from xdpx.utils.nested_map import NestedMap
 
 
 class LingvoEvalAdaptor(LingvoInputAdaptor):
-    """Reads finite data once into memory; rows of weight 0 fill the last global batch; each host takes its part."""
+    """Reads finite data into memory; the last global batch is padded by rows of weight 0; each host takes its part."""
 
     class HParams(LingvoInputAdaptor.HParams):
-        """What the adaptor can be told."""
+        """Fields of the adaptor."""
 
     def __init__(self, hparams: BaseHParams) -> None:
         super().__init__(hparams)
@@ -62,7 +62,7 @@ class LingvoEvalAdaptor(LingvoInputAdaptor):
 
     @property
     def batches_per_epoch(self) -> int:
-        """Batches of one epoch, equal on all hosts."""
+        """Number of batches of one epoch, the same on all hosts."""
         return num_batches(self._num_samples(), self.hparams.batch_size, self.num_hosts, pad=True)
 
     def _num_samples(self) -> int:
@@ -87,16 +87,16 @@ class LingvoEvalAdaptor(LingvoInputAdaptor):
         return join_rows([take_rows(whole, slice(0, real)), without_weight(take_rows(whole, slice(real, None)))])
 
     def reset(self) -> None:
-        """Begin anew with the first batch."""
+        """Start again from the first batch."""
         super().reset()
         self._batch = 0
 
     def get_state(self) -> State:
-        """Tell how many batches were given."""
+        """Return the number of batches returned so far, and of hosts."""
         return {"batch": self._batch, "hosts": self.num_hosts}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Return to a place. Raises ValueError for a state of another number of hosts."""
+        """Restore a position. Raises ValueError for a state of another number of hosts."""
         if state.get("hosts") != self.num_hosts:
             raise ValueError(f"{self.name}: the state is of {state.get('hosts')!r} hosts, not of {self.num_hosts}.")
         self.reset()
@@ -104,14 +104,14 @@ class LingvoEvalAdaptor(LingvoInputAdaptor):
 
 
 class LingvoLazyEvalAdaptor(LingvoEvalAdaptor):
-    """The same without reading all into memory: each host reads through the data and keeps its own batches."""
+    """As `LingvoEvalAdaptor`, without reading all data into memory: each host reads them and keeps its own batches."""
 
     class HParams(LingvoEvalAdaptor.HParams):
-        """What the adaptor can be told.
+        """Fields of the adaptor.
 
         Attributes:
-            num_samples: rows of the data, which nobody can know without reading them.
-            weight_field: the array that says how much a row weighs.
+            num_samples: number of rows of the data, which must be given because the data are not read in advance.
+            weight_field: name of the array with the weights of rows.
         """
 
         num_samples: int = 0
@@ -143,14 +143,14 @@ class LingvoLazyEvalAdaptor(LingvoEvalAdaptor):
         return filled_to(parts, size)
 
     def _read_to(self, place: int) -> None:
-        """Skip rows up to a place; going back means to read from the beginning."""
+        """Skip rows up to a position; to go back, read from the start."""
         if place < self._place:
             self._reader = None
         for _ in self._read(place - self._place):
             pass
 
     def _read(self, count: int) -> Iterator[NestedMap]:
-        """Yield the next `count` rows, in pieces as they come."""
+        """Yield the next `count` rows, in pieces of any size."""
         while count > 0:
             if not self._rest:
                 self._rest = [self._next_piece()]
@@ -176,7 +176,7 @@ class LingvoLazyEvalAdaptor(LingvoEvalAdaptor):
         return piece
 
     def _weighed(self, batch: NestedMap) -> NestedMap:
-        """Read the weights of rows from the field that holds them."""
+        """Return a batch with the weights of rows taken from `weight_field`."""
         name = self.hparams.weight_field
         if name not in batch:
             raise refused(self.hparams, "weight_field", f"is '{name}'; a batch has {', '.join(batch)}.", "Name one.")

@@ -1,4 +1,4 @@
-"""The examples of a task's split as token rows: encoded, named as features, trimmed and ended, by the batch."""
+"""The examples of a split of a task as token rows: encoded, named as features, trimmed, with end tokens."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Examples:
     """Token rows of one split of one task.
 
     Attributes:
-        task: whose.
-        lengths: tokens that each feature may have.
+        task: the task.
+        lengths: maximum number of tokens of each feature.
     """
 
     def __init__(
@@ -38,17 +38,17 @@ class Examples:
 
     @cached_property
     def source(self) -> Source:
-        """Where they come from; opened at first use."""
+        """The source of the examples, opened on first use."""
         return self.task.source_of(self.split)
 
     @cached_property
     def codec(self) -> Codec | None:
-        """What encodes columns of texts."""
+        """The codec for columns of texts, None without a vocabulary."""
         return self.task.codec()
 
     @cached_property
     def size(self) -> int:
-        """How many there are. Raises ConfigError when there is none."""
+        """Number of examples. Raises ConfigError if there is none."""
         whole = self._whole
         count = self.source.num_examples if whole is None else max(map(len, whole.values()))
         count = count if self._limit is None else min(count, self._limit)
@@ -59,7 +59,7 @@ class Examples:
 
     @cached_property
     def _whole(self) -> dict[str, Ragged] | None:
-        """All features, where the source lies in memory: texts are then encoded once and not once per epoch."""
+        """All features, if the source is in memory; then texts are encoded once instead of once per epoch."""
         columns = self.source.whole()
         if columns is None:
             if self.task.hparams.chunk is not None:
@@ -77,7 +77,7 @@ class Examples:
         return self._whole is not None
 
     def take(self, rows: Rows) -> dict[str, Ragged]:
-        """Gather examples as features, trimmed and ended as the task says."""
+        """Return the features of some examples, trimmed and with end tokens as the task requires."""
         whole = self._whole
         if whole is None:
             features = self._features(self.source.take(rows))
@@ -86,7 +86,7 @@ class Examples:
         return {name: self._ended(name, column) for name, column in features.items()}
 
     def row_lengths(self, rows: Rows) -> Lengths:
-        """Return how many tokens each feature of each example has, without reading them where that can be known."""
+        """Return the number of tokens of each feature of some examples, without reading them if possible."""
         whole = self._whole
         if whole is None:
             return {name: column.lengths.astype(np.int64) for name, column in self.take(rows).items()}
@@ -94,14 +94,14 @@ class Examples:
         return {name: self._ended_lengths(name, lengths) for name, lengths in found.items()}
 
     def untrimmed(self, row: int, feature: str) -> list[int]:
-        """Return all tokens of a feature of one example, as the source has them."""
+        """Return all tokens of a feature of one example, untrimmed and without an end token."""
         whole = self._whole
         one = np.array([row])
         column = self._features(self.source.take(one))[feature] if whole is None else whole[feature].take(one)
         return list(column.row(0).tolist())
 
     def raw(self, row: int) -> dict[str, Any]:
-        """Return one example as the source has it."""
+        """Return one example as in the source."""
         columns = self.source.take(np.array([row]))
         return {name: c.row(0).tolist() if isinstance(c, Ragged) else c[0] for name, c in columns.items()}
 
@@ -138,7 +138,7 @@ class Examples:
         return self.codec.encode(column)
 
     def _room(self, name: str) -> int:
-        """Return the tokens of a feature before its end is put there."""
+        """Return the maximum number of tokens of a feature without the end token."""
         return self.lengths[name] - (name in self.task.hparams.add_eos)
 
     def _ended(self, name: str, column: Ragged) -> Ragged:
@@ -161,13 +161,13 @@ class Examples:
 
 
 def _chunks(rows: Ragged, chunk: int) -> Ragged:
-    """Cut all rows, laid behind one another, into pieces of `chunk` values; what is left makes a shorter one."""
+    """Return all rows concatenated and split into pieces of `chunk` values; the last one may be shorter."""
     total = len(rows.values)
     return Ragged(rows.values, np.append(np.arange(0, total, chunk), total))
 
 
 def _appended(rows: Ragged, value: int) -> Ragged:
-    """Put one more value behind each row."""
+    """Return rows with one value appended to each."""
     offsets = offsets_of(rows.lengths + 1)
     values = np.full(offsets[-1], value, rows.values.dtype)
     values[rows.places(offsets[:-1])] = rows.values
@@ -175,7 +175,7 @@ def _appended(rows: Ragged, value: int) -> Ragged:
 
 
 class Pool:
-    """The examples of one task, or of all tasks of a mixture, asked for together.
+    """The examples of one task, or of all tasks of a mixture, as one collection.
 
     Attributes:
         parts: the examples of each task.
@@ -186,11 +186,11 @@ class Pool:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many examples each task has."""
+        """Number of examples of each task."""
         return tuple(part.size for part in self.parts)
 
     def take(self, which: Rows, rows: Rows) -> dict[str, Ragged]:
-        """Gather rows[i] of task which[i], in this order."""
+        """Return the features of example rows[i] of task which[i], for all i in order."""
         if len(self.parts) == 1:
             return self.parts[0].take(rows)
         taken, places = [], []
@@ -204,14 +204,14 @@ class Pool:
         return {name: joined.ragged(name) for name in joined.columns}
 
     def measured(self, which: Rows, rows: Rows) -> tuple[Lengths, dict[str, Ragged] | None]:
-        """Return how many tokens each feature of each example has; and the examples, where that meant to read them."""
+        """Return (number of tokens of each feature of each example, the examples if they had to be read, else None)."""
         if all(part.is_at_hand for part in self.parts):
             return self.row_lengths(which, rows), None
         taken = self.take(which, rows)
         return {name: column.lengths.astype(np.int64) for name, column in taken.items()}, taken
 
     def row_lengths(self, which: Rows, rows: Rows) -> Lengths:
-        """Return how many tokens each feature of each example has."""
+        """Return the number of tokens of each feature of each example."""
         if len(self.parts) == 1:
             return self.parts[0].row_lengths(rows)
         lengths = {name: np.zeros(len(rows), np.int64) for name in self.parts[0].lengths}

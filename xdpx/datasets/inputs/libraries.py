@@ -1,4 +1,4 @@
-"""Sources that other packages read: Hugging Face datasets on disk, and array records."""
+"""Sources that need other packages: Hugging Face datasets on disk, and array records."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from xdpx.utils import io
 
 
 class SavedDataset(Source):
-    """What `datasets.Dataset.save_to_disk` wrote: lists of numbers, numbers and texts, mapped into memory.
+    """The output of `datasets.Dataset.save_to_disk`: lists of numbers, numbers and texts, memory-mapped.
 
-    The library opens the folder: a remote one it copies to a place of its own.
+    The folder is opened by the library, which copies a remote one to a local folder of its own.
     """
 
     class HParams(Source.HParams):
-        """What the source can be told.
+        """Fields of the source.
 
         Attributes:
             path: the folder.
-            split: which one, where the folder holds several.
+            split: the split, if the folder contains several.
         """
 
         path: str = ""
@@ -47,11 +47,11 @@ class SavedDataset(Source):
 
     @property
     def num_examples(self) -> int:
-        """Rows of the dataset."""
+        """Number of rows of the dataset."""
         return len(self._dataset)
 
     def take(self, rows: Rows) -> Columns:
-        """Gather rows by Arrow; lists of numbers never become Python objects."""
+        """Return examples, gathered by Arrow without converting lists of numbers to Python objects."""
         table = self._dataset[rows]
         return {name: _from_arrow(table.column(name).combine_chunks()) for name in table.column_names}
 
@@ -62,7 +62,7 @@ def _from_arrow(array: Any) -> Column:
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-        # `flatten` follows the slice that this array is, its offsets do not.
+        # If the array is a slice, `flatten` takes that into account, but its offsets do not.
         offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
         return Ragged(array.flatten().to_numpy(zero_copy_only=False), offsets - offsets[0])
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
@@ -74,18 +74,18 @@ RecordFormat = Literal["json", "text", "int32"]
 
 
 class ArrayRecords(Source):
-    """Array record files: random access to billions of records. Each record is JSON, a text, or int32 tokens.
+    """ArrayRecord files: random access to billions of records. Each record is JSON, a text, or int32 tokens.
 
-    The reader wants local files: remote ones are copied into the read cache first, all of them and by each machine
-    (`XDPX_CACHE_PATH`, `XDPX_CACHE_LIMIT`). What is larger than its disk belongs onto a mounted bucket.
+    The reader needs local files: all remote ones are first copied into the read cache of each machine
+    (`XDPX_CACHE_PATH`, `XDPX_CACHE_LIMIT`). Use a mounted bucket for data larger than the disk.
     """
 
     class HParams(Source.HParams):
-        """What the source can be told.
+        """Fields of the source.
 
         Attributes:
-            paths: one path or several; `*` is allowed.
-            record: what a record holds: a JSON object with the columns, a text (column `text`), or the bytes of
+            paths: one or several paths; `*` is allowed.
+            record: the content of a record: a JSON object with the columns, a text (column `text`), or the bytes of
                 little-endian int32 tokens (column `targets`).
         """
 
@@ -99,11 +99,11 @@ class ArrayRecords(Source):
 
     @property
     def num_examples(self) -> int:
-        """Records of all files."""
+        """Number of records of all files."""
         return len(self._records)
 
     def take(self, rows: Rows) -> Columns:
-        """Read records, all of them with one call."""
+        """Return examples, read with a single call of the reader."""
         records = self._records.__getitems__(rows.tolist())
         return _DECODE[self.hparams.record](records)
 
@@ -127,7 +127,7 @@ _DECODE: dict[str, Callable[[list[bytes]], Columns]] = {"json": _objects, "text"
 
 
 def _package(module: str, package: str) -> Any:
-    """Import what a source stands on. Raises ConfigError, saying what to install."""
+    """Return a module that a source needs. Raises ConfigError with the package to install."""
     from importlib import import_module
 
     try:

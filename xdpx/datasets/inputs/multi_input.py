@@ -1,4 +1,4 @@
-"""Several inputs side by side: each batch holds one of each, under its name."""
+"""An input that combines several: each batch contains one batch of each, by name."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from xdpx.utils.nested_map import NestedMap
 
 
 class MultiInput(BaseInput):
-    """One batch of each child. The outer batch is the largest size that divides all of them.
+    """One batch of each child. The outer batch size is the greatest common divisor of theirs.
 
-    An array of b rows of a child becomes (outer, b / outer, ...), so that all arrays share the first axis. Whether the
-    places are kept in checkpoints, the outer input says for all of them.
+    An array of b rows of a child becomes (outer, b / outer, ...), so that all arrays share the first dimension.
+    Whether checkpoints contain the positions is decided by the outer input for all children.
     """
 
     class HParams(BaseInput.HParams):
-        """What the input can be told.
+        """Fields of the input.
 
         Attributes:
             inputs: name -> HParams of a child.
-            default_input: the child that answers where no name is given; the first one otherwise.
+            default_input: the child to use if no name is given; by default the first one.
         """
 
         inputs: dict[str, Any] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class MultiInput(BaseInput):
         self.children: dict[str, BaseInput] = {name: build_input(child) for name, child in hparams.inputs.items()}
 
     def get_next(self) -> NestedMap:
-        """Return the next batch of every child. Raises StopIteration when the first of them ends."""
+        """Return the next batch of every child. Raises StopIteration as soon as one of them ends."""
         batches = {name: child.get_next_padded() for name, child in self.children.items()}
         outer = math.gcd(*map(num_rows, batches.values()))
 
@@ -55,17 +55,17 @@ class MultiInput(BaseInput):
         return NestedMap({name: batch.Transform(folded) for name, batch in batches.items()})
 
     def reset(self) -> None:
-        """Begin anew, with every child."""
+        """Start all children again from the first batch."""
         super().reset()
         for child in self.children.values():
             child.reset()
 
     def get_state(self) -> State:
-        """Tell where every child stands."""
+        """Return the positions of all children."""
         return {name: child.get_state() for name, child in self.children.items()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Return to a place. Raises ValueError when the children are others."""
+        """Restore the positions of all children. Raises ValueError if their names differ."""
         if set(state) != set(self.children):
             raise ValueError(
                 f"{self.name}: the state is of {', '.join(state)}; the inputs are {', '.join(self.children)}."
@@ -75,12 +75,12 @@ class MultiInput(BaseInput):
 
     @property
     def replay(self) -> str:
-        """Why the first child that cannot do better finds its place by reading again; '' where all can."""
-        told = ((name, child.replay) for name, child in self.children.items())
-        return next((f"of its inputs {name}: {reason}" for name, reason in told if reason), "")
+        """Why the position of a child can only be restored by reading up to it; '' if this is true of none."""
+        reasons = ((name, child.replay) for name, child in self.children.items())
+        return next((f"of its inputs {name}: {reason}" for name, reason in reasons if reason), "")
 
     def child(self, key: str | None) -> BaseInput:
-        """Return the child of a name, or the default one. Raises KeyError when there is none."""
+        """Return the child with a name, or the default one. Raises KeyError if there is none."""
         name = key or self.hparams.default_input or next(iter(self.children))
         if name not in self.children:
             raise KeyError(f"{self.name} has no input '{name}', only {', '.join(self.children)}.")
@@ -89,14 +89,14 @@ class MultiInput(BaseInput):
     def ids_to_strings(
         self, ids: NDArray[Any], lengths: NDArray[Any] | None = None, key: str | None = None
     ) -> list[str]:
-        """Turn token ids into texts by the child named by `key`."""
+        """Return token ids as texts, by the child named `key`."""
         return self.child(key).ids_to_strings(ids, lengths)
 
     def tokenizer_digest(self, key: str | None = None) -> str | None:
-        """Return the digest of the tokenizer of the child named by `key`."""
+        """Return the digest of the tokenizer of the child named `key`."""
         return self.child(key).tokenizer_digest()
 
     def close(self) -> None:
-        """Close every child."""
+        """Close all children."""
         for child in self.children.values():
             child.close()

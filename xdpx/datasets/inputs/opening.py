@@ -1,4 +1,4 @@
-"""Open what other people wrote - a template, a class, a function, a loader, a list - as an iterator of batches."""
+"""Open users' data (a template, a class, a function, a loader, a list) as an iterator of batches."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from xdpx.datasets.inputs.states import from_json, to_json
 from xdpx.datasets.inputs.windows import is_end_of_data
 
 ShardBy = Literal["inner", "seed", "batch"]
-"""Who keeps hosts from seeing the same: the thing itself, which is told its host; a seed of its own for each host; or
-the adaptor, which gives each host every n-th batch."""
+"""How hosts get different data: by the data object itself, which gets its host index; by a separate seed for each host;
+or by the adaptor, which takes every n-th batch for each host."""
 
 SEED_FIELDS = ("file_random_seed", "random_seed", "seed")
 _GETTERS = ("get_next", "GetPreprocessedInputBatch")
 
 
 class Opening(NamedTuple):
-    """What is told to the thing that is opened, as far as it listens.
+    """Arguments for an object that is opened, of which it gets those that it accepts.
 
     Attributes:
-        host_index: which host asks, from 0.
-        num_hosts: how many there are.
-        seed: of the order; None where nobody chose one.
-        epoch: how many times it was read before.
+        host_index: of this host, from 0.
+        num_hosts: number of hosts.
+        seed: of the order; None if none was chosen.
+        epoch: number of times that the data were read before.
     """
 
     host_index: int
@@ -34,21 +34,21 @@ class Opening(NamedTuple):
     epoch: int
 
     def for_keywords(self) -> dict[str, Any]:
-        """Return the names under which functions and classes may ask for it."""
+        """Return the keyword arguments that functions and classes may take."""
         named = {"host_index": self.host_index, "num_hosts": self.num_hosts, "epoch": self.epoch}
         return named if self.seed is None else {**named, "seed": self.seed}
 
 
 def open_batches(thing: object, opening: Opening) -> Iterator[Any]:
-    """Begin to read a thing from its first batch.
+    """Return an iterator over the batches of an object, from the first one.
 
     Args:
         thing: a template (built, with its seed field set), a class or function (called with those of host_index,
             num_hosts, seed and epoch that it takes), or anything that can be iterated more than once.
-        opening: what to tell it.
+        opening: the arguments.
 
     Raises:
-        TypeError: it cannot be read, or only once.
+        TypeError: it cannot be iterated, or only once.
     """
     if isinstance(thing, BaseHParams):
         return _iterator(_with_seed(thing, opening.seed).Instantiate())
@@ -80,7 +80,7 @@ def listens_to(thing: object) -> frozenset[str]:
 
 
 def seed_field(template: BaseHParams) -> str | None:
-    """Return the name of a template's field that holds its seed."""
+    """Return the name of the seed field of a template, None if it has none."""
     names = {name for name, _ in template.fields_and_values()}
     return next((name for name in SEED_FIELDS if name in names), None)
 
@@ -102,7 +102,7 @@ def _iterator(thing: object) -> Iterator[Any]:
 
 
 def _calls(getter: Callable[[], Any]) -> Iterator[Any]:
-    """Call until there is nothing more."""
+    """Yield the results of repeated calls until the end of the data."""
     while True:
         try:
             item = getter()
@@ -117,7 +117,7 @@ _STATES = (("get_state", "set_state"), ("state_dict", "load_state_dict"))
 
 
 def own_state(iterator: object) -> Any:
-    """Return the iterator's own state as JSON can hold it; None where it keeps none, or one that JSON cannot hold."""
+    """Return the iterator's own state in JSON-serialisable form; None if it has none, or none that is serialisable."""
     names = _state_names(iterator)
     if names is None:
         return None
@@ -128,7 +128,7 @@ def own_state(iterator: object) -> Any:
 
 
 def return_to(iterator: object, state: object) -> None:
-    """Bring an iterator to a state that `own_state` gave."""
+    """Restore a state of an iterator that `own_state` returned. Raises ValueError if it has no method for it."""
     names = _state_names(iterator)
     if names is None:
         raise ValueError(f"The state is of an iterator that kept its own; a {type(iterator).__name__} does not.")
@@ -136,5 +136,5 @@ def return_to(iterator: object, state: object) -> None:
 
 
 def _state_names(iterator: object) -> tuple[str, str] | None:
-    """Return the names of the methods that tell a state and return to it: ours and grain's, or those of torch."""
+    """Return the names of the methods that get and set a state: ours and grain's, or torch's; None without them."""
     return next((names for names in _STATES if all(hasattr(iterator, name) for name in names)), None)

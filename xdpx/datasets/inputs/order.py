@@ -1,8 +1,8 @@
-"""Which example stands where in the stream of a run: pure functions of (seed, place), looked up and never replayed.
+"""The order of examples in the stream of a run: a pure function of (seed, position), looked up without replaying.
 
-A stream is endless when it repeats: epoch after epoch, each in an order of its own. A global batch is a stretch of the
-stream, and each host takes its part of that stretch. So the number of examples that were used, over all hosts, is all
-that must be known to go on, with any number of hosts.
+A repeated stream is infinite: epoch after epoch, each in a different order. A global batch is a contiguous range of the
+stream, and each host takes its part of that range. So the number of examples used over all hosts is sufficient to
+resume, with any number of hosts.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from xdpx.processors.randomness import bits, key, permute
 Rows = NDArray[np.int64]
 
 EXAMPLE_ORDER, BLEND_ORDER = 11, 12
-"""What a key is for; two orders from the same seed must not be alike."""
+"""Purposes of random keys, so that different orders with the same seed are independent."""
 
 BLOCKS_KEPT = 4
-"""Looked-up blocks that are kept, so that a batch, a small part of one, costs next to nothing."""
+"""Number of blocks cached, since a batch is only a small part of a block."""
 
 FEW_EXAMPLES = 1024
-"""Up to so many, an epoch is sorted and not walked through."""
+"""Maximum number of examples for which an epoch is shuffled by sorting instead of by `permute`."""
 
 PLACES_PER_BLOCK = 4096
-"""Places are looked up so many at a time; a blend keeps its proportions exactly over them (weights are rounded)."""
+"""Number of positions looked up at a time; within them, a blend has exactly its proportions (weights are rounded)."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """The examples of one dataset, in the order in which they come.
+    """The order of the examples of one dataset.
 
     Attributes:
         size: number of examples, at least 1.
-        seed: of the shuffle; None leaves them as they stand.
-        repeat: whether they come again and again.
+        seed: of the shuffle; None for no shuffle.
+        repeat: whether they are repeated for ever.
     """
 
     size: int
@@ -48,15 +48,15 @@ class Order:
 
     @property
     def length(self) -> int | None:
-        """How many places the stream has; None when it has no end."""
+        """Length of the stream; None if it is infinite."""
         return None if self.repeat else self.size
 
     def at(self, places: Rows) -> Rows:
-        """Tell which example stands at each place."""
+        """Return the example at each position."""
         return places % self.size if self.seed is None else _by_block(places, self._kept, self._shuffled)
 
     def _shuffled(self, block: int) -> Rows:
-        """Look the examples up that stand in a block of places."""
+        """Return the examples of a block of positions."""
         epochs, offsets = np.divmod(np.arange(block * PLACES_PER_BLOCK, (block + 1) * PLACES_PER_BLOCK), self.size)
         if self.size <= FEW_EXAMPLES:
             return self._sorted(epochs, offsets)
@@ -67,7 +67,7 @@ class Order:
         return rows
 
     def _sorted(self, epochs: Rows, offsets: Rows) -> Rows:
-        """Sort the few examples by words drawn for them: all epochs at once, of which a batch may see many."""
+        """Return the examples at positions of epochs, shuffled by sorting random keys for all epochs at once."""
         wanted, which = np.unique(epochs, return_inverse=True)
         keys = bits(key(self.seed or 0, EXAMPLE_ORDER), wanted)
         orders = np.argsort(bits(keys[:, None], np.arange(self.size)), axis=1, kind="stable")
@@ -76,12 +76,12 @@ class Order:
 
 @dataclass(frozen=True)
 class Blend:
-    """Several datasets mixed by weight; each goes through its own epochs. It has no end.
+    """The order of several datasets mixed by weight, each with epochs of its own. It is infinite.
 
     Attributes:
         sizes: number of examples of each.
-        weights: how often each is drawn, in any unit, above 0.
-        seed: of the mixing and of the shuffles; None mixes in a fixed pattern and leaves each in its order.
+        weights: frequencies of the datasets, in any unit, above 0.
+        seed: of the mixing and of the shuffles; None mixes in a fixed pattern, without shuffling the datasets.
     """
 
     sizes: tuple[int, ...]
@@ -93,13 +93,13 @@ class Blend:
 
     @cached_property
     def quotas(self) -> NDArray[np.int64]:
-        """How many of PLACES_PER_BLOCK places each dataset has; none is left out. Largest remainders are served."""
+        """Number of positions of each dataset per block, at least 1, rounded by the largest remainder method."""
         shares = np.array(self.weights) / sum(self.weights) * PLACES_PER_BLOCK
         quotas = np.maximum(1, np.floor(shares).astype(np.int64))
         missing = PLACES_PER_BLOCK - int(quotas.sum())
         if missing > 0:
             quotas[np.argsort(np.floor(shares) - shares, kind="stable")[:missing]] += 1
-        else:  # tiny weights were rounded up: the largest pays
+        else:  # tiny weights were rounded up: taken from the largest
             quotas[np.argmax(quotas)] += missing
         return quotas
 
@@ -109,7 +109,7 @@ class Blend:
         return [Order(size, seed, repeat=True) for size, seed in zip(self.sizes, seeds, strict=True)]
 
     def at(self, places: Rows) -> tuple[Rows, Rows]:
-        """Tell which dataset stands at each place, and which of its examples."""
+        """Return (the dataset at each position, the index of its example)."""
         both = _by_block(places, self._kept, self._block)
         which, numbers = both[:, 0], both[:, 1]
         rows = np.empty_like(numbers)
@@ -120,7 +120,7 @@ class Blend:
         return which, rows
 
     def _block(self, block: int) -> Rows:
-        """Return, for each place of a block, the dataset and the number of times it was drawn before."""
+        """Return the dataset at each position of a block, and how often it was drawn before, (PLACES_PER_BLOCK, 2)."""
         pattern = np.repeat(np.arange(len(self.sizes)), self.quotas)
         order = np.arange(PLACES_PER_BLOCK)
         pattern = pattern[permute(order, PLACES_PER_BLOCK, key(self.seed or 0, block, BLEND_ORDER))]
@@ -131,7 +131,7 @@ class Blend:
 
 
 def _by_block(places: Rows, kept: dict[int, Rows], make: Callable[[int], Rows]) -> Rows:
-    """Look places up in blocks; the last few are kept, as a batch is a small part of one and costs next to nothing."""
+    """Return the values at positions, computed by blocks, the last few of which are cached in `kept`."""
     if not len(places):
         return make(0)[:0]
     first, last = int(places.min()) // PLACES_PER_BLOCK, int(places.max()) // PLACES_PER_BLOCK
@@ -150,25 +150,25 @@ def _kept_block(block: int, kept: dict[int, Rows], make: Callable[[int], Rows]) 
 
 
 def part_of(batch_size: int, num_hosts: int, host: int, *, first: int) -> Rows:
-    """Return the places that a host takes of the global batch that begins at place `first`: one unbroken part.
+    """Return the positions of a host in the global batch that begins at position `first`: a contiguous range.
 
-    The arrays of all hosts, laid behind one another, are then the same whatever the number of hosts.
+    So the concatenated arrays of all hosts do not depend on the number of hosts.
     """
     start = first + host * batch_size
     return np.arange(start, start + batch_size)
 
 
 def num_batches(size: int, batch_size: int, num_hosts: int, *, pad: bool) -> int:
-    """Count the batches of one epoch, equal on all hosts; what does not fill the last one is padded or left out."""
+    """Return the number of batches per epoch, the same on all hosts; an incomplete last one counts only with `pad`."""
     per_batch = batch_size * num_hosts
     return -(-size // per_batch) if pad else size // per_batch
 
 
 def weights_of(sizes: Sequence[int], rates: Sequence[float | None]) -> tuple[float, ...]:
-    """Fill in missing rates: a dataset without one is drawn in proportion to its size.
+    """Return the weights of datasets: their rates, or their sizes if no rates are given.
 
     Raises:
-        ValueError: some have a rate and others none, or a rate is not above 0.
+        ValueError: some rates are missing, or a rate is not above 0.
     """
     given = [rate for rate in rates if rate is not None]
     if given and len(given) < len(rates):

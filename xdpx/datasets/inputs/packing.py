@@ -1,9 +1,9 @@
-"""First fit: lay examples behind one another in rows of limited length, each into the first row that has room for it.
+"""First-fit packing: put each example into the first row that has room for it.
 
-A row is decided by the examples alone that no earlier row took: it takes, in order, whatever still fits. So rows are
-filled one after the other, by looking ahead for the next example that fits, with no Python step per example.
+The content of a row depends only on the examples that no earlier row has taken: it takes, in order, all that still fit.
+So rows are filled one after the other, by searching for the next example that fits, with no Python step per example.
 
-Shape letters: N examples, D features that are laid side by side (1 for a language model, 2 for source and target).
+Shape letters: N examples, D features in separate arrays (1 for a language model, 2 for source and target).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 Lengths = NDArray[np.integer[Any]]
 
 LOOK_AHEAD = 32
-"""Examples that are added up at a time; more of them than fit into most rows."""
+"""Number of examples whose lengths are summed at a time; more than fit into most rows."""
 
 
 class Packed(NamedTuple):
-    """Where each example went.
+    """The assignment of examples to rows.
 
     Attributes:
-        rows: row of each example, int64, shape (N,); -1 for an example without any token.
-        starts: where it begins in its row, int64, shape (N, D).
-        segments: its number in its row, from 1, int64, shape (N,); 0 for an example without any token.
-        num_rows: how many rows there are.
+        rows: row of each example, int64, shape (N,); -1 for an example without tokens.
+        starts: position where it begins in its row, int64, shape (N, D).
+        segments: its number in its row, from 1, int64, shape (N,); 0 for an example without tokens.
+        num_rows: number of rows.
     """
 
     rows: NDArray[np.int64]
@@ -35,22 +35,22 @@ class Packed(NamedTuple):
     num_rows: int
 
     def of(self, first: int, count: int) -> tuple[NDArray[np.int64], Packed]:
-        """Cut `count` rows out. Returns (which examples are in them, where each of those went)."""
+        """Return (indices of the examples in `count` rows from `first` on, their assignment relative to `first`)."""
         which = np.flatnonzero((self.rows >= first) & (self.rows < first + count))
         return which, Packed(self.rows[which] - first, self.starts[which], self.segments[which], count)
 
 
 def one_per_row(count: int, num_features: int) -> Packed:
-    """Return each example a row of its own."""
+    """Return the assignment of each of `count` examples to a separate row."""
     return Packed(np.arange(count), np.zeros((count, num_features), np.int64), np.ones(count, np.int64), count)
 
 
 def first_fit(lengths_ND: Lengths, limits_D: Lengths) -> Packed:
-    """Put each example into the first row that has room for all its features.
+    """Return the assignment of each example to the first row that has room for all its features.
 
     Args:
-        lengths_ND: tokens of each example, by feature, shape (N, D).
-        limits_D: tokens of a row, by feature, shape (D,).
+        lengths_ND: number of tokens of each example, by feature, shape (N, D).
+        limits_D: width of a row in tokens, by feature, shape (D,).
 
     Raises:
         ValueError: an example is longer than a row.
@@ -85,7 +85,7 @@ def _refuse_too_long(lengths_ND: Lengths, limits_D: Lengths) -> None:
 
 
 def _fill(lengths_DN: Lengths, room_D: list[int]) -> list[int]:
-    """Tell which of the waiting examples go into one row."""
+    """Return the indices of the waiting examples that go into one row."""
     taken: list[int] = []
     place = 0
     while True:
@@ -100,7 +100,7 @@ def _fill(lengths_DN: Lengths, room_D: list[int]) -> list[int]:
 
 
 def _run(ahead_DN: Lengths, room_D: list[int]) -> int:
-    """Count how many of the next examples fit, all of them together, and take their room."""
+    """Return how many of the next examples fit together, and subtract their lengths from `room_D`."""
     sums_DN = np.cumsum(ahead_DN, axis=1)
     run = min(int(np.searchsorted(sums, room, "right")) for sums, room in zip(sums_DN, room_D, strict=True))
     if run:
@@ -110,7 +110,7 @@ def _run(ahead_DN: Lengths, room_D: list[int]) -> int:
 
 
 def _fitting(lengths_DN: Lengths, room_D: list[int]) -> NDArray[np.bool_]:
-    """Tell of each example whether it fits, shape (N,)."""
+    """Return whether each example fits, shape (N,)."""
     fits: NDArray[np.bool_] = lengths_DN[0] <= room_D[0]
     for lengths, room in zip(lengths_DN[1:], room_D[1:], strict=True):
         fits &= lengths <= room

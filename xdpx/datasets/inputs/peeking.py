@@ -1,4 +1,4 @@
-"""Look at the data before training on them: decoded rows of host i of n, and what looks wrong."""
+"""Inspect the inputs of an experiment before training: decoded rows of host i of n, and warnings."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ WIDEST = 240
 
 
 def peek_input(template: BaseHParams, *, host: int = 0, num_hosts: int = 1, num_batches: int = 1) -> Iterator[str]:
-    """Yield what one host would see, line by line: the arrays, and each row as text with its weight.
+    """Yield lines that describe the first batches of one host: the arrays, and each row as text with its weight.
 
     Args:
         template: HParams of any input.
-        host: whose rows to show, from 0.
-        num_hosts: among how many the data are shared; both overrule the template.
-        num_batches: how many batches to look at.
+        host: index of the host, from 0.
+        num_hosts: number of hosts; both override the template.
+        num_batches: number of batches to show.
     """
     yield from peek_inputs([template], host=host, num_hosts=num_hosts, num_batches=num_batches)
 
 
 def peek_inputs(templates: Iterable[Any], *, host: int = 0, num_hosts: int = 1, num_batches: int = 1) -> Iterator[str]:
-    """Yield the same of all inputs of an experiment, and then what looks wrong with them together: `warnings_about`."""
+    """Yield the lines of `peek_input` for all inputs of an experiment, and then those of `warnings_about`."""
     built: list[BaseInput] = []
     try:
         for template in templates:
@@ -55,7 +55,7 @@ def _first_batches(data: BaseInput, num_batches: int) -> Iterator[str]:
 
 
 def describe_batch(data: BaseInput, batch: NestedMap, number: int) -> Iterator[str]:
-    """Yield what is in a batch, line by line."""
+    """Yield lines that describe a batch."""
     arrays = ", ".join(f"{path} {array.dtype}{list(array.shape)}" for path, array in batch.FlattenItems())
     yield f"batch {number}: {arrays}"
     for path, key in _token_arrays(batch):
@@ -67,7 +67,7 @@ def describe_batch(data: BaseInput, batch: NestedMap, number: int) -> Iterator[s
 
 
 def _token_arrays(batch: NestedMap) -> Iterator[tuple[str, str | None]]:
-    """Yield the path of each array worth reading; below the children of a `MultiInput`, with the child's name."""
+    """Yield (path, child) of each array of tokens to show; the child is its name in a `MultiInput`, else None."""
     found = [path for path, _ in batch.FlattenItems() if path.split(".")[-1] in SHOWN]
     for path in found:
         first = path.split(".")[0]
@@ -77,7 +77,7 @@ def _token_arrays(batch: NestedMap) -> Iterator[tuple[str, str | None]]:
 
 
 def _lengths(batch: NestedMap, path: str) -> Any:
-    """Tell how much of each row is no padding."""
+    """Return the length of each row without padding; None if there are no segment ids."""
     above = path.rpartition(".")[0]
     segments = batch.Get(f"{above}.segment_ids" if above else "segment_ids")
     if segments is None:
@@ -98,9 +98,9 @@ def _facts(batch: NestedMap, row: int) -> str:
 
 
 def warnings_about(inputs: Iterable[BaseInput]) -> list[str]:
-    """Return what looks wrong with the inputs of one experiment, taken together: a sentence each.
+    """Return warnings about the inputs of one experiment, one sentence each.
 
-    Different tokenizers, fixed seeds of data whose place is not kept, and places that are found by reading again.
+    They are about different tokenizers, fixed seeds without a saved position, and positions restored by replaying.
     """
     inputs = list(inputs)
     alone = [sentence for look in (_lost_place, _replay) for sentence in map(look, inputs) if sentence]
@@ -108,7 +108,7 @@ def warnings_about(inputs: Iterable[BaseInput]) -> list[str]:
 
 
 def warn_about(inputs: Iterable[BaseInput]) -> None:
-    """Log what looks wrong with the inputs of one experiment."""
+    """Log the warnings about the inputs of one experiment."""
     for sentence in warnings_about(inputs):
         log.warning(sentence, once=True)
 

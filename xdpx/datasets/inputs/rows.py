@@ -1,4 +1,4 @@
-"""Work on the rows of a batch: cut, join, repeat without weight, tell how many there are."""
+"""Operations on the rows of a batch: take, concatenate, count, and pad with rows without weight."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 from xdpx.utils.nested_map import NestedMap
 
 SAMPLE_WEIGHTS = "eval_sample_weights"
-"""Weight of each row, float32, (B,): 0 for rows that only fill a batch up."""
+"""Key of the weight of each row, float32 (B,); 0 for padding rows."""
 
 PROVENANCE = "provenance"
-"""Where each row comes from: int32 (B,) arrays shard_index, num_shards and index_within_shard; -1 for filling rows.
+"""Key of the origin of each row: int32 arrays (B,) shard_index, num_shards and index_within_shard; -1 for padding rows.
 
-Of packed rows (B, S): entry k - 1 is that of segment k; -1 behind the last one."""
+For packed rows, (B, S): entry k - 1 is that of segment k; -1 after the last one."""
 
 _WITHOUT_WEIGHT = frozenset({SAMPLE_WEIGHTS, "weights"})
 
 
 def as_batch(item: object) -> NestedMap:
-    """Turn a dict of arrays, tensors or lists into a NestedMap of NumPy arrays, 32 bits wide as devices have them.
+    """Return a dict of arrays, tensors or lists as a NestedMap of NumPy arrays, with 64-bit types reduced to 32 bits.
 
     Raises:
-        TypeError: it is no dict.
+        TypeError: it is not a dict.
         ValueError: an integer does not fit into 32 bits.
     """
     if not isinstance(item, Mapping):
@@ -49,7 +49,7 @@ def _narrow(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def num_rows(batch: NestedMap) -> int:
-    """Count the rows. Raises ValueError when arrays disagree, or there is none."""
+    """Return the number of rows. Raises ValueError if arrays differ in it, or there are no arrays."""
     counts = {name: np.shape(array)[0] if np.ndim(array) else 0 for name, array in batch.FlattenItems()}
     if len(set(counts.values())) != 1:
         raise ValueError(f"The arrays of a batch have different numbers of rows: {counts}.")
@@ -57,12 +57,12 @@ def num_rows(batch: NestedMap) -> int:
 
 
 def take_rows(batch: NestedMap, rows: slice | NDArray[np.integer[Any]]) -> NestedMap:
-    """Cut rows out of every array."""
+    """Return a batch with the given rows of every array."""
     return batch.Transform(lambda array: array[rows])
 
 
 def join_rows(batches: Sequence[NestedMap]) -> NestedMap:
-    """Lay batches of the same structure behind one another."""
+    """Return batches of the same structure concatenated."""
     if len(batches) == 1:
         return batches[0]
     columns = zip(*(batch.Flatten() for batch in batches), strict=True)
@@ -70,7 +70,7 @@ def join_rows(batches: Sequence[NestedMap]) -> NestedMap:
 
 
 def with_sample_weights(batch: NestedMap) -> NestedMap:
-    """Return every row the weight 1, where the batch has no weights of rows."""
+    """Return the batch, with a weight of 1 for every row added if it has no weights of rows."""
     if SAMPLE_WEIGHTS in batch:
         return batch
     weighted = NestedMap(batch)
@@ -79,7 +79,7 @@ def with_sample_weights(batch: NestedMap) -> NestedMap:
 
 
 def pad_rows(batch: NestedMap, count: int) -> NestedMap:
-    """Append `count` copies of the first row that weigh nothing and come from nowhere."""
+    """Return the batch with `count` padding rows: copies of the first row without weight and provenance."""
     if not count:
         return batch
     first = np.zeros(count, np.int64)
@@ -87,7 +87,7 @@ def pad_rows(batch: NestedMap, count: int) -> NestedMap:
 
 
 def without_weight(batch: NestedMap) -> NestedMap:
-    """Remove the weight of all rows: weights 0, paddings 1, provenance -1."""
+    """Return the batch with the weight of all rows removed: weights 0, paddings 1, provenance -1."""
     return batch.TransformWithKey(_weightless)
 
 
@@ -101,6 +101,6 @@ def _weightless(path: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def filled_to(rows: Iterable[NestedMap], count: int) -> NestedMap:
-    """Join parts of a batch and fill it to `count` rows."""
+    """Return the parts of a batch concatenated, and padded to `count` rows."""
     batch = join_rows(list(rows))
     return pad_rows(batch, count - num_rows(batch))

@@ -1,4 +1,4 @@
-"""SeqIO-like inputs: a task or a mixture, sharded, shuffled, converted, padded, with metrics joined by ids."""
+"""SeqIO-like inputs: a task or a mixture, sharded, shuffled, converted and padded, with metrics on outputs."""
 
 from __future__ import annotations
 
@@ -34,36 +34,37 @@ from xdpx.logger import log
 from xdpx.utils.nested_map import NestedMap
 
 DEFAULT_SEED = 0
-"""Of the shuffle where nobody gave one: hosts that cannot ask each other must agree on the order."""
+"""Default seed of the shuffle; fixed, because all hosts must have the same order without communicating."""
 
 
 class SeqIOInput(BaseInput):
     """Batches of a task or a mixture of tasks.
 
-    The order of examples is a function of (seed, epoch), computed where it is needed: every host knows, without asking
-    another, which rows of a global batch are its own and when the data end. Resuming costs nothing.
+    The order of examples is a function of (seed, epoch), so every host knows without communication which rows of a
+    global batch are its own and where the data end, and a position can be restored at once.
     """
 
     class HParams(BaseInput.HParams):
-        """What the input can be told.
+        """Fields of the input.
 
         Attributes:
             mixture_name: a registered task or mixture; or
             mixture_or_task: a template of one.
-            split_name: which split of it.
-            task_feature_lengths: tokens that each feature may have.
+            split_name: the split of it.
+            task_feature_lengths: maximum number of tokens of each feature.
             feature_converter: how features become the arrays of a model.
-            shuffle: whether examples come in a new order in each epoch; None: where it is trained on.
-            repeat: whether they come again and again; None: where it is trained on, or evaluated by a rolling window.
-            trim_output_features: cut features that are too long; else they are refused.
-            eval_auto_pad: fill the last batch up, with rows of weight 0.
-            drop_remainder: leave out what does not fill the last batch; has a say where nothing is filled up.
-            num_batches_to_skip: where training begins.
-            eval_num_examples: look at the first so many only; None or 0: all.
-            eval_metrics_targets_length: tokens of the targets that metric functions see; None: all.
-            eval_metrics_prediction: the entry of a decoded row that is the prediction.
-            eval_metrics_score: the entry of a scored row that is the score.
-            packing_window: examples that are packed together.
+            shuffle: whether examples are reordered in each epoch; None: in training. Ignored in evaluation.
+            repeat: whether examples are repeated for ever; None: in training, and in evaluation by a rolling window.
+            trim_output_features: whether features that are too long are cut; otherwise they are errors.
+            eval_auto_pad: whether an evaluation pads the last batch with rows of weight 0.
+            drop_remainder: whether an incomplete last batch is dropped. Always the case without padding, so False
+                is an error in an evaluation with eval_auto_pad=False.
+            num_batches_to_skip: number of batches that training skips at the start.
+            eval_num_examples: number of examples to evaluate, from the first on; None or 0: all.
+            eval_metrics_targets_length: number of tokens of targets that metric functions get; None: all.
+            eval_metrics_prediction: key of the prediction in an output of decoding.
+            eval_metrics_score: key of the score in an output of scoring.
+            packing_window: number of examples that are packed together.
         """
 
         mixture_name: str | None = None
@@ -95,7 +96,7 @@ class SeqIOInput(BaseInput):
 
     @cached_property
     def pool(self) -> Pool:
-        """The examples of all tasks; their sources are opened at first use."""
+        """The examples of all tasks; their sources are opened on first use."""
         p = self.hparams
         lengths = {name: p.task_feature_lengths[name] for name in self.converter.feature_names}
         limit = None if p.is_training else p.eval_num_examples or None
@@ -105,13 +106,13 @@ class SeqIOInput(BaseInput):
 
     @cached_property
     def seed(self) -> int | None:
-        """Seed of the order; None where examples stay in theirs."""
+        """Seed of the order; None without shuffling."""
         given = self.hparams.input_random_seed
         return (DEFAULT_SEED if given is None else given) if self.shuffle else None
 
     @cached_property
     def stream(self) -> Stream:
-        """Where batches come from."""
+        """The stream of batches."""
         p = self.hparams
         recipe = Recipe(
             pool=self.pool,
@@ -141,33 +142,33 @@ class SeqIOInput(BaseInput):
         return not self.hparams.is_training and isinstance(self.task, Task)
 
     def get_next(self) -> NestedMap:
-        """Return this host's rows of the next batch. StopIteration ends an epoch not repeated."""
+        """Return this host's rows of the next batch. Raises StopIteration at the end of the data."""
         return self.stream.next_batch()
 
     def reset(self) -> None:
-        """Begin anew with the first batch."""
+        """Start again from the first batch."""
         super().reset()
         self.__dict__.pop("stream", None)
 
     @property
     def batches_per_epoch(self) -> int | None:
-        """Batches of one epoch, equal on all hosts; None where there is no end, or packing decides."""
+        """Number of batches of one epoch, the same on all hosts; None if the data repeat or are packed."""
         if self.repeat or self.converter.hparams.pack:
             return None
         pad = self.hparams.eval_auto_pad and not self.hparams.is_training
         return num_batches(self.pool.sizes[0], self.hparams.batch_size, self.num_hosts, pad=pad)
 
-    # ---- where it stands
+    # ---- position
 
     def get_state(self) -> State:
-        """Tell where the input stands: over all hosts, so that any number of hosts can go on from it."""
+        """Return the position over all hosts, from which any number of hosts can resume."""
         return {**self.stream.place(), **self._identity()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken, also on another number of hosts or with another batch size.
+        """Restore a position, also with another number of hosts or another batch size.
 
         Raises:
-            ValueError: the state is of other data or of another order, where its place means nothing.
+            ValueError: the state is of other data or another order.
         """
         for key, value in self._identity().items():
             if state.get(key) != value:
@@ -178,12 +179,12 @@ class SeqIOInput(BaseInput):
         self.stream.go_to({key: state_number(state, key, self) for key in self.stream.place()})
 
     def _identity(self) -> State:
-        """Return what must be equal for a place to mean the same."""
+        """Return the values that must be equal for positions to be comparable."""
         packed = {"packing_window": self.hparams.packing_window, "limits": list(self.limits)}
         sizes = {"sizes": list(self.pool.sizes), "seed": self.seed}
         return {**sizes, **packed} if self.converter.hparams.pack else sizes
 
-    # ---- what it is
+    # ---- properties
 
     def spec(self) -> NestedMap:
         """Return the ArraySpec of every array of a padded batch, without any data."""
@@ -198,13 +199,13 @@ class SeqIOInput(BaseInput):
 
     @property
     def codec(self) -> Codec | None:
-        """What turns ids into texts: that of the first task which has one."""
+        """The codec for decoding ids: that of the first task with one; None if there is none."""
         return next((part.codec for part in self.pool.parts if part.codec is not None), None)
 
     def ids_to_strings(
         self, ids: NDArray[Any], lengths: NDArray[Any] | None = None, key: str | None = None
     ) -> list[str]:
-        """Turn token ids (B, T) into texts by the task's vocabulary; numbers where it has none."""
+        """Return token ids (B, T) as texts by the task's vocabulary, or as numbers if it has none."""
         if self.codec is None:
             return super().ids_to_strings(ids, lengths, key)
         ids = np.asarray(ids)
@@ -220,24 +221,24 @@ class SeqIOInput(BaseInput):
 
     @property
     def has_predict_metrics(self) -> bool:
-        """Whether what a model decodes can be judged here."""
+        """Whether the task has metrics for decoded outputs."""
         return isinstance(self.task, Task) and self.task.has_predict_metrics
 
     @property
     def has_score_metrics(self) -> bool:
-        """Whether scores of targets can be judged here."""
+        """Whether the task has metrics for scores of targets."""
         return isinstance(self.task, Task) and self.task.has_score_metrics
 
     def row_keys(self, batch: NestedMap) -> list[str | None]:
-        """Return the key of each row by which outputs find their example; None for rows that only fill a batch up."""
+        """Return the key of each row, which identifies the example of an output; None for padding rows."""
         return seqio_metrics.row_keys(batch)
 
     def predict_metrics(self, outputs: Sequence[tuple[str | None, Any]]) -> dict[str, float]:
-        """Judge what a model decoded: see `seqio_metrics.judge`."""
+        """Return the metrics of decoded outputs; see `seqio_metrics.judge`."""
         return seqio_metrics.judge(self, outputs, "predict")
 
     def score_metrics(self, outputs: Sequence[tuple[str | None, Any]]) -> dict[str, float]:
-        """Judge the scores a model gave: see `seqio_metrics.judge`."""
+        """Return the metrics of scores; see `seqio_metrics.judge`."""
         return seqio_metrics.judge(self, outputs, "score")
 
 
@@ -261,10 +262,10 @@ def _repeat_of(p: BaseHParams) -> bool:
 
 
 def _check(p: BaseHParams, task: Task | Mixture, converter: FeatureConverter, repeat: bool) -> None:
-    """Refuse what cannot work, before anything is read.
+    """Check the fields, before anything is read.
 
     Raises:
-        ConfigError: says what to write instead.
+        ConfigError: with all invalid fields.
     """
     refuse_all(p, _problems(p, task, converter, repeat))
 

@@ -1,4 +1,4 @@
-"""Judge what a model answered: outputs find their examples by ids, in any order and from any number of hosts."""
+"""Compute metrics of outputs, which are joined with their examples by keys, in any order and from any host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KeyedOutputs = Sequence[tuple[str | None, Any]]
 
 
 class JudgedInput(Protocol):
-    """What judging asks of an input: a `SeqIOInput`."""
+    """The attributes of a `SeqIOInput` that `judge` uses."""
 
     @property
     def hparams(self) -> Any:
@@ -27,19 +27,19 @@ class JudgedInput(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
 
     @property
     def task(self) -> Any:
-        """The task or mixture it reads."""
+        """The task or mixture that it reads."""
 
     @property
     def converter(self) -> Any:
-        """What makes batches of its examples."""
+        """Its feature converter."""
 
     @property
     def window(self) -> Any:
-        """How much of it one evaluation takes."""
+        """Its evaluation window."""
 
     @property
     def pool(self) -> Any:
@@ -47,10 +47,10 @@ class JudgedInput(Protocol):
 
 
 def row_keys(batch: NestedMap) -> list[str | None]:
-    """Return `shard/shards/index` of each row; None for rows that only fill a batch up.
+    """Return `shard/shards/index` of each row; None for padding rows.
 
     Raises:
-        ValueError: the batch does not say where its rows come from, or a row is of several examples.
+        ValueError: the batch has no provenance, or its rows are packed.
     """
     if PROVENANCE not in batch or np.ndim(batch[PROVENANCE].shard_index) > 1:
         raise ValueError(
@@ -62,7 +62,7 @@ def row_keys(batch: NestedMap) -> list[str | None]:
 
 
 def origins(batch: NestedMap) -> list[list[tuple[int, int, int]]]:
-    """Return (shard, shards, index) of each example of each row: several of a packed row, none of a filling one."""
+    """Return (shard, shards, index) of each example of each row: several for a packed row, none for a padding row."""
     where = batch[PROVENANCE]
     names = ("shard_index", "num_shards", "index_within_shard")
     stacked = np.stack([np.asarray(where[name]).reshape(len(where[name]), -1) for name in names], axis=-1)
@@ -70,20 +70,20 @@ def origins(batch: NestedMap) -> list[list[tuple[int, int, int]]]:
 
 
 def judge(data: JudgedInput, outputs: KeyedOutputs, kind: Kind) -> dict[str, float]:
-    """Compute the metrics of the input's task from the outputs of all hosts.
+    """Return the metrics of the input's task, computed from the outputs of all hosts.
 
     Args:
-        data: the input that gave the batches.
-        outputs: (key of a row from `row_keys`, what the model said about it: a row, or the answer or score itself), in
-            any order; those without a key are left out, and of equal keys one is kept.
-        kind: judge answers ("predict") or scores of the targets ("score").
+        data: the input that the batches came from.
+        outputs: (key of a row from `row_keys`, output of the model: a mapping, or the prediction or score itself), in
+            any order; those without a key are ignored, and of equal keys the last one is used.
+        kind: whether they are predictions ("predict") or scores of the targets ("score").
 
     Returns:
-        Metric name -> value; empty where the task has no metric functions of this kind.
+        Metric name -> value; empty if the task has no metric functions of this kind.
 
     Raises:
-        ConfigError: the outputs are of packed rows, or of a mixture.
-        ValueError: an example of the epoch has no output.
+        ConfigError: the input packs rows or reads a mixture, or an output lacks the entry that the input names.
+        ValueError: with a full epoch, an example has no output.
     """
     functions = _functions(data, kind)
     if not functions:
@@ -132,7 +132,7 @@ def _refuse_missing(data: JudgedInput, found: Mapping[int, Any]) -> None:
 
 
 def _target(data: JudgedInput, row: int) -> Any:
-    """Return the target of an example as metric functions see it: all of it, however little of it the model saw."""
+    """Return the target of an example for metric functions, trimmed only to `eval_metrics_targets_length`."""
     part = data.pool.parts[0]
     ids = part.untrimmed(row, "targets")[: data.hparams.eval_metrics_targets_length]
     value = ids if part.codec is None else part.codec.decode(ids)
@@ -159,13 +159,13 @@ def _postprocessed(data: JudgedInput, value: object, row: int, *, is_target: boo
 
 
 def eval_inputs_of_tasks(template: BaseHParams, kind: Kind, *, names: Iterable[str] | None = None) -> list[Any]:
-    """Make one evaluation per task of a mixture, each over one epoch of it.
+    """Return an evaluation input for each task of a mixture, over one epoch of the task.
 
     Args:
         template: `SeqIOInput.HParams` of the mixture (or of one task).
-        kind: "predict": the model sees one token of the targets, metric functions all of them; "score": the model sees
-            them as `task_feature_lengths` says. Tasks without metric functions of this kind are left out.
-        names: only tasks of these names.
+        kind: "predict": the model gets one token of the targets, metric functions all that `task_feature_lengths`
+            allows; "score": both get these. Tasks without metric functions of this kind are skipped.
+        names: only tasks with these names.
 
     Returns:
         HParams, one per task.

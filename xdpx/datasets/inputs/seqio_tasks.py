@@ -1,4 +1,4 @@
-"""Tasks: where examples come from, how they become token rows, how answers are judged; and mixtures of tasks."""
+"""SeqIO-like tasks: a source of examples, their preprocessing and encoding, and metrics; and mixtures of tasks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from xdpx.datasets.inputs.codecs import Codec
 from xdpx.datasets.inputs.sources import Columns, Source
 
 Preprocess = Callable[[Columns], Columns]
-"""Makes the columns of some examples from those of the source; called with many examples at once."""
+"""Converts the columns of many examples of the source at once."""
 
 Postprocess = Callable[..., Any]
-"""Called with a text or token ids and `example=`, `is_target=`: gives what metric functions compare."""
+"""Called with a text or token ids and `example=`, `is_target=`; returns the value for metric functions."""
 
 Metrics = Mapping[str, Any]
 MetricFunction = Callable[[list[Any], list[Any]], Metrics]
@@ -23,23 +23,23 @@ MetricFunction = Callable[[list[Any], list[Any]], Metrics]
 
 
 class Task(Configurable):
-    """One dataset, and what is asked of a model on it."""
+    """A dataset with its preprocessing and its metrics."""
 
     class HParams(BaseHParams):
-        """What makes a task.
+        """Fields of a task.
 
         Attributes:
-            name: how it is called in logs.
-            source: where examples come from: a template of a `Source`, or one per split.
-            vocabulary: template of the codec for columns of texts, and for showing ids.
-            features: feature -> column of the source (after `preprocess`); the same name where it is not given.
-            add_eos: features that end with `eos_id`, put there after trimming.
-            eos_id: the end of a text.
-            chunk: lay all examples of the one feature behind one another and cut them into pieces of so many tokens.
-            preprocess: makes columns from those of the source, many examples at once.
-            postprocess: makes of a target, or of an answer, what metric functions compare.
-            predict_metric_fns: each gives metrics from (targets, predictions).
-            score_metric_fns: each gives metrics from (targets, scores).
+            name: in logs.
+            source: of the examples: a template of a `Source`, or one per split.
+            vocabulary: template of the codec for columns of texts, and for displaying ids.
+            features: feature -> column of the source (after `preprocess`); by default the column of the same name.
+            add_eos: features to which `eos_id` is appended after trimming.
+            eos_id: id of the end of a text.
+            chunk: concatenate all examples of the (only) feature, and split them into pieces of this many tokens.
+            preprocess: converts the columns of the source, many examples at once.
+            postprocess: converts a target or a prediction to the value for metric functions.
+            predict_metric_fns: functions of (targets, predictions) that return metrics.
+            score_metric_fns: functions of (targets, scores) that return metrics.
         """
 
         name: str = ""
@@ -55,10 +55,11 @@ class Task(Configurable):
         score_metric_fns: tuple[Callable[..., Any], ...] = ()
 
     def source_of(self, split: str) -> Source:
-        """Build the source of a split.
+        """Return the source of a split.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: there is no such split, or no source.
+            TypeError: it is not a source.
         """
         source = self.hparams.source
         if isinstance(source, dict):
@@ -76,18 +77,18 @@ class Task(Configurable):
         return built
 
     def codec(self) -> Codec | None:
-        """Build the codec; None where all columns are numbers and nobody asked for texts."""
+        """Return the codec; None without a vocabulary."""
         template = self.hparams.vocabulary
         return None if template is None else template.Instantiate()
 
     @property
     def has_predict_metrics(self) -> bool:
-        """Whether decoded answers are judged."""
+        """Whether it has metrics for predictions."""
         return bool(self.hparams.predict_metric_fns)
 
     @property
     def has_score_metrics(self) -> bool:
-        """Whether scores of the targets are judged."""
+        """Whether it has metrics for scores of the targets."""
         return bool(self.hparams.score_metric_fns)
 
 
@@ -95,12 +96,12 @@ class Mixture(Configurable):
     """Several tasks mixed by weight."""
 
     class HParams(BaseHParams):
-        """What makes a mixture.
+        """Fields of a mixture.
 
         Attributes:
-            name: how it is called in logs.
+            name: in logs.
             tasks: template or registered name of each task.
-            rates: how often each is drawn, in any unit; empty: in proportion to their sizes.
+            rates: frequencies of the tasks, in any unit; empty: in proportion to their sizes.
         """
 
         name: str = ""
@@ -120,7 +121,11 @@ _REGISTERED: dict[str, Any] = {}
 
 
 def register_task(task: Task | Mixture | BaseHParams) -> Any:
-    """Let inputs find a task or a mixture by its name; a name that is taken is an error. Gives its template back."""
+    """Register a task or mixture by its name, so that inputs can use it, and return its template.
+
+    Raises:
+        ValueError: it has no name, or another one with this name is registered.
+    """
     template: Any = task if isinstance(task, BaseHParams) else task.hparams
     name = template.name
     if not name:
@@ -132,10 +137,11 @@ def register_task(task: Task | Mixture | BaseHParams) -> Any:
 
 
 def find(name_or_template: object) -> Task | Mixture:
-    """Build a task or mixture from its name or its template.
+    """Return the task or mixture with a registered name, or built from a template.
 
     Raises:
-        ConfigError: nobody registered that name.
+        ConfigError: the name is not registered.
+        TypeError: it is neither a task nor a mixture.
     """
     if isinstance(name_or_template, Task | Mixture):
         return name_or_template
@@ -153,7 +159,7 @@ def find(name_or_template: object) -> Task | Mixture:
 
 
 def task_of(name_or_template: object) -> Task:
-    """Build a task; a mixture is refused: mixtures do not nest."""
+    """Return a task by name or template. Raises ConfigError for a mixture, because mixtures do not nest."""
     found = find(name_or_template)
     if isinstance(found, Mixture):
         problem = "is a mixture, inside a mixture."

@@ -1,6 +1,6 @@
-"""Where examples come from: anything with a number of examples, any of which can be asked for at once.
+"""Sources of examples, with random access to any of them.
 
-A source opens what it names at first use, so that an experiment can be described where its data are not.
+A source opens its files on first use, so that an experiment can be described on a machine without its data.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ Rows = NDArray[np.int64]
 
 
 class Source(Configurable):
-    """Examples by number."""
+    """Random access to examples by index."""
 
     class HParams(BaseHParams):
-        """What every source can be told."""
+        """Fields of every source."""
 
     @property
     @abstractmethod
     def num_examples(self) -> int:
-        """How many there are."""
+        """Number of examples."""
 
     @abstractmethod
     def take(self, rows: Rows) -> Columns:
-        """Gather examples in the given order."""
+        """Return the examples with these indices, in this order."""
 
     def whole(self) -> Columns | None:
-        """Return all columns where they lie in memory, or are mapped into it; None where all would be read."""
+        """Return all columns if they are in memory or memory-mapped; None if they would have to be read."""
         return None
 
 
 class InMemory(Source):
-    """A source whose columns are at hand."""
+    """A source whose columns are in memory or memory-mapped."""
 
     @property
     @abstractmethod
@@ -61,7 +61,7 @@ class InMemory(Source):
 
     @property
     def num_examples(self) -> int:
-        """How many there are."""
+        """Number of examples."""
         return max((len(column) for column in self.columns.values()), default=0)
 
     def whole(self) -> Columns:
@@ -69,7 +69,7 @@ class InMemory(Source):
         return self.columns
 
     def take(self, rows: Rows) -> Columns:
-        """Gather examples: one vectorised gather per column of numbers."""
+        """Return examples, with one vectorised gather per column of numbers."""
         return {name: take(column, rows) for name, column in self.columns.items()}
 
 
@@ -77,7 +77,7 @@ class Arrays(InMemory):
     """Arrays, or lists of rows of different lengths, given in Python."""
 
     class HParams(Source.HParams):
-        """What the source can be told.
+        """Fields of the source.
 
         Attributes:
             columns: column name -> an array of rows, a list of rows, of numbers or of texts.
@@ -87,7 +87,7 @@ class Arrays(InMemory):
 
     @cached_property
     def columns(self) -> Columns:
-        """All columns. Raises ConfigError when their lengths differ."""
+        """All columns. Raises ConfigError if their lengths differ."""
         columns = {name: as_column(values) for name, values in self.hparams.columns.items()}
         counts = {name: len(column) for name, column in columns.items()}
         if len(set(counts.values())) > 1:
@@ -97,13 +97,13 @@ class Arrays(InMemory):
 
 
 class NumpyFiles(InMemory):
-    """`.npy` files at any path, mapped into memory: an array of rows, or one long row that a task cuts into chunks.
+    """`.npy` files at any path, memory-mapped: an array of rows, or one long row that a task splits into chunks.
 
-    A remote file is copied into the read cache first, whole, by each machine.
+    A remote file is first copied into the read cache of each machine.
     """
 
     class HParams(Source.HParams):
-        """What the source can be told.
+        """Fields of the source.
 
         Attributes:
             paths: column name -> path.
@@ -113,15 +113,15 @@ class NumpyFiles(InMemory):
 
     @cached_property
     def columns(self) -> Columns:
-        """All columns. Raises ConfigError for a file that is no array of numbers."""
+        """All columns. Raises ConfigError for a file that is not an array of numbers."""
         return {name: as_column(_map_npy(path)) for name, path in self.hparams.paths.items()}
 
 
 class StoreFile(InMemory):
-    """A split that x-prepro made: `train.pt`, mapped into memory, or `train.jsonl`."""
+    """A split made by x-prepro: `train.pt`, memory-mapped, or `train.jsonl`."""
 
     class HParams(Source.HParams):
-        """What the source can be told.
+        """Fields of the source.
 
         Attributes:
             path: the file, at any path.
@@ -140,30 +140,30 @@ class StoreFile(InMemory):
 
     @property
     def num_examples(self) -> int:
-        """Samples of the split."""
+        """Number of samples of the split."""
         return self._store.num_samples
 
     def take(self, rows: Rows) -> Columns:
-        """Gather samples."""
+        """Return the samples with these indices, in this order."""
         taken: Samples = self._store.take(rows)
         return dict(taken.columns)
 
 
 class TextFiles(InMemory):
-    """Raw text files, plain or compressed, at any path: an example per line, by any parser of the house; or per file.
+    """Raw text files, plain or compressed, at any path: one example per line, by any of our parsers, or per file.
 
-    All texts are read into memory. What is larger belongs into a store (`x-prepro`) or into array records.
+    All texts are read into memory; for larger data, use a store (`x-prepro`) or array records.
     """
 
     class HParams(Source.HParams):
-        """What the source can be told.
+        """Fields of the source.
 
         Attributes:
-            paths: one path or several; `*` is allowed.
-            parser: how lines become columns, by its registered name; 'none' takes each line whole.
-            columns: the names of the columns, in their order.
+            paths: one or several paths; `*` is allowed.
+            parser: registered name of the parser of lines; with 'none', each line is one column.
+            columns: the names of the columns, in order.
             options: further parameters of the parser.
-            whole_files: make one text of each file, line ends included.
+            whole_files: make one text of each file, including line ends.
         """
 
         paths: str | tuple[str, ...] = ()
@@ -174,7 +174,7 @@ class TextFiles(InMemory):
 
     @cached_property
     def columns(self) -> Columns:
-        """All columns. Raises ConfigError for a line that has too few columns, or that is no text."""
+        """All columns. Raises ConfigError for a line that cannot be used, or has too few columns."""
         names = tuple(self.hparams.columns)
         rows = list(chain.from_iterable(map(self._rows, files_of(self.hparams.paths))))
         return {name: [row[place] for row in rows] for place, name in enumerate(names)}
@@ -198,10 +198,10 @@ class TextFiles(InMemory):
 
 
 def files_of(paths: str | Sequence[str]) -> list[str]:
-    """List the files that paths and patterns with `*` name, those of a pattern in order.
+    """Return the files given by paths and patterns with `*`, those of a pattern sorted.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no path, and no pattern matches a file.
     """
     named = [paths] if isinstance(paths, str) else paths
     found = [path for pattern in named for path in (io.glob(pattern) if "*" in pattern else [pattern])]
@@ -212,7 +212,7 @@ def files_of(paths: str | Sequence[str]) -> list[str]:
 
 
 def take(column: Column, rows: Rows) -> Column:
-    """Gather rows of one column."""
+    """Return the rows of a column with these indices."""
     if isinstance(column, Ragged):
         return column.take(rows)
     if isinstance(column, list):
@@ -222,10 +222,10 @@ def take(column: Column, rows: Rows) -> Column:
 
 
 def as_column(values: Any) -> Column:
-    """Make a column: of texts, of one number per example, or of rows of numbers.
+    """Return values as a column: texts, one number per example, or rows of numbers.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: they are none of these.
     """
     if isinstance(values, Ragged):
         return values
@@ -249,7 +249,7 @@ def as_column(values: Any) -> Column:
 
 
 def _map_npy(path: str) -> NDArray[Any]:
-    """Map a `.npy` file; objects are never unpickled."""
+    """Return a `.npy` file memory-mapped. Raises ConfigError for files of objects, which are never unpickled."""
     local = io.local(path)
     try:
         with io.open(local, "rb") as file:
@@ -273,5 +273,5 @@ def _bad_line(path: str, line: int, problem: str) -> ConfigError:
 
 
 def named(columns: Mapping[str, Any]) -> str:
-    """List the columns of a source, for a message."""
+    """Return the names of columns, for messages."""
     return ", ".join(columns) or "none"

@@ -1,4 +1,4 @@
-"""Where an input stands, as JSON can keep it: numbers, texts, bytes and arrays, and lists, tuples and dicts of them."""
+"""Convert states of iterators to JSON and back: numbers, texts, bytes, arrays, and lists, tuples, dicts of them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _BYTES, _ARRAY, _TUPLE = "__bytes__", "__array__", "__tuple__"
 
 
 def to_json(value: object, path: str = "") -> Any:
-    """Turn a state into what JSON can hold.
+    """Return a state in JSON-serialisable form.
 
     Args:
         value: the state.
         path: of the value, for messages.
 
     Raises:
-        TypeError: there is something else in it, named by its path.
+        TypeError: it contains another type, whose path is in the message.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -38,7 +38,7 @@ def to_json(value: object, path: str = "") -> Any:
 
 
 def from_json(value: object) -> Any:
-    """Turn back what `to_json` gave."""
+    """Return the state that `to_json` converted."""
     if isinstance(value, list):
         return [from_json(item) for item in value]
     if not isinstance(value, dict):

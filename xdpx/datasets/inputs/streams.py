@@ -1,7 +1,7 @@
-"""From examples to batches: one example per row, or rows packed window by window; each at a place that is two numbers.
+"""Streams of batches: one example per row, or rows packed window by window, with positions of one or two numbers.
 
-A place counts over all hosts: a state taken on four hosts is the same as one taken on two, and any number of hosts can
-go on from it, each taking its part of every global batch from then on.
+Positions count over all hosts: a state saved on four hosts equals one saved on two, and any number of hosts can resume
+from it, each taking its part of every global batch.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Place = dict[str, int]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How batches are made, the same for both kinds of streams.
+    """The settings of a stream, the same for both kinds.
 
     Attributes:
         pool: the examples.
-        order: which of them stands where.
-        converter: lays them out.
-        limits: tokens of a row, by array.
+        order: of the examples.
+        converter: makes arrays of them.
+        limits: width of a row in tokens, by array.
         batch_size: rows per host.
-        num_hosts: how many share the data.
-        host: which of them this is.
-        pad: whether the last batch is filled up; else what does not fill it is left out.
-        provenance: whether every row says where it comes from.
+        num_hosts: number of hosts that share the data.
+        host: index of this host.
+        pad: whether an incomplete last batch is padded; otherwise it is dropped.
+        provenance: whether batches contain the origin of every row.
     """
 
     pool: Pool
@@ -53,18 +53,18 @@ class Recipe:
 
     @property
     def rows_per_step(self) -> int:
-        """Rows of a global batch."""
+        """Number of rows of a global batch."""
         return self.batch_size * self.num_hosts
 
     def at(self, places: Rows) -> tuple[Rows, Rows]:
-        """Tell which task stands at each place, and which of its examples."""
+        """Return (the task at each position, the index of its example)."""
         if isinstance(self.order, Blend):
             return self.order.at(places)
         return np.zeros_like(places), self.order.at(places)
 
 
 class Stream(ABC):
-    """Batches of one host, one after the other."""
+    """The batches of one host."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -75,38 +75,38 @@ class Stream(ABC):
 
     @abstractmethod
     def place(self) -> Place:
-        """Tell where the stream stands, over all hosts."""
+        """Return the position of the stream, over all hosts."""
 
     @abstractmethod
     def go_to(self, place: Mapping[str, int]) -> None:
-        """Stand at another place."""
+        """Restore a position."""
 
     @abstractmethod
     def skip(self, count: int) -> None:
-        """Go on by `count` batches."""
+        """Skip `count` batches."""
 
 
 class OnePerRow(Stream):
-    """One example per row. Its place is the number of examples used."""
+    """A stream with one example per row. Its position is the number of examples used."""
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
         self._examples = 0
 
     def place(self) -> Place:
-        """Tell how many examples were used."""
+        """Return the number of examples used."""
         return {"examples": self._examples}
 
     def go_to(self, place: Mapping[str, int]) -> None:
-        """Stand where so many examples were used."""
+        """Restore a position."""
         self._examples = place["examples"]
 
     def skip(self, count: int) -> None:
-        """Go on by `count` batches."""
+        """Skip `count` batches."""
         self._examples += count * self.recipe.rows_per_step
 
     def next_batch(self) -> NestedMap:
-        """Gather the examples of one batch; those that fill it up repeat the first one, without weight."""
+        """Return the next batch; padding rows repeat the first example of the data, without weight."""
         r = self.recipe
         left = None if r.order.length is None else r.order.length - self._examples
         if left is not None and left < (1 if r.pad else r.rows_per_step):
@@ -124,9 +124,9 @@ class OnePerRow(Stream):
 
 
 def provenance(rows: Rows, real: NDArray[np.bool_], batch_size: int, num_hosts: int) -> NestedMap:
-    """Return where each example stands: in which shard, of how many, at which place of it; -1 for rows without weight.
+    """Return shard, number of shards and index in the shard of each example; -1 for rows without weight.
 
-    A shard is what one host sees in an epoch that is not shuffled.
+    A shard consists of the examples of one host in an epoch without shuffling.
     """
     numbers = {
         "index_within_shard": rows // (batch_size * num_hosts) * batch_size + rows % batch_size,
@@ -137,14 +137,14 @@ def provenance(rows: Rows, real: NDArray[np.bool_], batch_size: int, num_hosts: 
 
 
 def packed_provenance(sources: Rows, where: Packed, width: int) -> NestedMap:
-    """Return which examples a packed row holds: entry k - 1 belongs to segment k of the row, and -1 to no segment.
+    """Return the examples of packed rows: entry k - 1 is that of segment k of the row; -1 for no segment.
 
-    Packing knows no shards: a number is that of the example in its source, the only shard.
+    With packing, the source is the only shard, and an index is that of the example in its source.
 
     Args:
-        sources: number of each example in its source, shape (N,).
-        where: where each of them went.
-        width: most segments that a row can have.
+        sources: index of each example in its source, shape (N,).
+        where: the assignment of examples to rows.
+        width: maximum number of segments of a row.
     """
     ones = np.ones_like(sources)
     numbers = {"index_within_shard": sources, "num_shards": ones, "shard_index": ones - 1}
@@ -155,17 +155,17 @@ def packed_provenance(sources: Rows, where: Packed, width: int) -> NestedMap:
 
 
 def source_row(shard_index: int, num_shards: int, index_within_shard: int, *, batch_size: int) -> int:
-    """Tell which example of the source a provenance speaks of."""
+    """Return the index in the source of the example with this provenance."""
     batch, row = divmod(index_within_shard, batch_size)
     return (batch * num_shards + shard_index) * batch_size + row
 
 
 class _Window(NamedTuple):
-    """A window of examples that was packed.
+    """A packed window of examples.
 
     Attributes:
-        packed: where each of them went.
-        features: all of them, where they had to be read to know their lengths; else None.
+        packed: the assignment of examples to rows.
+        features: of all examples, if they had to be read to know their lengths; else None.
     """
 
     packed: Packed
@@ -173,12 +173,12 @@ class _Window(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What one host lays out of a window.
+    """The examples of a window that are in a host's batch.
 
     Attributes:
-        features: of the examples; empty where there is none.
-        where: rows of this host's batch, places in them, segments.
-        sources: number of each example in its source.
+        features: of the examples; empty if there are none.
+        where: their assignment to rows of this host's batch.
+        sources: index of each example in its source.
     """
 
     features: dict[str, Ragged]
@@ -187,11 +187,11 @@ class _Part(NamedTuple):
 
 
 class PackedRows(Stream):
-    """Rows of several examples. They are packed a window of examples at a time; its place is a window and a row of it.
+    """A stream of packed rows. Examples are packed window by window; a position is a window and a row of it.
 
-    Every host packs all rows of the window, by lengths alone, and gathers only the examples of its own rows. Where a
-    source must be read to know lengths (array records, saved datasets), each host reads and encodes the whole window,
-    once, and keeps it as long as batches are made of it.
+    Every host packs all rows of a window, which needs only lengths, and reads only the examples of its own rows. If a
+    source must be read to know lengths (array records, saved datasets), each host reads and encodes the whole window
+    once, and keeps it while it is in use.
     """
 
     def __init__(self, recipe: Recipe, window: int) -> None:
@@ -201,20 +201,20 @@ class PackedRows(Stream):
         self._windows: dict[int, _Window] = {}
 
     def place(self) -> Place:
-        """Tell the window, and how many of its rows were used."""
+        """Return the window, and the number of its rows that are used."""
         return {"window": self._window, "row": self._row}
 
     def go_to(self, place: Mapping[str, int]) -> None:
-        """Stand in a window, behind so many of its rows."""
+        """Restore a position."""
         self._window, self._row = place["window"], place["row"]
 
     def skip(self, count: int) -> None:
-        """Go on by `count` batches."""
+        """Skip `count` batches."""
         for _ in range(count):
             self._stretches()
 
     def next_batch(self) -> NestedMap:
-        """Lay out the rows of one batch; those that fill it up are empty and have no weight."""
+        """Return the next batch; padding rows are empty and have no weight."""
         r = self.recipe
         before = self.place()
         stretches = self._stretches()
@@ -232,7 +232,7 @@ class PackedRows(Stream):
         return batch
 
     def _stretches(self) -> list[tuple[int, int, int]]:
-        """Go on by one batch. Returns (window, first row, number of rows) of each window that it touches."""
+        """Advance by one batch, and return (window, first row, number of rows) of each window that it uses."""
         self._windows = {number: kept for number, kept in self._windows.items() if number == self._window}
         wanted, found, empty = self.recipe.rows_per_step, list[tuple[int, int, int]](), 0
         while wanted and self._places(self._window) is not None:
@@ -241,7 +241,7 @@ class PackedRows(Stream):
                 empty += 1
                 self._refuse_emptiness(empty)
                 if not found or found[-1][0] != self._window:
-                    del self._windows[self._window]  # no row of this batch is from it
+                    del self._windows[self._window]  # this batch has no row of it
                 self._window, self._row = self._window + 1, 0
                 continue
             empty = 0
@@ -252,12 +252,12 @@ class PackedRows(Stream):
         return found
 
     def _refuse_emptiness(self, windows: int) -> None:
-        """Stop where no example has a token, instead of looking for one for ever."""
+        """Raise ValueError if no example has a token, instead of searching for ever."""
         if windows * self._examples_per_window > 2 * sum(self.recipe.pool.sizes) + 2 * self._examples_per_window:
             raise ValueError("No example has a single token, so there is nothing to pack. Check features and source.")
 
     def _places(self, window: int) -> Rows | None:
-        """Return the places of a window; None behind the end."""
+        """Return the positions of a window; None after the end."""
         first = window * self._examples_per_window
         last = first + self._examples_per_window
         length = self.recipe.order.length
@@ -265,7 +265,7 @@ class PackedRows(Stream):
         return np.arange(first, last) if first < last else None
 
     def _plan(self, window: int) -> _Window:
-        """Pack a window; those that the batch needs are kept."""
+        """Return a packed window; those of the current batch are cached."""
         if window not in self._windows:
             places = self._places(window)
             r = self.recipe
@@ -274,7 +274,7 @@ class PackedRows(Stream):
         return self._windows[window]
 
     def _part(self, window: int, row: int, count: int, first: int) -> _Part:
-        """Gather what this host needs of a stretch whose first row is row `first` of the global batch."""
+        """Return this host's examples of rows of a window, the first of which is row `first` of the global batch."""
         r, plan = self.recipe, self._plan(window)
         low = max(r.host * r.batch_size, first)
         high = min((r.host + 1) * r.batch_size, first + count)
@@ -307,7 +307,7 @@ class PackedRows(Stream):
 
 
 def _end_to_end(columns: list[Ragged]) -> Ragged:
-    """Lay columns behind one another."""
+    """Return columns concatenated."""
     values = [np.zeros(0, np.int32), *(column.values for column in columns)]
     lengths = [np.zeros(0, np.int64), *(column.lengths for column in columns)]
     return Ragged(np.concatenate(values), offsets_of(np.concatenate(lengths)))

@@ -1,4 +1,4 @@
-"""Rows of tokens that need no data: to try a model, a mesh or a step at any size."""
+"""Synthetic inputs of tokens, to try a model, a mesh or a step at any size without data."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from xdpx.utils.nested_map import NestedMap
 Pattern = Literal["cycle", "random", "constant"]
 
 _SYNTHETIC = 13
-"""What the key of these rows is for."""
+"""Purpose of the random key of these rows."""
 
 LARGEST_STEP = 3
 
 
 class SyntheticInput(BaseInput):
-    """Batches for a language model, made of nothing; row g is the same whoever makes it.
+    """Synthetic batches for a language model; global row g does not depend on the number of hosts.
 
     `cycle` counts up from a random token by a step of 1 to 3, which a model learns in some hundred steps; `random`
-    cannot be learnt; `constant` is learnt at once (what Pax's synthetic data are).
+    cannot be learnt; `constant` is learnt at once (as Pax's synthetic data).
     """
 
     class HParams(BaseInput.HParams):
-        """What the input can be told.
+        """Fields of the input.
 
         Attributes:
-            seq_len: tokens of a row.
-            vocab_size: tokens are below it, and not 0.
+            seq_len: number of tokens of a row.
+            vocab_size: tokens are from 1 to below it.
             pattern: `cycle`, `random` or `constant`.
-            num_batches: batches of an epoch; None: without end.
+            num_batches: number of batches of an epoch; None: infinite.
         """
 
         seq_len: int = 128
@@ -58,7 +58,7 @@ class SyntheticInput(BaseInput):
             raise refused(hparams, "eval_window", "is a full epoch of data without end.", remedy)
 
     def get_next(self) -> NestedMap:
-        """Make this host's rows of the next batch."""
+        """Return this host's rows of the next batch. Raises StopIteration after `num_batches`."""
         p = self.hparams
         if p.num_batches is not None and self._batch >= p.num_batches:
             raise StopIteration
@@ -92,16 +92,16 @@ class SyntheticInput(BaseInput):
         return (numbers + 1).astype(np.int32)
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start again from the first batch."""
         super().reset()
         self._batch = 0
 
     def get_state(self) -> State:
-        """Tell how many rows were used, over all hosts."""
+        """Return the number of rows used, over all hosts."""
         return {"rows": self._batch * self.global_batch_size}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on there, also on another number of hosts that makes equally large global batches."""
+        """Restore a position, also with another number of hosts. Raises ValueError within a global batch."""
         rows = state_number(state, "rows", self)
         if rows % self.global_batch_size:
             raise ValueError(
@@ -111,7 +111,7 @@ class SyntheticInput(BaseInput):
         self._batch = rows // self.global_batch_size
 
     def spec(self) -> NestedMap:
-        """Return the ArraySpec of every array, without making one."""
+        """Return the ArraySpec of every array, without making a batch."""
         rows, width = self.hparams.batch_size + self.hparams.batch_padding_size, self.hparams.seq_len
         integers = ("ids", "labels", "segment_ids", "segment_pos")
         specs = {name: ArraySpec((rows, width), np.dtype(np.int32)) for name in integers}

@@ -1,4 +1,4 @@
-"""Which batches one evaluation sees: all of them, the first n, or the next n; one rule for evaluating and decoding.
+"""Evaluation windows: an evaluation or decoding uses all batches, the first n, or the next n.
 
 | `eval_window` | calls of one run                                  | data        | fields of Pax                      |
 |---------------|---------------------------------------------------|-------------|------------------------------------|
@@ -6,10 +6,10 @@
 | `first(n)`    | next n times, then reset: the same ones each time | any         | reset_for_eval=True, N=n           |
 | `rolling(n)`  | next n times, no reset: each time the ones after  | must repeat | reset_for_eval=False, N=n          |
 
-The fourth, no reset and no number, would never see anything after the first run; it cannot be written. N is
-`eval_loop_num_batches`. Its default is 1, so `reset_for_eval=True` alone says nothing about N: the table of the Pax
-document has one epoch there, the programs of Pax since November 2023 evaluate one batch and decode one epoch. Such a
-configuration is refused with a sentence that says what to write; a 1 that somebody wrote is a 1.
+The fourth combination, no reset and no number, would have no data after the first run, and is refused. N is
+`eval_loop_num_batches`. Its default is 1, so `reset_for_eval=True` alone is ambiguous: it means one epoch in the table
+of the Pax documentation, but the programs of Pax since November 2023 evaluate one batch and decode one epoch. Such a
+configuration is refused with advice; a 1 that is set explicitly means one batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 
 full_epoch = "full_epoch"
-"""One evaluation sees all data once."""
+"""The window of all data, once per evaluation."""
 
 Kind = Literal["full_epoch", "first", "rolling"]
 _NUMBERED = re.compile(r"(first|rolling)\((\d+)\)")
@@ -30,18 +30,18 @@ _ALLOWED = "Write 'full_epoch', 'first(n)' or 'rolling(n)', with n from 1."
 
 
 def first(n: int) -> str:
-    """Let every evaluation see the first n batches."""
+    """Return the window of the first n batches, the same at every evaluation."""
     return str(EvalWindow("first", n))
 
 
 def rolling(n: int) -> str:
-    """Let every evaluation see the n batches after those of the evaluation before."""
+    """Return the window of the n batches after those of the previous evaluation."""
     return str(EvalWindow("rolling", n))
 
 
 @dataclass(frozen=True)
 class EvalWindow:
-    """What one evaluation sees.
+    """The batches of one evaluation.
 
     Attributes:
         kind: `full_epoch`, `first` or `rolling`.
@@ -58,7 +58,7 @@ class EvalWindow:
 
     @property
     def resets(self) -> bool:
-        """Whether the input begins anew after each evaluation."""
+        """Whether the input is reset after each evaluation."""
         return self.kind != "rolling"
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class EvalWindow:
 
 
 def parse_window(text: str) -> EvalWindow:
-    """Read `full_epoch`, `first(3)` or `rolling(3)`. Raises ValueError, saying what is allowed."""
+    """Return the window for `full_epoch`, `first(3)` or `rolling(3)`. Raises ValueError for other texts."""
     plain = text.replace(" ", "")
     if plain == full_epoch:
         return EvalWindow("full_epoch")
@@ -77,7 +77,7 @@ def parse_window(text: str) -> EvalWindow:
 
 
 class WindowFields(Protocol):
-    """The fields of an input's HParams that decide what an evaluation sees."""
+    """The fields of an input's HParams that determine the window."""
 
     name: Any
     eval_window: Any
@@ -85,14 +85,14 @@ class WindowFields(Protocol):
     eval_loop_num_batches: Any
 
     def given(self) -> frozenset[str]:
-        """Return the names of the fields that somebody set."""
+        """Return the names of the fields that were set."""
 
 
 def window_of(hparams: WindowFields) -> EvalWindow:
-    """Decide what one evaluation sees: by `eval_window`, or by the fields of Pax where it is not given.
+    """Return the evaluation window, from `eval_window`, or from the fields of Pax if it is not given.
 
     Raises:
-        ConfigError: neither says it without doubt, or both contradict each other.
+        ConfigError: it is invalid or ambiguous, or both contradict each other.
     """
     if hparams.eval_window is None:
         return _from_pax(hparams)
@@ -129,7 +129,7 @@ def _from_pax(hparams: WindowFields) -> EvalWindow:
 
 
 def _refuse_contradiction(hparams: WindowFields, window: EvalWindow) -> None:
-    """Refuse fields of Pax that say something else. Their defaults say nothing."""
+    """Raise ConfigError if fields of Pax that are set contradict the window."""
     said = hparams.reset_for_eval or "reset_for_eval" in hparams.given()
     if said and bool(hparams.reset_for_eval) is not window.resets:
         does = "begins anew every time" if window.resets else "goes on where the last evaluation ended"
@@ -147,13 +147,13 @@ def _refused(hparams: WindowFields, key: str, problem: str, remedy: str) -> Conf
 
 
 class Walkable(Protocol):
-    """An input, as far as a walk needs it."""
+    """The parts of an input that `walk` uses."""
 
     def get_next_padded(self) -> Any:
         """Return the next batch."""
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start again from the first batch."""
 
     @property
     def hparams(self) -> Any:
@@ -161,16 +161,17 @@ class Walkable(Protocol):
 
 
 def walk(data: Walkable, window: EvalWindow | str | None = None) -> Iterator[Any]:
-    """Yield the batches of one evaluation or decoding: THE loop of both.
+    """Yield the batches of one evaluation or decoding; both use this loop.
 
-    What resets does so also when the consumer stops early, so that the next walk sees the same batches.
+    Unless the window is rolling, the input is reset at the end, even if the consumer stops early, so that the next
+    evaluation uses the same batches.
 
     Args:
         data: an input.
-        window: what to see; None: what the fields of the input say.
+        window: the batches to use; None: the window of the input's fields.
 
     Raises:
-        RuntimeError: a rolling window met the end of its data.
+        RuntimeError: a rolling window reached the end of the data.
     """
     if not isinstance(window, EvalWindow):
         window = window_of(data.hparams) if window is None else parse_window(window)
@@ -193,7 +194,7 @@ def walk(data: Walkable, window: EvalWindow | str | None = None) -> Iterator[Any
 
 
 def _next(data: Walkable) -> Any:
-    """Return the next batch; None at the end, told by StopIteration or by TensorFlow's error for the same."""
+    """Return the next batch; None at the end of the data (StopIteration, or TensorFlow's OutOfRangeError)."""
     try:
         return data.get_next_padded()
     except StopIteration:
@@ -205,7 +206,7 @@ def _next(data: Walkable) -> Any:
 
 
 def is_end_of_data(error: BaseException) -> bool:
-    """Return whether an exception says that data are used up: StopIteration, or `tf.errors.OutOfRangeError`."""
+    """Return whether an exception means the end of the data: StopIteration, or `tf.errors.OutOfRangeError`."""
     if isinstance(error, StopIteration):
         return True
     kinds = type(error).__mro__

@@ -1,5 +1,5 @@
-"""x-prepro as many independent tasks: each works on its part of the raw files, and one puts the results together.
+"""Sharded x-prepro: many independent tasks each process a part of the raw files, and the last one joins the results.
 
-`parameters` tells which task this is, `parts` which part of a raw file it takes, `frames` how results lie on disk,
-`folder` what lies in `<data_dir>.shards`, `tasks` what a task does, and `gathering` how a data_dir is made of it.
+`parameters` defines which task this is, `parts` its part of each raw file, `frames` the format of results on disk,
+`folder` the content of `<data_dir>.shards`, `tasks` the work of a task, and `gathering` joins all into the data_dir.
 """

@@ -1,4 +1,4 @@
-"""What tasks counted: written by each, and read together by all."""
+"""Token and label counts of the tasks: each writes its own, and each reads the sum of all."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from xdpx.utils import commit, io
 
 
 def write_counts(folder: ShardFolder, number: int, index: int, seen: RawCounts, parts: Sequence[RawPart]) -> None:
-    """Write what was counted in the parts of one task.
+    """Write the counts of one task.
 
     Args:
-        folder: that the tasks share.
-        number: which time the raw files are gone through, from 1.
+        folder: shared by the tasks.
+        number: of the pass over the raw files, from 1.
         index: the task.
-        seen: what was counted.
-        parts: that it was counted in.
+        seen: its counts.
+        parts: the parts of raw files that were counted.
     """
     name = folder.name(str(number), index)
     traces = {part.path: part.facts().get("trace") for part in parts if part.mode == "blocks"}
@@ -32,10 +32,11 @@ def write_counts(folder: ShardFolder, number: int, index: int, seen: RawCounts, 
 
 
 def read_counts(folder: ShardFolder, number: int) -> RawCounts:
-    """Return what all tasks counted together.
+    """Return the sum of the counts of all tasks.
 
     Raises:
-        ConfigError: the counts of a task are missing, damaged, or of another config.
+        ConfigError: the counts of a task are missing, damaged, or of another config, or the tasks split a raw file
+            differently.
     """
     total, place = RawCounts(), io.join(folder.path, COUNTS)
     traces: dict[str, set[str]] = {}
@@ -64,6 +65,6 @@ def read_counts(folder: ShardFolder, number: int) -> RawCounts:
 
 
 def torn_error(folder: ShardFolder, path: str) -> ConfigError:
-    """Return the error of a file that tasks did not cut alike, so that rows would be lost or taken twice."""
+    """Return the error for a file that tasks split differently, so that rows would be lost or taken twice."""
     problem = f"{path} was not cut alike by all tasks: it was changed, or versions of xdpx or its packages differ."
     return ConfigError(folder.path, [Fault("data_files", problem, f"Remove {folder.path} and run all tasks again.")])

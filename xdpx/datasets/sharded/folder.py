@@ -1,8 +1,8 @@
-"""`<data_dir>.shards`: what the tasks of one x-prepro leave for each other.
+"""`<data_dir>.shards`: the folder through which the tasks of one x-prepro exchange results.
 
-`plan` says of which config, raw files and number of tasks all of it is; `counts` holds what was counted, `made` what
-became of blocks, each piece a commit with its hashes; `leases` keeps two tasks from doing the same. `gathered` is there
-when the data_dir was made of it, and the rest was removed.
+`plan` records the config, the raw files and the number of tasks; `counts` holds token and label counts, `made` the
+samples of blocks, each piece committed with its hashes; `leases` keeps two tasks from the same work. `gathered` is
+written when the data_dir has been made; then the pieces are removed.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ SUFFIX = ".shards"
 PLAN, GATHERED, CONFIG = "plan", "gathered", "config.json"
 MADE, COUNTS = "made", "counts"
 SECONDS_TO_WAIT = SECONDS_UNTIL_DEAD + 3 * HEARTBEAT_SECONDS
-"""How long to wait for a task on another machine that may be dead: as long as it takes until that is certain."""
+"""Maximum wait for a task on another machine that may be dead: until its lease would have expired."""
 
 Facts = dict[str, Any]
 
 
 def place_of(data_dir: str) -> str:
-    """Return the folder beside a data_dir that its tasks share."""
+    """Return the folder beside a data_dir that is shared by its tasks."""
     return data_dir.rstrip("/") + SUFFIX
 
 
 def source_of(path: str) -> Facts:
-    """Return what tells that a raw file is the same for all tasks; of a table only its name is known."""
+    """Return the identity of a raw file, equal for all tasks while it is unchanged; for a table only its name."""
     return {"path": path} if is_table(path) else identity(path)
 
 
 class ShardFolder:
-    """The folder that the tasks of one x-prepro share.
+    """The folder shared by the tasks of one x-prepro.
 
     Args:
-        run: of x-prepro, without the keys that tell which task this is.
-        count: how many tasks there are.
+        run: of x-prepro, without the keys that define which task this is.
+        count: number of tasks.
     """
 
     def __init__(self, run: Run, count: int) -> None:
@@ -57,13 +57,14 @@ class ShardFolder:
     # ---- the plan
 
     def enter(self, paths: Mapping[str, str]) -> None:
-        """Make sure that what is there belongs to this config, these raw files and so many tasks; begin if none is.
+        """Write the plan if there is none, or if that of a finished run differs; check an existing one.
 
         Args:
             paths: raw files by split.
 
         Raises:
-            ConfigError: it belongs to something else.
+            ConfigError: the existing plan is for another config, other raw files or another number of tasks.
+            LeaseHeld: another task has not finished writing the plan.
         """
         self._sources = {split: source_of(path) for split, path in paths.items()}
         if self._agrees():
@@ -71,7 +72,7 @@ class ShardFolder:
         with self.lease(PLAN, patient=True):
             if self._agrees():
                 return
-            if commit.read_manifest(self.path, GATHERED) is not None:  # of a run that is done: nothing is lost
+            if commit.read_manifest(self.path, GATHERED) is not None:  # of a finished run: nothing is lost
                 self._clear()
             known = {"source": self.run.source, "index": self.run.index, "total": self.run.total}
             values = {key: self.run.values[key] for key in sorted(self.run.changed)}
@@ -89,7 +90,7 @@ class ShardFolder:
         return not faults
 
     def _differences(self, facts: Mapping[str, Any]) -> list[Fault]:
-        """Return how what is there differs from what is to be done."""
+        """Return faults for each difference between the existing plan and this run."""
         remedy = f"Go back to what it was begun with, or remove {self.path} to begin anew."
         faults = []
         if facts.get("num_shards") != self.count:
@@ -115,22 +116,22 @@ class ShardFolder:
     # ---- pieces
 
     def done(self, kind: str) -> set[str]:
-        """Return the names of the pieces of a kind that are there."""
+        """Return the names of the finished pieces of a kind (`made` or `counts`)."""
         folder = io.join(self.path, kind)
         return set(commit.manifests(folder)) if io.isdir(folder) else set()
 
     def missing(self) -> list[int]:
-        """Return the tasks of which a piece is not there."""
+        """Return the tasks that have not made all of their pieces."""
         there = self.done(MADE)
         wanted = {index: {self.name(split, index) for split in self._sources} for index in range(self.count)}
         return [index for index, names in wanted.items() if not names <= there]
 
     def piece_facts(self, split: str) -> Facts:
-        """Return what every piece of a split must say that it is made of."""
+        """Return the facts that the manifest of every piece of a split must have."""
         return {**self.facts, "source": self._sources[split]}
 
     def is_made(self, split: str, index: int) -> bool:
-        """Return whether the piece of a task is there, whole, and of what is to be done."""
+        """Return whether the piece of a task exists, is undamaged, and was made of this config and raw file."""
         folder, name = io.join(self.path, MADE), self.name(split, index)
         manifest = commit.read_manifest(folder, name)
         wanted = self.piece_facts(split)
@@ -138,18 +139,23 @@ class ShardFolder:
         return known and not commit.problems(folder, name, hashes=True)
 
     def name(self, what: str, index: int) -> str:
-        """Return the name of the piece that a task leaves of something."""
+        """Return the name of a task's piece of `what`, such as a split."""
         return f"{what}-{index:05d}"
 
     @contextmanager
     def lease(self, name: str, *, patient: bool = False, waits: bool = True) -> Generator[None]:
-        """Keep other tasks from the same piece of work.
+        """Hold a lease on a piece of work while the block runs.
 
-        A holder on another machine may be dead, as after a task was put back into the queue: it is waited for until
-        that is certain, unless the caller never `waits`. A `patient` one waits for one that lives as well.
+        Waits at most SECONDS_TO_WAIT for a holder on another machine, which may be dead, as after a requeue of the
+        task.
+
+        Args:
+            name: of the piece of work.
+            patient: also wait for a live holder on this machine.
+            waits: False: never wait.
 
         Raises:
-            LeaseHeld: another task does it.
+            LeaseHeld: another task holds the lease.
         """
         lease, end = Lease(io.join(self.path, "leases", name)), time.monotonic() + SECONDS_TO_WAIT
         while True:
@@ -169,13 +175,16 @@ class ShardFolder:
     # ---- the end
 
     def finish(self, sizes: Mapping[str, int]) -> None:
-        """Note that the data_dir is made, and remove what it was made of."""
+        """Record that the data_dir has been made, and remove the pieces."""
         with commit.Commit(self.path, GATHERED, facts={**self.facts, "data_size": dict(sizes)}):
             pass
         self._remove_pieces()
 
     def gathered(self) -> dict[str, int] | None:
-        """Return the sizes of the splits that were made of it; None while they were not, or are no longer there."""
+        """Return the number of samples of each split if the data_dir has been made of this folder, else None.
+
+        If it was made, but has been removed or replaced since, the record of it is removed.
+        """
         manifest = commit.read_manifest(self.path, GATHERED)
         if manifest is None:
             return None
@@ -184,7 +193,7 @@ class ShardFolder:
         for split in self._sources:
             there = commit.read_manifest(data_dir, split)
             if there is None or there.facts.get("fingerprint") != self.facts["fingerprint"]:
-                commit.discard(self.path, GATHERED)  # the data_dir is gone, or another one: it is made anew
+                commit.discard(self.path, GATHERED)  # the data_dir was removed or replaced: make it again
                 return None
         return sizes
 
@@ -200,10 +209,10 @@ class ShardFolder:
 
 
 def stored_config(place: str) -> dict[str, Any]:
-    """Return the config that the tasks of a folder were begun with: its source, and its values that are no defaults.
+    """Return the config of the tasks of a folder: its source, and the values that were set.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no task has begun.
     """
     try:
         with io.open(io.join(place, CONFIG)) as file:
@@ -215,16 +224,16 @@ def stored_config(place: str) -> dict[str, Any]:
 
 
 def tell_missing(missing: list[int], count: int) -> str:
-    """Write which shards are missing, the first few of them."""
+    """Return a text that lists the missing shards, at most ten of them."""
     shown = ", ".join(map(str, missing[:10])) + (f", … ({len(missing)})" if len(missing) > 10 else "")
     return f"shard{'s' * (len(missing) != 1)} {shown} of {count}"
 
 
 def planned_count(data_dir: str) -> int:
-    """Return how many tasks share the work on a data_dir.
+    """Return the number of tasks of a data_dir.
 
     Raises:
-        ConfigError: none has begun.
+        ConfigError: no task has begun.
     """
     manifest = commit.read_manifest(place_of(data_dir), PLAN)
     if manifest is None:

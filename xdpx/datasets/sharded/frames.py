@@ -1,4 +1,4 @@
-"""What became of blocks, on disk: a line of JSON for each that names its arrays, then the arrays."""
+"""File format of the samples of blocks: per block a line of JSON that describes its arrays, then their bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMN = "samples."
 
 
 def write_made(file: IO[bytes], made: Made) -> None:
-    """Append what became of a block. Rows as they stood in the file are not kept."""
+    """Append the samples of a block to a file. The unprocessed rows are not written."""
     arrays = {name: np.ascontiguousarray(array) for name, array in _arrays(made).items()}
     described = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
     head = {"counts": asdict(made.counts), "arrays": described, "samples": made.samples is not None}
@@ -31,11 +31,11 @@ def write_made(file: IO[bytes], made: Made) -> None:
 
 
 def read_made(file: IO[bytes], *, lines_before: int = 0) -> Iterator[Made]:
-    """Read what became of each block.
+    """Yield the samples of each block.
 
     Args:
-        file: what `write_made` wrote.
-        lines_before: how many lines of the raw file stand before the part that these blocks are of.
+        file: written by `write_made`.
+        lines_before: number of lines of the raw file before the part of these blocks.
     """
     while line := file.readline():
         head = json.loads(line)

@@ -1,4 +1,4 @@
-"""What all tasks made -> data_dir: the same code as in one process, with blocks that were made before."""
+"""Join the pieces of all tasks into the data_dir, with the code of a single process and the stored blocks."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from xdpx.utils import commit, io
 
 
 def gather(folder: ShardFolder) -> dict[str, int]:
-    """Make the data_dir of what all tasks left, and remove that. Killed on the way, it can be done again.
+    """Make the data_dir of the pieces of all tasks, and remove them. Can be repeated after an interruption.
 
     Args:
-        folder: that the tasks shared, entered before.
+        folder: shared by the tasks, and already entered.
 
     Returns:
         {split: number of samples} of the whole data_dir.
 
     Raises:
         ConfigError: a piece is missing, damaged, or of another config or raw file.
-        LeaseHeld: it is being done.
+        LeaseHeld: another task is gathering.
     """
     with folder.lease("gather"):
         done = folder.gathered()
@@ -51,7 +51,7 @@ def gather(folder: ShardFolder) -> dict[str, int]:
 
 
 class GatheredWork(BlockWork):
-    """The work on blocks as the tasks did it."""
+    """Returns the stored counts and blocks of the tasks in place of processing the raw files."""
 
     def __init__(self, folder: ShardFolder) -> None:
         self._folder = folder
@@ -69,7 +69,7 @@ class GatheredWork(BlockWork):
         skip_bad_lines: bool,
         of_words: Collection[str] | None = None,
     ) -> RawCounts:
-        """Return what the tasks counted."""
+        """Return the counts of all tasks for the next pass over the raw files."""
         del files, loader, tokenizer, workers, skip_bad_lines, of_words
         self._passes += 1
         return read_counts(self._folder, self._passes)
@@ -85,10 +85,10 @@ class GatheredWork(BlockWork):
         hashed: bool,
         keyed: bool,
     ) -> Iterator[Made]:
-        """Return what became of each block of a raw file, in order.
+        """Return an iterator over the stored samples of each block of a raw file, in order.
 
         Raises:
-            ConfigError: a piece is damaged, or the pieces are not those of the file.
+            ConfigError: a piece is missing or damaged, or the pieces do not make up the file.
         """
         del crew, skip_bad_lines, hashed, keyed
         facts = [self._facts(split, index, digests) for index in range(self._folder.count)]
@@ -103,7 +103,7 @@ class GatheredWork(BlockWork):
         return (made for index, lines in enumerate(before) for made in self._made(split, index, lines))
 
     def _facts(self, split: str, index: int, digests: Mapping[str, str]) -> Mapping[str, Any]:
-        """Return what is noted of a piece, when it is whole and of what it should be."""
+        """Return the facts of a piece. Raises ConfigError if it is damaged or was made of something else."""
         folder, place = self._folder, io.join(self._folder.path, MADE)
         name, wanted = folder.name(split, index), {**folder.piece_facts(split), "digests": dict(digests)}
         troubles = commit.problems(place, name, hashes=True)
@@ -137,7 +137,7 @@ class GatheredWork(BlockWork):
             yield from read_made(file, lines_before=lines_before)
 
     def _in_turn(self, split: str, path: str, facts: Sequence[Mapping[str, Any]]) -> Iterator[Made]:
-        """Take a block of each task, again and again: as they lie in the file."""
+        """Yield a block of each task in turn, which is the order of the file."""
         if len({each["trace"] for each in facts}) > 1:
             raise torn_error(self._folder, path)
         pieces = [self._made(split, index) for index in range(self._folder.count)]

@@ -1,4 +1,4 @@
-"""Which of how many tasks this is: by the config, or by what Slurm and Kubernetes tell the tasks of an array."""
+"""Index of this task and number of tasks, from the config or the array variables of Slurm or Kubernetes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ VARIABLES = {
     "SLURM_ARRAY_TASK_ID": "SLURM_ARRAY_TASK_COUNT",
     "JOB_COMPLETION_INDEX": "",
 }
-"""Where x-submit, an array job of Slurm, or an indexed Job of Kubernetes says which of its tasks this is, and where how
-many there are. The first that is set counts."""
+"""{variable of the task's index: variable of the number of tasks}: of x-submit, of a Slurm array job, and of an indexed
+Job of Kubernetes, which has no second one. The first that is set is used."""
 
 KEYS = ("num_shards", "shard_index")
 
 
 class ShardParameters(Parameters):
-    """How the work is shared among tasks that may run on many machines."""
+    """Keys that split the work among tasks, which may run on many machines."""
 
     num_shards: int = param(
         1,
@@ -40,7 +40,7 @@ class ShardParameters(Parameters):
 
 @dataclass(frozen=True)
 class Shard:
-    """One of the tasks: `index` is from 0 to `count` - 1."""
+    """One of `count` tasks; `index` is from 0 to `count` - 1."""
 
     index: int
     count: int
@@ -52,13 +52,13 @@ class Shard:
 def shard_of(
     num_shards: int, shard_index: int | None, around: Mapping[str, str] = os.environ
 ) -> tuple[Shard | None, list[Fault]]:
-    """Return which task this is, None where the work is not shared; and what is wrong with what is known of it.
+    """Return (this task, faults); the task is None if the work is not split, or if there are faults.
 
-    Tasks are numbered from 0 by their own ids, so that some of them can be submitted again (`--array=3,5`).
+    The index is the task's own id in the array, from 0, so that single tasks can be submitted again (`--array=3,5`).
 
     Args:
-        num_shards: how many tasks there are; 0: as many as the array has.
-        shard_index: which of them this is; None: the one that `around` names.
+        num_shards: number of tasks; 0: as many as the array has.
+        shard_index: index of this task; None: from the environment.
         around: environment variables.
     """
     if num_shards == 1:
@@ -84,7 +84,7 @@ def shard_of(
 
 
 def _wrong_array(count: int, around: Mapping[str, str], *, asked: bool) -> Iterator[Fault]:
-    """Find a Slurm array whose tasks are not numbered 0, 1, 2, ..."""
+    """Yield a fault if the tasks of the Slurm array are not numbered 0, 1, 2, ..."""
     tasks, first, last = (around.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("COUNT", "MIN", "MAX"))
     if not (tasks.isdecimal() and first.isdecimal() and last.isdecimal()):
         return
@@ -96,6 +96,6 @@ def _wrong_array(count: int, around: Mapping[str, str], *, asked: bool) -> Itera
 
 
 def without_shards(run: Run) -> Run:
-    """Return the run as one task alone would do it: nothing that is written tells of tasks."""
+    """Return the run with num_shards 1, so that the files written do not depend on the number of tasks."""
     values = {key: value for key, value in run.values.items() if key not in KEYS}
     return replace(run, values={**values, "num_shards": 1}, changed=run.changed - set(KEYS))

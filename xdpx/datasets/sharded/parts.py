@@ -1,4 +1,4 @@
-"""Which part of a raw file a task takes: bytes of its own, every n-th block, or whole files."""
+"""The part of each raw file that a task processes: a range of bytes, every n-th block, or the whole file."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from xdpx.utils import io
 from xdpx.utils.raw_places import is_table
 
 Mode = Literal["bytes", "blocks", "file"]
-"""bytes: each task reads some lines of its own; blocks: each reads the file from the front, but works on every n-th
-block alone, because where rows begin is not known otherwise (quotes, compression, arrays of JSON); file: one task takes
-all of it."""
+"""How a raw file is split. bytes: each task reads a range of bytes; blocks: each task reads the whole file, but
+processes only every n-th block, as the starts of rows are not known otherwise (quotes, compression, arrays of JSON);
+file: one task processes all of it."""
 
 FIRST = Shard(0, 1)
 
 
 @dataclass
 class Trace:
-    """What was seen while a part was read from the front: how many blocks, and a hash of where each began.
+    """Number of blocks of a file that was read from the start, and a hash of the first line and the size of each.
 
-    Tasks that cut a file differently would lose rows, or take them twice: their traces differ.
+    Tasks that split a file differently would lose rows, or take them twice: their traces differ.
     """
 
     blocks: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
 
     def add(self, block: Block) -> None:
-        """Note one block."""
+        """Add one block."""
         self.blocks += 1
         sizes = len(block.data), len(block.rows), len(block.bad)
         self.digest.update(f"{block.first_line} {sizes}\n".encode())
@@ -45,14 +45,14 @@ class Trace:
 
 @dataclass(frozen=True)
 class RawPart(RawFile):
-    """The part of a raw file that one task takes; elsewhere it is used like the whole file.
+    """The part of a raw file that one task processes; can be used like the whole file.
 
     Attributes:
-        mode: how the file is shared.
-        shard: whose part it is.
-        span: the bytes of the part, where the file is shared by bytes; None for a part of a file that is not.
-        taken: whether this task takes the file, where one does.
-        trace: filled while blocks are read.
+        mode: how the file is split.
+        shard: the task.
+        span: byte range of the part in mode `bytes`; None in other modes.
+        taken: whether this task processes the file; False only in mode `file`.
+        trace: updated while blocks are read.
     """
 
     mode: Mode = "file"
@@ -62,7 +62,7 @@ class RawPart(RawFile):
     trace: Trace = field(default_factory=Trace, compare=False)
 
     def blocks(self) -> Iterator[Block]:
-        """Read the blocks of this part, in order."""
+        """Yield the blocks of this part, in order."""
         if self.span is not None:
             yield from self.parser.blocks_of(self.path, self.span)
         elif self.taken:
@@ -72,24 +72,24 @@ class RawPart(RawFile):
                     yield block
 
     def refuse(self, bad: Sequence[BadLine]) -> ConfigError:
-        """Return the error that names the bad lines by their numbers in the file."""
+        """Return the error that lists the bad lines, numbered from the start of the file."""
         before = 0 if self.span is None else count_lines(self.path, Span(0, self.span.start))
         return super().refuse([BadLine(line + before, problem) for line, problem in bad])
 
     @property
     def size(self) -> int:
-        """Number of lines of a part that is bytes; 0 for others."""
+        """Number of lines of the part in mode `bytes`; 0 in other modes."""
         return 0 if self.span is None else count_lines(self.path, self.span)
 
     def facts(self) -> dict[str, Any]:
-        """Return what tells, beside those of the other parts, that together they are the file."""
+        """Return the facts by which gathering checks that the parts of all tasks make up the file."""
         if self.span is not None:
             return {"mode": self.mode, "span": list(self.span), "lines": self.size}
         return {"mode": self.mode, "trace": str(self.trace)} if self.taken else {"mode": self.mode}
 
 
 def parts_of(files: Mapping[str, RawFile], shard: Shard) -> dict[str, RawPart]:
-    """Return the part of each raw file that a task takes, by split.
+    """Return the part of each raw file that a task processes, by split.
 
     Args:
         files: raw files by split.

@@ -1,7 +1,7 @@
-"""What one task of a sharded x-prepro does: count its part, wait for the others' counts, and make its pieces.
+"""One task of a sharded x-prepro: count its part, wait for the counts of the other tasks, and make its pieces.
 
-Any task counts the part of another one that has not begun or was killed, so that tasks may run all at once or one after
-the other. What became of its own blocks only the task itself writes. The last one to be done puts all of it together.
+A task also counts the parts of tasks that have not begun or were killed, so that tasks may run all at once or one after
+the other. The samples of a part are made only by its own task. The last task to finish makes the data_dir.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ SECONDS_BETWEEN_LOOKS = 1.0
 
 
 def run_task(run: Run, shard: Shard) -> None:
-    """Do what one task has to do; when it is the last, make the data_dir.
+    """Do the work of one task; if it is the last to finish, make the data_dir.
 
     Args:
         run: of x-prepro.
-        shard: which of its tasks this is.
+        shard: this task.
 
     Raises:
-        ConfigError: something in the raw files, or in what other tasks left, does not fit.
-        LeaseHeld: the same task runs already.
+        ConfigError: the raw files or the results of other tasks are not consistent with the config.
+        LeaseHeld: the same task is already running.
         OSError: the disk, the network, or a worker process failed.
     """
     run = without_shards(run)
@@ -96,7 +96,7 @@ def _make_piece(builder: Builder, part: RawPart, split: str, folder: ShardFolder
 
 
 def _finish(folder: ShardFolder, shard: Shard) -> None:
-    """Make the data_dir where this was the last task, and tell where the work stands."""
+    """Make the data_dir if this was the last task; otherwise log which tasks are missing."""
     missing = folder.missing() if folder.gathered() is None else []
     if missing:
         log.info(f"{shard} is done. At work, or to be run again: {tell_missing(missing, shard.count)}.")
@@ -108,10 +108,10 @@ def _finish(folder: ShardFolder, shard: Shard) -> None:
 
 
 class TaskWork(BlockWork):
-    """The work on the blocks of one task's parts; counts are those of all tasks.
+    """The block work of one task: counts are of all tasks, samples of this one's part.
 
     Args:
-        folder: that the tasks share.
+        folder: shared by the tasks.
         shard: the task.
     """
 
@@ -122,7 +122,7 @@ class TaskWork(BlockWork):
         self.parts: dict[str, RawPart] = {}
 
     def begin(self, files: Mapping[str, RawFile]) -> None:
-        """Take the parts of these raw files, by split."""
+        """Set the parts of these raw files (by split) that this task processes, and log how they are split."""
         self._files = files
         self.parts = parts_of(files, self._shard)
         for split, part in self.parts.items():
@@ -142,7 +142,7 @@ class TaskWork(BlockWork):
         skip_bad_lines: bool,
         of_words: Collection[str] | None = None,
     ) -> RawCounts:
-        """Count the part of this task and of those that do not, and return what all of them counted."""
+        """Count this task's part and the parts that no other task is counting; return the sum over all tasks."""
         paths = {file.path for file in files}
         self._passes += 1
 
@@ -160,7 +160,7 @@ class TaskWork(BlockWork):
         return read_counts(self._folder, self._passes)
 
     def _share_out(self, what: str, do: Callable[[int], None]) -> None:
-        """Do a piece of work for each task, but for those that other tasks do."""
+        """Call `do` for each task whose counts `what` are missing and not under way, until none are missing."""
         folder, (first, count) = self._folder, (self._shard.index, self._shard.count)
         order = [(first + step) % count for step in range(count)]
         told = False
@@ -192,7 +192,7 @@ class TaskWork(BlockWork):
         hashed: bool,
         keyed: bool,
     ) -> Iterator[Made]:
-        """Return what becomes of the blocks of this task's part."""
+        """Yield the samples of each block of this task's part."""
         return super().made_of(
             split, self.parts[split], crew, digests=digests, skip_bad_lines=skip_bad_lines, hashed=hashed, keyed=keyed
         )
