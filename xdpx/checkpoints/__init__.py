@@ -1,1 +1,1 @@
-"""What a run leaves on disk: names, whole-or-nothing saving, verification, `<best>` and `<last>`, retention."""
+"""Checkpoints: file names, atomic saving, verification, the aliases `<best>` and `<last>`, and retention."""

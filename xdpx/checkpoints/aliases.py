@@ -1,4 +1,4 @@
-"""`<best>` and `<last>`: names for the checkpoint that scored best, and for the newest one."""
+"""The aliases `<best>` and `<last>` of the checkpoint with the best score and of the newest one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ VALID_LOG = "valid.log.tsv"
 
 
 def resolve(path: str, folder: str | None = None) -> str:
-    """Return the file that a checkpoint path means.
+    """Return the file of a checkpoint path, in which `<best>` and `<last>` are replaced.
 
     Args:
-        path: a path, or `<best>` or `<last>`, with or without a folder in front. Anything else comes back unchanged.
-        folder: where to look when no folder stands in front.
+        path: `<best>` or `<last>`, with or without a folder before it. Any other path is returned unchanged.
+        folder: used if the path has no folder.
 
     Raises:
-        FileNotFoundError: there is no such checkpoint; the message says what was looked at.
+        FileNotFoundError: there is no such checkpoint, or no folder is known; the message says where it was searched.
     """
     head, _, alias = path.rpartition("/")
     if alias not in {BEST, LAST}:
@@ -36,10 +36,10 @@ def resolve(path: str, folder: str | None = None) -> str:
 
 
 def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a run with files for aliases, wherever weights are to be taken over from.
+    """Return the values of a run with aliases replaced by files, in the keys that name pretrained weights.
 
-    A name on the Hugging Face hub becomes the folder that its cache on this machine holds, if it does and nothing here
-    has that name; with from_tf, what names a checkpoint of TensorFlow becomes its index file.
+    The name of a Hugging Face model that is no local path becomes its folder in the local cache, if it is cached; with
+    from_tf, the name of a TensorFlow checkpoint becomes its index file.
 
     Raises:
         ConfigError: there is no such checkpoint; with a fault for each key.
@@ -65,22 +65,25 @@ def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_of_tensorflow(key: str, values: Mapping[str, Any]) -> bool:
-    """Return whether a config says of a key that names weights that TensorFlow wrote them."""
+    """Return whether the config sets `from_tf` for a key that names pretrained weights."""
     prefix = key.removesuffix("pretrained_model")
     switch = f"{prefix}from_tf" if prefix in {"teacher_", "student_"} else "from_tf"
     return prefix != key and values.get(switch) is True
 
 
 def last_step(folder: str) -> int:
-    """Return the highest step whose weights are in `folder`. Raises FileNotFoundError when there are none."""
+    """Return the highest step whose weights are in `folder`. Raises FileNotFoundError if there are none."""
     return _saved_steps(folder)[-1]
 
 
 def best_step(folder: str) -> int:
-    """Return the saved step with the best `best_score` in valid.log.tsv. The first of equals wins; NaN never does.
+    """Return the saved step with the best score, by `best_score` of valid.log.tsv: the last one at which it changed.
+
+    The first of equal scores is the best; NaN is ignored. If the weights of the best step were not saved, those of the
+    best one before it are used, with a warning.
 
     Raises:
-        FileNotFoundError: there is no log, no score in it, or none of the best step's weights was kept.
+        FileNotFoundError: there are no weights, no log, no score in it, or no weights of a best step.
     """
     saved = set(_saved_steps(folder))
     log_path = io.join(folder, VALID_LOG)
@@ -103,7 +106,7 @@ def best_step(folder: str) -> int:
 def _best_so_far(lines: Iterator[str]) -> list[int]:
     """Return the steps at which `best_score` changed, in order: the last one is the best of the run.
 
-    A row with a cell that is not a number, as damage leaves it, counts for nothing.
+    Rows with a cell that is not a number, such as damaged ones, are skipped.
     """
     header = next(lines, "").split("\t")
     if "best_score" not in header or "step" not in header:

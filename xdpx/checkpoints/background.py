@@ -1,4 +1,4 @@
-"""Write while training goes on: what is to be written is copied to the host, and a thread does the rest."""
+"""Write checkpoints in the background: tensors are copied to the host, and a thread writes them during training."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NO = frozenset({"", "0", "false", "no", "off"})
 
 
 class Background:
-    """One thread at a time. Its error is logged when it happens, and raised at the next call.
+    """Runs work in a thread, one at a time. An error is logged when it occurs, and raised by the next call.
 
-    A context manager: leaving it waits. The interpreter also waits at its exit, so that nothing is lost.
+    A context manager that waits on exit. The interpreter also waits at its exit, so that nothing is lost.
     """
 
     def __init__(self) -> None:
@@ -28,23 +28,23 @@ class Background:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being written."""
+        """Whether the thread is running."""
         return self._thread is not None and self._thread.is_alive()
 
     @contextmanager
     def copying(self) -> Generator[None]:
-        """Let what is copied to the host inside, for `start`, lie in the memory of what was written before it.
+        """Reuse the host memory of the previous copies for those made in the block, which are then passed to `start`.
 
-        So it waits for that first, and raises what that has raised. The memory is kept until the next time.
+        Waits for the previous work first, and raises its error. The memory is kept for the next time.
         """
         self.wait()
         with self._memory:
             yield
 
     def start(self, work: Callable[[], object]) -> None:
-        """Wait for the work before this one, then begin this one. Raises what the one before has raised."""
+        """Wait for the previous work, then start this one in a thread. Raises the error of the previous work."""
         self.wait()
-        # No daemon: a process that ends normally first lets it finish.
+        # Not a daemon thread: the interpreter waits for it at exit.
         self._thread = threading.Thread(target=self._run, args=(work,), name="xdpx-checkpoint")
         self._thread.start()
 
@@ -56,7 +56,7 @@ class Background:
             log.warning(f"A checkpoint could not be written: {error}")
 
     def wait(self) -> None:
-        """Wait until everything is written. Raises what went wrong meanwhile, once."""
+        """Wait until everything is written. Raises the error of the work, once."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -78,19 +78,19 @@ _of_this_process = Background()
 
 
 def asked_for() -> Background | None:
-    """Return the one of this process when `XDPX_SAVE_IN_BACKGROUND` asks for it, else None."""
+    """Return the `Background` of this process if `XDPX_SAVE_IN_BACKGROUND` is set, else None."""
     return None if os.environ.get(VARIABLE, "").lower() in _NO else _of_this_process
 
 
 def wait_for_all() -> None:
-    """Wait for what was asked for in this process, before anything that it writes is read. Raises its error."""
+    """Wait for background writes of this process, before files that they write are read. Raises their error."""
     _of_this_process.wait()
 
 
 def copied(values: object) -> Any:
-    """Return a copy on the host of dicts, lists and tuples of tensors. Tensors that share memory still do.
+    """Return a copy of dicts, lists and tuples of tensors, on the host. Tied tensors stay tied.
 
-    Nothing that training changes later gets into the copy.
+    The copy is not affected by later changes of the tensors.
     """
     return _copied(values, {})
 
@@ -99,7 +99,7 @@ def _copied(value: Any, copies: dict[Any, Any]) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):
-        # Also of a tensor that requires gradients: a copy must not hold on to the graph.
+        # Detached also if it requires gradients: a copy must not keep the graph alive.
         where = (value.device, value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
         if where not in copies or not value.numel():
             copies[where] = copy_to_host(value)

@@ -1,4 +1,4 @@
-"""Save checkpoints whole or not at all, find the newest one that can be trusted, and keep as few as is safe."""
+"""Save checkpoints of `x-train` atomically, find the newest undamaged one, and delete old ones."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from xdpx.logger import log
 from xdpx.utils import commit, io
 
 KEPT_STATES = 2
-"""Full states that always stay: if the newest turns out to be damaged, there is one more to go back to."""
+"""Number of full states that are always kept: one more than needed, in case the newest is damaged."""
 
 
 class NoCheckpoint(FileNotFoundError):
-    """There is nothing to continue from; the message names what was tried and what is wrong with it."""
+    """There is no checkpoint to resume from; the message names those that were tried, and why they failed."""
 
 
 class Checkpointer:
     """The checkpoints of one folder.
 
-    Nothing is deleted before what replaces it has been read back and compared with its hashes.
+    A checkpoint is deleted only after the one that replaces it has been read back and verified.
 
     Args:
-        folder: any path.
-        writes: whether this process is the one that writes and deletes; another one only looks.
+        folder: local or remote.
+        writes: whether this process writes and deletes; otherwise it only reads.
     """
 
     def __init__(self, folder: str, *, writes: bool = True) -> None:
@@ -33,11 +33,11 @@ class Checkpointer:
         self._writes = writes
 
     def save_weights(self, step: int, weights: Mapping[str, Any], *, facts: Mapping[str, Any]) -> None:
-        """Commit `checkpoint-<step>.pt`. Raises OSError when it cannot be written; what was there stays."""
+        """Commit `checkpoint-<step>.pt`. Raises OSError if writing fails; existing files are unchanged then."""
         self._save(layout.weights_name(step), layout.weights_file(step), weights, {**facts, "step": step})
 
     def save_state(self, step: int, state: Mapping[str, Any], *, facts: Mapping[str, Any]) -> None:
-        """Commit `checkpoint-<step>.pts`: everything that is needed to continue. Raises OSError as `save_weights`."""
+        """Commit `checkpoint-<step>.pts`, the full state to resume from. Raises OSError like `save_weights`."""
         self._save(layout.state_name(step), layout.state_file(step), state, {**facts, "step": step})
 
     def _save(self, name: str, file_name: str, values: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
@@ -55,11 +55,11 @@ class Checkpointer:
             raise OSError(error.errno, f"{problem}. {advice}") from error
 
     def weight_steps(self) -> list[int]:
-        """Return the steps whose weights are there, oldest first. Numbers decide, never the time of a file."""
+        """Return the steps of the weights in the folder, ascending; modification times are ignored."""
         return self._steps(layout.WEIGHTS)
 
     def state_steps(self) -> list[int]:
-        """Return the steps whose full state is there, oldest first."""
+        """Return the steps of the full states in the folder, ascending."""
         return self._steps(layout.STATE)
 
     def _steps(self, suffix: str) -> list[int]:
@@ -69,9 +69,9 @@ class Checkpointer:
         return sorted(step for step in steps if step is not None)
 
     def newest_state(self) -> int | None:
-        """Return the newest step that training can be continued from; None when there is none.
+        """Return the newest step that training can be resumed from; None if there is none.
 
-        What fails the comparison with its manifest is named in the log, and skipped.
+        States that do not match their manifest are skipped, with a warning.
         """
         for step in reversed(self.state_steps()):
             faults = self.state_problems(step)
@@ -81,19 +81,19 @@ class Checkpointer:
         return None
 
     def state_problems(self, step: int, *, hashes: bool = True) -> list[str]:
-        """Return what is wrong with the full state of a step; nothing when it can be trusted."""
+        """Return the problems of the full state of a step: none if it matches its manifest."""
         return commit.problems(self.folder, layout.state_name(step), hashes=hashes)
 
     def weights_problems(self, step: int, *, hashes: bool = True) -> list[str]:
-        """Return what is wrong with the weights of a step; nothing when they can be trusted."""
+        """Return the problems of the weights of a step: none if they match their manifest."""
         return commit.problems(self.folder, layout.weights_name(step), hashes=hashes)
 
     def load_state(self, step: int) -> dict[str, Any]:
-        """Load the full state of a step. Raises OSError when it cannot be read whole."""
+        """Load the full state of a step. Raises OSError if it is missing or damaged."""
         return self._load(layout.state_file(step))
 
     def load_weights(self, step: int) -> dict[str, Any]:
-        """Load the weights of a step. Raises OSError when they cannot be read whole."""
+        """Load the weights of a step. Raises OSError if they are missing or damaged."""
         return self._load(layout.weights_file(step))
 
     def _load(self, file_name: str) -> dict[str, Any]:
@@ -103,10 +103,14 @@ class Checkpointer:
         return loaded
 
     def prune(self, *, weights: Collection[int] | None, states: Collection[int] | None) -> None:
-        """Delete all checkpoints but those of the given steps; None keeps them all.
+        """Delete all checkpoints but those of the given steps.
 
-        The newest `KEPT_STATES` full states stay in any case. Nothing is deleted unless the newest that is to be kept
-        agrees with its hashes.
+        Nothing is deleted unless the newest one to keep matches its hashes.
+
+        Args:
+            weights: steps whose weights are kept; None, or no step, keeps all.
+            states: steps whose full states are kept, in addition to the newest `KEPT_STATES` up to the highest of
+                them; None keeps all.
         """
         if not self._writes:
             return
@@ -116,7 +120,7 @@ class Checkpointer:
             self._prune(layout.weights_name, layout.weights_file, self.weight_steps(), weights)
 
     def _with_spare(self, keep: Collection[int]) -> set[int]:
-        """Return the states that stay: those, and as many of the newest up to them that are whole as is safe."""
+        """Return the steps to keep: `keep`, and the newest `KEPT_STATES` complete states up to the highest of them."""
         whole = [
             step for step in self.state_steps() if step <= max(keep) and not self.state_problems(step, hashes=False)
         ]
@@ -135,5 +139,5 @@ class Checkpointer:
     def _discard(self, name: str, file_name: str) -> None:
         commit.discard(self.folder, name)
         path = io.join(self.folder, file_name)
-        if io.isfile(path):  # its manifest was damaged, so that nobody knew of it
+        if io.isfile(path):  # not listed by a manifest, as that was damaged
             io.remove(path)

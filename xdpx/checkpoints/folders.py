@@ -1,9 +1,9 @@
-"""A checkpoint that is a folder, `checkpoint-<step>/`: there whole or not at all, and looked at before it is used.
+"""Checkpoints that are folders, `checkpoint-<step>/`: written atomically, and verified before use.
 
-It is written as `checkpoint-<step>.tmp-<id>/`, into which any library may put its files. Then every file is hashed and
-synced, `checkpoint.manifest.json` lists them, and one rename makes the folder count. An object store knows no rename:
-there the manifest goes up last. A folder without manifest, as the Hugging Face Trainer writes it, is valid when each of
-its files can be read.
+A checkpoint is written as `checkpoint-<step>.tmp-<id>/`, into which any library may write its files. Then every file is
+hashed and synced, `checkpoint.manifest.json` lists them, and one rename publishes the folder. An object store has no
+rename: there the manifest is uploaded last. A folder without manifest, as written by the Hugging Face Trainer, is valid
+if each of its files can be read.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from xdpx.utils.storage import Entry
 PREFIX = "checkpoint-"
 MANIFEST = SET + commit.SUFFIX
 FINITE = "finite"
-"""In the manifest: whether all weights were finite."""
+"""Key of the manifest: whether all weights were finite."""
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which process this is among those that save together, and how they speak; by default it is alone.
+    """The process group that saves together, and its collectives; by default of this process only.
 
     Attributes:
-        rank, size: its number, from 0, and how many there are.
-        local_rank: its number on its own machine.
-        barrier: waits for all.
-        broadcast: takes a value, gives that of rank 0.
-        gather: takes a value, gives those of all, by rank; on others than rank 0 it may give nothing.
+        rank, size: rank of this process, from 0, and number of processes.
+        local_rank: rank among the processes of this machine.
+        barrier: waits for all processes.
+        broadcast: returns the value passed by rank 0.
+        gather: returns the values passed by all, by rank; may return None on other ranks than 0.
     """
 
     rank: int = 0
@@ -60,17 +60,17 @@ def folder_name(step: int) -> str:
 
 
 def step_of(name: str) -> int | None:
-    """Return the step that a folder is the checkpoint of; None when the name is no such folder's."""
+    """Return the step in the name of a checkpoint folder; None for other names."""
     found = _NAME.fullmatch(name)
     return int(found[1]) if found else None
 
 
 Naming = Callable[[str], int | None]
-"""Gives the step that a folder of this name is the checkpoint of, None when it is no such folder."""
+"""Returns the step in the name of a checkpoint folder; None for other names."""
 
 
 def steps(parent: StrPath, *, naming: Naming = step_of) -> list[int]:
-    """Return the steps that have a folder, whole or not, lowest first. Numbers decide, never the time of a file."""
+    """Return the steps that have a folder, complete or not, ascending; modification times are ignored."""
     place = io.plain(parent)
     if not io.isdir(place):
         return []
@@ -82,34 +82,34 @@ def steps(parent: StrPath, *, naming: Naming = step_of) -> list[int]:
 
 
 class Staging:
-    """A folder that is being written. Nobody sees it before it is whole.
+    """A folder that is being written; it has a temporary name until it is complete.
 
     Attributes:
-        path: a local folder; anything may be put into it, by any library.
-        writes: whether this process writes the files that are not its own (weights, optimizer, ...).
-        ranks: who writes together.
+        path: the local folder, into which any library may write.
+        writes: whether this process writes the files that are common to all (weights, optimizer, ...).
+        ranks: the processes that write together.
     """
 
     def __init__(self, path: str, *, writes: bool, ranks: Ranks) -> None:
         self.path, self.writes, self.ranks = path, writes, ranks
 
     def open(self, file_name: str, mode: str = "wb") -> IO[Any]:
-        """Open one of the files for writing."""
+        """Open a file of the folder for writing."""
         return io.open(io.join(self.path, file_name), mode)
 
 
 class FolderCommit:
-    """Write a folder whole or not at all. A context manager that gives a `Staging`; enter it on all processes.
+    """Writes a folder atomically. A context manager that returns a `Staging`; enter it on all processes.
 
-    Leaving it by an exception on any process changes nothing, and raises on all of them.
+    If the block raises on any process, nothing is changed, and all processes raise.
 
     Args:
-        parent: where the folder goes, any path; made when missing.
-        name: of the folder; what has this name is replaced.
-        facts: what JSON can hold, for whoever reads the manifest.
-        ranks: who writes together.
-        everywhere: each machine has a disk of its own and wants all files; else they share one.
-        needs_bytes: when known, refuse at once if the disk has less room than 1.1 times this.
+        parent: of the folder, local or remote; created if missing.
+        name: of the folder; an existing one of this name is replaced.
+        facts: JSON values for the manifest.
+        ranks: the processes that write together.
+        everywhere: each machine has its own disk and needs all files; else they share one.
+        needs_bytes: expected size, if known: entering raises OSError if less than 1.1 times this is free.
     """
 
     def __init__(
@@ -131,12 +131,12 @@ class FolderCommit:
 
     @property
     def target(self) -> str:
-        """The folder as it will be called."""
+        """Path of the finished folder."""
         return io.join(self.parent, self.name)
 
     @property
     def staged(self) -> str:
-        """The folder as it is called until it is whole."""
+        """Path of the folder while it is being written."""
         return staging_of(self.parent, self.name, self._owner)
 
     def __enter__(self) -> Staging:
@@ -146,7 +146,7 @@ class FolderCommit:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None and not isinstance(error, Exception):
-            self._clear()  # this process is being ended; whoever waits for it will notice
+            self._clear()  # this process is being stopped, which the processes that wait for it will notice
             return
         try:
             self._agree(error)
@@ -173,7 +173,7 @@ class FolderCommit:
         if not first and self.ranks.local_rank == 0 and io.islocal(self.parent):
             manifest = commit.read_manifest(self.target, SET)
             if (manifest is None or manifest.id != self._owner) and io.isdir(self.staged):
-                self._publish_mine()  # this machine has a disk of its own
+                self._publish_mine()  # this machine has its own disk
 
     def _publish_mine(self) -> None:
         publish(self.parent, self.name, self._owner, facts={"processes": self.ranks.size, **self.facts})
@@ -185,7 +185,7 @@ class FolderCommit:
 
 
 def attempt(work: Callable[[], object]) -> Exception | None:
-    """Do something, and return its error instead of raising it."""
+    """Call `work`, and return its exception instead of raising it; None if there is none."""
     try:
         work()
     except Exception as error:
@@ -194,12 +194,12 @@ def attempt(work: Callable[[], object]) -> Exception | None:
 
 
 def agree(ranks: Ranks, error: BaseException | None, target: str) -> None:
-    """Raise on all processes when one has failed: its own error there, a word about it elsewhere.
+    """Raise on all processes if one has failed: its own error there, and an OSError that quotes it on the others.
 
     Args:
-        ranks: all of them call this.
-        error: of this process, None when all went well.
-        target: what was being saved.
+        ranks: the processes, which must all call this.
+        error: of this process; None if it succeeded.
+        target: path that is being saved, for the message.
     """
     told = "" if error is None else f"{type(error).__name__}: {error}"
     reports = ranks.broadcast(ranks.gather(told))
@@ -219,13 +219,13 @@ def commit_folder(
     ranks: Ranks = ALONE,
     everywhere: bool = False,
 ) -> str:
-    """Let `write` fill a folder, and make it count, whole or not at all; call it on all processes.
+    """Write a folder atomically, its files by calling `write`; call it on all processes.
 
     Returns:
         The path of the folder.
 
     Raises:
-        OSError: it could not be written; what was there stays.
+        OSError: writing failed; an existing folder is unchanged.
     """
     whole = FolderCommit(parent, name, facts=facts, ranks=ranks, everywhere=everywhere)
     with whole as staging:
@@ -233,12 +233,18 @@ def commit_folder(
     return whole.target
 
 
-# ---- what is there
+# ---- read
 
 
 @dataclass(frozen=True)
 class NewestCheckpoint:
-    """The newest checkpoint that can be used, None when there is none; why each newer one cannot; what was changed."""
+    """The result of the search for the newest checkpoint.
+
+    Attributes:
+        path: of the newest usable checkpoint; None if there is none.
+        skipped: reason why each newer one cannot be used.
+        changes: how its files differ from its manifest, if it was changed on purpose.
+    """
 
     path: str | None
     skipped: tuple[str, ...] = ()
@@ -246,12 +252,12 @@ class NewestCheckpoint:
 
 
 def newest(parent: StrPath, *, resumable: bool = True, changed: bool = False) -> str | None:
-    """Return the newest `checkpoint-<step>` that can be trusted; each one that is passed over is named in the log.
+    """Return the newest undamaged `checkpoint-<step>`; each one that is skipped is logged.
 
     Args:
         parent: the folder of a run.
-        resumable: leave out those that hold weights only.
-        changed: take also one that was changed on purpose, see `damage`.
+        resumable: skip checkpoints that lack the files to resume from.
+        changed: accept a checkpoint that was changed on purpose, see `damage`.
     """
     found = find(parent, resumable=resumable, changed=changed)
     for reason in found.skipped:
@@ -262,18 +268,18 @@ def newest(parent: StrPath, *, resumable: bool = True, changed: bool = False) ->
 
 
 def tell_changes(path: str, changes: Iterable[str]) -> None:
-    """Return what was changed in a checkpoint that is used all the same."""
+    """Log a warning that a checkpoint is used although it was changed."""
     log.warning(f"{path} is used as it is now: {' '.join(changes)} What was removed begins anew.")
 
 
 def _never_resumable(path: str) -> bool:
-    """Return whether no state of an optimizer was ever written into a checkpoint."""
+    """Return whether the manifest of a checkpoint lists no optimizer state, or there is no manifest."""
     manifest = manifest_of(path)
     return manifest is None or not any(name.partition("/")[0] in parts.ANY_OPTIMIZER for name in manifest.files)
 
 
 def find(parent: StrPath, *, resumable: bool = True, changed: bool = False) -> NewestCheckpoint:
-    """Look for the newest checkpoint, as `newest` does, and return the reasons instead of logging them."""
+    """Find the newest checkpoint like `newest`, and return the reasons instead of logging them."""
     place = io.plain(parent)
     recover(place)
     skipped: list[str] = []
@@ -293,11 +299,11 @@ def find(parent: StrPath, *, resumable: bool = True, changed: bool = False) -> N
 
 
 def check(path: StrPath, *, hashes: bool = True) -> list[str]:
-    """Return what is damaged in a checkpoint folder; an empty list means that it can be trusted.
+    """Return the problems of a checkpoint folder; none if it is undamaged.
 
     Args:
         path: the folder.
-        hashes: read every byte, and compare with what was written; else only look for the files and their sizes.
+        hashes: whether to compare the hashes of all files; otherwise only existence and sizes are checked.
     """
     place = io.plain(path)
     if not io.isdir(place):
@@ -308,10 +314,10 @@ def check(path: StrPath, *, hashes: bool = True) -> list[str]:
 
 
 def damage(path: StrPath) -> list[str]:
-    """Return what is wrong with a checkpoint folder besides what somebody may have changed on purpose.
+    """Return the problems of a checkpoint folder other than changes that may be intended.
 
-    On purpose weights are averaged, written anew in more or fewer files, or replaced; any file may have been removed
-    but the state of the run. What is there must be readable, and all but the weights what was written.
+    Users may average or replace weights, or store them in more or fewer files, and remove any file but
+    `trainer_state.json`. All files must be readable, and those without weights match their hashes.
     """
     place = io.plain(path)
     faults = [
@@ -323,27 +329,27 @@ def damage(path: StrPath) -> list[str]:
 
 
 def manifest_of(path: StrPath) -> commit.Manifest | None:
-    """Return the manifest of a checkpoint folder; None when it has none, or none that can be trusted."""
+    """Return the manifest of a checkpoint folder; None if it is missing or damaged."""
     return commit.read_manifest(path, SET)
 
 
 def is_finite(path: StrPath) -> bool:
-    """Return whether the weights of a checkpoint were finite when it was written; yes where it does not say."""
+    """Return whether the weights of a checkpoint were finite when it was written; True if it is not recorded."""
     manifest = manifest_of(path)
     return manifest is None or bool(manifest.facts.get(FINITE, True))
 
 
 def missing_parts(path: StrPath) -> list[str]:
-    """Return what a checkpoint lacks to be continued from; nothing when it has it all."""
+    """Return the files that a checkpoint lacks to be resumed from, in at most one sentence."""
     return foreign.missing_parts(io.plain(path))
 
 
 def beside(path: str | None, parent: StrPath) -> str | None:
-    """Find a checkpoint that was recorded by its path when its run has been moved since; None when it is gone.
+    """Return the current path of a checkpoint whose run may have been moved; None if it no longer exists.
 
     Args:
-        path: as it was recorded, e.g. `best_model_checkpoint` of a `trainer_state.json`.
-        parent: where the checkpoints of the run are now.
+        path: recorded earlier, e.g. `best_model_checkpoint` of a `trainer_state.json`.
+        parent: the current folder of the run's checkpoints.
     """
     if not path or io.isdir(path):
         return path or None
@@ -355,13 +361,13 @@ def beside(path: str | None, parent: StrPath) -> str | None:
 
 
 def recover(parent: StrPath, *, naming: Naming = step_of) -> None:
-    """Finish what dead writers had written whole, and remove the rest of what they left."""
+    """Publish folders that dead processes had written completely, and remove their incomplete ones."""
     place = io.plain(parent)
     if not io.islocal(place) or not io.isdir(place):
         return
     left = [entry for entry in io.store(place).children(place) if entry.folder and owner_in(entry.path)]
-    for entry in sorted(left, key=lambda entry: REPLACED in entry.path):  # the new before what it was to replace
-        with contextlib.suppress(FileNotFoundError, PermissionError):  # another process may do the same
+    for entry in sorted(left, key=lambda entry: REPLACED in entry.path):  # new folders before those they replace
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # another process may recover too
             _settle(entry, naming)
 
 

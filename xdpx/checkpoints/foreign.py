@@ -1,6 +1,6 @@
-"""Look at a checkpoint folder that has no manifest: the Hugging Face Trainer's, or one from a hub.
+"""Verify a checkpoint folder without manifest, from the Hugging Face Trainer or a hub.
 
-It never said how long its files should be. What can be found out without unpickling is: whether each can be read.
+The sizes its files should have are not recorded: each file is checked as far as is possible without unpickling.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from xdpx.checkpoints import parts
 from xdpx.utils import io
 
 LONGEST_HEADER = 100 << 20
-"""Bytes; the limit of safetensors itself."""
+"""Maximum size in bytes of a safetensors header, the limit of that library."""
 _KNOWN = re.compile(
     r"(model|adapter_model)[\w.-]*\.safetensors|(trainer_state|config|generation_config|[\w.-]*\.index)\.json|"
     r"(optimizer|scheduler|scaler)\.pt|rng_state(_\d+)?\.pth|(pytorch_model|optimizer|adapter_model)[\w.-]*\.bin"
 )
-"""What a Trainer writes; files of others in the folder are their business."""
+"""Names of the files written by a Trainer; other files in the folder are not checked."""
 _OLD_TORCH = b"\x80\x02"
-"""How files of torch.save began before they were zip archives."""
+"""First bytes of the files of torch.save from before it wrote zip archives."""
 
 
 def problems(folder: str, *, hashes: bool) -> list[str]:
-    """Return what is damaged in a folder without manifest.
+    """Return the problems of a checkpoint folder without manifest.
 
     Args:
-        folder: any path.
+        folder: local or remote.
         hashes: also compare the checksums inside the tensor files.
 
     Returns:
@@ -65,7 +65,7 @@ def _fault(path: str, size: int, hashes: bool) -> str:
 
 
 def read_json(path: str) -> Any:
-    """Read a JSON file. Raises ValueError when it is none, OSError when it cannot be read."""
+    """Read a JSON file. Raises ValueError if it is not valid JSON, OSError if it cannot be read."""
     with io.open(path) as file:
         return json.load(file)
 
@@ -99,7 +99,8 @@ def shards(index: str) -> list[str]:
     """Return the names of the files that an index of weights lists, sorted.
 
     Raises:
-        ValueError: it lists none, or one that is not beside it.
+        ValueError: the index is not valid, or lists a path outside its folder.
+        OSError: the index cannot be read.
     """
     try:
         names = sorted(set(read_json(index)["weight_map"].values()))
@@ -122,7 +123,7 @@ def _missing_shards(folder: str, names: set[str]) -> list[str]:
 
 
 def missing_parts(folder: str) -> list[str]:
-    """Return what a checkpoint lacks to be continued from; nothing when it has it all."""
+    """Return the files that a checkpoint lacks to be resumed from, in at most one sentence."""
     names = {io.name(entry.path) for entry in io.store(folder).children(folder)}
     wanted = {
         parts.STATE: parts.STATE in names,

@@ -1,8 +1,7 @@
-"""How the checkpoints of `x-train` are named.
+"""Names of the checkpoint files of `x-train`.
 
-`checkpoint-<step>.pt` holds the weights that a user wants to keep (`torch.save` of a state_dict), and
-`checkpoint-<step>.pts` the full state from which training continues. Each is committed by itself, with its own
-manifest, so that either can be pruned without touching the other.
+`checkpoint-<step>.pt` holds the weights (`torch.save` of a state_dict), `checkpoint-<step>.pts` the full state to
+resume training from. Each is committed separately, with its own manifest, so that they can be deleted independently.
 """
 
 from __future__ import annotations
@@ -35,6 +34,6 @@ def state_file(step: int) -> str:
 
 
 def step_of(file_name: str, suffix: str = WEIGHTS) -> int | None:
-    """Return the step that a checkpoint file is of, None when the name is no such file's."""
+    """Return the step in the name of a checkpoint file; None for other names or suffixes."""
     match = _NAME.fullmatch(file_name)
     return int(match[1]) if match and match[2] == suffix else None

@@ -1,9 +1,9 @@
-"""A copy of the newest state in the memory of each machine, between two saves: it outlives the processes, not the run.
+"""Copies of the newest training state in shared memory, between two saves; they outlive the processes of the run.
 
-It lies in a file of shared memory, whole or not at all, with its hashes, as a checkpoint. `MemoryCopies` are of whole
-states: the first process of each machine keeps one, and so holds what any other machine needs. A run that is started
-again puts the newest one that is whole into its folder, where it is newer than what is there, and resumes. Of states
-whose parts are on many machines, `memory_shares.py` keeps each process's own.
+A copy is written to a file in shared memory like a checkpoint: atomically, and with its hashes. `MemoryCopies` are of
+whole states: the first process of each machine keeps one, so that any machine can restore all. A restarted run saves
+the newest undamaged copy to its folder, if it is newer than the saved states, and resumes from it. For states that are
+sharded over many machines, `memory_shares.py` keeps the shards of each process.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ from xdpx.utils.progress import format_bytes
 
 SHARED_MEMORY = "/dev/shm"
 IDENTITY = "memory_copies.json"
-"""In save_dir: which run it is, so that the copies of an earlier run in the same place are never taken for its own."""
+"""File in save_dir with the id of the run, so that copies of an earlier run in the same folder are never used."""
 OWNER = "copy_of"
 ROOM = 3.0
-"""Multiples of a copy that must be free: the one before stays until a new one is whole, and training needs memory."""
+"""Required free memory as a multiple of a copy: the previous copy stays until the new one is complete, and training
+needs memory too."""
 SECONDS_UNTIL_FORGOTTEN = 86_400.0
 BLOCK = 1 << 22
 
 
 class RunMemory:
-    """What a run keeps in the shared memory of its machines: where it lies, whose it is, whether there is room.
+    """The folder of a run in the shared memory of its machines: its path, its run's id, and the free memory.
 
     Args:
         folder: of the run.
-        ranks: who trains together.
-        interval: updates between two copies.
+        ranks: the processes that train together.
+        interval: number of updates between two copies.
 
     Attributes:
-        place: its folder in shared memory, the same for all processes of a machine.
+        place: the folder in shared memory, common to all processes of a machine.
         writes: whether this process keeps a copy.
     """
 
@@ -64,7 +65,11 @@ class RunMemory:
     # ---- the life of a run
 
     def begin(self, *, anew: bool) -> None:
-        """Say whose copies these are from here on; of a new run, forget those of any before. On all processes."""
+        """Set the id of the run, and remove outdated copies; call it on all processes.
+
+        Args:
+            anew: a new run begins: it gets a new id, and the copies of earlier runs are removed.
+        """
         if self._ranks.rank == 0:
             self._identity = "" if anew else self._written_identity()
             if not self._identity:
@@ -76,10 +81,12 @@ class RunMemory:
         self._forget_others()
 
     def has_room(self, num_bytes: int) -> bool:
-        """Return whether all machines have room for what their processes copy; on all processes, which look once.
+        """Return whether all machines have memory for the copies of their processes; call it on all processes.
+
+        Computed at the first call only.
 
         Args:
-            num_bytes: of the copy of this process; 0 where it keeps none.
+            num_bytes: size of the copy of this process; 0 if it keeps none.
         """
         if self._wanted is None:
             told = self._ranks.broadcast(self._ranks.gather([machine_id(), num_bytes, _free_bytes()]))
@@ -95,11 +102,11 @@ class RunMemory:
         return self._wanted
 
     def forget(self) -> None:
-        """Remove the copy of this machine, on its first process."""
+        """Remove the copies of this machine; does nothing on other than its first process."""
         if self._ranks.local_rank == 0 and os.path.isdir(self.place):
             io.rmtree(self.place)
 
-    # ---- where they lie
+    # ---- folders
 
     def _written_identity(self) -> str:
         path = io.join(self.folder, IDENTITY)
@@ -113,7 +120,7 @@ class RunMemory:
             return ""
 
     def _make_home(self) -> None:
-        """Make the folder of this user. Raises OSError where it is somebody else's: its name can be guessed."""
+        """Create the folder of this user. Raises OSError if it is another user's, as its name can be guessed."""
         if not os.path.isdir(SHARED_MEMORY):
             raise FileNotFoundError(f"there is no {SHARED_MEMORY} on this machine.")
         if not os.path.lexists(self._home):
@@ -123,7 +130,7 @@ class RunMemory:
             raise PermissionError(f"{self._home} is not a folder of this user alone. Remove it.")
 
     def _forget_others(self) -> None:
-        """Remove what runs left that nobody has started again for a day."""
+        """Remove the copies of other runs that have not been changed for a day."""
         if self._ranks.local_rank != 0 or not os.path.isdir(self._home):
             return
         for entry in os.scandir(self._home):
@@ -132,7 +139,7 @@ class RunMemory:
 
 
 class MemoryCopies(RunMemory):
-    """Copies of whole states, one for each machine, by its first process."""
+    """Copies of whole states, one per machine, kept by its first process."""
 
     def __init__(self, folder: str, ranks: Ranks, *, interval: int) -> None:
         super().__init__(folder, ranks, interval=interval)
@@ -140,13 +147,13 @@ class MemoryCopies(RunMemory):
         self._files = Checkpointer(self.place, writes=self.writes)
 
     def is_wanted(self, state: Mapping[str, Any]) -> bool:
-        """Return whether all machines have room for copies of a state; on all processes."""
+        """Return whether all machines have memory for copies of a state; call it on all processes."""
         from xdpx.checkpoints.trusted import bytes_of
 
         return self.has_room(bytes_of(state) if self.writes else 0)
 
     def save(self, step: int, state: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-        """Replace the copy of this machine, on its first process."""
+        """Replace the copy of this machine; does nothing on other than its first process. Logs failures."""
         if not self.writes:
             return
         try:
@@ -161,7 +168,7 @@ class MemoryCopies(RunMemory):
     # ---- after a restart
 
     def bring_back(self) -> None:
-        """Commit the newest copy to the folder of the run, where it is newer than what is there; on all processes."""
+        """Save the newest copy to the folder of the run, if it is newer than any state there; call on all processes."""
         identity = self._ranks.broadcast(self._written_identity() if self._ranks.rank == 0 else "")
         own = self._newest(identity) if identity and self._ranks.local_rank == 0 else 0
         steps = self._ranks.broadcast(self._ranks.gather(own))
@@ -172,7 +179,7 @@ class MemoryCopies(RunMemory):
             self._ranks.barrier()
 
     def _newest(self, identity: str) -> int:
-        """Return the step of the newest copy of this very run that is whole, byte by byte; 0 for none."""
+        """Return the step of the newest copy of this run that matches its hashes; 0 if there is none."""
         for step in reversed(self._files.state_steps()):
             manifest = commit.read_manifest(self.place, layout.state_name(step))
             if manifest is not None and manifest.facts.get(OWNER) == identity:
@@ -183,7 +190,7 @@ class MemoryCopies(RunMemory):
         return 0
 
     def _saved(self, best: int) -> int:
-        """Return the newest step on disk that can be trusted; what is older than the copy need not be looked at."""
+        """Return the newest undamaged step on disk; 0 if all are older than the copy, which then are not verified."""
         saved = Checkpointer(self.folder)
         return saved.newest_state() or 0 if any(step >= best for step in saved.state_steps()) else 0
 
@@ -203,7 +210,7 @@ class MemoryCopies(RunMemory):
 
 
 def _free_bytes() -> int:
-    """Return what is free in shared memory, and in memory at all; 0 where there is none."""
+    """Return the number of bytes free in shared memory and in RAM, the smaller one; 0 without shared memory."""
     if not os.path.isdir(SHARED_MEMORY):
         return 0
     return min(io.local_files.usable_space(SHARED_MEMORY), available_memory())

@@ -1,4 +1,4 @@
-"""Copies in shared memory of checkpoints that are folders, one on each machine, written as any checkpoint is."""
+"""Copies of checkpoint folders in shared memory, one per machine, written like any checkpoint."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from xdpx.utils import io
 
 
 class MemoryFolders(RunMemory):
-    """The copies of one run, in a folder that only this run knows.
+    """The copies of one run, in a folder named by the id of the run.
 
     Args:
-        folder, ranks, interval: as of `RunMemory`.
-        everywhere: whether the first process of each machine keeps one; else that of the first machine does.
+        folder, ranks, interval: see `RunMemory`.
+        everywhere: whether the first process of each machine keeps a copy; otherwise only rank 0 does.
     """
 
     def __init__(self, folder: str, ranks: Ranks, *, interval: int, everywhere: bool = False) -> None:
@@ -24,11 +24,11 @@ class MemoryFolders(RunMemory):
 
     @property
     def parent(self) -> str:
-        """The folder into which a copy is saved, by its usual name."""
+        """The folder with the copies, which have the usual names of checkpoints."""
         return io.join(self.place, self._identity)
 
     def is_ready(self, num_bytes: int) -> bool:
-        """Return whether all machines have room for copies of so many bytes, and a place for them; on all processes."""
+        """Return whether all machines have memory and a folder for copies of this size; call it on all processes."""
         if not self.has_room(num_bytes if self.writes else 0):
             return False
         trouble = ""
@@ -43,13 +43,13 @@ class MemoryFolders(RunMemory):
         return not told
 
     def keep(self, step: int) -> None:
-        """Forget the copies before one that is whole by now; on the processes that write."""
+        """Remove all copies but that of `step`; call it on the processes that write, when that copy is complete."""
         for old in folders.steps(self.parent):
             if old != step:
                 discard(io.join(self.parent, folders.folder_name(old)))
 
     def bring_back(self) -> None:
-        """Commit the newest copy to the folder of the run, where it is newer than what is there; on all processes."""
+        """Save the newest copy to the folder of the run, if it is newer than any state there; call on all processes."""
         self._identity = self._ranks.broadcast(self._written_identity() if self._ranks.rank == 0 else "")
         own = 0
         if self._identity and self.writes and io.isdir(self.parent):

@@ -1,7 +1,7 @@
-"""Copies in shared memory of states whose parts are on many processes: each keeps its own share, and takes it back.
+"""Copies of sharded states in shared memory: each process keeps the shards of its own devices, and restores them.
 
-Nothing is sent anywhere, and nothing is gathered: a share is the bytes of the parts that the devices of a process hold.
-What processes restored together must be of one step, so the one before stays until all of them have the new one.
+Nothing is sent between processes. They must restore the same step, so the previous share stays until all processes have
+written the new one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ STEP, PARTS, FACTS = "step", "parts", "facts"
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an array that a process holds.
+    """A shard of an array on a device of a process.
 
     Attributes:
         name: of the array.
-        index: where in it the part is: start and end along each axis.
-        dtype: its name, as JAX and NumPy say it.
+        index: (start, end) of the part along each axis of the array.
+        dtype: name of the type in JAX and NumPy.
     """
 
     name: str
@@ -37,12 +37,12 @@ class Part:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """Shape of the part."""
         return tuple(end - start for start, end in self.index)
 
 
 class MemoryShares(RunMemory):
-    """The shares of one run, in a folder of each process of the machine."""
+    """The shares of one run, in one folder per process."""
 
     def __init__(self, folder: str, ranks: Ranks, *, interval: int) -> None:
         super().__init__(folder, ranks, interval=interval)
@@ -50,19 +50,19 @@ class MemoryShares(RunMemory):
         self._last = 0
 
     def settle(self) -> None:
-        """Forget what is older than the share that all processes have; on all of them, while none is written."""
+        """Remove shares older than the newest one that all processes have; call on all of them, while none writes."""
         agreed = min(self._ranks.broadcast(self._ranks.gather(self._last)))
         for step in self._steps():
             if step < agreed:
                 commit.discard(self._mine, f"{PREFIX}{step}")
 
     def save(self, step: int, parts: Iterable[tuple[Part, np.ndarray[Any, Any]]], facts: Mapping[str, Any]) -> None:
-        """Write the share of this process; the one before stays.
+        """Write the share of this process, and keep the previous one. Logs failures.
 
         Args:
             step: number of updates taken.
-            parts: all that its devices hold; what is written may be changed when this returns.
-            facts: what JSON can hold.
+            parts: all parts on the devices of this process; may be overwritten when this returns.
+            facts: JSON values to store with it.
         """
         parts = list(parts)
         told = [[part.name, part.index, part.dtype] for part, _ in parts]
@@ -79,11 +79,12 @@ class MemoryShares(RunMemory):
         self._last = step
 
     def newest(self, wanted: Sequence[Part], *, before: int) -> int:
-        """Return the step of the newest share that all processes hold whole, byte by byte; 0 for none. On all of them.
+        """Return the newest step whose shares all processes have undamaged, 0 if there is none; call on all of them.
 
         Args:
-            wanted: the parts that this process needs: with another mesh, or another model, there is no share of it.
-            before: steps from this one on do not count.
+            wanted: the parts that this process needs; a share with other parts, as after a change of the mesh or the
+                model, is not used.
+            before: only steps below this one are considered.
         """
         identity = self._ranks.broadcast(self._written_identity() if self._ranks.rank == 0 else "")
         steps = [step for step in self._steps() if identity and step < before]
@@ -93,7 +94,7 @@ class MemoryShares(RunMemory):
         return self._last
 
     def load(self, step: int) -> tuple[dict[Part, np.ndarray[Any, Any]], Mapping[str, Any]]:
-        """Return the parts of a share that `newest` has found, and its facts."""
+        """Return (parts, facts) of a share that `newest` found. Raises FileNotFoundError if it was removed since."""
         manifest = commit.read_manifest(self._mine, f"{PREFIX}{step}")
         if manifest is None:
             raise FileNotFoundError(f"{self._mine}: the copy of step {step} in memory is gone.")
@@ -129,7 +130,7 @@ def _file(step: int) -> str:
 
 
 def _bytes(values: np.ndarray[Any, Any]) -> memoryview:
-    # As bytes: types that NumPy itself does not have, such as bfloat16, are no buffers.
+    # As bytes: types that are not NumPy's own, such as bfloat16, do not support the buffer protocol.
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 

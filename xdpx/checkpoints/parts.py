@@ -1,4 +1,4 @@
-"""The names of the files in a `checkpoint-<step>/`: as the Hugging Face Trainer calls them, and some of ours."""
+"""Names of the files in a `checkpoint-<step>/`: those of the Hugging Face Trainer, and some of XDPX."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ STATE = "trainer_state.json"
 ARGUMENTS = "training_args.bin"
 ARGUMENTS_TEXT = "training_args.json"
 PROGRESS = "progress.json"
-"""Ours: what an exact resume needs beyond the original's files, such as the position in samples."""
+"""XDPX only: state that an exact resume needs beyond the Trainer's files, such as the position in samples."""
 
 TRAINED = "trained_weights.pt"
-"""Ours: the weights that go on to be trained, where those of the model are averaged ones."""
+"""XDPX only: the weights being trained, if the model file has averaged weights."""
 
 SHARDED_WEIGHTS = "pytorch_model_fsdp_0"
 SHARDED_OPTIMIZER = "optimizer_0"
@@ -33,7 +33,7 @@ FULL_FSDP_OPTIMIZER = "optimizer.bin"
 DEEPSPEED_POINTER = "latest"
 
 INCOMPLETE = "checkpoint-is-incomplete.txt"
-"""The original puts it into a folder that it begins at a SIGTERM, and takes it away when it has ended."""
+"""Written by the Trainer into a checkpoint that it begins at a SIGTERM, and removed when that is complete."""
 
 ANY_WEIGHTS = (
     WEIGHTS, WEIGHTS_INDEX, OLD_WEIGHTS, OLD_WEIGHTS_INDEX, ADAPTER, OLD_ADAPTER,
@@ -46,15 +46,15 @@ _WEIGHTS_FILE = re.compile(r"(.*/)?(model|adapter_model|pytorch_model)[\w.-]*\.(
 
 
 def holds_weights(name: str) -> bool:
-    """Tell by the name of a file, relative to the checkpoint, whether it holds weights or says where they are."""
+    """Return whether a file holds weights or their index, by its path relative to the checkpoint."""
     return bool(_WEIGHTS_FILE.fullmatch(name)) or name.startswith(f"{SHARDED_WEIGHTS}/")
 
 
 def random_file(rank: int, size: int) -> str:
-    """Return the name of the file with the random generators of one process."""
+    """Return the name of the file with the states of the random generators of one process."""
     return f"rng_state_{rank}.pth" if size > 1 else "rng_state.pth"
 
 
 def loader_file(rank: int, size: int) -> str:
-    """Return the name of the file with what the data loader of one process said about its position. Ours."""
+    """Return the name of the file with the position of the data loader of one process. XDPX only."""
     return f"loader_state_{rank}.pt" if size > 1 else "loader_state.pt"

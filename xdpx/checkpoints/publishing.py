@@ -1,4 +1,4 @@
-"""The last act of saving a checkpoint folder, and the removal of old ones."""
+"""Publish a staged checkpoint folder under its final name, and remove old ones."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from xdpx.utils.owners import new_owner_id, temporary_name
 from xdpx.utils.storage import walk
 
 SET = "checkpoint"
-"""What the files of a checkpoint folder are called together: `checkpoint.manifest.json` lists them."""
+"""Commit name of the files of a checkpoint folder, listed by `checkpoint.manifest.json`."""
 REPLACED = ".replaced"
 PRUNED = ".pruned"
 _read_back: set[str] = set()
 HASHING_THREADS = 4
-"""Hashing and syncing both leave Python's lock alone; more threads than this only wait for the disk."""
+"""Number of threads that hash and sync, both without the GIL; more would only wait for the disk."""
 
 
 def staging_of(parent: str, name: str, owner: str) -> str:
@@ -31,9 +31,15 @@ def staging_of(parent: str, name: str, owner: str) -> str:
 
 
 def publish(parent: str, name: str, owner: str, *, facts: Mapping[str, Any], kind: str = SET) -> None:
-    """Make what `owner` has staged count; `kind` names its files. Raises OSError when it cannot; what was there stays.
+    """Publish the folder that `owner` staged. Raises OSError if it fails; an existing folder is unchanged then.
 
-    A manifest of that kind in it, by which it could be opened before it counts, is written anew.
+    Args:
+        parent: of the folder, local or remote.
+        name: final name of the folder.
+        owner: id of the writer.
+        facts: JSON values for the manifest.
+        kind: commit name of the files; an existing manifest of this name, such as one to open the staged folder by, is
+            replaced.
     """
     staged = staging_of(parent, name, owner)
     names = (entry.path.removeprefix(staged).lstrip("/") for entry in walk(io.local_files, staged))
@@ -60,7 +66,7 @@ def _publish_here(staged: str, target: str, owner: str, manifest: Manifest) -> N
     files = io.local_files
     for folder in sorted({str(folder) for name in manifest.files for folder in PurePath(name).parents}):
         files.sync_folder(io.join(staged, folder))
-    # Not before everything that it promises is on the disk.
+    # Only after all files that the manifest lists are on disk.
     files.write_whole(io.join(staged, manifest.name + commit.SUFFIX), manifest.to_bytes())
     files.sync_folder(staged)
     replaced = temporary_name(target + REPLACED, owner)
@@ -72,14 +78,14 @@ def _publish_here(staged: str, target: str, owner: str, manifest: Manifest) -> N
         with contextlib.suppress(FileNotFoundError):
             files.rename(replaced, target)
         raise
-    with contextlib.suppress(OSError):  # the new one is whole; what is left over is cleared up at the next start
+    with contextlib.suppress(OSError):  # the new folder is complete; `recover` removes the old one at the next start
         remove_tree(replaced)
     files.sync_folder(os.path.dirname(target) or ".")
     _read_back.add(owner)
 
 
 def was_read_back(owner: str) -> bool:
-    """Return whether this process has written a local folder as this owner: its hashes come from reading it back."""
+    """Return whether this process published a local folder as this owner, whose hashes it read from the files."""
     return owner in _read_back
 
 
@@ -88,12 +94,12 @@ def _give_name(staged: str, target: str, owner: str, kind: str) -> None:
         io.local_files.rename(staged, target)
     except FileNotFoundError:
         found = commit.read_manifest(target, kind)
-        if found is None or found.id != owner:  # else another process took this one for dead, and did it
+        if found is None or found.id != owner:  # otherwise another process took this one for dead and renamed it
             raise
 
 
 def discard(path: str) -> None:
-    """Remove a checkpoint folder, so that it is never taken for whole in between."""
+    """Remove a checkpoint folder atomically: it is never found half removed."""
     if io.islocal(path):
         pruned = temporary_name(path + PRUNED, new_owner_id())
         io.local_files.rename(path, pruned)
@@ -105,6 +111,6 @@ def discard(path: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder with all below it; no error when it is gone already."""
+    """Remove a folder and its content; does nothing if it does not exist."""
     with contextlib.suppress(FileNotFoundError):
         io.remove(path)

@@ -1,4 +1,4 @@
-"""Which checkpoints go, for every door: none before the newest has been read back. Doors say which stay, and where."""
+"""Deletion of old checkpoints, for all commands: none is deleted before the newest has been verified."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from xdpx.utils import io
 
 @dataclass(frozen=True)
 class Shelf:
-    """Where checkpoints of one kind lie.
+    """A set of checkpoints of one kind, and access to them.
 
     Attributes:
-        steps: those that are there.
-        path: of the checkpoint of a step.
-        faults: what is wrong with that of a step, compared with its hashes.
-        discard: removes that of a step.
+        steps: of the existing checkpoints.
+        path: returns the path of the checkpoint of a step.
+        faults: returns its problems, by comparison with its hashes.
+        discard: removes it.
     """
 
     steps: Iterable[int]
@@ -31,7 +31,7 @@ class Shelf:
 def shelf_of_folders(
     parent: str, *, naming: Callable[[int], str], steps: Iterable[int], faults: Callable[[str], list[str]]
 ) -> Shelf:
-    """Return checkpoints that are folders. What this process wrote was read back then, and is not hashed again."""
+    """Return the shelf of checkpoint folders; those that this process wrote were read back, so are not hashed again."""
 
     def path(step: int) -> str:
         return io.join(parent, naming(step))
@@ -45,12 +45,12 @@ def shelf_of_folders(
 
 
 def in_order(steps: Iterable[int], newest: int | None = None) -> list[int]:
-    """Return the steps, those to be deleted first in front: steps decide what is old, never the time of a file.
+    """Return the steps in order of deletion: ascending; modification times are ignored.
 
     Args:
-        steps: of the checkpoints that are there.
-        newest: the step that counts as the newest, by default the highest. Those beyond it belong to an earlier run, or
-            were damaged when this one was resumed from before them: they go first.
+        steps: of the existing checkpoints.
+        newest: the newest step of this run, by default the highest. Higher ones are of an earlier run, or were damaged
+            when this run resumed from an older one: they come first.
     """
     ordered = sorted(steps)
     if newest is None:
@@ -59,14 +59,14 @@ def in_order(steps: Iterable[int], newest: int | None = None) -> list[int]:
 
 
 def prune(shelf: Shelf, stay: Callable[[list[int]], Collection[int]], *, newest: int | None = None) -> list[str]:
-    """Delete checkpoints that need not stay, and return their paths. On one process, while none is being written.
+    """Delete the checkpoints that `stay` does not keep, and return their paths.
 
-    Nothing is deleted before the newest has been read back and compared with its hashes; it stays in any case. One that
-    cannot be deleted is warned of.
+    Call it on one process, while no checkpoint is being written. The newest one is always kept; if it does not match
+    its hashes, nothing is deleted. Failures to delete are logged.
 
     Args:
         shelf: the checkpoints.
-        stay: gives the steps that are to stay, from all of them `in_order`.
+        stay: returns the steps to keep; called with all steps, `in_order`.
         newest: see `in_order`.
     """
     order = in_order(shelf.steps, newest)
@@ -84,7 +84,7 @@ def _deleted(shelf: Shelf, step: int) -> bool:
     try:
         shelf.discard(step)
     except FileNotFoundError:
-        return False  # somebody else did
+        return False  # another process deleted it
     except OSError as error:
         log.warning(f"{shelf.path(step)}: could not be deleted ({error.strerror or error}).")
         return False

@@ -1,7 +1,7 @@
-"""A sharded state on disk: each process writes its parts by Orbax, and the folder counts once it is whole.
+"""Save and restore sharded states: each process writes its shards with Orbax, and the folder is published atomically.
 
-Tensors are stored under plain names (`params/lm/embedding/emb_var`), whatever classes the state is made of, so that a
-checkpoint can be read onto any mesh, by any number of processes, and in part.
+Tensors are stored under plain names (`params/lm/embedding/emb_var`) that do not depend on the classes of the state, so
+that a checkpoint can be read onto any mesh, by any number of processes, and in part.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import jax
 
 Subset = Callable[[str], bool] | Collection[str]
-"""Which tensors: a question about a name, or the beginnings of names, such as `params` or `params/lm/softmax`."""
+"""A choice of tensors: a predicate on the name, or prefixes of names, such as `params` or `params/lm/softmax`."""
 
 _background = Background()
 
 
 def wait() -> None:
-    """Wait until what is being saved in the background is there. Raises what went wrong, once."""
+    """Wait for the save in the background. Raises its error, once."""
     _background.wait()
 
 
@@ -46,24 +46,24 @@ def save(
     background: bool = False,
     ranks: Ranks = ALONE,
 ) -> str:
-    """Save a tree of arrays as `<parent>/checkpoint_<step>`, whole or not at all; call it on all processes.
+    """Save a pytree of arrays as `<parent>/checkpoint_<step>`, atomically; call it on all processes.
 
     When it returns, each array has been copied off its device, and may be donated.
 
     Args:
-        tree: of `jax.Array`, each process holding its shards.
-        parent: the `checkpoints` folder of a job, any path.
+        tree: of `jax.Array`, of which each process holds its shards.
+        parent: the `checkpoints` folder of a job, local or remote.
         step: number of updates taken.
-        facts: what JSON can hold, for whoever reads the metadata.
-        train_input: what JSON can hold: where this process is in its input.
-        background: return before everything is written; what goes wrong is raised by the next call, and by `wait`.
-        ranks: who saves together.
+        facts: JSON values for the metadata.
+        train_input: JSON value: the position of this process in its input.
+        background: return before everything is written; an error is raised by the next call, or by `wait`.
+        ranks: the processes that save together.
 
     Returns:
         The path of the folder.
 
     Raises:
-        OSError: it could not be written; what was there stays.
+        OSError: writing failed; an existing folder is unchanged.
     """
     wait()
     arrays = {name: leaf for name, leaf in named_leaves(tree)}
@@ -92,16 +92,16 @@ def restore(folder: StrPath, target: object, *, subset: Subset | None = None, ra
     """Read a checkpoint onto the devices of `target`, bit for bit; call it on all processes.
 
     Args:
-        folder: a checkpoint folder, any path.
-        target: a tree of `jax.ShapeDtypeStruct` with shardings, of any mesh: see `SpmdEngine.target`.
-        subset: which tensors are wanted; the other leaves of `target` are given back as they are.
-        ranks: who reads together.
+        folder: a checkpoint folder, local or remote.
+        target: a pytree of `jax.ShapeDtypeStruct` with shardings, of any mesh: see `SpmdEngine.target`.
+        subset: the tensors to read; other leaves of `target` are returned unchanged.
+        ranks: the processes that read together.
 
     Returns:
-        The tree with arrays.
+        The pytree of arrays.
 
     Raises:
-        DamagedCheckpoint: it is not what was written.
+        DamagedCheckpoint: the checkpoint does not match its hashes.
         ConfigError: tensors are missing, or have other shapes or types; each is named.
     """
     from jax import tree_util
@@ -116,7 +116,7 @@ def restore(folder: StrPath, target: object, *, subset: Subset | None = None, ra
 
 
 def read(folder: StrPath, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Read tensors by name, each onto the devices that its `jax.ShapeDtypeStruct` says; nothing is verified."""
+    """Return tensors by name, each with the sharding of its `jax.ShapeDtypeStruct`; nothing is verified."""
     from orbax.checkpoint import ArrayRestoreArgs
 
     content = _with_content(wanted)
@@ -133,10 +133,10 @@ def read(folder: StrPath, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_shapes(folder: StrPath, wanted: Mapping[str, Any]) -> None:
-    """Compare the tensors of a checkpoint with those that are wanted.
+    """Check that a checkpoint has the wanted tensors.
 
     Raises:
-        ConfigError: one line for each that is missing, or of another shape or type.
+        ConfigError: a fault for each tensor that is missing, or of another shape or type.
     """
     there = read_shapes(folder)
     faults = [fault for name, leaf in wanted.items() if (fault := _misfit(name, leaf, there))]
@@ -145,7 +145,7 @@ def check_shapes(folder: StrPath, wanted: Mapping[str, Any]) -> None:
 
 
 def named_leaves(tree: object) -> Iterator[tuple[str, Any]]:
-    """Yield (name, leaf): the keys that lead to a leaf, with `/` between them."""
+    """Yield (name, leaf) of a pytree; the name is the keys on the path to the leaf, joined by `/`."""
     from jax import tree_util
 
     for path, leaf in tree_util.tree_flatten_with_path(tree)[0]:
@@ -204,7 +204,7 @@ def _write_small_files(staging: Staging, metadata: str, train_input: object) -> 
 
 
 def _with_content(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what has no elements, which Orbax cannot store; its shape says it all."""
+    """Return the arrays without empty ones, which Orbax cannot store."""
     return {name: array for name, array in arrays.items() if 0 not in array.shape}
 
 
@@ -218,7 +218,7 @@ def _without_elements(leaf: Any) -> Any:
 
 @contextmanager
 def _on_this_machine(folder: StrPath) -> Generator[str]:
-    """Return a local folder with the files of a checkpoint; a copy, for as long as it is needed, of a remote one."""
+    """Yield a local folder with the tensors of a checkpoint; for a remote one a temporary copy."""
     place = io.plain(folder)
     if io.islocal(place):
         yield place

@@ -1,4 +1,4 @@
-"""The checkpoint folders of an experiment, `checkpoints/checkpoint_<step:08d>/`: which there are, are whole, may go."""
+"""Checkpoint folders of an experiment, `checkpoints/checkpoint_<step:08d>/`: list, verify, read and delete them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FORMAT = "xdpx-spmd-state-1"
 PARENT = "checkpoints"
 """The folder of a job that holds its checkpoints."""
 STATE, METADATA, INPUTS = "state", "metadata", "train_input"
-"""In a checkpoint: the tensors, as Orbax writes them; what they are, as JSON; where each process was in its input."""
+"""Names in a checkpoint: tensors, written by Orbax; their shapes and types, as JSON; each process's input position."""
 
 _NAME = re.compile(r"checkpoint_(\d{8,})")
 _verified: set[str] = set()
 
 
 class DamagedCheckpoint(OSError):
-    """A checkpoint folder is not what was written."""
+    """A checkpoint folder does not match its manifest, or has another format."""
 
 
 def folder_name(step: int) -> str:
@@ -34,30 +34,30 @@ def folder_name(step: int) -> str:
 
 
 def step_of(name: str) -> int | None:
-    """Return the step that a folder is the checkpoint of; None when the name is no such folder's."""
+    """Return the step in the name of a checkpoint folder; None for other names."""
     found = _NAME.fullmatch(name)
     return int(found[1]) if found else None
 
 
 def input_file(index: int, count: int) -> str:
-    """Return the name, within a checkpoint, of the file that says where a process was in its input."""
+    """Return the path, within a checkpoint, of the file with a process's position in its input."""
     return f"{INPUTS}/process_{index}-of-{count}"
 
 
 def steps(parent: StrPath) -> list[int]:
-    """Return the steps that have a checkpoint folder, whole or not, lowest first."""
+    """Return the steps that have a checkpoint folder, complete or not, ascending."""
     return folders.steps(parent, naming=step_of)
 
 
 def recover(parent: StrPath) -> None:
-    """Finish what dead writers had written whole, and remove the rest of what they left; on one process."""
+    """Publish folders that dead processes had written completely, and remove incomplete ones; call on one process."""
     folders.recover(parent, naming=step_of)
 
 
 def newest(parent: StrPath, *, ranks: Ranks = ALONE) -> str | None:
-    """Return the newest checkpoint that can be trusted, every byte of it; on all processes, which get the same.
+    """Return the newest checkpoint that matches its hashes; call it on all processes, which get the same path.
 
-    Each one that is passed over is named in the log, with the reason.
+    Each one that is skipped is logged with the reason.
     """
     found = find(parent) if ranks.rank == 0 else NewestCheckpoint(None)
     for reason in found.skipped:
@@ -67,7 +67,7 @@ def newest(parent: StrPath, *, ranks: Ranks = ALONE) -> str | None:
 
 
 def find(parent: StrPath) -> NewestCheckpoint:
-    """Look for the newest checkpoint, as `newest` does, on this process, and return the reasons instead of logging."""
+    """Find the newest checkpoint like `newest`, on this process only, and return the reasons instead of logging."""
     place = io.plain(parent)
     recover(place)
     skipped: list[str] = []
@@ -81,9 +81,9 @@ def find(parent: StrPath) -> NewestCheckpoint:
 
 
 def problems(folder: StrPath) -> list[str]:
-    """Return what is damaged in a checkpoint; an empty list means that each byte is what was written.
+    """Return the problems of a checkpoint; none if all files match their hashes.
 
-    What was found whole once is only looked at for its files and their sizes.
+    After a checkpoint was verified once by this process, only existence and sizes of its files are checked.
     """
     manifest = folders.manifest_of(folder)
     if manifest is None:
@@ -95,10 +95,10 @@ def problems(folder: StrPath) -> list[str]:
 
 
 def verify(folder: StrPath, *, ranks: Ranks = ALONE) -> None:
-    """Compare every byte with what was written; the first process does it for all.
+    """Verify the hashes of a checkpoint, on rank 0 for all processes.
 
     Raises:
-        DamagedCheckpoint: names each file that differs.
+        DamagedCheckpoint: files are missing or differ; each is named.
     """
     faults = ranks.broadcast(problems(folder) if ranks.rank == 0 else None)
     if faults:
@@ -106,11 +106,11 @@ def verify(folder: StrPath, *, ranks: Ranks = ALONE) -> None:
 
 
 def read_metadata(folder: StrPath) -> dict[str, Any]:
-    """Return what a checkpoint says of itself: step, tensors with shapes and types, facts.
+    """Return the metadata of a checkpoint: step, tensors with shapes and types, facts.
 
     Raises:
-        FileNotFoundError: it is no checkpoint of ours.
-        DamagedCheckpoint: it says something else than this version understands.
+        FileNotFoundError: the folder has no metadata.
+        DamagedCheckpoint: the metadata are damaged or of another format.
     """
     path = io.join(io.plain(folder), METADATA)
     with io.open(path) as file:
@@ -125,16 +125,16 @@ def read_metadata(folder: StrPath) -> dict[str, Any]:
 
 
 def read_shapes(folder: StrPath) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Return (shape, type) of each tensor in a checkpoint, by name. Neither tensors nor jax are touched."""
+    """Return (shape, type) of each tensor in a checkpoint, by name, without reading tensors or importing jax."""
     tensors = read_metadata(folder)["tensors"]
     return {name: (tuple(facts["shape"]), facts["dtype"]) for name, facts in tensors.items()}
 
 
 def read_train_input(folder: StrPath, index: int, count: int) -> Any:
-    """Return what process `index` of `count` said of its input; None when nothing was kept.
+    """Return the input position of process `index` of `count`; None if the checkpoint has no positions.
 
     Raises:
-        ValueError: it was made by another number of processes, so positions cannot be handed out as they are.
+        ValueError: the checkpoint was made by another number of processes.
     """
     place = io.plain(folder)
     path = io.join(place, input_file(index, count))
@@ -153,13 +153,13 @@ def read_train_input(folder: StrPath, index: int, count: int) -> Any:
 def rotate(
     parent: StrPath, *, keep_last: int | None, current: int | None = None, pinned: Collection[int] = ()
 ) -> list[str]:
-    """Delete checkpoints that need not stay, as `retention.prune` does; return their paths.
+    """Delete old checkpoints as `retention.prune` does, and return their paths.
 
     Args:
-        parent: their folder.
-        keep_last: how many of the newest stay; None or 0 keeps all.
+        parent: folder of the checkpoints.
+        keep_last: number of the newest checkpoints to keep; None or 0 keeps all.
         current: the step that was just saved, by default the highest.
-        pinned: steps that stay in any case.
+        pinned: further steps to keep.
     """
     if not keep_last:
         return []

@@ -1,4 +1,4 @@
-"""The parts of a sharded state that the devices of this process hold: copied to the host, and put back."""
+"""Copy the shards of a sharded state on the devices of this process to the host, and restore them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Host = np.ndarray[Any, Any]
 
 
 def parts_of(target: object) -> list[Part]:
-    """Return the parts that this process holds of a tree of arrays, or of their `ShapeDtypeStruct` with shardings."""
+    """Return the distinct parts of a pytree of arrays, or of `ShapeDtypeStruct` with shardings, on this process."""
     return [
         Part(name, index, str(leaf.dtype))
         for name, leaf in named_leaves(target)
@@ -29,13 +29,13 @@ def parts_of(target: object) -> list[Part]:
 
 
 class HostCopies:
-    """Copies of the parts of one state after another, in the same memory of the host: only the first is slow."""
+    """Copies of the parts of successive states, in the same host memory: only the first copy has to allocate it."""
 
     def __init__(self) -> None:
         self._kept: dict[Part, Host] = {}
 
     def take(self, state: object) -> dict[Part, Host]:
-        """Copy the parts that this process holds, which may be donated then; what was taken before is gone."""
+        """Return copies of the parts on this process, which may then be donated; overwrites the previous copies."""
         found: dict[Part, jax.Array] = {}
         for name, leaf in named_leaves(state):
             for shard in leaf.addressable_shards:
@@ -51,11 +51,11 @@ class HostCopies:
 
 
 def joined(share: Mapping[Part, Host], target: object) -> Any:
-    """Return the tree of arrays whose parts on this process are those of a share.
+    """Return the pytree of arrays whose shards on this process are those of a share.
 
     Args:
-        share: all of `parts_of(target)`.
-        target: a tree of `jax.ShapeDtypeStruct` with shardings.
+        share: values of all `parts_of(target)`.
+        target: a pytree of `jax.ShapeDtypeStruct` with shardings.
     """
     import jax
 

@@ -1,4 +1,4 @@
-"""Checkpoints and SavedModels of TensorFlow: where their variables lie, and the variables. Nothing in them is run."""
+"""Read the variables of TensorFlow checkpoints and SavedModels, without running code from them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 INDEX = ".index"
-"""How the file ends that lists the variables of a checkpoint; others beside it hold their values."""
+"""Suffix of the file that lists the variables of a checkpoint; their values are in files beside it."""
 PROGRAM = "saved_model.pb"
 VARIABLES = "variables/variables.index"
-"""Where a SavedModel keeps them."""
+"""Index file of the variables of a SavedModel."""
 _PART = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
 _OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
-"""In checkpoints of TensorFlow 2: what the variables are called that are kept by their place among Python objects."""
+"""Key of the object graph in checkpoints of TensorFlow 2, which maps object paths to names of variables."""
 
 
 class NotWhole(OSError):
-    """The files of a checkpoint cannot be read."""
+    """A TensorFlow checkpoint is incomplete or damaged."""
 
 
 def index_of(path: str) -> str:
-    """Return the index file of a checkpoint, by which its variables are found.
+    """Return the index file of a checkpoint.
 
     Args:
-        path: what users name: the prefix of a checkpoint, any of its files, a SavedModel's folder, or a folder that
-            holds one checkpoint.
+        path: the prefix of a checkpoint, any of its files, the folder of a SavedModel, or a folder with exactly one
+            checkpoint.
 
     Raises:
-        FileNotFoundError: there is none; the message says what was looked for.
+        FileNotFoundError: there is none; the message names the files that were searched for.
     """
     prefix = _PART.sub("", path.rstrip("/"))
     if io.isfile(prefix + INDEX):
@@ -63,14 +63,14 @@ def is_there(path: str) -> bool:
 
 
 def read(index: str) -> dict[str, Tensor]:
-    """Return the variables of a checkpoint that are arrays of numbers, by their names; float16 and wider as float32.
+    """Return the numeric variables of a checkpoint by name; float16 and bfloat16 become float32.
 
     Args:
-        index: as `index_of` returns it. Any path.
+        index: path returned by `index_of`, local or remote.
 
     Raises:
         ConfigError: TensorFlow is not installed.
-        NotWhole: a file is missing, was cut short, or is something else.
+        NotWhole: a file is missing, truncated or not part of a checkpoint.
     """
     tf = extras.tensorflow("from_tf", "is true")
     with tempfile.TemporaryDirectory() as spare:
@@ -85,7 +85,7 @@ def read(index: str) -> dict[str, Tensor]:
 
 
 def _local_prefix(index: str, spare: str) -> str:
-    """Return the prefix of a checkpoint on this machine; a remote one is copied, all its files into one folder."""
+    """Return the local prefix of a checkpoint; the files of a remote one are copied to `spare`."""
     prefix = index.removesuffix(INDEX)
     if io.islocal(index):
         return str(io.local(index)).removesuffix(INDEX)
@@ -105,12 +105,12 @@ def _tensor(value: Any) -> Tensor:
     import torch
 
     array = np.array(value)  # a copy that may be written to
-    narrow = array.dtype.kind not in "iub" and array.dtype != np.float64  # bfloat16 is none of NumPy's own
+    narrow = array.dtype.kind not in "iub" and array.dtype != np.float64  # bfloat16 has kind "V": not NumPy's own
     return torch.from_numpy(array.astype(np.float32) if narrow else array)
 
 
 def _own_names(reader: Any) -> Mapping[str, str]:
-    """Return key -> name of variables that are kept by their place among Python objects; slots of optimizers: ''."""
+    """Return {key: name} of variables stored by object path (TensorFlow 2); the name of optimizer slots is ''."""
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
     if not reader.has_tensor(_OBJECTS):

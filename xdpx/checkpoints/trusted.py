@@ -1,4 +1,4 @@
-"""The one door to trust: tensors are read and written here, and a file is never allowed to run code."""
+"""Read and write files of tensors, without ever running code from them; all tensor files are read here."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from xdpx.utils import commit, io
 from xdpx.utils.raw_places import is_lfs_pointer
 
 ONLY_TENSORS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-"""By this variable torch takes tensors alone, whatever its own callers ask for."""
+"""Environment variable that makes torch load only tensors, regardless of the arguments of `torch.load`."""
 PLAIN = frozenset({str, bytes, int, float, bool, type(None), torch.Size})
 
 
 class DamagedFile(OSError):
-    """A tensor file cannot be read whole: it was cut short, altered, or is something else."""
+    """A tensor file is truncated, altered, or not a tensor file."""
 
 
 def load_tensors(path: str, *, mmap: bool = False, device: str = "cpu", arrays: bool = False) -> Any:
-    """Load tensors and plain values from a file made by `torch.save`, without running anything in it.
+    """Load tensors and plain values from a file of `torch.save`, without running code from it.
 
     Args:
-        path: any path; a remote file is read through the local cache.
-        mmap: map the file instead of reading it, so that only what is used is read.
-        device: where the tensors go.
-        arrays: NumPy arrays of numbers may be among them, as the Hugging Face Trainer stores NumPy's generator.
+        path: local or remote; a remote file is read through the local cache.
+        mmap: map the file into memory, so that only the tensors that are used are read.
+        device: of the loaded tensors.
+        arrays: also allow NumPy arrays of numbers, as in the Trainer's state of NumPy's random generator.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        DamagedFile: it is cut short, altered, or no tensor file.
+        FileNotFoundError: the file does not exist.
+        DamagedFile: the file is truncated, altered, or not a tensor file.
+        OSError: the disk or the network failed.
     """
     if not io.isfile(path):
         raise FileNotFoundError(f"{path}: there is no such file.")
@@ -45,21 +46,21 @@ def load_tensors(path: str, *, mmap: bool = False, device: str = "cpu", arrays: 
         with torch.serialization.safe_globals(_array_parts() if arrays else []):
             return torch.load(local, map_location=device, weights_only=True, mmap=mmap)
     except pickle.UnpicklingError as error:
-        # Torch's own words are left out: they advise to switch the safety off.
+        # Torch's message is left out: it advises to disable weights_only.
         pointer = _pointer(local)
         raise DamagedFile(f"{path}: ({pointer}." if pointer else _unpickling_report(path, error)) from None
     except (RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile, OSError) as error:
         if isinstance(error, OSError) and error.errno not in {errno.EINVAL, None}:
-            raise  # the disk or the network; EINVAL is what torch says of a file that was cut short
+            raise  # the disk or the network; EINVAL is torch's error for a truncated file
         text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        reason = text.partition(". ")[0]  # torch goes on about what users might have done
+        reason = text.partition(". ")[0]  # the rest of torch's message is speculation about the cause
         raise DamagedFile(
             f"{path}: is no whole tensor file ({reason}). Use another checkpoint, or copy it again."
         ) from error
 
 
 def _array_parts() -> list[Any]:
-    """Return what the pickle of an array of numbers is made of, under NumPy's names of today and before 2.0."""
+    """Return the globals in the pickle of an array of numbers, under NumPy's names since 2.0 and before."""
     import numpy as np
     from numpy._core import multiarray as made
 
@@ -70,11 +71,11 @@ def _array_parts() -> list[Any]:
 
 
 def load_safetensors(path: str) -> dict[str, torch.Tensor]:
-    """Load a safetensors file, onto the host.
+    """Load a safetensors file to the CPU.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        DamagedFile: it is cut short, altered, or none.
+        FileNotFoundError: the file does not exist.
+        DamagedFile: the file is truncated, altered, or not a safetensors file.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -90,20 +91,23 @@ def load_safetensors(path: str) -> dict[str, torch.Tensor]:
 
 
 def _pointer(local: str) -> str:
-    """Return the message that a file is only a pointer of Git LFS, which was not asked for the file; else ''."""
+    """Return the message that a file is only a Git LFS pointer; '' if it is not."""
     with io.open(local, "rb") as file:
         is_pointer = is_lfs_pointer(file)
     return "a pointer of Git LFS, not the file). Fetch it: git lfs pull" if is_pointer else ""
 
 
 def load_weights(path: str) -> Any:
-    """Load weights; where a manifest says what was written, make sure that it is what is there.
+    """Load weights; those of `x-train` are first compared with their manifest, if there is one.
 
-    A file `.index` is that of a checkpoint of TensorFlow, whose variables are read under their names there.
+    Args:
+        path: a file of `torch.save`, a `.safetensors` file, or the `.index` file of a TensorFlow checkpoint, whose
+            variables keep their names.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        DamagedFile: it is cut short, altered, or no tensor file.
+        FileNotFoundError: the file does not exist.
+        DamagedFile: the file is truncated, altered, or not a tensor file.
+        ConfigError: TensorFlow is needed, but not installed.
     """
     if path.endswith(".safetensors"):
         return load_safetensors(path)
@@ -129,25 +133,25 @@ def _unpickling_report(path: str, error: pickle.UnpicklingError) -> str:
 
 
 def save_tensors(values: object, target: IO[bytes]) -> None:
-    """Write tensors and plain values so that `load_tensors` can read them. Equal values give equal bytes.
+    """Write tensors and plain values for `load_tensors`. Equal values give equal bytes.
 
     Raises:
-        TypeError: something else is among them, which could be written but never be read back.
-        OSError: the disk is full, or fails otherwise.
+        TypeError: a value of another type, which could be written but not read back.
+        OSError: the disk is full or failed.
     """
     _refuse_what_cannot_be_read(values, "")
     witness = _Witness(target)
     try:
         torch.save(values, witness)  # type: ignore[arg-type]
     except RuntimeError as error:
-        # Of a disk that is full torch only says "unexpected pos".
+        # On a full disk torch only reports "unexpected pos".
         if witness.error is not None:
             raise witness.error from error
         raise
 
 
 def bytes_of(values: object) -> int:
-    """Return about how many bytes `save_tensors` will write: those of the tensors, each storage once."""
+    """Return the approximate size in bytes of the file of `save_tensors`: the sum of all distinct storages."""
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in _tensors(values)}
     return sum(storages.values())
 
@@ -161,7 +165,7 @@ def _tensors(values: object) -> Iterator[torch.Tensor]:
 
 
 class _Witness:
-    """Passes writes on, and remembers why one failed."""
+    """Forwards writes to a file, and stores the error of one that failed."""
 
     def __init__(self, target: IO[bytes]) -> None:
         self._target = target
@@ -190,13 +194,13 @@ def _refuse_what_cannot_be_read(value: Any, where: str) -> None:
 
 
 def load_program(path: str) -> Any:
-    """Return the network of a local file of torch.export, without unpickling anything but tensors.
+    """Return the module of a local file of torch.export, without unpickling anything but tensors.
 
     Raises:
-        DamagedFile: it is cut short, altered, or holds more than tensors.
+        DamagedFile: the file is truncated, altered, or holds more than tensors.
     """
     before = os.environ.get(ONLY_TENSORS)
-    os.environ[ONLY_TENSORS] = "1"  # torch.export asks for any pickle otherwise
+    os.environ[ONLY_TENSORS] = "1"  # otherwise torch.export allows any pickle
     try:
         return torch.export.load(path).module()
     except Exception as error:
