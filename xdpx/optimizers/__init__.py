@@ -1,4 +1,4 @@
-"""Update rules: from gradients to new weights. One table of names for `optimizer` (x-train) and `optim` (Trainer)."""
+"""Optimizers, with one registry of names for `optimizer` (x-train) and `optim` (Trainer)."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,13 @@ from xdpx.config.registry import Registry
 
 
 class Package(NamedTuple):
-    """A package: how to get it, {class that makes its optimizers: their names}, and what its modules import besides."""
+    """A third-party package with optimizers.
+
+    Attributes:
+        install: command that installs it.
+        names: {class in `families` that makes its optimizers: their names}.
+        imports: further packages that it imports.
+    """
 
     install: str
     names: dict[str, tuple[str, ...]]
@@ -52,7 +58,7 @@ PACKAGES: dict[str, Package] = {
     "torch_xla": Package("pip install torch_xla", {"XlaAdamW": ("adamw_torch_xla",)}),
     "torch_npu": Package("pip install torch_npu", {"NpuAdamW": ("adamw_torch_npu_fused",)}),
 }
-"""{module to import: the package}"""
+"""Packages by the module to import."""
 
 NEEDED: dict[str, tuple[str, ...]] = {
     name: (module, *package.imports)
@@ -60,7 +66,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
     for names in package.names.values()
     for name in names
 }
-"""{name of an optimizer: the modules without which it cannot be made}"""
+"""Modules that an optimizer requires, by its name."""
 
 optimizers: Registry[Any] = Registry(
     "optimizer",

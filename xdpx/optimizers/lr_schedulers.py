@@ -1,7 +1,7 @@
 """Learning rate schedules by name, for x-train and the Trainer: functions of the number of updates, without torch.
 
-`lr_scheduler` of x-train picks a class here and gives it the keys of the config; `lr_scheduler_type` of the Trainer
-picks the same class and gives it `warmup_steps` and `lr_scheduler_kwargs`. Either way one update has one factor.
+`lr_scheduler` of x-train selects a class here, whose parameters are keys of the config; `lr_scheduler_type` of the
+Trainer selects the same class, with `warmup_steps` and `lr_scheduler_kwargs`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ lr_schedulers: Registry[Any] = Registry(
 register = lr_schedulers.register
 
 Factor = Callable[[int], float]
-"""From the number of updates done, 0 at the first, to the multiple of the learning rate."""
+"""Maps the number of finished updates, 0 at the first one, to the factor of the learning rate."""
 
 Ramp = Literal["linear", "cosine", "1-sqrt"]
 
@@ -46,10 +46,10 @@ SHARE = "a float of at most 1.0 is a share of all updates."
 
 
 class LRScheduler:
-    """Decides by which factor of `learning_rate` each update is taken.
+    """The factor of `learning_rate` for each update.
 
-    Nearly all are stateless: every answer depends on the number of the update alone, so nothing has to be saved to
-    resume. A subclass nests its `Parameters` and overrides `factor`; one that waits for scores is an `OnMetric`.
+    Most schedules are stateless: the factor depends only on the number of the update, so that nothing has to be saved.
+    A subclass nests its `Parameters` and overrides `factor`; schedules driven by scores derive from `OnMetric`.
     """
 
     Parameters = declare.Parameters
@@ -59,49 +59,49 @@ class LRScheduler:
         self.total_steps = total_steps
 
     def factor(self, num_update: int) -> float:
-        """Return the multiple of the learning rate for update number `num_update` (1 for the first), in [0, 1]."""
+        """Return the factor of the learning rate for update `num_update` (1 for the first); usually in [0, 1]."""
         raise NotImplementedError
 
     def after(self, done: int) -> float:
-        """Return the factor of the update that follows so many others."""
+        """Return the factor of the update after `done` updates."""
         return self.factor(done + 1)
 
     def momentum(self, num_update: int) -> float | None:
-        """Return the first Adam beta to use for that update, None to leave it as configured."""
+        """Return the first Adam beta for update `num_update`; None: as configured."""
         return None
 
     def take_score(self, score: float) -> None:
-        """Hear the score of an evaluation, on all processes the same one. Here it changes nothing."""
+        """Update the schedule with the score of an evaluation, equal on all processes. Ignored by default."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what scores have changed, as plain values, {} for nothing."""
+        """Return the state that depends on scores, as plain values; {} if there is none."""
         return {}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore the state that `state_dict` returned."""
 
 
 def ramp(share: float, start: float) -> float:
-    """Go in a straight line from `start` at share 0 to 1 at share 1, and stay there."""
+    """Return the linear interpolation from `start` at share 0 to 1 at share 1; constant outside of [0, 1]."""
     return start + (1.0 - start) * min(max(share, 0.0), 1.0)
 
 
 def steps_of(count: int | float, total_steps: int) -> int:
-    """Turn a number of steps, or a share of all steps when a float of at most 1.0, into a number of steps."""
+    """Return a number of steps; a float of at most 1.0 is a share of `total_steps`."""
     if isinstance(count, float) and count <= 1.0:
         return math.floor(count * total_steps + 0.5)
     return int(count)
 
 
 class Warmup(declare.Parameters):
-    """How long the learning rate rises."""
+    """Keys of the warm-up."""
 
     warmup_steps: int | float = key(
         0, ge=0, relative="inverse", doc=f"Updates until the full learning rate is reached; {SHARE}"
     )
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse a broken number of steps."""
+        """Return conflicts: a fractional number of steps above 1."""
         if self.warmup_steps < 1 or float(self.warmup_steps).is_integer():
             return []
         return [
@@ -109,11 +109,11 @@ class Warmup(declare.Parameters):
         ]
 
 
-# ---- schedules of our own: update 1 is the first step of the warm-up
+# ---- schedules of XDPX: update 1 is the first step of the warm-up
 
 
 class Constant(LRScheduler):
-    """One learning rate from the first update to the last."""
+    """Constant learning rate."""
 
     def factor(self, num_update: int) -> float:
         """Return 1."""
@@ -121,10 +121,10 @@ class Constant(LRScheduler):
 
 
 class WarmupConstant(LRScheduler):
-    """From learning_rate / div_factor in a straight line to learning_rate after `warmup_steps` updates."""
+    """Linear from learning_rate / div_factor to learning_rate within `warmup_steps` updates, then constant."""
 
     class Parameters(Warmup):
-        """How the warm-up goes."""
+        """Keys of `warmup_constant`."""
 
         div_factor: float = key(25.0, ge=1, doc="The warm-up starts from learning_rate divided by this.")
 
@@ -137,10 +137,10 @@ class WarmupConstant(LRScheduler):
 
 
 class ExponentialDecay(LRScheduler):
-    """After the warm-up the rate is multiplied by `decay_rate` after every `decay_steps` updates."""
+    """Linear warm-up, then the learning rate is multiplied by `decay_rate` after every `decay_steps` updates."""
 
     class Parameters(WarmupConstant.Parameters):
-        """How the warm-up and the decay go."""
+        """Keys of `exponential_decay`."""
 
         decay_rate: float = key(0.95, gt=0, le=1, doc="Factor on the learning rate at each stair.")
         decay_steps: int = key(
@@ -158,30 +158,30 @@ class ExponentialDecay(LRScheduler):
 
 
 class OneCycle(LRScheduler):
-    """From learning_rate / div_factor up to learning_rate and back, reached again at the last update.
+    """From learning_rate / div_factor up to learning_rate, and back down at the last update.
 
-    The same curve is used on the way up and on the way down. With `cycle_momentum` the first Adam beta goes the
-    other way: from its configured value down to `base_momentum` at the top and back.
+    Rise and fall have the same curve. With `cycle_momentum` the first Adam beta moves inversely: from its configured
+    value down to `base_momentum` at the highest learning rate, and back.
 
-    Source: Smith and Topin, "Super-Convergence" (2018), section 3, with one curve of our choice for both ways.
+    Source: Smith and Topin, "Super-Convergence" (2018), section 3, with the same configurable curve for rise and fall.
     """
 
     class Parameters(Warmup):
-        """The shape of the cycle."""
+        """Keys of `one_cycle`."""
 
         anneal_strategy: Literal["linear", "cosine", "polynomial"] = key(
-            "linear", doc="Curve of the way up and of the way down."
+            "linear", doc="Curve of the rise and of the fall."
         )
         anneal_p: float = key(
             1.0, gt=0, doc="Power of the polynomial curve.", when=("anneal_strategy", "is", "polynomial")
         )
         div_factor: float = key(600.0, ge=1, doc="The cycle starts and ends at learning_rate divided by this.")
-        cycle_momentum: bool = key(False, doc="Let the first Adam beta go down and up against the learning rate.")
+        cycle_momentum: bool = key(False, doc="Move the first Adam beta inversely to the learning rate.")
         base_momentum: float = key(
             0.85,
             ge=0,
             lt=1,
-            doc="Lowest first beta, at the highest learning rate.",
+            doc="Lowest first Adam beta, at the highest learning rate.",
             when=("cycle_momentum", "is", True),
         )
         adam_betas: list[float] = key([0.9, 0.999], doc="Decay of the running means of the gradient and of its square.")
@@ -194,14 +194,14 @@ class OneCycle(LRScheduler):
         return low + (1.0 - low) * self.height(num_update)
 
     def momentum(self, num_update: int) -> float | None:
-        """Return a value between adam_betas[0] (at the ends) and base_momentum (at the top)."""
+        """Return a value between adam_betas[0] (at both ends) and base_momentum (at the highest learning rate)."""
         if not self.parameters.cycle_momentum:
             return None
         high, low = self.parameters.adam_betas[0], self.parameters.base_momentum
         return high - (high - low) * self.height(num_update)
 
     def height(self, num_update: int) -> float:
-        """Return how far up the curve is: 0 at update 0 and at the last one, 1 at the end of the warm-up."""
+        """Return the height of the curve: 0 at update 0 and at the last update, 1 at the end of the warm-up."""
         top = min(steps_of(self.parameters.warmup_steps, self.total_steps), self.total_steps)
         if num_update < top:
             return self.curve(num_update / top)
@@ -209,14 +209,14 @@ class OneCycle(LRScheduler):
         return self.curve(max(self.total_steps - num_update, 0) / rest) if rest else 1.0
 
     def curve(self, share: float) -> float:
-        """Map a share of the way up to a height, both in [0, 1]."""
+        """Return the height after a share of the rise, both in [0, 1]."""
         if self.parameters.anneal_strategy == "cosine":
             return (1.0 - math.cos(math.pi * share)) / 2.0
         power = self.parameters.anneal_p if self.parameters.anneal_strategy == "polynomial" else 1.0
         return float(share**power)
 
 
-# ---- the curves of the Trainer: functions of the updates done, whose keywords are those of the original's
+# ---- the curves of the Trainer: functions of the number of finished updates, with the keywords of the original
 
 
 def _rise(step: int, warmup: int) -> float:
@@ -224,12 +224,12 @@ def _rise(step: int, warmup: int) -> float:
 
 
 def _share(step: int, warmup: int, total: int) -> float:
-    """Return how much of the time after the warm-up is over."""
+    """Return the share of the updates after the warm-up that are finished."""
     return (step - warmup) / max(1, total - warmup)
 
 
 def _wave(cycles: float, share: float) -> float:
-    """Return half a cosine per half cycle, from 1 down to 0."""
+    """Return a cosine wave between 1 (at share 0) and 0, with so many cycles up to share 1."""
     return 0.5 * (1.0 + math.cos(math.pi * float(cycles) * 2.0 * share))
 
 
@@ -332,11 +332,11 @@ def _fall_along(curve: Ramp, share: float, cycles: float) -> float:
     return 1.0 - (share if curve == "linear" else math.sqrt(share))
 
 
-# ---- schedules of the Trainer: no update is done at the first step of the warm-up, so that its rate is 0
+# ---- schedules of the Trainer: functions of the finished updates, so that the first update has a learning rate of 0
 
 
 class Curved(LRScheduler):
-    """One of the Trainer's. `curve` is handed to torch as it is, so that a `scheduler.pt` is that of the original."""
+    """A schedule of the Trainer. `curve` is passed to torch unchanged, so that `scheduler.pt` equals the original's."""
 
     Parameters = Warmup
 
@@ -345,16 +345,16 @@ class Curved(LRScheduler):
         self.curve = self.curve_from(steps_of(parameters.warmup_steps, total_steps), total_steps)
 
     def curve_from(self, warmup: int, total: int) -> Factor:
-        """Return the curve after so many updates of warm-up, within so many in all."""
+        """Return the curve for so many updates of warm-up and updates in total."""
         raise NotImplementedError
 
     def factor(self, num_update: int) -> float:
-        """Return the value of the curve after the updates before this one."""
+        """Return the value of the curve at the number of updates before this one."""
         return self.curve(num_update - 1)
 
 
 class ConstantWithWarmup(Curved):
-    """From 0 in a straight line to learning_rate within `warmup_steps` updates, then constant."""
+    """Linear from 0 to learning_rate within `warmup_steps` updates, then constant."""
 
     def curve_from(self, warmup: int, total: int) -> Factor:
         """Return min(1, done / warmup_steps)."""
@@ -362,34 +362,34 @@ class ConstantWithWarmup(Curved):
 
 
 class Linear(Curved):
-    """A straight warm-up from 0, then in a straight line down to 0, which would follow the last update."""
+    """Linear warm-up from 0, then linear decay, which reaches 0 one update after the last."""
 
     def curve_from(self, warmup: int, total: int) -> Factor:
-        """Return a line up and a line down."""
+        """Return the linear rise and fall."""
         return partial(_linear, num_warmup_steps=warmup, num_training_steps=total)
 
 
 class Cosine(Curved):
-    """A straight warm-up from 0, then down to 0 along half a cosine."""
+    """Linear warm-up from 0, then decay to 0 along half a cosine."""
 
     class Parameters(Warmup):
-        """How often it goes down and up."""
+        """Keys of `cosine`."""
 
         num_cycles: float = key(0.5, ge=0, doc="Waves of the cosine after the warm-up; 0.5 only goes down.")
 
     parameters: Parameters
 
     def curve_from(self, warmup: int, total: int) -> Factor:
-        """Return (1 + cos(2 pi num_cycles share)) / 2 of the share that is over."""
+        """Return (1 + cos(2 pi num_cycles share)) / 2; share: of the updates after the warm-up that are finished."""
         cycles = self.parameters.num_cycles
         return partial(_cosine, num_warmup_steps=warmup, num_training_steps=total, num_cycles=cycles)
 
 
 class CosineWithMinimum(Curved):
-    """As `cosine`, but down to a share of the learning rate."""
+    """Like `cosine`, but down to a share of the learning rate."""
 
     class Parameters(Cosine.Parameters):
-        """How far down it goes."""
+        """Keys of `cosine_with_min_lr`."""
 
         min_lr_rate: float = key(
             ge=0, doc="Lowest learning rate as a share of learning_rate; min_lr of x-train says when to stop."
@@ -410,10 +410,10 @@ class CosineWithMinimum(Curved):
 
 
 class CosineFromFirst(Curved):
-    """As `cosine_with_min_lr`, counted from 1, so that the first update is not taken at a rate of 0."""
+    """Like `cosine_with_min_lr`, but counted from 1, so that the learning rate of the first update is not 0."""
 
     class Parameters(CosineWithMinimum.Parameters):
-        """Where the warm-up starts."""
+        """Keys of `cosine_warmup_with_min_lr`."""
 
         warmup_lr_rate: float | None = key(
             None, ge=0, doc="Rate of the first update as a share of learning_rate; null: 1 / warmup_steps."
@@ -435,12 +435,12 @@ class CosineFromFirst(Curved):
 
 
 class CosineWithRestarts(Curved):
-    """A straight warm-up from 0, then `num_cycles` times from the learning rate down to 0 along half a cosine."""
+    """Linear warm-up from 0, then `num_cycles` times from the learning rate down to 0 along half a cosine."""
 
     class Parameters(Warmup):
-        """How often it restarts."""
+        """Keys of `cosine_with_restarts`."""
 
-        num_cycles: int | float = key(1, ge=0, doc="How many times the rate goes down from its top.")
+        num_cycles: int | float = key(1, ge=0, doc="Number of decays from the full learning rate to 0.")
 
     parameters: Parameters
 
@@ -451,17 +451,17 @@ class CosineWithRestarts(Curved):
 
 
 class Polynomial(Curved):
-    """A straight warm-up from 0, then down to `lr_end` along a power of the share that is left."""
+    """Linear warm-up from 0, then decay to `lr_end` with a power of the remaining share of updates."""
 
     class Parameters(Warmup):
-        """Where it ends, and how it goes there."""
+        """Keys of `polynomial`."""
 
         learning_rate: float = key(1e-3, gt=0, doc="Highest learning rate; the schedule multiplies it by at most 1.")
         lr_end: float = key(1e-7, ge=0, doc="Learning rate after the last update.")
-        power: float = key(1.0, gt=0, doc="Power of the share that is left; 1 is a straight line.")
+        power: float = key(1.0, gt=0, doc="Power of the remaining share of updates; 1: linear.")
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse to end at the learning rate or above it."""
+            """Return conflicts: `lr_end` is not below the learning rate."""
             if self.lr_end < self.learning_rate:
                 return super().conflicts()
             wrong = f"is {self.lr_end}, not below learning_rate {self.learning_rate}. Lower lr_end."
@@ -483,10 +483,10 @@ class Polynomial(Curved):
 
 
 class InverseRoot(Curved):
-    """A straight warm-up from 0, then down with the inverse square root of the updates; it never ends."""
+    """Linear warm-up from 0, then decay with the inverse square root of the updates; does not depend on their total."""
 
     class Parameters(Warmup):
-        """How fast it goes down."""
+        """Keys of `inverse_sqrt`."""
 
         timescale: int | float | None = key(
             None, gt=0, doc="Updates after which the rate is 0.71 of its top; null: warmup_steps, or 10000 without."
@@ -505,10 +505,10 @@ class InverseRoot(Curved):
 
 
 class WarmupStableDecay(Curved):
-    """A warm-up from 0, then constant, then down within the last `num_decay_steps` updates."""
+    """Warm-up from 0, then constant, then decay within `num_decay_steps` updates."""
 
     class Parameters(Warmup):
-        """The lengths and curves of its three parts."""
+        """Keys of `warmup_stable_decay`."""
 
         num_decay_steps: int | float = key(gt=0, relative="inverse", doc=f"Updates of the decay at the end; {SHARE}")
         num_stable_steps: int | float | None = key(
@@ -516,13 +516,13 @@ class WarmupStableDecay(Curved):
         )
         warmup_type: Ramp = key("linear", doc="Curve of the warm-up.")
         decay_type: Ramp = key("cosine", doc="Curve of the decay.")
-        min_lr_ratio: float = key(0.0, ge=0, doc="Where the decay ends, as a share of learning_rate.")
+        min_lr_ratio: float = key(0.0, ge=0, doc="Learning rate at the end of the decay, as a share of learning_rate.")
         num_cycles: float = key(0.5, ge=0, doc="Waves of a decay by cosine; 0.5 only goes down.")
 
     parameters: Parameters
 
     def curve_from(self, warmup: int, total: int) -> Factor:
-        """Return the three parts."""
+        """Return the curve of the three phases."""
         known = self.parameters
         decay = steps_of(known.num_decay_steps, total)
         left = total - warmup - decay
@@ -538,22 +538,22 @@ class WarmupStableDecay(Curved):
         )
 
 
-# ---- schedules that wait for scores
+# ---- schedules driven by scores
 
 
 class Judged(declare.Parameters):
-    """What schedules know of evaluations, and how they judge them."""
+    """Keys of schedules driven by the scores of evaluations."""
 
     learning_rate: float = key(
-        1e-3, gt=0, doc="The rate to begin with; the schedule multiplies it by what scores have made of its factor."
+        1e-3, gt=0, doc="Initial learning rate; the schedule multiplies it by a factor that depends on scores."
     )
     ascending_metric: bool = declare.param(True, doc="Whether higher is better.", group="trainer/evaluation")
     eval_interval: int = declare.param(doc="Updates between evaluations.", group="trainer/evaluation")
-    patience: int = key(10, ge=0, doc="Evaluations in a row that change nothing yet; the one after them does.")
-    cooldown: int = key(0, ge=0, doc="Evaluations that are not looked at after the rate was lowered.")
+    patience: int = key(10, ge=0, doc="Evaluations in a row before the next one changes the learning rate.")
+    cooldown: int = key(0, ge=0, doc="Evaluations that are ignored after the learning rate was lowered.")
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse to wait for scores that never come."""
+        """Return conflicts: no evaluation during training, so that there are no scores."""
         if self.eval_interval > 0:
             return []
         problem = "is -1: only the end is evaluated, but the schedule waits for scores. Set a number of updates."
@@ -561,16 +561,16 @@ class Judged(declare.Parameters):
 
 
 class OnMetric(LRScheduler):
-    """A schedule that moves at the score of an evaluation, and so has a state, which checkpoints hold.
+    """A schedule driven by the scores of evaluations; its state is saved in checkpoints.
 
-    The Trainer drives the rates of its optimizer by the very class that drives the factor here.
+    The factor is computed by the class of torch or transformers that the Trainer uses for its optimizer.
     """
 
     class Parameters(Judged):
-        """See the subclasses."""
+        """Keys of the schedule; extended by subclasses."""
 
     KEPT: tuple[str, ...] = ("best", "num_bad_epochs", "cooldown_counter", "last_epoch")
-    """What the class keeps beside its settings."""
+    """State of that class, without its settings."""
 
     parameters: Judged
 
@@ -578,97 +578,97 @@ class OnMetric(LRScheduler):
         import torch
 
         super().__init__(parameters, total_steps=total_steps)
-        self._driven = torch.optim.SGD([torch.zeros(1)], lr=1.0)  # takes no step: its rate is the factor
+        self._driven = torch.optim.SGD([torch.zeros(1)], lr=1.0)  # never stepped: its learning rate is the factor
         mode = "max" if parameters.ascending_metric else "min"
         shared = {"mode": mode, "patience": parameters.patience, "cooldown": parameters.cooldown}
-        shared["eps"] = 1e-8 / parameters.learning_rate  # a smaller change of the rate is none
+        shared["eps"] = 1e-8 / parameters.learning_rate  # smaller changes of the learning rate are ignored
         self._rule = self.driving(self._driven, **shared, **self.settings())
 
     @staticmethod
     def driving(optimizer: Any, **settings: Any) -> Any:
-        """Return what drives the rates of an optimizer by scores: the class whose state the original saves, too."""
+        """Return the schedule object that changes the learning rates of an optimizer by scores."""
         raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
-        """Return what that is given of the subclass's own keys."""
+        """Return the arguments of `driving` from the keys of the subclass."""
         raise NotImplementedError
 
     def factor(self, num_update: int) -> float:
-        """Return what the scores so far have made of it."""
+        """Return the current factor, which depends on the scores so far."""
         del num_update
         return float(self._driven.param_groups[0]["lr"])
 
     def take_score(self, score: float) -> None:
-        """Let the factor follow an evaluation."""
+        """Update the factor with the score of an evaluation."""
         self._rule.step(score)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the factor and the counters, as plain values; settings are what they are when a run is resumed."""
+        """Return the factor and the counters, as plain values, without settings: a resumed run has its own."""
         kept = self._rule.state_dict()
         return {"factor": self.factor(0), **{name: kept[name] for name in self.KEPT if name in kept}}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave; a factor alone begins to count anew."""
+        """Restore the state that `state_dict` returned; missing counters start anew."""
         counters = {name: value for name, value in saved.items() if name in self.KEPT}
         self._rule.load_state_dict({**self._rule.state_dict(), **counters})
         self._driven.param_groups[0]["lr"] = saved["factor"]
 
 
 class ReduceOnPlateau(OnMetric):
-    """Lowers the rate when scores get no better, as torch's ReduceLROnPlateau does.
+    """Lowers the learning rate when scores do not improve, with torch's ReduceLROnPlateau.
 
-    In x-train a score is the major metric of an evaluation.
+    In x-train the score is the major metric of an evaluation.
     """
 
     class Parameters(Judged):
-        """When, and by how much."""
+        """Keys of `reduce_lr_on_plateau`."""
 
-        factor: float = key(0.1, gt=0, lt=1, doc="What the rate is multiplied by.")
-        threshold: float = key(1e-4, ge=0, doc="How much better a score must be, as a share of the best.")
-        min_lr_rate: float = key(0.0, ge=0, le=1, doc="Lowest rate, as a share of learning_rate.")
+        factor: float = key(0.1, gt=0, lt=1, doc="Factor by which the learning rate is lowered.")
+        threshold: float = key(1e-4, ge=0, doc="Least improvement of a score that counts, as a share of the best.")
+        min_lr_rate: float = key(0.0, ge=0, le=1, doc="Lowest learning rate, as a share of learning_rate.")
 
     parameters: Parameters
 
     @staticmethod
     def driving(optimizer: Any, **settings: Any) -> Any:
-        """Return torch's schedule."""
+        """Return torch's ReduceLROnPlateau."""
         from torch.optim.lr_scheduler import ReduceLROnPlateau
 
         return ReduceLROnPlateau(optimizer, **settings)
 
     def settings(self) -> dict[str, Any]:
-        """Return them by the names of torch."""
+        """Return the settings by their names in torch."""
         known = self.parameters
         return {"factor": known.factor, "threshold": known.threshold, "min_lr": known.min_lr_rate}
 
 
 class Greedy(OnMetric):
-    """Raises the rate while scores get better, lowers it while they do not, as GreedyLR of transformers does."""
+    """Raises the learning rate while scores improve, and lowers it otherwise, with GreedyLR of transformers."""
 
     class Parameters(Judged):
-        """When, by how much, and within which bounds."""
+        """Keys of `greedy`."""
 
-        factor: float = key(0.95, gt=0, lt=1, doc="What the rate is multiplied by, or divided by to raise it.")
-        threshold: float = key(1e-6, ge=0, doc="How much better a score must be.")
-        warmup: int = key(0, ge=0, doc="Evaluations that are not looked at after the rate was raised.")
-        min_lr_rate: float = key(0.1, gt=0, le=1, doc="Lowest rate, as a share of learning_rate.")
-        max_lr_rate: float = key(10.0, ge=1, doc="Highest rate, as a multiple of learning_rate.")
-        smooth: bool = key(False, doc="Judge the mean of the last `window_size` scores.")
-        window_size: int = key(50, gt=0, doc="Scores in that mean.", when=("smooth", "is", True))
-        reset_start: int = key(500, gt=0, doc="Begin anew when the lowest rate was lowered in vain so many times.")
+        factor: float = key(0.95, gt=0, lt=1, doc="Factor to lower the learning rate, or divisor to raise it.")
+        threshold: float = key(1e-6, ge=0, doc="Least improvement of a score that counts.")
+        warmup: int = key(0, ge=0, doc="Evaluations that are ignored after the learning rate was raised.")
+        min_lr_rate: float = key(0.1, gt=0, le=1, doc="Lowest learning rate, as a share of learning_rate.")
+        max_lr_rate: float = key(10.0, ge=1, doc="Highest learning rate, as a multiple of learning_rate.")
+        smooth: bool = key(False, doc="Use the mean of the last `window_size` scores.")
+        window_size: int = key(50, gt=0, doc="Number of scores in that mean.", when=("smooth", "is", True))
+        reset_start: int = key(500, gt=0, doc="Reset after so many reductions at the lowest learning rate.")
 
     KEPT = (*OnMetric.KEPT, "num_good_epochs", "warmup_counter", "reset_start", "_streaming_avg")
     parameters: Parameters
 
     @staticmethod
     def driving(optimizer: Any, **settings: Any) -> Any:
-        """Return the schedule of transformers."""
+        """Return GreedyLR of transformers."""
         from transformers.optimization import GreedyLR
 
         return GreedyLR(optimizer, **settings)
 
     def settings(self) -> dict[str, Any]:
-        """Return them by the names of transformers."""
+        """Return the settings by their names in transformers."""
         known = self.parameters
         same = ("factor", "threshold", "warmup", "smooth", "window_size", "reset_start")
         bounds = {"min_lr": known.min_lr_rate, "max_lr": known.max_lr_rate}

@@ -1,1 +1,1 @@
-"""Update rules written for PyTorch."""
+"""Optimizers and schedules of the PyTorch engine."""

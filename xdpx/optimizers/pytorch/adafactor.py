@@ -1,4 +1,4 @@
-"""Adafactor: the running mean square of a matrix kept as one row and one column."""
+"""Adafactor: the running mean square of a matrix is stored factored, as one row and one column."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torch import Tensor
 
 
 class Adafactor(torch.optim.Optimizer):
-    """Adafactor as the Trainer's users know it: no momentum and an outer learning rate unless asked otherwise.
+    """Adafactor with the signature of the class in transformers.
 
     Args:
         params: Parameters or groups of them.
         lr: Learning rate; None with `relative_step`.
-        eps: Added to the squared gradient, and the least size of a weight that counts in `scale_parameter`.
-        clip_threshold: Greatest root mean square of an update.
-        decay_rate: The mean square keeps 1 - step**decay_rate of itself.
-        beta1: Decay of the running mean of the update; None keeps none.
-        weight_decay: Share of each weight taken off per step, times the learning rate (decoupled).
+        eps: (added to the squared gradient, lower bound of the root mean square of a weight in `scale_parameter`).
+        clip_threshold: Maximum root mean square of an update.
+        decay_rate: Exponent: the running mean square decays by 1 - step**decay_rate.
+        beta1: Decay of the running mean of the update; None: no momentum.
+        weight_decay: Decoupled: each weight shrinks by this share times the learning rate per step.
         scale_parameter: Multiply the learning rate by the root mean square of the weight.
-        relative_step: Let the learning rate follow 1/sqrt(step) by itself, at most 1e-2.
-        warmup_init: With `relative_step`: begin at 1e-6 * step.
+        relative_step: Use a learning rate of 1/sqrt(step), at most 1e-2, in place of `lr`.
+        warmup_init: With `relative_step`: at most 1e-6 * step instead.
 
-    The state has the names and shapes of the original's, so that either loads the other's.
+    The state has the names and shapes of the original, so that each can load the other's.
 
     Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", ICML 2018, algorithms
     4 and 5.
@@ -63,7 +63,7 @@ class Adafactor(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take one step; weights without a gradient stay as they are. Never waits for the device."""
+        """Take one step; weights without gradient are unchanged. Never synchronises with the device."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -95,7 +95,7 @@ class Adafactor(torch.optim.Optimizer):
             weight.copy_(exact)
 
     def _state_of(self, group: dict[str, Any], weight: Tensor, gradient: Tensor) -> dict[str, Any]:
-        """Return the state of one weight, made at its first gradient and kept in the type of the gradient."""
+        """Return the state of a weight, created at its first gradient and converted to the gradient's dtype."""
         state: dict[str, Any] = self.state[weight]
         if not state:
             shape = gradient.shape
@@ -127,7 +127,7 @@ def _rate(group: dict[str, Any], state: dict[str, Any]) -> float | Tensor:
 
 
 def _direction(state: dict[str, Any], gradient: Tensor, kept: float, tiny: float) -> Tensor:
-    """Update the running mean square and give gradient / root of it."""
+    """Update the running mean square, and return gradient / root of it."""
     square = gradient.square().add_(tiny)
     if "exp_avg_sq" in state:
         mean = state["exp_avg_sq"].mul_(kept).add_(square, alpha=1.0 - kept)

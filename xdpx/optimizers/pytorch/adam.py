@@ -1,4 +1,4 @@
-"""Adam with decoupled weight decay, in one fused kernel."""
+"""Adam with decoupled weight decay, as a fused kernel."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from xdpx.optimizers.pytorch.row_gradients import RowsAsDense
 
 
 class Adam(torch.optim.AdamW):
-    """AdamW over parameter groups; the learning rate of each group stands in the group.
+    """AdamW over parameter groups, each with its own learning rate.
 
-    Two tensors may be set on it before `step`: `grad_scale` (the gradients are divided by it within the fused kernel,
-    so that dividing by a count and clipping cost no pass of their own; they are left divided) and `found_inf` (1.0
-    makes the step do nothing).
+    Two tensor attributes may be set before `step`: `grad_scale`, by which the fused kernel divides the gradients (so
+    that averaging and clipping need no extra pass; they stay divided), and `found_inf`, which at 1.0 skips the step.
 
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, algorithm 2.
     """
@@ -42,6 +41,6 @@ class Adam(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Take one step; the gradient of an embedding may be rows."""
+        """Take one step; gradients of embeddings may be sparse rows."""
         with self._rows.during_step(self.param_groups):
             return super().step(closure)

@@ -1,4 +1,4 @@
-"""Make an optimizer: for a run of x-train, or for a Trainer, by name or from the class that its user gives."""
+"""Build the optimizer of a run of x-train or of a Trainer, by name or from a user's class."""
 
 from __future__ import annotations
 
@@ -31,9 +31,12 @@ def of_run(
     prefix: str = "",
     learning_rate: float | None = None,
 ) -> Any:
-    """Make the optimizer that a run picks over the groups of a model.
+    """Return the configured optimizer of a run for the parameter groups of a model.
 
-    One that is made of more than its parameters (of others that the run picks, of a class of a package) has a `built`.
+    Classes that need more than their parameters (other optimizers of the run, a class of a package) have a `built`.
+
+    Raises:
+        ConfigError: the optimizer cannot be built with this config.
     """
     defer_compiler()
     kind = run.picked("optimizer", prefix)
@@ -45,14 +48,14 @@ def of_run(
 
 
 def build(kind: Any, parameters: Any, groups: list[dict[str, Any]], learning_rate: float) -> Any:
-    """Make an optimizer over parameter groups, each of which carries its own learning rate.
+    """Return an optimizer over parameter groups, each of which has its own learning rate.
 
     Args:
-        kind: called as `kind(parameters, groups=...)`; where it declares no `Parameters`, as torch's own are,
+        kind: called as `kind(parameters, groups=...)`; without nested `Parameters`, like torch's own classes, as
             `kind(groups, lr=...)`.
-        parameters: its typed parameters; None where it declares none.
-        groups: as `Model.parameter_groups` gives them.
-        learning_rate: for those that ask for one beside those of the groups.
+        parameters: its typed parameters; None if it declares none.
+        groups: returned by `Model.parameter_groups`.
+        learning_rate: passed as `lr` if the class takes it.
 
     Raises:
         ConfigError: the class cannot be called like this.
@@ -78,15 +81,16 @@ def build(kind: Any, parameters: Any, groups: list[dict[str, Any]], learning_rat
 
 
 def class_and_kwargs(args: OptimizerArguments, model: nn.Module | None = None) -> Chosen:
-    """Choose the class of the optimizer and the arguments it is built with; nothing is built or changed.
+    """Return (class, arguments) of the optimizer, without building it.
 
     Args:
         args: The arguments of the training; `optim` names the optimizer.
-        model: Needed by GaLore, APOLLO and LOMO alone.
+        model: Needed only by GaLore, APOLLO and LOMO.
 
     Raises:
-        ValueError: No optimizer has this name, it is for x-train alone, or `optim_args` cannot be read.
-        ImportError: The package that has it is not installed; the message says how to get it.
+        ValueError: No optimizer has this name, it is for x-train only, or a setting such as `optim_args` is not valid.
+        ImportError: Its package is not installed; the message says how to install it.
+        NotImplementedError: It is a layerwise one, which cannot be used with several processes.
     """
     name = str(getattr(args.optim, "value", args.optim))
     if name not in optimizers:
@@ -111,7 +115,7 @@ def class_and_kwargs(args: OptimizerArguments, model: nn.Module | None = None) -
 
 
 def _parameters(declared: Any, request: Request) -> Any:
-    """Return the typed keys of an optimizer that declares them (ours, or a user's) from the Trainer's arguments."""
+    """Return the typed parameters of an optimizer with `Parameters`, from the Trainer's arguments."""
     adam = request.adam
     theirs = {"learning_rate": adam["lr"], "adam_betas": list(adam["betas"]), "adam_eps": adam["eps"]}
     theirs["weight_decay"] = request.args.weight_decay
@@ -133,18 +137,18 @@ def _parameters(declared: Any, request: Request) -> Any:
 def optimizer_for(
     args: OptimizerArguments, model: nn.Module, groups: list[Kwargs], chosen: Chosen | None = None
 ) -> torch.optim.Optimizer:
-    """Build the optimizer that the arguments name.
+    """Return the optimizer named by the arguments of a Trainer.
 
     Args:
         args: The arguments of the training.
-        model: What is trained; some optimizers pick their parameters from it themselves.
+        model: The trained model; some optimizers select parameters from it.
         groups: Parameter groups, e.g. those of `decay_groups`.
-        chosen: A class (or a class of factories, whose objects are called with the model) and its arguments in place
-            of those that `args` names (`optimizer_cls_and_kwargs`).
+        chosen: (class, arguments) to use instead of `args.optim` (`optimizer_cls_and_kwargs`); the class may also be
+            one of factories, whose instances are called with the model.
     """
     defer_compiler()
     kind, kwargs = class_and_kwargs(args, model) if chosen is None else chosen
-    if hasattr(kind, "Parameters") and "parameters" in kwargs:  # as x-train makes it, each group with its rate
+    if hasattr(kind, "Parameters") and "parameters" in kwargs:  # built like in x-train, each group with its own lr
         with_rates = [{"lr": args.learning_rate, **group} for group in groups]
         return kind(kwargs["parameters"], groups=with_rates)  # type: ignore[no-any-return]
     if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
@@ -152,15 +156,15 @@ def optimizer_for(
     kwargs = dict(kwargs)
     own = [kwargs.pop(key) for key in ("params", "model", "optimizer_dict") if key in kwargs]
     built = construct(kind, kwargs, own[-1] if own else groups, model)
-    if fused_backward_of(built) is not None:  # its `step` would raise; bound, because schedules wrap it
+    if fused_backward_of(built) is not None:  # its `step` would raise; a bound method, because schedules wrap it
         built.step = MethodType(_taken_already, built)  # type: ignore[method-assign]
     return built
 
 
 def _taken_already(optimizer: torch.optim.Optimizer, closure: Any = None) -> None:
-    """Do nothing: the weights moved in the backward pass."""
+    """Do nothing: the weights were updated in the backward pass."""
 
 
 def fused_backward_of(optimizer: object) -> Callable[[torch.Tensor, float], None] | None:
-    """Return `f(loss, learning_rate)` where the optimizer does the backward pass itself (LOMO), otherwise None."""
+    """Return `f(loss, learning_rate)` if the optimizer runs the backward pass itself (LOMO), else None."""
     return getattr(optimizer, "fused_backward", None)

@@ -1,4 +1,4 @@
-"""Optimizers of torch and of other packages: which class, built with what, from the settings of either door."""
+"""Optimizers of torch and of other packages: their class and arguments, from settings of x-train or the Trainer."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from xdpx.optimizers.pytorch.request import Chosen, Kwargs, Request, Settings, p
 
 
 class MissingPackage(ImportError, ValueError):
-    """A package is not installed. The original raises ImportError for some and ValueError for others: this is both."""
+    """A package is not installed. Both types, as transformers raises ImportError for some and ValueError for others."""
 
 
 class Family:
-    """Optimizers that one class, or classes of one kind, compute. A subclass nests its `Parameters`, keys of x-train.
+    """Optimizers of one class, or of similar classes. A subclass nests its `Parameters`, the keys of x-train.
 
-    Both doors make them from the same `Request`; so the same settings are the same optimizer.
+    x-train and the Trainer build them from the same `Request`, so that equal settings give equal optimizers.
     """
 
     Parameters: type[NamedParameters] = NamedParameters
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class and the arguments it is built with.
+        """Return the class and its arguments.
 
         Raises:
-            ValueError: a setting makes no sense, or the package that has the class is not installed.
+            ValueError: a setting is not valid, or the package of the class is not installed.
         """
         raise NotImplementedError
 
@@ -53,10 +53,10 @@ class Family:
     def built(
         cls, run: Run, groups: Sequence[Kwargs], *, model: nn.Module | None = None, prefix: str = ""
     ) -> torch.optim.Optimizer:
-        """Make the optimizer of a run of x-train over the groups of its model.
+        """Return the optimizer of a run of x-train for the parameter groups of its model.
 
         Raises:
-            ConfigError: a setting makes no sense, or the package is not installed.
+            ConfigError: a setting is not valid, or the package is not installed.
         """
         known, name = run.parameters("optimizer", prefix), run.picks[prefix, "optimizer"]
         try:
@@ -67,7 +67,7 @@ class Family:
             key, _, problem = str(error).partition(": ")
             key = "optimizer" if key == "optim" else key
             raise ConfigError(THIS_RUN, [Fault(f"{prefix}{key}", problem)]) from error
-        if "model" in kwargs:  # it takes the weights of the model, and has one rate
+        if "model" in kwargs:  # it takes the model instead of groups, and has one learning rate
             rates = {group["lr"] for group in groups}
             if len(rates) > 1:
                 problem = f"is '{name}', which has one learning rate, but the model's groups have {len(rates)}."
@@ -79,7 +79,7 @@ class Family:
 
 
 def construct(kind: Any, kwargs: Kwargs, groups: Any, model: nn.Module | None) -> torch.optim.Optimizer:
-    """Make an optimizer over groups. bitsandbytes keeps 32 bits for embeddings, whose rare rows 8 bits would lose."""
+    """Return an optimizer over groups. With 8 bits of bitsandbytes, embeddings keep 32, as rare rows need precision."""
     built: torch.optim.Optimizer = kind(groups, **kwargs)
     if model is not None and "bitsandbytes" in str(kind) and kwargs.get("optim_bits") == 8:
         rules = import_module("bitsandbytes").optim.GlobalOptimManager.get_instance()
@@ -90,7 +90,7 @@ def construct(kind: Any, kwargs: Kwargs, groups: Any, model: nn.Module | None) -
 
 
 def borrow(request: Request, source: str) -> Any:
-    """Import "module:name". Raises MissingPackage saying for which optimizer, and how to install what is missing."""
+    """Import "module:name". Raises MissingPackage, which names the optimizer and how to install the package."""
     module, _, name = source.partition(":")
     try:
         return getattr(import_module(module), name)
@@ -98,7 +98,7 @@ def borrow(request: Request, source: str) -> Any:
         package = module.partition(".")[0]
         missing = (getattr(error, "name", None) or package).partition(".")[0]
         install = PACKAGES[package].install
-        if missing != package:  # it is there, but what it needs is not
+        if missing != package:  # the package is installed, but one of its dependencies is not
             install = f"pip install {missing}"
         raise MissingPackage(
             f"optim: '{request.name}' is {name} of the package {package}, which cannot be imported ({error}). "
@@ -106,11 +106,11 @@ def borrow(request: Request, source: str) -> Any:
         ) from error
 
 
-# ---- torch alone
+# ---- torch only
 
 
 class AdamW(Family):
-    """AdamW of torch: Adam with decoupled weight decay; `adamw_torch_fused` in one kernel.
+    """AdamW of torch: Adam with decoupled weight decay; `adamw_torch_fused` is a fused kernel.
 
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, algorithm 2.
     """
@@ -120,20 +120,20 @@ class AdamW(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return torch's class."""
+        """Return the class of torch and its arguments."""
         fused: Kwargs = {"fused": True} if request.name == "adamw_torch_fused" else {}
         return torch.optim.AdamW, {**request.adam, **fused}
 
 
 class Adafactor(Family):
-    """Adafactor: the mean square of a matrix kept as a row and a column; the learning rate comes from the schedule.
+    """Adafactor with a factored mean square of matrices; the learning rate comes from the schedule.
 
     Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", ICML 2018.
     """
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return our class, without a rate of its own."""
+        """Return the class of XDPX and its arguments, without relative steps."""
         return adafactor.Adafactor, {**request.rate, "scale_parameter": False, "relative_step": False}
 
 
@@ -145,7 +145,7 @@ class SGD(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return torch's class."""
+        """Return the class of torch and its arguments."""
         extra = {**request.numbers("momentum", "dampening", "weight_decay"), **request.switches("nesterov")}
         return torch.optim.SGD, {**request.rate, **extra}
 
@@ -158,7 +158,7 @@ class Adagrad(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return torch's class."""
+        """Return the class of torch and its arguments."""
         return torch.optim.Adagrad, {**request.rate, **request.numbers("lr_decay", "weight_decay", "eps")}
 
 
@@ -170,7 +170,7 @@ class RMSprop(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return torch's class."""
+        """Return the class of torch and its arguments."""
         extra = {**request.numbers("momentum", "alpha", "eps", "weight_decay"), **request.switches("centered")}
         return torch.optim.RMSprop, {**request.rate, **extra}
 
@@ -179,7 +179,7 @@ class RMSprop(Family):
 
 
 class BitsAndBytesAdamW(Family):
-    """AdamW whose state has 8 or 32 bits, `paged` to the host where the device is full; package bitsandbytes.
+    """AdamW with a state of 8 or 32 bits, `paged` to the host if the device is full; package bitsandbytes.
 
     Source: Dettmers et al., "8-bit Optimizers via Block-wise Quantization", ICLR 2022.
     """
@@ -189,12 +189,12 @@ class BitsAndBytesAdamW(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class of bitsandbytes."""
+        """Return the class of bitsandbytes and its arguments."""
         return borrow(request, "bitsandbytes.optim:AdamW"), {**request.adam, **_bits(request), **_paged(request)}
 
 
 class BitsAndBytesLion(Family):
-    """Lion, which steps by the sign of a running mean, in 8 or 32 bits; package bitsandbytes.
+    """Lion, which steps by the sign of a running mean, with a state of 8 or 32 bits; package bitsandbytes.
 
     Source: Chen et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023.
     """
@@ -204,26 +204,26 @@ class BitsAndBytesLion(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class of bitsandbytes."""
+        """Return the class of bitsandbytes and its arguments."""
         own = {**request.rate, "betas": request.adam["betas"]}
         return borrow(request, "bitsandbytes.optim:Lion"), {**own, **_bits(request), **_paged(request)}
 
 
 class BitsAndBytesRMSprop(Family):
-    """RMSprop in 8 or 32 bits; optim_args: momentum, alpha, eps, weight_decay, centered; package bitsandbytes.
+    """RMSprop, state of 8 or 32 bits; optim_args: momentum, alpha, eps, weight_decay, centered; package bitsandbytes.
 
     Source: Dettmers et al., "8-bit Optimizers via Block-wise Quantization", ICLR 2022.
     """
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class of bitsandbytes."""
+        """Return the class of bitsandbytes and its arguments."""
         extra = {**request.numbers("alpha", "eps", "weight_decay", "momentum"), **request.switches("centered")}
         return borrow(request, "bitsandbytes.optim:RMSprop"), {**request.rate, **extra, **_bits(request)}
 
 
 class BitsAndBytesAdEMAMix(Family):
-    """AdEMAMix, Adam with a second, slower mean; optim_args: beta3, alpha, t_alpha, t_beta3; package bitsandbytes.
+    """AdEMAMix: Adam with a second, slower mean; optim_args: beta3, alpha, t_alpha, t_beta3; package bitsandbytes.
 
     Source: Pagliardini, Ablin and Grangier, "The AdEMAMix Optimizer: Better, Faster, Older", ICLR 2025.
     """
@@ -233,7 +233,7 @@ class BitsAndBytesAdEMAMix(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class of bitsandbytes."""
+        """Return the class of bitsandbytes and its arguments."""
         first, second = request.adam["betas"]
         slowest = request.number("beta3", 0.9999)
         own = {
@@ -255,7 +255,7 @@ def _paged(request: Request) -> Kwargs:
 
 
 class LowBitAdamW(Family):
-    """AdamW whose state has 4 or 8 bits; optim_args: block_size, bf16_stochastic_round; package torchao.
+    """AdamW with a state of 4 or 8 bits; optim_args: block_size, bf16_stochastic_round; package torchao.
 
     Source: Li, Chen and Zhu, "Memory Efficient Optimizers with 4-bit States", NeurIPS 2023.
     """
@@ -265,7 +265,7 @@ class LowBitAdamW(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class of torchao, from where its version keeps it."""
+        """Return the class of torchao, whose module depends on the version, and its arguments."""
         name = {"adamw_torch_4bit": "AdamW4bit", "adamw_torch_8bit": "AdamW8bit"}[request.name]
         old = _version("torchao") < (0, 11)
         kind = borrow(request, f"torchao.{'prototype.low_bit_optim' if old else 'optim'}:{name}")
@@ -277,7 +277,7 @@ class LowBitAdamW(Family):
 
 
 def _version(package: str) -> tuple[int, ...]:
-    """Return the first two numbers of an installed version; (0, 11), today's layout, where there is none."""
+    """Return (major, minor) of an installed package; (0, 11), which has today's layout, if it is not installed."""
     try:
         text = metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -286,7 +286,7 @@ def _version(package: str) -> tuple[int, ...]:
 
 
 class AnyPrecisionAdamW(Family):
-    """AdamW in low precision, with Kahan summation by optim_args: use_kahan_summation=true; package torchdistx.
+    """AdamW in low precision; optim_args use_kahan_summation=true: with Kahan summation; package torchdistx.
 
     Source: Zamirai et al., "Revisiting BFloat16 Training", 2020, arXiv 2010.06192.
     """
@@ -296,7 +296,7 @@ class AnyPrecisionAdamW(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class of torchdistx."""
+        """Return the class of torchdistx and its arguments."""
         types = {"momentum_dtype": "float32", "variance_dtype": "float32", "compensation_buffer_dtype": "bfloat16"}
         kept = {key: getattr(torch, request.text(key, default)) for key, default in types.items()}
         summed = {"use_kahan_summation": request.switch("use_kahan_summation")}
@@ -304,7 +304,7 @@ class AnyPrecisionAdamW(Family):
 
 
 class XlaAdamW(Family):
-    """AdamW for TPUs that never waits for the host; package torch_xla.
+    """AdamW for TPUs, without synchronisation with the host; package torch_xla.
 
     Source: Loshchilov and Hutter, ICLR 2019, algorithm 2.
     """
@@ -314,12 +314,12 @@ class XlaAdamW(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class of torch_xla."""
+        """Return the class of torch_xla and its arguments."""
         return borrow(request, "torch_xla.amp.syncfree:AdamW"), request.adam
 
 
 class NpuAdamW(Family):
-    """AdamW in one kernel for Ascend NPUs; package torch_npu.
+    """AdamW as a fused kernel for Ascend NPUs; package torch_npu.
 
     Source: Loshchilov and Hutter, ICLR 2019, algorithm 2.
     """
@@ -329,7 +329,7 @@ class NpuAdamW(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class of torch_npu."""
+        """Return the class of torch_npu and its arguments."""
         return borrow(request, "torch_npu.optim:NpuFusedAdamW"), request.adam
 
 
@@ -344,7 +344,7 @@ class GaLore(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class of galore_torch and its groups."""
+        """Return the class of galore_torch and its arguments, with two groups."""
         names = {"adafactor": "GaLoreAdafactor", "8bit": "GaLoreAdamW8bit", "adamw": "GaLoreAdamW"}
         kind = borrow(request, f"galore_torch:{next(name for mark, name in names.items() if mark in request.name)}")
         rank = {
@@ -358,17 +358,17 @@ class GaLore(Family):
 
 
 class GaLoreLayerwise(GaLore):
-    """GaLore that steps each weight within the backward pass; of the Trainer alone.
+    """GaLore that steps each weight within the backward pass; only for the Trainer.
 
     Source: Zhao et al., ICML 2024.
     """
 
     class Parameters(LayerwiseParameters):
-        """None."""
+        """No keys: not for x-train."""
 
 
 class Apollo(Family):
-    """AdamW scaled by gradients at a low rank; optim_args: rank, proj, scale_type, …; package apollo_torch.
+    """Gradients scaled as AdamW on low-rank projections; optim_args: rank, proj, scale_type, …; package apollo_torch.
 
     Source: Zhu et al., "APOLLO: SGD-like Memory, AdamW-level Performance", MLSys 2025.
     """
@@ -378,7 +378,7 @@ class Apollo(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class of apollo_torch and its groups."""
+        """Return the class of apollo_torch and its arguments, with two groups."""
         rank = {
             "rank": request.whole("rank", 128),
             "proj": request.text("proj", "random"),
@@ -393,17 +393,17 @@ class Apollo(Family):
 
 
 class ApolloLayerwise(Apollo):
-    """APOLLO that steps each weight within the backward pass; of the Trainer alone.
+    """APOLLO that steps each weight within the backward pass; only for the Trainer.
 
     Source: Zhu et al., MLSys 2025.
     """
 
     class Parameters(LayerwiseParameters):
-        """None."""
+        """No keys: not for x-train."""
 
 
 class Lomo(Family):
-    """LOMO, which steps within the backward pass and keeps no gradient; package lomo_optim.
+    """LOMO, which steps within the backward pass and stores no gradients; package lomo_optim.
 
     Source: Lv et al., "Full Parameter Fine-tuning for Large Language Models with Limited Resources", ACL 2024.
     """
@@ -413,7 +413,7 @@ class Lomo(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class of lomo_optim, which is given the model."""
+        """Return the class of lomo_optim and its arguments, with the model."""
         kind = borrow(request, f"lomo_optim:{'AdaLomo' if request.name == 'adalomo' else 'Lomo'}")
         if request.model is None:
             raise ValueError(f"optim: '{request.name}' steps within the backward pass of a model. Give the model.")
@@ -421,13 +421,13 @@ class Lomo(Family):
 
 
 class AdaLomo(Lomo):
-    """LOMO with a running mean square in rows and columns; of the Trainer alone, and not resumed exactly.
+    """LOMO with a factored running mean square; only for the Trainer, and not resumed exactly.
 
     Source: Lv et al., "AdaLomo: Low-memory Optimization with Adaptive Learning Rate", ACL Findings 2024.
     """
 
     class Parameters(AdaLomoParameters):
-        """None."""
+        """No keys: not for x-train."""
 
 
 class GrokAdamW(Family):
@@ -446,7 +446,7 @@ class GrokAdamW(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class of grokadamw."""
+        """Return the class of grokadamw and its arguments."""
         extra = {key: request.number(key, default) for key, default in GrokAdamW.DEFAULTS.items()}
         return borrow(request, "grokadamw:GrokAdamW"), {**request.rate, **extra}
 
@@ -454,7 +454,8 @@ class GrokAdamW(Family):
 class ScheduleFree(Family):
     """Averages weights in place of a schedule: AdamW or RAdam; optim_args: r, weight_lr_power; package schedulefree.
 
-    Other weights are trained than are scored and saved; the engine switches (`OptimizersAverage`).
+    The trained weights differ from the averaged ones that are evaluated and saved; the engine switches between them
+    (`OptimizersAverage`).
 
     Source: Defazio et al., "The Road Less Scheduled", NeurIPS 2024.
     """
@@ -464,7 +465,7 @@ class ScheduleFree(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class of schedulefree."""
+        """Return the class of schedulefree and its arguments."""
         names = {"radam": "RAdamScheduleFree", "adamw": "AdamWScheduleFree", "sgd": "SGDScheduleFree"}
         family = request.name.rpartition("_")[2]
         kind = borrow(request, f"schedulefree:{names[family]}")
@@ -499,7 +500,7 @@ def _whole_warmup(request: Request) -> float:
 
 
 class StableAdamW(Family):
-    """AdamW whose steps are clipped as Adafactor's; optim_args: decouple_lr, max_lr, kahan_sum; package optimi.
+    """AdamW with the update clipping of Adafactor; optim_args: decouple_lr, max_lr, kahan_sum; package optimi.
 
     Source: Wortsman et al., "Stable and low-precision training for large-scale vision-language models", NeurIPS 2023.
     """
@@ -509,7 +510,7 @@ class StableAdamW(Family):
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
-        """Return the class of optimi."""
+        """Return the class of optimi and its arguments."""
         extra = {
             "weight_decay": request.args.weight_decay,
             "decouple_lr": request.switch("decouple_lr"),

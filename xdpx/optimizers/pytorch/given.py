@@ -1,4 +1,4 @@
-"""Resume with other settings: those that optimizer and schedule are given now, not those in the checkpoint."""
+"""Resume with the settings of this run for optimizer and schedule in place of those in the checkpoint."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 BESIDE = ("base_lrs", "min_lrs", "default_min_lr")
-"""Settings of schedules that are kept under another name than their parameter has."""
+"""Attributes of schedules that hold a setting under another name than that of the parameter."""
 
 
 class Given:
-    """The settings of an optimizer and its schedule, taken down before a saved state is loaded into them.
+    """The settings of an optimizer and its schedule, recorded before a saved state is loaded.
 
-    Settings are what their constructors take; all else (moments, counts of steps, the best score) is state and stays
-    as it was saved.
+    Settings are the arguments of the constructors; all else (moments, step counts, the best score) is state, which is
+    taken from the checkpoint.
 
     Args:
-        optimizer: newly made.
-        scheduler: newly made.
+        optimizer: newly built.
+        scheduler: newly built.
     """
 
     def __init__(self, optimizer: Optimizer, scheduler: Any) -> None:
@@ -33,10 +33,10 @@ class Given:
         self._schedule = _some(vars(scheduler), settings)
 
     def put_back(self, ratio: float) -> None:
-        """Let these settings hold again, with the learning rate that they give at the step that was loaded.
+        """Restore the settings after the state was loaded, and set the learning rates to those of the loaded step.
 
         Args:
-            ratio: of the peak learning rate now to the one before; for schedules that do not keep the one before.
+            ratio: new / old peak learning rate, for schedules that do not store the old one.
         """
         scheduler, groups = self._scheduler, self._optimizer.param_groups
         before, now = getattr(scheduler, "base_lrs", None), self._schedule.get("base_lrs")
@@ -58,7 +58,7 @@ class Given:
 
 
 def _parameters(thing: object) -> set[str]:
-    """Name what the constructor of an object takes."""
+    """Return the names of the parameters of an object's constructor."""
     return set(inspect.signature(type(thing)).parameters) - {"args", "kwargs"}
 
 

@@ -1,4 +1,4 @@
-"""Which weights decay: the two groups of parameters that a Trainer hands to its optimizer."""
+"""The parameter groups of a Trainer's optimizer: with and without weight decay."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from xdpx.utils.weight_decay import decays
 
 
 def decay_names(model: nn.Module) -> list[str]:
-    """Return the names of the parameters that weight decay pulls on, frozen ones included, innermost modules first.
+    """Return the names of the parameters with weight decay, including frozen ones, innermost modules first.
 
-    Left out are those inside an `nn.LayerNorm` and those whose name says bias or normalisation. A weight that stands
-    in several places appears under each of its names.
+    Excluded are parameters of an `nn.LayerNorm` and those named as bias or normalisation. A shared parameter is listed
+    under each of its names.
     """
     return [name for name, num_dims in _named(model) if decays("trainer", name, num_dims)]
 
 
 def _named(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the name and the number of dimensions of each parameter outside of layer norms; 0 for one that is None."""
+    """Yield (name, number of dimensions) of each parameter outside of layer norms; 0 for a parameter that is None."""
     for name, child in module.named_children():
         if not isinstance(child, nn.LayerNorm):
             yield from _named(child, f"{prefix}{name}.")
@@ -30,16 +30,16 @@ def _named(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, int]]:
 
 
 def decay_groups(model: nn.Module, weight_decay: float, names: Iterable[str] | None = None) -> list[dict[str, Any]]:
-    """Split the trainable parameters into those that decay and those that do not, in the order of the model.
+    """Return the trainable parameters in two groups, with and without weight decay, in the order of the model.
 
     Args:
-        model: Whose parameters are asked for by `named_parameters`, so a shared weight counts once.
+        model: The model; shared parameters are included once.
         weight_decay: Of the first group; the second has 0.
-        names: Which parameters decay; `decay_names(model)` when not given.
+        names: Parameters with weight decay; by default `decay_names(model)`.
 
     Returns:
-        Two groups, also where one is empty, so that the state of an optimizer has one shape for every model; more
-        only where the parameters lie on several device meshes, which no fused kernel can span.
+        Two groups, even if one is empty, so that the state of an optimizer has the same structure for every model.
+        More only if the parameters are on several device meshes, as a fused kernel needs a single one.
     """
     decayed = frozenset(decay_names(model) if names is None else names)
     trained = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
@@ -51,7 +51,7 @@ def decay_groups(model: nn.Module, weight_decay: float, names: Iterable[str] | N
 
 
 def by_mesh(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Split the groups further where parameters lie on several device meshes; return them as they are otherwise."""
+    """Return the groups, split further by device mesh if their parameters are on several."""
     meshes = {_mesh_of(weight) for weight in chain.from_iterable(group["params"] for group in groups)}
     if len(meshes) < 2:
         return groups

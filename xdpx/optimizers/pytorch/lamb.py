@@ -1,4 +1,4 @@
-"""LAMB: Adam whose step is rescaled tensor by tensor to the size of the weights."""
+"""LAMB: Adam with steps rescaled per tensor to the norm of the weights."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from xdpx.optimizers.pytorch.row_gradients import RowsAsDense
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB for large batches, with bias correction, over lists of tensors at once.
+    """LAMB for large batches, with bias correction, computed by multi-tensor (foreach) kernels.
 
-    Takes `grad_scale` and `found_inf` as `Adam` does.
+    Supports `grad_scale` and `found_inf` like `Adam`.
 
     Source: You et al., "Large Batch Optimization for Deep Learning", ICLR 2020, algorithm 2, with phi(z) = z.
     """
@@ -39,7 +39,7 @@ class Lamb(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Take one step; weights without a gradient stay as they are."""
+        """Take one step; weights without gradient are unchanged."""
         if closure is not None:
             raise ValueError("Lamb takes no closure: compute the gradients before calling step().")
         if self.found_inf is not None and bool(self.found_inf):
@@ -61,7 +61,7 @@ class Lamb(torch.optim.Optimizer):
         torch._foreach_add_(weights, direction, alpha=-group["lr"])
 
     def _adam_direction(self, group: dict[str, Any], weights: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-        """Update the running means; give mean / (root of mean square + eps), both corrected for their start at 0."""
+        """Update the running means, and return mean / (root of mean square + eps), both bias-corrected."""
         states = [self._state_of(weight) for weight in weights]
         means = [state["exp_avg"] for state in states]
         squares = [state["exp_avg_sq"] for state in states]
@@ -87,7 +87,7 @@ class Lamb(torch.optim.Optimizer):
 
 
 def _trust_ratios(weights: list[Tensor], direction: list[Tensor]) -> list[Tensor]:
-    """Return |weight| / |direction| for each tensor, 1 where either norm is 0."""
+    """Return |weight| / |direction| for each tensor; 1 if either norm is 0."""
     weight_norms = torch.stack(torch._foreach_norm(weights))
     step_norms = torch.stack(torch._foreach_norm(direction))
     usable = (weight_norms > 0) & (step_norms > 0)

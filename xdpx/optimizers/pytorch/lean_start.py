@@ -1,4 +1,4 @@
-"""Start without the compiler of torch, which takes a second or two to import, where nothing is compiled."""
+"""Avoid the import of torch's compiler, which takes a second or two, if nothing is compiled."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torch.optim import Optimizer
 
 COMPILER = "torch._dynamo"
 METHODS = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
-"""Of every optimizer: torch imports its compiler when one of them, or `step`, is first called, to tell it what not to
-trace."""
+"""Methods of every optimizer at whose first call, like that of `step`, torch imports its compiler to exclude them from
+tracing."""
 
 
 def defer_compiler() -> None:
-    """Let optimizers of torch work without the compiler until something else imports it: before, nothing is traced.
+    """Make torch's optimizers work without the compiler until something else imports it; nothing is traced before.
 
-    It is to be called before the first optimizer is built: torch then puts its hooks around `step`.
+    Call it before the first optimizer is built, as torch then wraps `step` in its hooks.
     """
     for name in METHODS:
         _replace(Optimizer, name, "inner", _as_it_is)
@@ -31,13 +31,13 @@ def defer_compiler() -> None:
 
 
 def _replace(kind: type[Optimizer], name: str, wrapper: str, call: Callable[..., Any]) -> None:
-    """Replace a method by one that does `call(plain, ...)` where there is no compiler.
+    """Replace a method by one that runs `call(plain, ...)` while the compiler is not imported.
 
     Args:
-        kind: of optimizer.
-        name: of the method; left alone where it is inherited, or is wrapped by another function of torch.
-        wrapper: what torch calls the function that imports the compiler.
-        call: does as that function does, without it.
+        kind: class of the optimizer.
+        name: of the method; unchanged if it is inherited, or has another wrapper.
+        wrapper: name of torch's wrapper that imports the compiler.
+        call: does the same as that wrapper, without the compiler.
     """
     wrapped = vars(kind).get(name)
     if not isinstance(wrapped, FunctionType) or wrapped.__code__.co_name != wrapper:
@@ -56,6 +56,6 @@ def _as_it_is(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _with_its_gradients(plain: Callable[..., Any], optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-    """Take a step as torch's wrapper does: with gradients only for an optimizer that is differentiated through."""
+    """Take a step like torch's wrapper: with gradients enabled only for a differentiable optimizer."""
     with torch.set_grad_enabled(optimizer.defaults["differentiable"]):
         return plain(optimizer, *args, **kwargs)

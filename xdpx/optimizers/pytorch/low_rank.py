@@ -1,4 +1,4 @@
-"""Optimizers that project the gradients of chosen linear layers onto few dimensions (GaLore, APOLLO)."""
+"""Optimizers that project the gradients of selected linear layers to a low rank (GaLore, APOLLO)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from xdpx.optimizers.pytorch.request import Chosen, Kwargs, Request
 
 
 def chosen(request: Request, kind: type, rank: Kwargs, kwargs: Kwargs) -> Chosen:
-    """Return the class and its arguments, with one group for all other weights and one for the projected ones.
+    """Return the class and its arguments, with two groups: of all other weights, and of the projected ones.
 
     Args:
-        request: What was asked for; a name that ends in `layerwise` steps each weight within the backward pass.
+        request: The request; with a name that ends in `layerwise`, each weight is stepped within the backward pass.
         kind: The class of the optimizer.
-        rank: What the group of the projected weights has of its own.
-        kwargs: What the class is built with.
+        rank: Settings of the group of the projected weights.
+        kwargs: Arguments of the class.
 
     Raises:
-        ValueError: Without a model or `optim_target_modules`, or where no layer is meant; layer by layer with
-            accumulation.
-        NotImplementedError: Layer by layer with several processes.
+        ValueError: There is no model or no `optim_target_modules`, or no layer matches; or a layerwise optimizer is
+            used with gradient accumulation.
+        TypeError: `optim_target_modules` is neither a list nor a string.
+        NotImplementedError: A layerwise optimizer is used with several processes.
     """
     names = _targets(request)
     trained = list(request.model.named_parameters()) if request.model is not None else []
@@ -40,7 +41,7 @@ def chosen(request: Request, kind: type, rank: Kwargs, kwargs: Kwargs) -> Chosen
 
 
 def split(groups: Iterable[Kwargs], picked: Iterable[Kwargs]) -> list[Kwargs]:
-    """Split the groups of a model by the groups that `chosen` picks; what both say, those of the model decide."""
+    """Split the groups of a model by the groups of `chosen`; settings of the model's groups take precedence."""
     pieces = []
     for group in groups:
         for part in picked:
@@ -96,14 +97,14 @@ def _refuse_what_layers_cannot(request: Request) -> None:
 
 
 class Layerwise(torch.optim.Optimizer):
-    """One small optimizer per weight, which steps as soon as its gradient is there and then forgets the gradient.
+    """One optimizer per weight, which steps within the backward pass, and then frees the gradient.
 
-    So never more than one gradient is in memory. `step` and `zero_grad` have nothing left to do; the groups are those
-    of the small optimizers, so that an ordinary schedule drives them, and the state is theirs.
+    So only one gradient is in memory at a time. `step` and `zero_grad` do nothing; the parameter groups and the state
+    are those of the single optimizers, so that any schedule can be used.
     """
 
     def __init__(self, params: Iterable[Kwargs], *, kind: type[torch.optim.Optimizer], **kwargs: Any) -> None:
-        drawn = torch.randn(1, 1)  # the original draws one number here; masks drawn later shall be the same
+        drawn = torch.randn(1, 1)  # transformers draws one number here; keeps later random numbers equal to its
         super().__init__([drawn], {"lr": kwargs.get("lr", 1e-3)})
         self.layers: dict[nn.Parameter, torch.optim.Optimizer] = {
             weight: kind([{**group, "params": [weight]}], **kwargs) for group in params for weight in group["params"]
@@ -122,17 +123,17 @@ class Layerwise(torch.optim.Optimizer):
             layer.zero_grad()
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Do nothing: every weight took its step within the backward pass."""
+        """Do nothing: every weight was stepped within the backward pass."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Do nothing: no gradient outlives the backward pass."""
+        """Do nothing: gradients are freed within the backward pass."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of all small optimizers, in the order of the weights."""
+        """Return the states of all single optimizers, in the order of the weights."""
         return {"layers": [layer.state_dict() for layer in self.layers.values()]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` gave. Raises ValueError where the number of weights differs."""
+        """Load the result of `state_dict`. Raises ValueError if the number of weights differs."""
         saved = state_dict.get("layers", [])
         if len(saved) != len(self.layers):
             raise ValueError(
@@ -143,6 +144,6 @@ class Layerwise(torch.optim.Optimizer):
         self.param_groups = [group for layer in self.layers.values() for group in layer.param_groups]
 
     def detach(self) -> None:
-        """Take the hooks off the weights again."""
+        """Remove the hooks from the weights."""
         for hook in self._hooks:
             hook.remove()

@@ -1,4 +1,4 @@
-"""Two optimizers for one model: most weights are stepped by the one, some groups of them by the other."""
+"""Two optimizers for one model: a major one, and a second one for some groups of weights."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from xdpx.optimizers.pytorch.building import of_run
 from xdpx.optimizers.pytorch.parameters import PairParameters
 
 FIXED = "fixed_rate"
-"""Set in a group whose learning rate no schedule moves."""
+"""Key of groups whose learning rate is not changed by the schedule."""
 
 
 class Pair(torch.optim.Optimizer):
-    """To the outside one optimizer over all groups; `step` lets each of the two step its own.
+    """Two optimizers that behave as one over the groups of both.
 
-    Gradients are clipped by the norm over all weights, those of both.
+    Gradients are clipped by their norm over all weights of both.
 
     Source: Lample et al., "Large Memory Layers with Product Keys", NeurIPS 2019, section 4.2: the values of a memory
-    learn at a rate of their own that stays.
+    have their own, constant learning rate.
 
     Args:
-        major: steps the first groups.
-        second: steps the groups behind them.
+        major: optimizer of the first groups.
+        second: optimizer of the remaining groups.
     """
 
     class Parameters(PairParameters):
@@ -42,10 +42,10 @@ class Pair(torch.optim.Optimizer):
     def built(
         cls, run: Run, groups: Sequence[dict[str, Any]], *, model: nn.Module | None = None, prefix: str = ""
     ) -> Pair:
-        """Make the pair of a run.
+        """Return the pair of a run.
 
         Raises:
-            ConfigError: no group of the model is for the second optimizer, or none for the major one.
+            ConfigError: `second_groups` matches no group of the model, or all of them.
         """
         known: PairParameters = run.parameters("optimizer", prefix)
         begins = tuple(known.second_groups)
@@ -62,19 +62,19 @@ class Pair(torch.optim.Optimizer):
         return cls(of_run(run, ours, model=model, prefix="major_"), second)
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Take one step of each."""
+        """Take one step with each optimizer."""
         if closure is not None:
             raise ValueError("Pair takes no closure: compute the gradients before calling step().")
         for one in self._both:
             one.step()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Load the result of `state_dict` into both optimizers."""
         super().load_state_dict(dict(state_dict))
         self._share()
 
     def _share(self) -> None:
-        """Let both have the groups and the state that stand here."""
+        """Make both optimizers use the groups and the state of this one."""
         parts = self.param_groups[: self._num_major], self.param_groups[self._num_major :]
         for one, groups in zip(self._both, parts, strict=True):
             one.param_groups, one.state = groups, self.state

@@ -1,4 +1,4 @@
-"""What optimizers let a user decide. Apart from the optimizers, so that checking a config needs no torch."""
+"""Parameters of the optimizers; in their own module, so that a config can be checked without torch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ GROUP = "optimization"
 
 
 def about_betas(betas: list[float]) -> list[tuple[str, str]]:
-    """Return what is wrong with betas that are not two numbers in [0, 1)."""
+    """Return conflicts: betas that are not two numbers in [0, 1)."""
     if len(betas) == 2 and all(0.0 <= beta < 1.0 for beta in betas):
         return []
     return [("adam_betas", f"is {betas}. Use two numbers in [0, 1), e.g. [0.9, 0.999].")]
 
 
 class MeansParameters(declare.Parameters):
-    """Keys of every rule that keeps running means of the gradient and of its square."""
+    """Keys of optimizers with running means of the gradient and of its square."""
 
     learning_rate: float = declare.param(
         1e-3, gt=0, doc="Highest learning rate; the schedule multiplies it by at most 1.", group=GROUP
@@ -27,7 +27,7 @@ class MeansParameters(declare.Parameters):
     adam_eps: float = declare.param(1e-6, gt=0, doc="Added to the root of the mean square.", group=GROUP)
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse betas that are not two numbers in [0, 1)."""
+        """Return conflicts: betas that are not two numbers in [0, 1)."""
         return about_betas(self.adam_betas)
 
 
@@ -46,10 +46,10 @@ class PairParameters(declare.Parameters):
         1e-3, gt=0, doc="Highest learning rate of the major optimizer; the schedule multiplies it.", group=GROUP
     )
     major_optimizer: str = declare.param(
-        "adam", doc="What steps all weights but those of second_groups.", registry="optimizer", group=GROUP
+        "adam", doc="Optimizer of all weights but those of second_groups.", registry="optimizer", group=GROUP
     )
     second_optimizer: str = declare.param(
-        "adam", doc="What steps the weights of second_groups.", registry="optimizer", group=GROUP
+        "adam", doc="Optimizer of the weights of second_groups.", registry="optimizer", group=GROUP
     )
     second_learning_rate: float = declare.param(
         gt=0, doc="Highest learning rate of the second optimizer.", relative="direct", group=GROUP
@@ -57,16 +57,15 @@ class PairParameters(declare.Parameters):
     major_learning_rate: float = declare.param(1e-3, gt=0, doc="Has no effect: write learning_rate.", group=GROUP)
     second_groups: list[str] = declare.param(
         ["memory"],
-        doc="Which weights the second optimizer steps: groups of the model whose names begin so (memory, embeddings, "
-        "layer 3, top).",
+        doc="Groups of weights of the second optimizer: beginnings of their names (memory, embeddings, layer 3, top).",
         group=GROUP,
     )
     follow_lr_schedule: bool = declare.param(
-        False, doc="Let the schedule move the second learning rate, too; else it stays.", group=GROUP
+        False, doc="Apply the schedule to the second learning rate too; else that is constant.", group=GROUP
     )
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse a pair or what switches weights within a pair, and a second word for the learning rate."""
+        """Return conflicts: a pair or a schedule-free optimizer within the pair, or a use of `major_learning_rate`."""
         found = [
             (key, f"is '{getattr(self, key)}'. Use another one: adam, lamb or sparse_adam.")
             for key in ("major_optimizer", "second_optimizer")
@@ -78,7 +77,7 @@ class PairParameters(declare.Parameters):
 
 
 class NamedParameters(declare.Parameters):
-    """Keys of every optimizer that the Trainer knows, too (`optim`)."""
+    """Keys of optimizers that the Trainer has too (`optim`)."""
 
     learning_rate: float = declare.param(
         1e-3, gt=0, doc="Highest learning rate; the schedule multiplies it by at most 1.", group=GROUP
@@ -86,7 +85,7 @@ class NamedParameters(declare.Parameters):
     weight_decay: float = declare.param(
         0.0,
         ge=0,
-        doc="Weight decay of those groups of the model that do decay, as the optimizer means it.",
+        doc="Weight decay of the groups of weights that have one, as defined by the optimizer.",
         group=GROUP,
     )
     optim_args: str | None = declare.param(
@@ -94,7 +93,7 @@ class NamedParameters(declare.Parameters):
     )
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse settings that are no pairs."""
+        """Return conflicts: `optim_args` that are not key=value pairs."""
         try:
             pairs(self.optim_args)
         except ValueError as error:
@@ -103,7 +102,7 @@ class NamedParameters(declare.Parameters):
 
 
 class NamedAdamParameters(NamedParameters):
-    """Keys of those that keep running means as Adam does."""
+    """Keys of optimizers with running means like those of Adam."""
 
     adam_betas: list[float] = declare.param(
         [0.9, 0.999], doc="Decay of the running means of the gradient and of its square.", group=GROUP
@@ -111,12 +110,12 @@ class NamedAdamParameters(NamedParameters):
     adam_eps: float = declare.param(1e-8, gt=0, doc="Added to the root of the mean square.", group=GROUP)
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse betas that are not two numbers in [0, 1)."""
+        """Return conflicts: those of the base class, and betas that are not two numbers in [0, 1)."""
         return [*super().conflicts(), *about_betas(self.adam_betas)]
 
 
 class LowRankParameters(NamedParameters):
-    """Keys of those that project the gradients of chosen layers onto few dimensions."""
+    """Keys of optimizers that project the gradients of selected layers to a low rank."""
 
     optim_target_modules: str | list[str] = declare.param(
         doc="Linear layers whose gradients are projected: parts of names, a regular expression, or all-linear.",
@@ -125,11 +124,11 @@ class LowRankParameters(NamedParameters):
 
 
 class LowRankAdamParameters(LowRankParameters, NamedAdamParameters):
-    """Keys of those that do so for Adam."""
+    """Keys of Adam with such projections."""
 
 
 class LomoParameters(declare.Parameters):
-    """Keys of LOMO, whose steps are taken within the backward pass of the only batch of an update."""
+    """Keys of LOMO, which steps within the backward pass, so that an update has only one batch."""
 
     learning_rate: float = declare.param(
         1e-3, gt=0, doc="Highest learning rate; the schedule multiplies it by at most 1.", group=GROUP
@@ -137,25 +136,25 @@ class LomoParameters(declare.Parameters):
     update_freq: int = declare.param(1, gt=0, doc="Batches per update of the weights.", group="trainer")
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse to accumulate."""
+        """Return conflicts: gradient accumulation."""
         problem = f"is {self.update_freq}, but LOMO steps within each backward pass. Set it to 1."
         return [("update_freq", problem)] if self.update_freq > 1 else []
 
 
 class AdaLomoParameters(declare.Parameters):
-    """None: x-train cannot use AdaLomo."""
+    """No keys: x-train does not support AdaLomo."""
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse to be used by x-train."""
+        """Return conflicts: any use by x-train."""
         problem = "keeps its means outside of its state_dict, so a resumed run would not be the undisturbed one. "
         return [("optimizer", f"{problem}Use lomo, or adafactor.")]
 
 
 class LayerwiseParameters(declare.Parameters):
-    """None: x-train cannot use optimizers that step layer by layer."""
+    """No keys: x-train does not support layerwise optimizers."""
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse to be used by x-train."""
+        """Return conflicts: any use by x-train."""
         return [("optimizer", f"steps each layer within the backward pass{NOT_DIVIDED}")]
 
 
@@ -166,10 +165,10 @@ NOT_DIVIDED = (
 
 
 class ScheduleFreeParameters(NamedAdamParameters):
-    """Keys of those that average the weights in place of a schedule."""
+    """Keys of optimizers that average the weights in place of a schedule."""
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse a first beta of 0, by which the average is divided."""
+        """Return conflicts: also a first beta of 0, by which the average is divided."""
         zero = self.adam_betas[:1] == [0.0]
         problem = "begins with 0, but weights are trained between their average and the last step. Use 0.9, say."
         return [*super().conflicts(), *([("adam_betas", problem)] if zero else [])]

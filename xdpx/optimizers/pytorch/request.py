@@ -1,4 +1,4 @@
-"""What a user wrote about an optimizer, read key by key."""
+"""The settings of an optimizer in x-train or the Trainer, read key by key."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 Kwargs = dict[str, Any]
 Chosen = tuple[Any, Kwargs]
-"""A class of optimizers (or a class of factories, called with the model) and what it is built with."""
+"""(class of the optimizer, or of factories called with the model; arguments of the class)."""
 
 TRUE = frozenset({"true", "1", "yes", "on", "y", "t"})
 
 
 class OptimizerArguments(Protocol):
-    """What is read from the arguments of a training."""
+    """The settings that are read from the arguments of a Trainer."""
 
     optim: str
     optim_args: str | None
@@ -32,7 +32,7 @@ class OptimizerArguments(Protocol):
 
 @dataclass
 class Settings:
-    """The wishes of a run of x-train."""
+    """The same settings of a run of x-train."""
 
     optim: str
     optim_args: str | None
@@ -46,7 +46,7 @@ class Settings:
 
     @classmethod
     def of(cls, name: str, known: Any) -> Settings:
-        """Translate the keys of an optimizer, `NamedParameters` of some kind; what it does not ask for is unread."""
+        """Return the settings from the typed parameters of an optimizer; defaults for keys that it does not have."""
         more: Kwargs = {}
         if hasattr(known, "adam_betas"):
             first, second = known.adam_betas
@@ -60,55 +60,63 @@ class Settings:
 
 @dataclass(frozen=True)
 class Request:
-    """One optimizer that is asked for: by which name, for which model, with which extra keys."""
+    """A request for an optimizer.
+
+    Attributes:
+        args: settings.
+        model: the model, if the optimizer needs it.
+        name: of the optimizer.
+        extra: the pairs of `optim_args`.
+        asked: extra keys that the optimizer has read.
+    """
 
     args: OptimizerArguments
     model: nn.Module | None
     name: str
     extra: Mapping[str, str]
-    asked: set[str] = field(default_factory=set)  # keys that the optimizer has looked for
+    asked: set[str] = field(default_factory=set)
 
     def refuse_unread(self) -> None:
-        """Raise ValueError where an extra key was written that the optimizer, chosen by now, has not looked for."""
+        """Raise ValueError if there are extra keys that the optimizer has not read."""
         unread = ", ".join(sorted(self.extra.keys() - self.asked))
         if unread:
             raise ValueError(f"optim_args: has {unread}, which '{self.name}' does not take. Remove it.")
 
     @property
     def rate(self) -> Kwargs:
-        """The learning rate, as every optimizer takes it."""
+        """The learning rate, as argument of any optimizer."""
         return {"lr": self.args.learning_rate}
 
     @property
     def adam(self) -> Kwargs:
-        """The learning rate and what the Adam family takes beside it."""
+        """The learning rate, betas and eps, as arguments of Adam and its variants."""
         betas = (self.args.adam_beta1, self.args.adam_beta2)
         return {**self.rate, "betas": betas, "eps": self.args.adam_epsilon}
 
     def number(self, key: str, default: float) -> float:
-        """Return an extra key as a number. Raises ValueError where it is none."""
+        """Return the value of an extra key as float. Raises ValueError if it is not a number."""
         return float(self._read(key, default, float))
 
     def whole(self, key: str, default: int) -> int:
-        """Return an extra key as a whole number. Raises ValueError where it is none."""
+        """Return the value of an extra key as int. Raises ValueError if it is not a whole number."""
         return int(self._read(key, default, int))
 
     def text(self, key: str, default: str) -> str:
-        """Return an extra key as it was written."""
+        """Return the value of an extra key as text."""
         text = self._written(key)
         return default if text is None else text
 
     def switch(self, key: str, default: bool = False) -> bool:
-        """Return an extra key as yes or no."""
+        """Return the value of an extra key as bool; a text that is not in `TRUE` is False."""
         text = self._written(key)
         return default if text is None else text.lower() in TRUE
 
     def numbers(self, *keys: str) -> Kwargs:
-        """Return those of the extra keys that were written, as numbers."""
+        """Return the given ones of these extra keys as floats."""
         return {key: self.number(key, 0.0) for key in keys if key in self.extra}
 
     def switches(self, *keys: str) -> Kwargs:
-        """Return those of the extra keys that were written, as yes or no."""
+        """Return the given ones of these extra keys as bools."""
         return {key: self.switch(key) for key in keys if key in self.extra}
 
     def _read(self, key: str, default: float, kind: Callable[[str], float]) -> float:
@@ -127,7 +135,7 @@ class Request:
 
 
 def pairs(text: str | None) -> dict[str, str]:
-    """Read "key=value, key=value" (`optim_args`). Raises ValueError where a part is no pair."""
+    """Parse "key=value, key=value" (`optim_args`). Raises ValueError if a part is not such a pair."""
     return dict(_pair(part) for part in _parts(text))
 
 

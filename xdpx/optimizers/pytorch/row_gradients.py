@@ -1,4 +1,4 @@
-"""Steps over embeddings whose gradient is rows: those of the tokens of a batch. V vocabulary, R rows, H hidden size."""
+"""Steps with sparse gradients of embeddings: the rows of a batch's tokens. V vocabulary, R rows, H hidden size."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 
 class RowsAsDense:
-    """Shows an optimizer dense gradients in place of rows, for the time of one step.
+    """Replaces sparse gradients by dense ones during a step.
 
-    So the weights move exactly as with dense gradients. Each (V, H) is kept and cleared row by row, never filled anew.
+    So the update equals that with dense gradients. Each dense (V, H) buffer is reused: only its used rows are reset.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class RowsAsDense:
 
     @contextmanager
     def during_step(self, groups: list[dict[str, Any]]) -> Generator[None]:
-        """Put dense gradients (V, H) in place of rows; afterwards the rows again, as the step has left them."""
+        """Replace sparse gradients by dense ones (V, H) in the block; then restore the rows, as changed by the step."""
         shown = [
             (weight, weight.grad.coalesce())
             for group in groups

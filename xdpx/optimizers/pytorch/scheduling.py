@@ -1,4 +1,4 @@
-"""The schedules of `lr_schedulers` as objects of torch, for the Trainer; their state is that of the original's."""
+"""The schedules of `lr_schedulers` as torch schedulers for the Trainer, with a state compatible with transformers."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from xdpx.config.faults import nearest
 from xdpx.optimizers import lr_schedulers
 
 OF_ARGUMENTS = frozenset({"warmup_steps", "learning_rate", "adam_betas"})
-"""Keys of schedules that a Trainer takes from its arguments of other names."""
+"""Keys of schedules whose values a Trainer takes from its own arguments."""
 
 
 def scheduler_for(
     name: str, optimizer: Optimizer, warmup: int, total: int, kwargs: Mapping[str, Any] | None = None
 ) -> LRScheduler:
-    """Build the schedule called `name` on an optimizer.
+    """Return the scheduler `name` of an optimizer.
 
     Args:
         name: One of `lr_schedulers`.
-        optimizer: Whose learning rates are driven, each from the value it has now.
+        optimizer: The optimizer; its current learning rates are the full ones.
         warmup: Updates until the full learning rate is reached.
         total: Updates of the whole training.
-        kwargs: What this schedule alone takes (`lr_scheduler_kwargs`).
+        kwargs: Further arguments of this schedule (`lr_scheduler_kwargs`).
 
     Raises:
-        ValueError: No schedule has this name, or a value makes no sense.
-        TypeError: The schedule does not take one of `kwargs`, or lacks one.
+        ValueError: No schedule has this name, or a value is not valid.
+        TypeError: One of `kwargs` is unknown to the schedule, or a required one is missing.
     """
     name = str(getattr(name, "value", name))
     if name not in lr_schedulers.lr_schedulers:
@@ -43,9 +43,9 @@ def scheduler_for(
     if issubclass(kind, lr_schedulers.OnMetric):
         return cast(LRScheduler, kind.driving(optimizer, **given))
     if kind is lr_schedulers.Constant:
-        return LambdaLR(optimizer, _constant)  # takes nothing: the original drops what it is given
+        return LambdaLR(optimizer, _constant)  # has no arguments: transformers ignores any
     last_epoch = given.pop("last_epoch", -1)
-    if kind is lr_schedulers.ConstantWithWarmup:  # as with the constant one
+    if kind is lr_schedulers.ConstantWithWarmup:  # ignored by transformers too
         given = {}
     schedule = kind(_parameters(name, kind.Parameters, optimizer, warmup, given), total_steps=total)
     if isinstance(schedule, lr_schedulers.Curved):
@@ -55,20 +55,20 @@ def scheduler_for(
 
 
 def steps_on_metric(scheduler: Any) -> bool:
-    """Return whether `step` wants the metric of an evaluation (plateau, greedy), not one call per update."""
+    """Return whether `step` takes the metric of an evaluation (plateau, greedy) instead of a call per update."""
     return isinstance(scheduler, ReduceLROnPlateau) or any(
         kind.__name__ == "GreedyLR" for kind in type(scheduler).mro()
     )
 
 
 class MomentumLR(LambdaLR):
-    """Moves the first beta of each group, or else its momentum, as well (`cycle_momentum`).
+    """Also sets the first beta or the momentum of each group (`cycle_momentum`).
 
-    Its function is the method `after` of a schedule.
+    Its `lr_lambda` is the method `after` of a schedule.
     """
 
     def step(self, epoch: int | None = None) -> None:
-        """Set the rates and the momentum of the next update."""
+        """Set the learning rates and the momentum of the next update."""
         super().step(epoch)
         schedule: lr_schedulers.LRScheduler = self.lr_lambdas[0].__self__  # type: ignore[attr-defined]
         momentum = schedule.momentum(self.last_epoch + 1)
@@ -87,7 +87,7 @@ def _constant(_: int) -> float:
 
 
 def _parameters(name: str, declared: Any, optimizer: Optimizer, warmup: int, given: dict[str, Any]) -> Any:
-    """Return the typed keys of a schedule: those that were given, and those that the Trainer has under other names."""
+    """Return the typed parameters of a schedule: those given, and those from the Trainer's own arguments."""
     where = f"lr_scheduler_kwargs of '{name}'"
     keys = {item.key: item for item in declarations_of(declared)}
     peak, betas = optimizer.defaults.get("lr"), optimizer.defaults.get("betas")
@@ -118,7 +118,7 @@ def _parameters(name: str, declared: Any, optimizer: Optimizer, warmup: int, giv
 
 
 def _with_floor(where: str, peak: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """Return what was given with `min_lr_rate` in place of `min_lr`."""
+    """Return the given arguments with `min_lr` converted to `min_lr_rate`. Raises ValueError unless one is given."""
     lowest, rate = given.pop("min_lr", None), given.pop("min_lr_rate", None)
     if (lowest is None) == (rate is None):
         found = "neither min_lr nor min_lr_rate is" if rate is None else "both min_lr and min_lr_rate are"

@@ -1,4 +1,4 @@
-"""Adam that moves only the rows of a table that a batch has read. V rows of a table, R of them read, H width."""
+"""Adam that updates only the rows of a table that a batch has used. V rows of a table, R used rows, H width."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from xdpx.optimizers.pytorch.parameters import MeansParameters
 
 
 class SparseAdam(torch.optim.Optimizer):
-    """Adam whose means of a row stand still while the row is not read; without weight decay.
+    """Adam that leaves weights and means of unused rows unchanged; without weight decay.
 
-    Which gradients are rows is up to the model (`mem_sparse` of a product-key memory); those of other weights are
-    dense, and these are stepped as Adam does. A table of millions of rows costs what the rows of a batch cost.
+    The model decides which gradients are sparse (`mem_sparse` of a product-key memory); weights with dense gradients
+    are updated as in Adam. The cost depends on the rows of a batch, not on the size of the table.
 
-    Source: Kingma and Ba, "Adam", ICLR 2015, algorithm 1, as `torch.optim.SparseAdam` masks it.
+    Source: Kingma and Ba, "Adam", ICLR 2015, algorithm 1, masked like `torch.optim.SparseAdam`.
     """
 
     class Parameters(MeansParameters):
@@ -33,7 +33,7 @@ class SparseAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Take one step; weights without a gradient stay as they are."""
+        """Take one step; weights without gradient are unchanged."""
         if closure is not None:
             raise ValueError("SparseAdam takes no closure: compute the gradients before calling step().")
         for group in self.param_groups:

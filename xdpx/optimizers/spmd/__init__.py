@@ -1,1 +1,1 @@
-"""Optimizers, schedules and learners of the JAX engine, as pure functions of gradients and states."""
+"""Optimizers, schedules and learners of the JAX engine, as pure functions."""

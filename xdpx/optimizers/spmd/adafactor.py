@@ -1,7 +1,7 @@
-"""Adafactor with second moments factored over the last two axes, and a first moment kept in few bits.
+"""Adafactor with second moments factored over the last two axes, and a quantised first moment.
 
 Source: Shazeer and Stern, Adafactor: adaptive learning rates with sublinear memory cost, algorithms 2 to 4. The first
-moment is of steps, so it is multiplied by the learning rate before it is averaged.
+moment is of steps: updates are multiplied by the learning rate before they are averaged.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from xdpx.optimizers.spmd.transforms import Transformation, root_mean_square
 from xdpx.optimizers.spmd.trees import Tree
 
 LEVELS = 127
-"""Of the absolute value in 8 bits, sign apart."""
+"""Number of positive levels of a first moment in 8 bits."""
 
 
 class FactoredState(NamedTuple):
-    """What is kept; every tree has the keys of the weights, with a scalar where a weight needs no such thing."""
+    """State of Adafactor; each pytree has the structure of the weights, with a scalar if a weight does not need it."""
 
     num_updates: jax.Array
-    row: Tree  # mean of squares over the last axis
-    column: Tree  # mean of squares over the last but one
-    full: Tree  # squares, of weights that are not factored
-    moment: Tree  # of steps
-    moment_scale: Tree  # one unit of `moment`, per slice of its first axis, where it is in 8 bits
+    row: Tree  # running mean of squares over the last axis
+    column: Tree  # running mean of squares over the last but one
+    full: Tree  # running mean of squares, of weights that are not factored
+    moment: Tree  # running mean of steps
+    moment_scale: Tree  # value of one level of an 8-bit `moment`, in its shape without the first axis
 
 
 class ShardedAdafactor(BaseOptimizer):
-    """Adafactor whose state is sharded like its weights."""
+    """Adafactor with a state sharded like the weights."""
 
     class HParams(BaseOptimizer.HParams):
-        """Of Adafactor.
+        """Fields of Adafactor.
 
         Attributes:
             decay_method: `adam`: bias-corrected `decay_adam`; `pow`: 1 - step ** -`decay_pow`.
             decay_adam: decay of second moments for `adam`.
             decay_pow: exponent for `pow`.
-            beta1: decay of the first moment; 0 keeps none.
+            beta1: decay of the first moment; 0: no first moment.
             quantized_dtype: of the first moment.
-            clipping_threshold: greatest root mean square of a weight's update; None does not clip.
-            factored: keep row and column means of the squares instead of all of them.
-            min_dim_size_to_factor: both last axes must have as many elements.
-            epsilon1_grad_sq_reg: added to squares.
-            multiply_by_parameter_scale: make steps proportional to the size of weights.
-            epsilon2_param_scale_reg: least such size.
+            clipping_threshold: maximum root mean square of a weight's update; None: no clipping.
+            factored: store row and column means of the squared gradients instead of all of them.
+            min_dim_size_to_factor: minimum size of both last axes of a factored weight.
+            epsilon1_grad_sq_reg: added to squared gradients.
+            multiply_by_parameter_scale: multiply steps by the root mean square of the weight.
+            epsilon2_param_scale_reg: lower bound of that root mean square.
         """
 
         decay_method: Literal["adam", "pow"] = "adam"
@@ -63,7 +63,7 @@ class ShardedAdafactor(BaseOptimizer):
         epsilon2_param_scale_reg: float = 1e-3
 
     def core(self) -> Transformation:
-        """Return the rule, learning rate included."""
+        """Return the transformation, which applies the learning rate too."""
         return Transformation(self._init, self._update)
 
     def _init(self, params: Tree) -> FactoredState:
@@ -107,7 +107,7 @@ class ShardedAdafactor(BaseOptimizer):
         return steps, FactoredState(state.num_updates + 1, row, column, full, moment, scale)
 
     def _one(self, gradient: Any, weight: Any, kept: tuple[Any, ...], decay: Any, rate: Any) -> tuple[Any, ...]:
-        """Return (step, what is kept) of one weight."""
+        """Return (step, new state) of one weight."""
         wanted = self.hparams
         row, column, full, moment, scale = kept
         gradient = gradient.astype(jnp.float32)
@@ -138,7 +138,7 @@ class ShardedAdafactor(BaseOptimizer):
         return jnp.asarray(decay * (1 - decay**step) / (1 - decay ** (step + 1)))
 
     def _to_bits(self, moment: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return a moment in its dtype, and the unit it is counted in."""
+        """Return a moment in its dtype, and the value of one level; 1 if it is not quantised."""
         if self.hparams.quantized_dtype != "int8" or moment.ndim == 0:
             dtype = jnp.float32 if self.hparams.quantized_dtype == "int8" else jnp.dtype(self.hparams.quantized_dtype)
             return moment.astype(dtype), jnp.ones((), jnp.float32)
@@ -160,7 +160,7 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 def _unzip(parts: Tree, like: Tree) -> tuple[Tree, ...]:
-    """Turn a tree of tuples into a tuple of trees."""
+    """Return a tuple of pytrees from a pytree of tuples."""
     outer: Any = jax.tree.structure(like)
     columns = zip(*outer.flatten_up_to(parts), strict=True)
     return tuple(jax.tree.unflatten(outer, list(column)) for column in columns)

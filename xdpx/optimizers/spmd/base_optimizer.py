@@ -1,4 +1,4 @@
-"""What all update rules share: the learning rate, regularisation, clipping limits, averaging of weights."""
+"""Base class of optimizers on JAX: learning rate, regularisation, clipping limits, averaging of weights."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from xdpx.optimizers.spmd.trees import Tree
 
 
 class CountedState(NamedTuple):
-    """Of a rule that finds its learning rate by itself."""
+    """State of a transformation that computes its learning rate from its own count of updates."""
 
     num_updates: jax.Array
     inner: Any
 
 
 class BaseOptimizer(Configurable):
-    """An update rule. The learner gives it the learning rate; `transformation` gives it to whoever has no learner.
+    """An optimizer. It gets the learning rate from the learner; `transformation` is for use without a learner.
 
     Attributes:
-        inner: the rule that this one calls, where it only decides when.
+        inner: the wrapped optimizer, if this one only decides when it takes a step.
     """
 
     inner: BaseOptimizer | None = None
 
     class HParams(BaseHParams):
-        """Of all update rules.
+        """Fields of all optimizers.
 
         Attributes:
-            learning_rate: base rate.
-            lr_schedule: its factor over time.
-            weight_decay: shrinks weights by learning rate * this, apart from the gradient (decoupled).
-            l1_regularizer_weight: adds this * sum |w| to what is minimised, by the gradient.
-            l2_regularizer_weight: adds this / 2 * sum w^2.
-            weight_decay_exclusion: regular expressions of names of weights that none of the three touches.
-            skip_lp_1d_vectors: they leave weights with one axis (biases, scales of norms) alone.
-            clip_gradient_norm_to_value: longest gradient over all weights; 0 does not clip.
-            clip_gradient_single_norm_to_value: longest gradient of each weight by itself; 0 does not clip.
-            ema_decay: of the average of the weights; 0 keeps none.
+            learning_rate: base learning rate.
+            lr_schedule: schedule of its factor.
+            weight_decay: decoupled: weights shrink by learning rate * this per step.
+            l1_regularizer_weight: adds this * sum |w| to the loss, through the gradient.
+            l2_regularizer_weight: adds this / 2 * sum w^2 to the loss, through the gradient.
+            weight_decay_exclusion: regular expressions for names of weights exempt from these three.
+            skip_lp_1d_vectors: exempt weights with at most one axis too (biases, scales of norms).
+            clip_gradient_norm_to_value: maximum norm of the gradient over all weights; 0: no clipping.
+            clip_gradient_single_norm_to_value: maximum norm of the gradient of each weight; 0: no clipping.
+            ema_decay: decay of the average of the weights; 0: no average.
         """
 
         learning_rate: float = 0.0
@@ -64,28 +64,28 @@ class BaseOptimizer(Configurable):
         self.schedule: BaseSchedule = build(hparams.lr_schedule)
 
     def get_learning_rate(self, step: jax.Array | int) -> jax.Array:
-        """Return the learning rate of the update that follows `step` others."""
+        """Return the learning rate of the update after `step` updates."""
         return jnp.asarray(self.hparams.learning_rate * self.schedule(step))
 
     def core(self) -> Transformation:
-        """Return the rule itself, from gradients to steps; it takes `learning_rate` as an extra argument."""
+        """Return the transformation of gradients to steps; it takes `learning_rate` as an extra argument."""
         raise NotImplementedError
 
     def decayed(self) -> list[Any]:
-        """Return the rule and its weight decay, to be applied one after another; where decay stands is the rule's."""
+        """Return the transformations of the optimizer and its weight decay, in the order of application."""
         wanted = self.hparams
         decay = [decay_weights(wanted.weight_decay, self.is_regularised)] if wanted.weight_decay else []
         return [self.core(), *decay]
 
     def rule(self) -> Transformation:
-        """Return the rule with its decay, and with penalties before it, which are part of the gradient."""
+        """Return the transformation with weight decay, and with penalties, which are added to the gradient first."""
         wanted = self.hparams
         l1, l2 = wanted.l1_regularizer_weight or 0.0, wanted.l2_regularizer_weight or 0.0
         penalties = [penalise(self.is_regularised, l1=l1, l2=l2)] if l1 or l2 else []
         return chain(*penalties, *self.decayed())
 
     def transformation(self) -> Transformation:
-        """Return the rule as any optax training loop uses it: it counts, and finds the learning rate by itself."""
+        """Return a transformation for any optax training loop, which counts updates to get the learning rate."""
         rule = self.rule()
 
         def init(params: Tree) -> CountedState:
@@ -101,7 +101,7 @@ class BaseOptimizer(Configurable):
     get_grad_transformation = transformation
 
     def is_regularised(self, name: str, weight: jax.Array) -> bool:
-        """Return whether decay and penalties touch a weight."""
+        """Return whether weight decay and penalties apply to a weight."""
         if self.hparams.skip_lp_1d_vectors and weight.ndim <= 1:
             return False
         return not any(re.search(pattern, name) for pattern in self.hparams.weight_decay_exclusion)

@@ -1,4 +1,4 @@
-"""What is done to gradients before a rule sees them: measured, and clipped over all weights or for each by itself."""
+"""Norms of gradients, and clipping by the norm over all weights or per weight."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 
 Gradients = Mapping[str, jax.Array]
-"""By name of the weight."""
+"""Gradients by name of the weight."""
 
 
 class Clipped(NamedTuple):
-    """What clipping gave: gradients, the factor (1 where each weight has its own), and whether anything was cut."""
+    """Clipped gradients, the common factor (1 if clipped per weight), and whether anything was clipped."""
 
     gradients: dict[str, jax.Array]
     scale: jax.Array
@@ -21,13 +21,13 @@ class Clipped(NamedTuple):
 
 
 def norm_of(gradients: Gradients) -> jax.Array:
-    """Return the length of all of them as one vector, float32."""
+    """Return the L2 norm over all gradients, float32."""
     squares = [jnp.sum(jnp.square(gradient.astype(jnp.float32))) for gradient in gradients.values()]
     return jnp.sqrt(sum(squares, jnp.zeros((), jnp.float32)))
 
 
 def clip_together(gradients: Gradients, longest: float, norm: jax.Array) -> Clipped:
-    """Scale all of them by the same factor, so that together they are at most `longest` long.
+    """Scale all gradients by the same factor, so that their norm over all weights is at most `longest`.
 
     Source: Pascanu et al., On the difficulty of training recurrent neural networks, section 3.2.
     """
@@ -36,7 +36,7 @@ def clip_together(gradients: Gradients, longest: float, norm: jax.Array) -> Clip
 
 
 def clip_each(gradients: Gradients, longest: float, depths: Mapping[str, int]) -> Clipped:
-    """Scale each so that it is at most `longest` long; a stacked weight, `depths` leading axes deep, slice by slice."""
+    """Scale each gradient to a norm of at most `longest`; stacked weights, with `depths` leading axes, per slice."""
     one = jnp.ones((), jnp.float32)
     cut, clipped = jnp.zeros((), bool), {}
     for name, gradient in gradients.items():
@@ -48,7 +48,7 @@ def clip_each(gradients: Gradients, longest: float, depths: Mapping[str, int]) -
 
 
 def not_clipped(gradients: Gradients) -> Clipped:
-    """Leave them as they are."""
+    """Return the gradients unchanged."""
     return Clipped(dict(gradients), jnp.ones((), jnp.float32), jnp.zeros((), bool))
 
 

@@ -1,6 +1,6 @@
-"""The update rules of x-train on JAX: the same numbers as on PyTorch, with its groups of weights and its averaging.
+"""The optimizers of x-train on JAX: equal numbers as on PyTorch, with its groups of weights and its averaging.
 
-A weight here may hold all layers stacked; each of them follows the group of its own name there.
+A weight here may be a stack of all layers; each layer uses the settings of its own group on PyTorch.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from xdpx.optimizers.spmd.partition import is_axes
 from xdpx.optimizers.spmd.trees import ROOT, Tree, named, unnamed
 
 Rates = Mapping[str, Any]
-"""What the host decides for an update: `factor` of all learning rates, `first`, the first beta, and `log_first`."""
+"""Values set by the host for an update: `factor` of all learning rates, `first`, the first beta, and `log_first`."""
 
 
 @dataclass(frozen=True)
 class WeightPlan:
-    """How one weight moves.
+    """Settings of the updates of one weight.
 
     Attributes:
-        names: what it is called on PyTorch; several for the layers of a stack.
-        stack: leading dims that these layers have here; () for a single one.
-        rates: learning rate of each.
-        decays: weight decay of each.
+        names: its name on PyTorch; several for the layers of a stack.
+        stack: leading axes of the stack; () for a single weight.
+        rates: learning rate of each layer.
+        decays: weight decay of each layer.
     """
 
     names: Sequence[str]
@@ -39,7 +39,7 @@ class WeightPlan:
     decays: Sequence[float]
 
     def spread(self, values: Sequence[float], rank: int) -> Any:
-        """Return one number per layer in a shape that multiplies a weight of so many dims."""
+        """Return one value per layer, in a shape that broadcasts with a weight of `rank` axes."""
         if len(set(values)) == 1:
             return np.float32(values[0])
         return np.asarray(values, np.float32).reshape(*self.stack, *[1] * (rank - len(self.stack)))
@@ -47,14 +47,14 @@ class WeightPlan:
 
 @dataclass(frozen=True)
 class Moments:
-    """Running means of the gradient and of its square, corrected for their start at 0."""
+    """Bias-corrected running mean of the gradient, and root of that of its square."""
 
     mean: jax.Array
     root: jax.Array
 
 
 class Rule:
-    """From a gradient to a step.
+    """An update rule, from running means to new weights.
 
     Args:
         parameters: adam_betas, adam_eps.
@@ -65,7 +65,7 @@ class Rule:
         self.eps = parameters.adam_eps
 
     def rates(self, factor: float, momentum: float | None) -> dict[str, np.float32]:
-        """Return what the host decides for an update, from what its schedule says."""
+        """Return the values set by the host for an update, from the factor and the momentum of the schedule."""
         first = self.first if momentum is None else momentum
         numbers = {"factor": factor, "first": first, "log_first": _log(first)}
         return {name: np.float32(number) for name, number in numbers.items()}
@@ -79,16 +79,16 @@ class Adam(Rule):
     """Adam with decoupled weight decay. Source: Loshchilov and Hutter, ICLR 2019, algorithm 2."""
 
     def moved(self, weight: jax.Array, moments: Moments, rate: Any, decay: Any, plan: WeightPlan) -> jax.Array:
-        """Shrink the weight, then go down the corrected mean."""
+        """Return the weight after decay and the Adam step."""
         moved: jax.Array = weight * (1.0 - rate * decay) - rate * moments.mean / (moments.root + self.eps)
         return moved
 
 
 class Lamb(Rule):
-    """Adam with steps of each tensor's own size. Source: You et al., ICLR 2020, algorithm 2, with phi(z) = z."""
+    """Adam with steps scaled to each weight's norm. Source: You et al., ICLR 2020, algorithm 2, with phi(z) = z."""
 
     def moved(self, weight: jax.Array, moments: Moments, rate: Any, decay: Any, plan: WeightPlan) -> jax.Array:
-        """Go as far as the size of the weight says, layer by layer."""
+        """Return the weight after a step that is proportional to its norm, per layer."""
         direction = moments.mean / (moments.root + self.eps) + decay * weight
         axes = tuple(range(len(plan.stack), weight.ndim))
         ours, theirs = (jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True)) for x in (weight, direction))
@@ -99,18 +99,18 @@ class Lamb(Rule):
 
 
 class GroupedLearner:
-    """What the engine needs of a learner, for weights that each have a learning rate and a decay of their own.
+    """A learner for weights that each have their own learning rate and weight decay.
 
     Args:
-        rule: the update rule; None for an engine that only scores.
-        plans: of each weight that is trained, by its path (`a/b/w`); the others stay as they are.
-        clip_norm: longest gradient; 0 for any length.
-        ema_decay: of the averaged weights; 1 keeps none.
-        sizes: whether facts also tell the sizes of all gradients.
+        rule: the update rule; None for an engine that only evaluates.
+        plans: settings of each trained weight, by its path (`a/b/w`); other weights are frozen.
+        clip_norm: maximum norm of the gradient; 0: no clipping.
+        ema_decay: decay of the averaged weights; 1: no average.
+        sizes: whether to return the sizes of all gradients too.
 
     Attributes:
-        SIZE: facts about the gradient of one weight begin with it: `size/mean/<name>`, `size/largest/<name>`,
-            `size/zeros/<name>`.
+        SIZE: prefix of the facts about the gradient of one weight: `size/mean/<name>`, `size/largest/<name>`,
+            `size/zeros/<name>` (share of zeros).
     """
 
     SIZE = "size/"
@@ -129,10 +129,10 @@ class GroupedLearner:
         self.clip_norm, self.ema_decay, self.sizes = clip_norm, ema_decay, sizes
 
     def prepare(self, params_axes: Tree) -> None:
-        """Hear how the axes of the weights are named, which decides nothing here."""
+        """Do nothing: the logical axes of the weights are not needed."""
 
     def init(self, params: Tree) -> dict[str, Any]:
-        """Return what is kept before the first update."""
+        """Return the initial state."""
         if self.rule is None:
             return {}
         trained = {name: weight for name, weight in named(params).items() if name in self.plans}
@@ -144,12 +144,12 @@ class GroupedLearner:
     def update(
         self, grads: Tree, opt_state: Mapping[str, Any], params: Tree, *, step: object
     ) -> tuple[Tree, dict[str, Any], dict[str, Any]]:
-        """Take one update; a gradient that is no number leaves everything as it was."""
+        """Return (weights, state, facts) after one update; all is unchanged if a gradient is not finite."""
         weights = named(params)
         gradients = {name: gradient for name, gradient in named(grads).items() if name in self.plans}
         norm = norm_of(gradients)
         shrink = 1.0 / jnp.maximum(norm / self.clip_norm, 1.0) if self.clip_norm > 0 else jnp.ones((), jnp.float32)
-        # A rate that is NaN comes from the engine, after an update that ends the training.
+        # The engine sets the factor to NaN after an update that ends the training.
         valid, steps = jnp.isfinite(norm) & jnp.isfinite(opt_state["rates"]["factor"]), opt_state["steps"] + 1
         moved, kept = dict(weights), {part: dict(named(opt_state[part])) for part in ("mean", "square")}
         for name, gradient in gradients.items():
@@ -165,11 +165,11 @@ class GroupedLearner:
         return chosen[0], chosen[1], facts
 
     def averaged(self, opt_state: Mapping[str, Any]) -> Tree | None:
-        """Return the averaged weights, None when none are kept."""
+        """Return the averaged weights; None if there are none."""
         return opt_state.get("averaged")
 
     def partition(self, opt_state_shapes: Mapping[str, Any], params_axes: Tree) -> dict[str, Any]:
-        """Return the axes of everything that is kept: those of its weight, or none."""
+        """Return the logical axes of every leaf of the state: those of its weight, or None."""
         if not opt_state_shapes:
             return {}
         axes = {name: leaf for name, leaf in named(params_axes, is_leaf=is_axes).items() if name in self.plans}
@@ -180,14 +180,14 @@ class GroupedLearner:
     def _moved(
         self, name: str, weight: Any, gradient: Any, kept: Mapping[str, Mapping[str, Any]], rates: Rates, steps: Any
     ) -> tuple[Any, Any, Any]:
-        """Return the new weight and its new means."""
+        """Return (new weight, new mean, new mean square)."""
         rule, plan = self.rule, self.plans[name]
         if rule is None:
             raise TypeError("this is a bug: an engine without an optimizer was asked for an update.")
         mean = kept["mean"][name] + (gradient - kept["mean"][name]) * (1.0 - rates["first"])
         square = kept["square"][name] * rule.second + jnp.square(gradient) * (1.0 - rule.second)
         taken = steps.astype(jnp.float32)
-        # 1 - beta**n as it stands loses half of its digits where beta is near 1.
+        # 1 - beta**n, computed without the loss of digits for beta near 1.
         of_mean, of_square = -jnp.expm1(taken * rates["log_first"]), -jnp.expm1(taken * np.float32(_log(rule.second)))
         moments = Moments(mean / of_mean, jnp.sqrt(square) / jnp.sqrt(of_square))
         rate = plan.spread(plan.rates, weight.ndim) * rates["factor"]

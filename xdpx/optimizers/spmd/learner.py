@@ -1,4 +1,4 @@
-"""From gradients to new weights: which weights, which rule, how far, and when not to."""
+"""Learners: apply gradients to the trained weights, with clipping, skipped steps and one or several optimizers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from xdpx.optimizers.spmd.transforms import Transformation, chain, over_leading_
 from xdpx.optimizers.spmd.trees import Tree, matching, named, unnamed
 
 OptState = dict[str, Any]
-"""`rules`: what each rule keeps of its group of weights; `ema`: the average of the weights, where one is kept."""
+"""`rules`: state of the optimizer for each group of weights; `ema`: the average of the weights, if there is one."""
 
 Facts = dict[str, jax.Array]
 Named = Mapping[str, jax.Array]
 
 LIMITS = ("clip_gradient_norm_to_value", "clip_gradient_single_norm_to_value", "ema_decay")
-"""Fields of a rule that the learner reads: of its main rule only."""
+"""Fields of an optimizer that the learner applies, only those of its main optimizer."""
 
 
 @dataclass(frozen=True)
 class WeightGroup:
-    """Weights that one rule moves together: all have the same leading axes, over which it is vectorised."""
+    """Weights of one optimizer with the same stacked leading axes, over which it is vectorised."""
 
     key: str
     optimizer: BaseOptimizer
@@ -38,25 +38,25 @@ class WeightGroup:
 
 
 class Learner(Configurable):
-    """One update rule for all weights that are trained. Pure: states go in, states come out."""
+    """A learner with one optimizer for all trained weights; a pure function of states."""
 
     class HParams(BaseHParams):
-        """Of a learner.
+        """Fields of a learner.
 
         Attributes:
             name: of the learner.
-            loss_name: the metric that is minimised; None where the task's aggregator decides.
-            optimizer: the update rule.
-            bprop_variable_exclusion: regular expressions of names of weights that stay as they are.
-            bprop_variable_inclusion: regular expressions of names of the only weights that are trained.
-            keep_optimizer_state_for_excluded_vars: keep optimizer states of weights that stay as they are, too.
-            vectorize_on_repeat_prefix: move each layer of a stack as if it had weights of its own.
-            check_valid_step: look whether gradients are numbers.
-            skip_step_gradient_norm_value: longest gradient that is stepped along at all; 0 for any length.
-            enable_skip_step_on_gradient_anomalies: leave weights and states as they are when a gradient is not fit.
-            skip_zero_gradients: `weights`: leave a weight alone whose gradient is zero; `global`: only if all are.
+            loss_name: the metric to minimise; None: decided by the task's aggregator.
+            optimizer: the optimizer.
+            bprop_variable_exclusion: regular expressions for names of frozen weights.
+            bprop_variable_inclusion: regular expressions for names of trained weights; all others are frozen.
+            keep_optimizer_state_for_excluded_vars: keep optimizer states of frozen weights too.
+            vectorize_on_repeat_prefix: update each layer of a stack like a separate weight.
+            check_valid_step: a step with a gradient that is not finite is invalid.
+            skip_step_gradient_norm_value: a step with a gradient of a higher norm is invalid; 0: no limit.
+            enable_skip_step_on_gradient_anomalies: skip invalid steps: weights and states are unchanged.
+            skip_zero_gradients: `weights`: skip weights whose gradient is zero; `global`: skip the step if all are.
             scale_update_by_var_norm: multiply each update by the norm of its weight.
-            grad_norm_individual_vars: also tell the length of the gradient of each weight.
+            grad_norm_individual_vars: also return the norm of the gradient of each weight.
         """
 
         name: str = "learner"
@@ -84,15 +84,15 @@ class Learner(Configurable):
             raise ValueError(f"{hparams.name}: {both} exclude each other. Keep one of them.")
 
     def prepare(self, params_axes: Tree) -> None:
-        """Take note of which weights are stacks of layers: their first logical axes are `layers` or `stage`."""
+        """Record which weights are stacks of layers: their leading logical axes are `layers` or `stage`."""
         axes = named(params_axes, is_leaf=is_axes)
         self._depths = {name: depth_of(leaf) for name, leaf in axes.items()}
 
     def init(self, params: Tree) -> OptState:
-        """Return what is kept before the first update.
+        """Return the initial state.
 
         Raises:
-            ValueError: a regular expression of the template is found in no name of a weight.
+            ValueError: a configured regular expression matches no name of a weight.
         """
         weights = named(params)
         self._shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
@@ -109,15 +109,15 @@ class Learner(Configurable):
         """Take one update.
 
         Args:
-            grads: of what is minimised, like `params`.
-            opt_state: what `init` or the update before gave.
+            grads: gradients of the loss, in the structure of `params`.
+            opt_state: the state, from `init` or the previous update.
             params: the weights.
-            step: how many updates were taken before this one.
+            step: number of updates before this one.
 
         Returns:
-            (weights, what is kept, facts). Facts are float32 scalars: `grad_norm` before and `clipped_grad_norm` after
-            clipping, `clipped` (0 or 1), `grad_scale`, `learning_rate`, `is_valid_step` (0 when the weights were left
-            as they were), `applied_grad_norm`: the length of the step that was taken.
+            (weights, state, facts). Facts are float32 scalars: `grad_norm` before and `clipped_grad_norm` after
+            clipping, `clipped` (0 or 1), `grad_scale`, `learning_rate`, `is_valid_step` (0 if the step was skipped),
+            `applied_grad_norm`: norm of the step.
         """
         weights, trained = named(params), self.trained(named(params))
         gradients = {name: gradient for name, gradient in named(grads).items() if name in trained}
@@ -137,22 +137,22 @@ class Learner(Configurable):
         return params, new, facts | self._norms_of_each(gradients)
 
     def averaged(self, opt_state: OptState) -> Tree | None:
-        """Return the average of the weights; None when none is kept."""
+        """Return the average of the weights; None if there is none."""
         return opt_state["ema"]["average"] if "ema" in opt_state else None
 
     def partition(self, opt_state_shapes: OptState, params_axes: Tree) -> Any:
-        """Return the logical axes of every leaf of what `init` gave: those of its weight, or () for none.
+        """Return the logical axes of every leaf of the state: those of its weight, or () if it is of no weight.
 
         Args:
-            opt_state_shapes: what `init` gives, or its shapes.
-            params_axes: a tree like the weights with a tuple of axis names, or a PartitionSpec, as leaves.
+            opt_state_shapes: the state returned by `init`, or its shapes.
+            params_axes: a pytree like the weights, with tuples of axis names or PartitionSpecs as leaves.
         """
         return axes_of_state(opt_state_shapes, named(params_axes, is_leaf=is_axes), self._shapes)
 
-    # ---- which weights
+    # ---- trained weights
 
     def trained(self, weights: Named) -> set[str]:
-        """Return the names of the weights that move."""
+        """Return the names of the trained weights."""
         out, only = _patterns(self.hparams.bprop_variable_exclusion), _patterns(self.hparams.bprop_variable_inclusion)
         where = f"{self.hparams.name}.bprop_variable_"
         left_out = matching(out, weights, where=f"{where}exclusion")
@@ -160,7 +160,7 @@ class Learner(Configurable):
         return kept - left_out
 
     def groups(self, weights: Named) -> list[WeightGroup]:
-        """Return the groups of weights and their rules."""
+        """Return the groups of weights and their optimizers."""
         kept = set(weights) if self.hparams.keep_optimizer_state_for_excluded_vars else self.trained(weights)
         found = []
         for label, optimizer, names in self.shares(sorted(kept)):
@@ -170,7 +170,7 @@ class Learner(Configurable):
         return found
 
     def shares(self, names: Sequence[str]) -> list[tuple[str, BaseOptimizer, Sequence[str]]]:
-        """Share the weights out: (label, optimizer, names) of each optimizer."""
+        """Return (label, optimizer, names of its weights) for each optimizer."""
         return [("main", self.optimizer, names)]
 
     def _stacks(self, weights: Named, names: Sequence[str]) -> dict[tuple[int, ...], tuple[str, ...]]:
@@ -188,7 +188,7 @@ class Learner(Configurable):
             rule = skip_untouched(rule)
         return over_leading_axes(rule, depth)
 
-    # ---- how far
+    # ---- steps
 
     def _clip(self, gradients: Named, norm: jax.Array) -> Clipped:
         limits = self.optimizer.hparams
@@ -226,7 +226,7 @@ class Learner(Configurable):
             steps |= {name: move for name, move in named(moves).items() if name in trained}
         return steps, kept
 
-    # ---- what is told
+    # ---- facts
 
     def _facts(self, norm: jax.Array, clipped: Clipped, valid: jax.Array, step: jax.Array | int) -> Facts:
         return {
@@ -245,16 +245,16 @@ class Learner(Configurable):
 
 
 class MultiOptimizerLearner(Learner):
-    """A rule of its own for weights whose name a pattern is found in; the main rule moves all others."""
+    """A learner with further optimizers for weights selected by name; the main one updates all others."""
 
     class HParams(Learner.HParams):
-        """Of several rules.
+        """Fields of a learner with several optimizers.
 
         Attributes:
-            auxiliary_optimizers: templates of the further rules. The clipping limits and the averaging of `optimizer`
-                hold for all weights; those of a further rule may say nothing else.
-            auxiliary_regex: for each, the regular expression of the names of its weights.
-            auxiliary_names: for each, what its facts are called; by default aux_1, aux_2, ...
+            auxiliary_optimizers: templates of the further optimizers. The clipping limits and the averaging of
+                `optimizer` apply to all weights; those of a further one must be unset or equal.
+            auxiliary_regex: for each, the regular expression for names of its weights.
+            auxiliary_names: for each, its label in facts; by default aux_1, aux_2, ...
         """
 
         auxiliary_optimizers: Any = ()
@@ -274,10 +274,10 @@ class MultiOptimizerLearner(Learner):
             _refuse_limits_inside(hparams.name, f"auxiliary_optimizers ({label})", auxiliary)
 
     def shares(self, names: Sequence[str]) -> list[tuple[str, BaseOptimizer, Sequence[str]]]:
-        """Share the weights out by their names.
+        """Return (label, optimizer, names of its weights) for each optimizer.
 
         Raises:
-            ValueError: two expressions are found in the name of the same weight, or one in none.
+            ValueError: two expressions match the same weight, or one matches none.
         """
         rest, shares = list(names), []
         for label, optimizer, pattern in zip(self.labels, self.auxiliary, self.hparams.auxiliary_regex, strict=True):
@@ -298,14 +298,14 @@ class MultiOptimizerLearner(Learner):
 
 
 def _refuse_limits_inside(name: str, field: str, optimizer: BaseOptimizer) -> None:
-    """Refuse what a rule inside another one says of all gradients, or of all weights: it would be ignored."""
+    """Raise ValueError if a wrapped optimizer sets clipping limits or averaging, which would be ignored."""
     if optimizer.inner is not None:
         _refuse_limits(f"{name}.{field}.optimizer_tpl", optimizer.inner)
         _refuse_limits_inside(name, f"{field}.optimizer_tpl", optimizer.inner)
 
 
 def _refuse_limits(where: str, optimizer: BaseOptimizer, main: BaseOptimizer | None = None) -> None:
-    """Refuse limits that say something else than those of the main rule; any at all, where that is not given."""
+    """Raise ValueError if an optimizer sets `LIMITS` other than those of `main`; any at all if that is None."""
     for field in LIMITS:
         value = getattr(optimizer.hparams, field)
         if value and (main is None or value != getattr(main.hparams, field)):
@@ -324,7 +324,7 @@ def _part(weights: Named, names: Sequence[str]) -> Tree:
 
 
 def _like(params: Tree, weights: Named) -> Tree:
-    """Put weights by name into a tree like `params`."""
+    """Return the weights in the structure of `params`."""
     return jax.tree.unflatten(jax.tree.structure(params), [weights[name] for name in named(params)])
 
 
@@ -333,14 +333,14 @@ def _chosen(valid: jax.Array, new: Any, old: Any) -> Any:
 
 
 def _start_average(params: Tree) -> dict[str, Any]:
-    """Return the average before the first update: the weights as they are, in a place of their own."""
+    """Return the initial average: a copy of the weights."""
     return {"count": jnp.zeros((), jnp.int32), "average": jax.tree.map(lambda weight: jnp.array(weight), params)}
 
 
 def _advance_average(kept: dict[str, Any], params: Tree, decay: float) -> dict[str, Any]:
-    """Move the average towards the weights as they are before an update.
+    """Return the average after the weights of one step, those before its update, are added.
 
-    The decay is min(decay, (1 + n) / (10 + n)) after n updates, so that the first weights are soon forgotten.
+    The decay is min(decay, (1 + n) / (10 + n)) after n updates, so that the influence of the first weights fades soon.
 
     Source: TensorFlow, `ExponentialMovingAverage(num_updates=n)`.
     """

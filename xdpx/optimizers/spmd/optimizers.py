@@ -1,4 +1,4 @@
-"""The update rules, by the names that experiments know them by. Defaults are those of Pax."""
+"""The optimizers of experiments, with the names and defaults of Pax."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ __all__ = [
 REGULARISATION = (
     "weight_decay", "l1_regularizer_weight", "l2_regularizer_weight", "weight_decay_exclusion", "skip_lp_1d_vectors",
 )  # fmt: skip
-"""Fields that say how weights are kept small, and which."""
+"""Fields of the regularisation of weights."""
 
 
 class Adam(BaseOptimizer):
     """Adam; with `weight_decay`, AdamW.
 
-    Source: Kingma and Ba, Adam, algorithm 1; the size of an update is clipped as in Adafactor, section 6.
+    Source: Kingma and Ba, Adam, algorithm 1; updates are clipped as in Adafactor, section 6.
     """
 
     class HParams(BaseOptimizer.HParams):
-        """Of Adam.
+        """Fields of Adam.
 
         Attributes:
             beta1: decay of the first moment.
             beta2: decay of the second moment.
-            epsilon: added to the root.
-            epsilon_root: added below the root.
-            clip_threshold: greatest root mean square of a weight's update, before the learning rate; not above 0: none.
+            epsilon: added to the root of the second moment.
+            epsilon_root: added to the second moment, under the root.
+            clip_threshold: maximum root mean square of a weight's update, before the learning rate; <= 0: no clipping.
         """
 
         beta1: float = 0.9
@@ -49,7 +49,7 @@ class Adam(BaseOptimizer):
         clip_threshold: float = 1.0
 
     def core(self) -> Transformation:
-        """Return the rule."""
+        """Return the transformation of gradients to steps."""
         wanted = self.hparams
         moments = optax.scale_by_adam(wanted.beta1, wanted.beta2, wanted.epsilon, wanted.epsilon_root)
         clip = [clip_by_size(wanted.clip_threshold)] if wanted.clip_threshold > 0 else []
@@ -60,10 +60,10 @@ class Lion(BaseOptimizer):
     """The sign of an average of gradients. Source: Chen et al., Symbolic discovery of optimization algorithms."""
 
     class HParams(BaseOptimizer.HParams):
-        """Of Lion.
+        """Fields of Lion.
 
         Attributes:
-            beta1: share of the average in what is stepped along.
+            beta1: share of the average in the direction of a step.
             beta2: decay of the average.
         """
 
@@ -71,7 +71,7 @@ class Lion(BaseOptimizer):
         beta2: float = 0.99
 
     def core(self) -> Transformation:
-        """Return the rule."""
+        """Return the transformation of gradients to steps."""
         return chain(optax.scale_by_lion(self.hparams.beta1, self.hparams.beta2), descend())
 
 
@@ -79,18 +79,18 @@ class Sgd(BaseOptimizer):
     """Stochastic gradient descent."""
 
     class HParams(BaseOptimizer.HParams):
-        """Of gradient descent.
+        """Fields of gradient descent.
 
         Attributes:
-            momentum: decay of the trace; None for none.
-            nesterov: look ahead.
+            momentum: decay of the momentum; None: no momentum.
+            nesterov: use Nesterov momentum.
         """
 
         momentum: float | None = None
         nesterov: bool = False
 
     def core(self) -> Transformation:
-        """Return the rule."""
+        """Return the transformation of gradients to steps."""
         wanted = self.hparams
         trace = [] if wanted.momentum is None else [optax.trace(wanted.momentum, wanted.nesterov)]
         return chain(*trace, descend())
@@ -103,13 +103,13 @@ class Lamb(BaseOptimizer):
     """
 
     class HParams(BaseOptimizer.HParams):
-        """Of Lamb.
+        """Fields of Lamb.
 
         Attributes:
             beta1: decay of the first moment.
             beta2: decay of the second moment.
-            epsilon: added to the root.
-            epsilon_root: added below the root.
+            epsilon: added to the root of the second moment.
+            epsilon_root: added to the second moment, under the root.
         """
 
         beta1: float = 0.9
@@ -118,7 +118,7 @@ class Lamb(BaseOptimizer):
         epsilon_root: float = 0.0
 
     def decayed(self) -> list[Any]:
-        """Return the rule, decay included, which the norm is taken of."""
+        """Return the transformations, with weight decay before the trust ratio, so that it is part of the norm."""
         wanted = self.hparams
         return [
             optax.scale_by_adam(wanted.beta1, wanted.beta2, wanted.epsilon, wanted.epsilon_root),
@@ -129,19 +129,19 @@ class Lamb(BaseOptimizer):
 
 
 class Lars(BaseOptimizer):
-    """Momentum with steps proportional to each weight's norm over that of its gradient.
+    """SGD with momentum and steps scaled by each weight's norm over that of its gradient.
 
     Source: You et al., Large batch training of convolutional networks, algorithm 1.
     """
 
     class HParams(BaseOptimizer.HParams):
-        """Of Lars.
+        """Fields of Lars.
 
         Attributes:
-            trust_coefficient: share of the weight's norm that a step has.
+            trust_coefficient: norm of a step as a share of the weight's norm.
             epsilon: added to the gradient's norm.
-            momentum: decay of the trace.
-            nesterov: look ahead.
+            momentum: decay of the momentum.
+            nesterov: use Nesterov momentum.
         """
 
         trust_coefficient: float = 0.001
@@ -150,7 +150,7 @@ class Lars(BaseOptimizer):
         nesterov: bool = False
 
     def decayed(self) -> list[Any]:
-        """Return the rule, decay included, which the norm is taken of."""
+        """Return the transformations, with weight decay before the trust ratio, so that it is part of the norm."""
         wanted = self.hparams
         return [
             optax.add_decayed_weights(wanted.weight_decay, mask=lambda params: regularised_mask(self, params)),
@@ -164,37 +164,37 @@ class Adagrad(BaseOptimizer):
     """Gradients over the root of the sum of their squares. Source: Duchi et al., Adaptive subgradient methods."""
 
     class HParams(BaseOptimizer.HParams):
-        """Of Adagrad.
+        """Fields of Adagrad.
 
         Attributes:
-            initial_accumulator_value: of the sums.
-            epsilon: added to them.
+            initial_accumulator_value: initial value of the sums.
+            epsilon: added to the sums.
         """
 
         initial_accumulator_value: float = 0.1
         epsilon: float = 1e-10
 
     def core(self) -> Transformation:
-        """Return the rule."""
+        """Return the transformation of gradients to steps."""
         wanted = self.hparams
         return chain(optax.scale_by_rss(wanted.initial_accumulator_value, wanted.epsilon), descend())
 
 
 class Adafactor(BaseOptimizer):
-    """Adafactor as optax has it. Source: Shazeer and Stern, Adafactor."""
+    """Adafactor of optax. Source: Shazeer and Stern, Adafactor."""
 
     class HParams(BaseOptimizer.HParams):
-        """Of Adafactor.
+        """Fields of Adafactor.
 
         Attributes:
-            min_dim_size_to_factor: the two longest axes must have as many elements to be factored.
+            min_dim_size_to_factor: minimum size of the two longest axes of a factored weight.
             decay_rate: exponent of the decay of second moments.
-            decay_offset: steps that the decay does not count.
-            multiply_by_parameter_scale: make steps proportional to the size of weights.
-            clipping_threshold: greatest root mean square of a weight's update; None does not clip.
-            momentum: decay of the average of steps; None for none.
-            epsilon: added to squares.
-            factored: keep row and column means of the squares instead of all of them.
+            decay_offset: number of first steps that the decay does not count.
+            multiply_by_parameter_scale: multiply steps by the root mean square of the weight.
+            clipping_threshold: maximum root mean square of a weight's update; None: no clipping.
+            momentum: decay of the average of steps; None: no momentum.
+            epsilon: added to squared gradients.
+            factored: store row and column means of the squared gradients instead of all of them.
         """
 
         min_dim_size_to_factor: int = 128
@@ -207,7 +207,7 @@ class Adafactor(BaseOptimizer):
         factored: bool = True
 
     def core(self) -> Transformation:
-        """Return the rule."""
+        """Return the transformation of gradients to steps."""
         wanted = self.hparams
         moments = optax.scale_by_factored_rms(
             wanted.factored, wanted.decay_rate, wanted.decay_offset, wanted.min_dim_size_to_factor, wanted.epsilon
@@ -219,21 +219,21 @@ class Adafactor(BaseOptimizer):
 
 
 class Muon(BaseOptimizer):
-    """Momentum made orthogonal, for weights with two axes; Adam for all others.
+    """Muon: orthogonalised momentum for weights with two axes; Adam for all others.
 
     Source: Jordan et al., Muon: an optimizer for hidden layers in neural networks.
     """
 
     class HParams(BaseOptimizer.HParams):
-        """Of Muon.
+        """Fields of Muon.
 
         Attributes:
             beta: decay of the momentum.
             beta1: Adam's decay of the first moment, for all other weights.
             beta2: Adam's decay of the second moment.
-            epsilon: Adam's.
-            nesterov: look ahead.
-            ns_steps: iterations of Newton and Schulz.
+            epsilon: added to the root of the second moment in Adam.
+            nesterov: use Nesterov momentum.
+            ns_steps: number of Newton-Schulz iterations.
         """
 
         beta: float = 0.95
@@ -244,7 +244,7 @@ class Muon(BaseOptimizer):
         ns_steps: int = 5
 
     def core(self) -> Transformation:
-        """Return the rule."""
+        """Return the transformation of gradients to steps."""
         wanted = self.hparams
         muon = optax.contrib.muon(
             1.0, beta=wanted.beta, nesterov=wanted.nesterov, ns_steps=wanted.ns_steps, adam_b1=wanted.beta1,
@@ -257,10 +257,10 @@ class OptaxOptimizer(BaseOptimizer):
     """Any optax transformation, which has its own learning rate."""
 
     class HParams(BaseOptimizer.HParams):
-        """Of a transformation.
+        """Fields of a transformation.
 
         Attributes:
-            grad_tx: from gradients to steps. `learning_rate` and `lr_schedule` are then only what the log shows.
+            grad_tx: the transformation of gradients to steps. `learning_rate` and `lr_schedule` are only logged.
         """
 
         grad_tx: Any = None
@@ -273,13 +273,13 @@ class OptaxOptimizer(BaseOptimizer):
 
 
 class DistributedShampoo(BaseOptimizer):
-    """Shampoo, where the package optax_shampoo is installed. Source: Anil et al., arXiv 2002.09018."""
+    """Shampoo; requires the package optax_shampoo. Source: Anil et al., arXiv 2002.09018."""
 
     class HParams(BaseOptimizer.HParams):
-        """Of Shampoo.
+        """Fields of Shampoo.
 
         Attributes:
-            block_size: greatest axis that is preconditioned whole.
+            block_size: size of an axis above which it is preconditioned in blocks.
             beta1: decay of the first moment.
             beta2: decay of the statistics.
             options: further keywords of `optax_shampoo.distributed_shampoo.distributed_shampoo`.
@@ -291,7 +291,7 @@ class DistributedShampoo(BaseOptimizer):
         options: dict[str, Any] | None = None
 
     def core(self) -> Transformation:
-        """Return the rule."""
+        """Return the transformation of gradients to steps."""
         try:
             from optax_shampoo.distributed_shampoo import distributed_shampoo as shampoo
         except ImportError as error:
@@ -308,14 +308,14 @@ class DistributedShampoo(BaseOptimizer):
 
 
 class Accumulator(BaseOptimizer):
-    """Takes a step with the mean of several gradients in a row; between, nothing moves."""
+    """Gradient accumulation: takes a step with the mean of several consecutive gradients."""
 
     class HParams(BaseOptimizer.HParams):
-        """Of the accumulation.
+        """Fields of the accumulation.
 
         Attributes:
-            optimizer_tpl: the rule that takes the step. Its learning rate, schedule, decay and penalties are used;
-                averaging of weights and clipping limits are those of the accumulator itself.
+            optimizer_tpl: template of the wrapped optimizer. Its learning rate, schedule, decay and penalties are used,
+                but the averaging of weights and the clipping limits of the accumulator.
             num_sub_batches: gradients per step.
         """
 
@@ -332,21 +332,21 @@ class Accumulator(BaseOptimizer):
         self.inner: BaseOptimizer = build(hparams.optimizer_tpl)
 
     def get_learning_rate(self, step: Any) -> Any:
-        """Return the learning rate of the rule inside, which counts its own steps."""
+        """Return the learning rate of the wrapped optimizer, which counts its own steps."""
         return self.inner.get_learning_rate(step // self.hparams.num_sub_batches)
 
     def rule(self) -> Transformation:
-        """Return the rule inside, its penalties and decay included, called once for several gradients."""
+        """Return the wrapped optimizer with penalties and decay, applied once per `num_sub_batches` gradients."""
         several = optax.MultiSteps(self.inner.rule(), every_k_schedule=self.hparams.num_sub_batches)
         return Transformation(several.init, several.update)
 
 
 def regularised_mask(optimizer: BaseOptimizer, params: Any) -> Any:
-    """Return a tree of booleans: which weights are decayed."""
+    """Return a pytree of bools: whether each weight is decayed."""
     return jax.tree_util.tree_map_with_path(
         lambda path, weight: optimizer.is_regularised(name_of(path), weight), params
     )
 
 
 ShardedSgd, ShardedAdagrad, ShardedStaticAccumulator = Sgd, Adagrad, Accumulator
-"""Names of Pax for rules whose states are sharded; here all are."""
+"""Names in Pax of optimizers with sharded states; here all states are sharded."""

@@ -1,4 +1,4 @@
-"""Where an optimizer's state lives: each leaf beside the weight that it is about."""
+"""Sharding of the optimizer state: each leaf like the weight it belongs to."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from jax.sharding import PartitionSpec
 from xdpx.optimizers.spmd.trees import weight_of
 
 Axes = tuple[Any, ...]
-"""The logical name of each axis of an array; None for an axis that is never split."""
+"""The logical name of each axis of an array; None for an axis that is never sharded."""
 
 STACKED = ("layers", "stage")
 """Logical names of axes along which layers are stacked."""
 
 
 def is_axes(leaf: object) -> bool:
-    """Return whether a node of a tree is the axes of one array, and no tuple of trees."""
+    """Return whether a node of a pytree is the axes of one array, rather than a tuple of pytrees."""
     if leaf is None or isinstance(leaf, PartitionSpec):
         return True
     return isinstance(leaf, tuple) and not hasattr(leaf, "_fields") and all(_is_name(part) for part in leaf)
@@ -29,7 +29,7 @@ def _is_name(part: Any) -> bool:
 
 
 def depth_of(axes: Any) -> int:
-    """Count the leading axes along which layers are stacked."""
+    """Return the number of leading axes along which layers are stacked."""
     depth = 0
     for axis in axes or ():
         if axis not in STACKED:
@@ -39,10 +39,10 @@ def depth_of(axes: Any) -> int:
 
 
 def axes_of_state(state: Any, weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """Return a tree like `state` with the axes of every leaf.
+    """Return a pytree like `state` with the axes of every leaf.
 
-    A leaf that lacks one axis of its weight (a factored moment) has the axes of the others; where its shape does not
-    tell which one it lacks, and for counts, it is on every device.
+    A leaf that lacks one axis of its weight (a factored moment) has the axes of the others. If its shape does not show
+    which one it lacks, or it belongs to no weight, like a count, it is replicated.
 
     Args:
         state: arrays or shapes.

@@ -1,4 +1,4 @@
-"""Schedules that begin with a linear warm-up, and schedules made of schedules."""
+"""Schedules with a linear warm-up, and schedules composed of other schedules."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from xdpx.optimizers.spmd.schedules import (
 
 
 class RampedSchedule(BaseSchedule):
-    """Linear up to `max`, level, then down to `min_ratio * max` in a way of its own, then level."""
+    """Linear rise to `max`, constant, then decay to `min_ratio * max`, then constant. Subclasses define the decay."""
 
     class HParams(BaseSchedule.HParams):
-        """Of a ramp.
+        """Fields of a ramp.
 
         Attributes:
-            warmup_steps: length of the rise.
-            decay_start: last step at `max`.
-            decay_end: from here on the factor stays.
-            min_ratio: share of `max` that stays.
+            warmup_steps: number of steps of the rise.
+            decay_start: step at which the decay starts.
+            decay_end: step at which the decay ends.
+            min_ratio: final factor as a share of `max`.
             max: highest factor.
         """
 
@@ -49,25 +49,25 @@ class RampedSchedule(BaseSchedule):
             raise ValueError(f"{where}: {steps}, decay_end {hparams.decay_end} must rise (equal ones are fine).")
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Return the factor of the rise before the warm-up ends, of the decay after."""
+        """Return the factor of the rise before `warmup_steps`, of the decay afterwards."""
         wanted = self.hparams
         fall = self.decay(share_of_way(step, wanted.decay_start, wanted.decay_end))
         rise = wanted.max * step / max(wanted.warmup_steps, 1)
         return jnp.where(step < wanted.warmup_steps, rise, fall)
 
     def decay(self, share: jax.Array) -> jax.Array:
-        """Return the factor when this share of the decay is behind."""
+        """Return the factor after this share of the decay, in [0, 1]."""
         raise NotImplementedError
 
 
 class LinearRampupPolynomialDecay(RampedSchedule):
-    """Linear up, then down along a power of the way."""
+    """Linear rise, then polynomial decay."""
 
     class HParams(RampedSchedule.HParams):
-        """Of the decay.
+        """Fields of the decay.
 
         Attributes:
-            power: of the share of the way.
+            power: exponent of the share of the decay.
         """
 
         power: float = 1
@@ -79,7 +79,7 @@ class LinearRampupPolynomialDecay(RampedSchedule):
 
 
 class LinearRampupCosineDecay(RampedSchedule):
-    """Linear up, then down along half a cosine."""
+    """Linear rise, then decay along half a cosine."""
 
     def decay(self, share: jax.Array) -> jax.Array:
         """Return the factor of the cosine."""
@@ -87,7 +87,7 @@ class LinearRampupCosineDecay(RampedSchedule):
 
 
 class LinearRampupExponentialDecay(RampedSchedule):
-    """Linear up, then down by equal ratios."""
+    """Linear rise, then exponential decay."""
 
     def decay(self, share: jax.Array) -> jax.Array:
         """Return the factor of the exponential."""
@@ -95,10 +95,10 @@ class LinearRampupExponentialDecay(RampedSchedule):
 
 
 class LinearRampupSqrtDecay(BaseSchedule):
-    """Linear up to a peak, then the inverse square root of the step: `Transformer` with its peak given."""
+    """Linear rise to a peak, then the inverse square root of the step: like `Transformer`, with a configured peak."""
 
     class HParams(BaseSchedule.HParams):
-        """Of the schedule.
+        """Fields of the schedule.
 
         Attributes:
             peak: highest factor.
@@ -109,20 +109,20 @@ class LinearRampupSqrtDecay(BaseSchedule):
         warmup_steps: int = 4000
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Return the factor of the rise or of the fall, whichever is lower."""
+        """Return the factor of the rise or of the decay, whichever is lower."""
         now, warmup = jnp.maximum(step, 1.0), float(self.hparams.warmup_steps)
         return jnp.asarray(self.hparams.peak * jnp.minimum(now / warmup, jnp.sqrt(warmup / now)))
 
 
 class LinearRampupPiecewiseConstant(BaseSchedule):
-    """Linear up to the first value, then a value for each stretch."""
+    """Linear rise to the first value, then piecewise constant."""
 
     class HParams(BaseSchedule.HParams):
-        """Of the schedule.
+        """Fields of the schedule.
 
         Attributes:
-            boundaries: first step of each stretch, rising; the rise ends at the first one.
-            values: a factor for each stretch.
+            boundaries: first step of each interval, ascending; the rise ends at the first one.
+            values: factor of each interval.
         """
 
         boundaries: list[int] | tuple[int, ...] | None = None
@@ -133,21 +133,21 @@ class LinearRampupPiecewiseConstant(BaseSchedule):
         check_stretches(type(self).__name__, "values", hparams.boundaries, hparams.values, more=0)
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Return the factor of the rise, or of the stretch that `step` is in."""
+        """Return the factor of the rise, or of the interval of `step`."""
         first, *others = self.hparams.boundaries
         rise = self.hparams.values[0] * step / max(first, 1)
         return jnp.where(step < first, rise, piece_of(step, others, self.hparams.values))
 
 
 class PiecewiseSchedule(BaseSchedule):
-    """A schedule for each stretch; each begins to count where its stretch begins."""
+    """A schedule for each interval of steps; each counts from the start of its interval."""
 
     class HParams(BaseSchedule.HParams):
-        """Of the stretches.
+        """Fields of the intervals.
 
         Attributes:
-            boundaries: first steps of the second, third, ... stretch, rising.
-            schedules: a template for each stretch.
+            boundaries: first steps of the second, third, ... interval, ascending.
+            schedules: a template for each interval.
         """
 
         boundaries: list[int] | tuple[int, ...] | None = None
@@ -159,7 +159,7 @@ class PiecewiseSchedule(BaseSchedule):
         self.schedules = _built(hparams.schedules)
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Return the factor of the stretch that `step` is in."""
+        """Return the factor of the interval of `step`."""
         value = self.schedules[0].factor(step)
         for boundary, schedule in zip(self.hparams.boundaries, self.schedules[1:], strict=True):
             value = jnp.where(step < boundary, value, schedule.factor(step - boundary))
@@ -167,14 +167,14 @@ class PiecewiseSchedule(BaseSchedule):
 
 
 class CycleSchedule(BaseSchedule):
-    """Schedules that take turns; each sees the step of the whole run."""
+    """Schedules that are used in turns, cyclically; each gets the step of the whole run."""
 
     class HParams(BaseSchedule.HParams):
-        """Of the turns.
+        """Fields of the cycle.
 
         Attributes:
             schedules: a template for each turn.
-            steps: how long each turn is.
+            steps: number of steps of each turn.
         """
 
         schedules: Any = None
@@ -187,7 +187,7 @@ class CycleSchedule(BaseSchedule):
         self.schedules = _built(hparams.schedules)
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Return the factor of whose turn it is."""
+        """Return the factor of the schedule of the current turn."""
         turn = jnp.mod(step, float(sum(self.hparams.steps)))
         value, end = self.schedules[0].factor(step), 0
         for length, schedule in zip(self.hparams.steps, self.schedules[1:], strict=False):

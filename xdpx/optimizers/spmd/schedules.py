@@ -1,4 +1,4 @@
-"""Learning rate schedules: factors of the base rate, as pure functions of the number of updates taken before."""
+"""Learning rate schedules: factors of the base learning rate, as pure functions of the number of previous updates."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Point = tuple[float, float]
 
 
 class BaseSchedule(Configurable):
-    """A factor of the learning rate. `schedule(step)` is traced: float32, a scalar; `step` counts from 0."""
+    """A schedule: `schedule(step)` returns the factor of the learning rate, a float32 scalar; can be traced."""
 
     class HParams(BaseHParams):
-        """Nothing of its own."""
+        """No fields."""
 
     def __call__(self, step: jax.Array | int) -> jax.Array:
-        """Return the factor for the update that follows `step` others."""
+        """Return the factor of the update after `step` updates."""
         return jnp.asarray(self.factor(jnp.asarray(step, jnp.float32)), jnp.float32)
 
     value_at = __call__
@@ -32,22 +32,22 @@ class BaseSchedule(Configurable):
 
 
 def share_of_way(step: jax.Array, begin: float, end: float) -> jax.Array:
-    """Return how much of the way from step `begin` to step `end` is gone, from 0 to 1; an empty way is gone."""
+    """Return the share of the steps from `begin` to `end` that are done, in [0, 1]; from `begin` on 1 if none are."""
     if end <= begin:
         return jnp.where(step < begin, 0.0, 1.0)
     return jnp.clip((step - begin) / (end - begin), 0.0, 1.0)
 
 
 def cosine_between(first: float, last: float, share: jax.Array) -> jax.Array:
-    """Go from `first` to `last` along half a cosine."""
+    """Return the value after a share of half a cosine from `first` to `last`."""
     return last + 0.5 * (first - last) * (1 + jnp.cos(math.pi * share))
 
 
 class Constant(BaseSchedule):
-    """Always the same factor."""
+    """A constant factor."""
 
     class HParams(BaseSchedule.HParams):
-        """Of a constant.
+        """Fields of the constant.
 
         Attributes:
             value: the factor.
@@ -56,21 +56,21 @@ class Constant(BaseSchedule):
         value: float = 1.0
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Return the value, whatever the step."""
+        """Return the constant value."""
         return jnp.full_like(step, self.hparams.value)
 
 
 class Polynomial(BaseSchedule):
-    """From one point to another along a power of the way; level before and after."""
+    """Polynomial between two points; constant before and after."""
 
     class HParams(BaseSchedule.HParams):
-        """Of a polynomial.
+        """Fields of the polynomial.
 
         Attributes:
-            power: of the share of the way.
-            start: (step, factor) where it leaves.
-            limit: (step, factor) where it arrives.
-            origin: `start`: slow at the start; `limit`: slow at the limit (for powers above 1).
+            power: exponent of the share of steps between the points.
+            start: (step, factor) of the first point.
+            limit: (step, factor) of the second point.
+            origin: `start`: flat at the start; `limit`: flat at the limit (for powers above 1).
         """
 
         power: float = 1
@@ -85,7 +85,7 @@ class Polynomial(BaseSchedule):
             raise ValueError(f"{type(self).__name__}.origin: is '{hparams.origin}'. Use 'start' or 'limit'.")
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Return the factor on the way."""
+        """Return the interpolated factor."""
         wanted = self.hparams
         share = share_of_way(step, wanted.start[0], wanted.limit[0])
         bent = share**wanted.power if wanted.origin == "start" else 1 - (1 - share) ** wanted.power
@@ -93,14 +93,14 @@ class Polynomial(BaseSchedule):
 
 
 class Linear(Polynomial):
-    """From one point to another on a straight line."""
+    """Linear between two points; constant before and after."""
 
 
 class Exponential(BaseSchedule):
-    """From one point to another, by the same share per step."""
+    """Exponential between two points; constant before and after."""
 
     class HParams(BaseSchedule.HParams):
-        """Of an exponential.
+        """Fields of the exponential.
 
         Attributes:
             start: (step, factor > 0).
@@ -116,26 +116,26 @@ class Exponential(BaseSchedule):
         check_positive(type(self).__name__, **{"start[1]": hparams.start[1], "limit[1]": hparams.limit[1]})
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Return the factor on the way."""
+        """Return the interpolated factor."""
         (begin, first), (end, last) = self.hparams.start, self.hparams.limit
         return exponential_between(first, last, share_of_way(step, begin, end))
 
 
 def exponential_between(first: float, last: float, share: jax.Array) -> jax.Array:
-    """Go from `first` to `last` by equal ratios."""
+    """Return the value after a share of the exponential from `first` to `last`."""
     return jnp.exp(math.log(first) + share * (math.log(last) - math.log(first)))
 
 
 class Cosine(BaseSchedule):
-    """Half a cosine from the first step on."""
+    """Half a cosine from step 0 on."""
 
     class HParams(BaseSchedule.HParams):
-        """Of a cosine.
+        """Fields of the cosine.
 
         Attributes:
             initial_value: factor at step 0.
             final_value: factor from `total_steps` on.
-            total_steps: length of the way.
+            total_steps: number of steps of the cosine.
         """
 
         initial_value: float = 1.0
@@ -147,16 +147,16 @@ class Cosine(BaseSchedule):
         check_positive(type(self).__name__, total_steps=hparams.total_steps)
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Return the factor on the way."""
+        """Return the interpolated factor."""
         wanted = self.hparams
         return cosine_between(wanted.initial_value, wanted.final_value, share_of_way(step, 0, wanted.total_steps))
 
 
 class DelayedCosine(BaseSchedule):
-    """Half a cosine between two points; level before and after."""
+    """Half a cosine between two points; constant before and after."""
 
     class HParams(BaseSchedule.HParams):
-        """Of a delayed cosine.
+        """Fields of the delayed cosine.
 
         Attributes:
             start: (step, factor).
@@ -171,20 +171,20 @@ class DelayedCosine(BaseSchedule):
         check_order(type(self).__name__, hparams.start, hparams.limit)
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Return the factor on the way."""
+        """Return the interpolated factor."""
         (begin, first), (end, last) = self.hparams.start, self.hparams.limit
         return cosine_between(first, last, share_of_way(step, begin, end))
 
 
 class PiecewiseConstant(BaseSchedule):
-    """A factor for each stretch."""
+    """A constant factor for each interval of steps."""
 
     class HParams(BaseSchedule.HParams):
-        """Of steps.
+        """Fields of the intervals.
 
         Attributes:
-            boundaries: first steps of the second, third, ... stretch, rising.
-            values: a factor for each stretch: one more than boundaries.
+            boundaries: first steps of the second, third, ... interval, ascending.
+            values: factor of each interval: one more than boundaries.
         """
 
         boundaries: list[int] | tuple[int, ...] | None = None
@@ -195,30 +195,30 @@ class PiecewiseConstant(BaseSchedule):
         check_stretches(type(self).__name__, "values", hparams.boundaries, hparams.values, more=1)
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Return the factor of the stretch that `step` is in."""
+        """Return the factor of the interval of `step`."""
         return piece_of(step, self.hparams.boundaries, self.hparams.values)
 
 
 def piece_of(step: jax.Array, boundaries: Any, values: Any) -> jax.Array:
-    """Return the value whose stretch `step` is in."""
+    """Return the value of the interval of `step`."""
     index = jnp.searchsorted(jnp.asarray(boundaries, jnp.float32), step, side="right")
     return jnp.asarray(values, jnp.float32)[index]
 
 
 class Transformer(BaseSchedule):
-    """Linear to a peak of 1 / sqrt(model_dim * warmup_steps), then the inverse square root of the step.
+    """Linear rise to a peak of 1 / sqrt(model_dim * warmup), then the inverse square root of the step.
 
     Source: Vaswani et al., Attention is all you need, section 5.3.
     """
 
     class HParams(BaseSchedule.HParams):
-        """Of the schedule.
+        """Fields of the schedule.
 
         Attributes:
-            warmup_steps: until the peak, per worker replica.
+            warmup_steps: steps of the warm-up per worker replica.
             model_dim: width of the model.
             worker_replicas: multiplies the warm-up.
-            decay_end: step from which the factor stays.
+            decay_end: step from which the factor is constant.
         """
 
         warmup_steps: int = 4000
@@ -227,7 +227,7 @@ class Transformer(BaseSchedule):
         decay_end: int | None = None
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Return the factor of the rise or of the fall, whichever is lower."""
+        """Return the factor of the rise or of the decay, whichever is lower."""
         wanted = self.hparams
         now = (step if wanted.decay_end is None else jnp.minimum(step, float(wanted.decay_end))) + 1
         warmup = float(wanted.warmup_steps * wanted.worker_replicas)
@@ -238,12 +238,12 @@ class SqrtDecay(BaseSchedule):
     """The inverse square root of the step."""
 
     class HParams(BaseSchedule.HParams):
-        """Of the decay.
+        """Fields of the decay.
 
         Attributes:
-            decay_start: until this step the factor stays.
+            decay_start: lower bound of the step minus `offset`: the factor is constant until then.
             multiplier: of the factor.
-            offset: taken from the step first.
+            offset: subtracted from the step.
         """
 
         decay_start: int = 10000
@@ -251,23 +251,23 @@ class SqrtDecay(BaseSchedule):
         offset: float = 0.0
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Return multiplier / sqrt(step - offset), level until `decay_start`."""
+        """Return multiplier / sqrt(max(step - offset, decay_start))."""
         wanted = self.hparams
         root = jnp.sqrt(jnp.maximum(step - wanted.offset, float(wanted.decay_start)))
         return jnp.asarray(wanted.multiplier / root)
 
 
 class ContinuousSchedule(BaseSchedule):
-    """Level, then halved every so many steps, never below a least share."""
+    """Constant, then exponential decay with a half-life, down to a minimum."""
 
     class HParams(BaseSchedule.HParams):
-        """Of the decay.
+        """Fields of the decay.
 
         Attributes:
-            initial_value: factor at first.
-            start_step: where it begins to fall.
-            half_life_steps: steps until it is halved.
-            min: least share of `initial_value`.
+            initial_value: initial factor.
+            start_step: step at which the decay starts.
+            half_life_steps: number of steps that halve the factor.
+            min: final factor as a share of `initial_value`.
         """
 
         initial_value: float = 1.0
@@ -280,27 +280,27 @@ class ContinuousSchedule(BaseSchedule):
         check_positive(type(self).__name__, min=hparams.min, half_life_steps=hparams.half_life_steps)
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Return the factor after the halvings so far."""
+        """Return initial_value * max(0.5 ** halvings, min)."""
         wanted = self.hparams
         halvings = jnp.maximum(step - wanted.start_step, 0.0) / wanted.half_life_steps
         return jnp.asarray(wanted.initial_value * jnp.maximum(0.5**halvings, wanted.min))
 
 
 def check_order(where: str, start: Point, limit: Point) -> None:
-    """Refuse two points of which the second is not behind the first."""
+    """Raise ValueError if the second point is not after the first."""
     if start[0] >= limit[0]:
         raise ValueError(f"{where}: start is at step {start[0]}, limit at step {limit[0]}. Put limit behind start.")
 
 
 def check_positive(where: str, **values: float) -> None:
-    """Refuse values that are not above 0."""
+    """Raise ValueError if a value is not above 0."""
     for name, value in values.items():
         if value <= 0:
             raise ValueError(f"{where}.{name}: is {value}. Use a number above 0.")
 
 
 def check_stretches(where: str, name: str, boundaries: Any, parts: Any, *, more: int) -> None:
-    """Refuse boundaries and parts that do not belong together."""
+    """Raise ValueError unless boundaries ascend and there are as many parts, plus `more`."""
     if boundaries is None or parts is None:
         raise ValueError(f"{where}: boundaries and {name} are both needed.")
     if len(parts) != len(boundaries) + more:

@@ -1,4 +1,4 @@
-"""Small steps of update rules. Each is an optax transformation that may look at `learning_rate`, an extra argument."""
+"""Building blocks of optimizers: optax transformations that may use the extra argument `learning_rate`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from xdpx.optimizers.spmd.trees import Tree, name_of, weight_of
 
 Transformation: TypeAlias = optax.GradientTransformationExtraArgs
 Chosen = Callable[[str, jax.Array], bool]
-"""Tells by name and value whether a weight is meant."""
+"""Predicate on the name and value of a weight."""
 
 
 def stateless(function: Callable[[Tree, Tree, jax.Array], Tree]) -> Transformation:
-    """Return the transformation that maps (updates, weights, learning rate) to updates."""
+    """Return the stateless transformation of a function of (updates, weights, learning rate)."""
 
     def update(updates: Tree, state: Any, params: Tree = None, *, learning_rate: Any = 1.0, **_: object) -> Any:
         return function(updates, params, learning_rate), state
@@ -26,12 +26,12 @@ def stateless(function: Callable[[Tree, Tree, jax.Array], Tree]) -> Transformati
 
 
 def descend() -> Transformation:
-    """Turn a direction into a step: times minus the learning rate."""
+    """Return the transformation that multiplies updates by minus the learning rate."""
     return stateless(lambda updates, _, rate: jax.tree.map(lambda update: -rate * update, updates))
 
 
 def decay_weights(rate: float, chosen: Chosen) -> Transformation:
-    """Add what shrinks the chosen weights: -learning rate * `rate` * weight. Stands after `descend`.
+    """Return decoupled weight decay: adds -learning rate * `rate` * weight for the chosen weights; after `descend`.
 
     Source: Loshchilov and Hutter, Decoupled weight decay regularization, algorithm 2.
     """
@@ -43,7 +43,7 @@ def decay_weights(rate: float, chosen: Chosen) -> Transformation:
 
 
 def penalise(chosen: Chosen, *, l1: float, l2: float) -> Transformation:
-    """Add the gradients of `l1 * sum |w|` and `l2 / 2 * sum w^2` of the chosen weights."""
+    """Return the transformation that adds the gradients of `l1 * sum |w|` and `l2 / 2 * sum w^2` of chosen weights."""
 
     def add(updates: Tree, params: Tree, _: jax.Array) -> Tree:
         return _with_weights(
@@ -61,12 +61,12 @@ def _with_weights(updates: Tree, params: Tree, chosen: Chosen, change: Callable[
 
 
 def root_mean_square(values: jax.Array) -> jax.Array:
-    """Return the root of the mean square of all elements."""
+    """Return the root mean square of all elements."""
     return jnp.sqrt(jnp.mean(jnp.square(values)))
 
 
 def clip_by_size(threshold: float) -> Transformation:
-    """Shrink each weight's update whose root mean square is above `threshold` to that.
+    """Return the transformation that limits the root mean square of each weight's update to `threshold`.
 
     Source: Shazeer and Stern, Adafactor, section 6.
     """
@@ -78,7 +78,7 @@ def clip_by_size(threshold: float) -> Transformation:
 
 
 def scale_by_norm() -> Transformation:
-    """Multiply each weight's update by the weight's norm."""
+    """Return the transformation that multiplies each weight's update by the weight's norm."""
 
     def scale(updates: Tree, params: Tree, _: jax.Array) -> Tree:
         return jax.tree.map(lambda update, weight: update * jnp.linalg.norm(weight.ravel()), updates, params)
@@ -87,7 +87,7 @@ def scale_by_norm() -> Transformation:
 
 
 def skip_untouched(inner: Transformation) -> Transformation:
-    """Leave weights whose gradient is zero everywhere as they are, and what `inner` keeps of them, too."""
+    """Return `inner`, skipped for weights whose gradient is all zero: their state is unchanged too."""
 
     def update(updates: Tree, state: Any, params: Tree = None, **extra: Any) -> Any:
         touched = {
@@ -109,9 +109,9 @@ def skip_untouched(inner: Transformation) -> Transformation:
 
 
 def over_leading_axes(inner: Transformation, count: int) -> Transformation:
-    """Apply `inner` to weights with `count` leading axes as if each slice were a weight of its own.
+    """Return `inner`, vectorised over `count` leading axes: each slice of a weight is updated like a separate weight.
 
-    Sizes, norms and factored moments are then those of one layer, as if the layers had never been stacked.
+    Norms and factored moments are then those of single layers, as if they were not stacked.
     """
     for _ in range(count):
         inner = _over_leading_axis(inner)
@@ -129,5 +129,5 @@ def _over_leading_axis(inner: Transformation) -> Transformation:
 
 
 def chain(*parts: optax.GradientTransformation) -> Transformation:
-    """Apply one after another."""
+    """Return the transformation that applies the parts in turn."""
     return optax.with_extra_args_support(optax.chain(*parts))

@@ -1,4 +1,4 @@
-"""Weights by name: a name is `params/<path>`, with `/` between the keys of nested dicts."""
+"""Names of weights in nested dicts: `params/<path>`, with `/` between the keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Tree = Any
 
 
 def name_of(path: Iterable[Any]) -> str:
-    """Return the name of the weight at a path of JAX keys."""
+    """Return the name of the weight at a path of a JAX pytree."""
     return "/".join([ROOT, *(_text(key) for key in path)])
 
 
@@ -28,12 +28,12 @@ def _text(key: object) -> str:
 
 
 def named(tree: Tree, is_leaf: Callable[[Any], bool] | None = None) -> dict[str, Any]:
-    """Return the leaves by name, in the order of the tree."""
+    """Return the leaves of a pytree by name, in its order."""
     return {name_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_leaf)}
 
 
 def unnamed(leaves: Mapping[str, Any]) -> Tree:
-    """Return the nested dict that `named` came from; of some names, the part that has them."""
+    """Return the nested dict of leaves by name, the inverse of `named`."""
     tree: dict[str, Any] = {}
     for name, leaf in leaves.items():
         *above, last = name.removeprefix(f"{ROOT}/").split("/")
@@ -45,10 +45,10 @@ def unnamed(leaves: Mapping[str, Any]) -> Tree:
 
 
 def matching(patterns: Sequence[str], names: Iterable[str], *, where: str) -> set[str]:
-    """Return the names in which any of the regular expressions is found.
+    """Return the names that match any of the regular expressions (`re.search`).
 
     Raises:
-        ValueError: one of them is found in no name: it is misspelt, and would silently do nothing.
+        ValueError: an expression matches no name: it is probably misspelt, and would silently have no effect.
     """
     known = list(names)
     found: set[str] = set()
@@ -62,7 +62,7 @@ def matching(patterns: Sequence[str], names: Iterable[str], *, where: str) -> se
 
 
 def keys_of(path: Sequence[Any]) -> tuple[str, ...]:
-    """Return the dict keys at the end of a path: what a leaf of an optimizer's state has of its weight's name."""
+    """Return the dict keys at the end of a path in an optimizer state, which are those of the weight of the leaf."""
     keys: list[str] = []
     for key in reversed(path):
         if not isinstance(key, DictKey | FlattenedIndexKey):
@@ -72,7 +72,7 @@ def keys_of(path: Sequence[Any]) -> tuple[str, ...]:
 
 
 def weight_of(path: Sequence[Any], names: Mapping[str, Any]) -> str | None:
-    """Return the name of the weight that a leaf of an optimizer's state belongs to; None when it is of no weight."""
+    """Return the name of the weight that a leaf of an optimizer state belongs to; None if it belongs to none."""
     keys = keys_of(path)
     for start in range(len(keys)):
         name = "/".join([ROOT, *keys[start:]])
