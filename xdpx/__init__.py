@@ -1,4 +1,4 @@
-"""XDPX: one config, any environment; preprocess, train, evaluate and predict with text models."""
+"""XDPX: preprocess, train, evaluate and predict with text models, from one config in any environment."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name; its room is imported when it is asked for, so that `import xdpx` costs nothing."""
+    """Return a public name. Its module is imported at first use, so that `import xdpx` is fast."""
     if name not in _HOME:
         raise AttributeError(f"module 'xdpx' has no attribute '{name}'")
     value = globals()[name] = getattr(import_module(_HOME[name]), name)

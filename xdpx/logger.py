@@ -1,6 +1,6 @@
-"""What a run says: lines on the console and in its log file, bars, and numbers for the next row of the log tables.
+"""The log of a run: lines on the console and in its log file, progress bars, and values for the tables of metrics.
 
-`log` is the object everybody uses. Nothing is configured at import; a process that only imports this prints nothing.
+`log` is the object that all modules use. Importing this module prints nothing and leaves the root logger alone.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from xdpx.utils.redaction import redact
 T = TypeVar("T")
 ReduceFunction = Callable[[list[Any]], Mapping[str, float]]
 MARK = "| "
-"""Every line of a log begins with this, as users' scripts expect."""
+"""Prefix of every log line, which scripts of users rely on."""
 
 KEPT_VALUES, KEPT_CALLS = 4096, 512
-"""Of a distribution so many numbers of a call are kept, and so many calls between two rows."""
+"""Approximate number of values of a distribution kept per call, and maximum number of calls kept between two rows."""
 PERCENTILES = (5, 25, 50, 75, 95)
 
 NO_LOGS = frozenset({"vocab.txt", "word_vocab.txt", "target_map.txt"})
-"""Names of other text files that lie beside logs."""
+"""Names of other text files in the same folders, which a log must not have."""
 
 
 class _Console(logging.Handler):
-    """Writes to standard error, above a bar when there is one. What goes well tells the master alone, if not quiet."""
+    """Writes to standard error, above any progress bar. Below warnings only on the master, and not if quiet."""
 
     on_every_rank = False
 
@@ -65,7 +65,7 @@ def _marked(text: str, stamp: str = "") -> str:
 
 
 class LogFile(logging.Handler):
-    """Writes every line to a file, local or remote, with the time in front. Close it, or use it in a `with`."""
+    """Appends every line, with a timestamp, to a file, local or remote. A context manager that closes the file."""
 
     def __init__(self, path: StrPath) -> None:
         super().__init__()
@@ -84,13 +84,13 @@ class LogFile(logging.Handler):
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Say once that the log file cannot be written, and go on: a full disk must not stop a run by its log."""
+        """Warn once that the log file cannot be written, and stop writing: the run goes on, e.g. with a full disk."""
         del record
         logging.getLogger("xdpx").removeHandler(self)
         log.warning(f"The log file cannot be written any more: {sys.exc_info()[1]}")
 
     def close(self) -> None:
-        """Stop writing."""
+        """Close the file, and detach this handler."""
         logging.getLogger("xdpx").removeHandler(self)
         try:
             self._file.close()
@@ -106,7 +106,7 @@ class LogFile(logging.Handler):
 
 
 def _listeners(logger: logging.Logger) -> Iterator[logging.Handler]:
-    """Yield the handlers of a logger and of those above it, but none that writes to the console, where ours does."""
+    """Yield the handlers of a logger and its parents, except those of the console, which `_Console` writes to."""
     above: logging.Logger | None = logger
     while above is not None:
         for handler in above.handlers:
@@ -116,7 +116,7 @@ def _listeners(logger: logging.Logger) -> Iterator[logging.Handler]:
 
 
 def warn_user(text: str, category: type[Warning]) -> None:
-    """Raise one of Python's warnings for the line of the user's program that led here, however deep this is called."""
+    """Issue a Python warning that is attributed to the innermost caller outside of xdpx."""
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "xdpx":
         level, frame = level + 1, frame.f_back
@@ -124,16 +124,16 @@ def warn_user(text: str, category: type[Warning]) -> None:
 
 
 def wrong_name(name: str | None) -> str:
-    """Say what is wrong with the name of a log file, '' when nothing is. Lines are added to it: it must be no other."""
+    """Return what is wrong with the name of a log file, '' if nothing is; it must not be that of another file."""
     if name is None or ("/" not in name and name.endswith((".txt", ".log")) and name not in NO_LOGS):
         return ""
     return f"is '{name}'. Use a file name that ends in .txt or .log, e.g. log.txt; null for none."
 
 
 class EarlyLines(logging.Handler):
-    """Remembers every line until `open_file` is called: for a run that may be refused before it may write a log file.
+    """Buffers all lines until `open_file` is called, for a run that may be refused before it has a log file.
 
-    Use it in a `with`; that closes the file too.
+    A context manager that closes the file too.
     """
 
     def __init__(self) -> None:
@@ -142,11 +142,11 @@ class EarlyLines(logging.Handler):
         self._file: LogFile | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Remember one record."""
+        """Buffer one record, until `open_file` is called."""
         self._records.append(record)
 
     def open_file(self, path: StrPath | None) -> None:
-        """Write what was remembered to a log file, with its own times, and all that follows; None for no file."""
+        """Write the buffered lines, with their original times, and all later ones to a log file; None: no file."""
         logging.getLogger("xdpx").removeHandler(self)
         records, self._records = self._records, []
         if path is None:
@@ -166,7 +166,7 @@ class EarlyLines(logging.Handler):
 
 
 class Log:
-    """Lines, bars and summaries of this process."""
+    """The log lines, progress bars and summaries of this process."""
 
     def __init__(self) -> None:
         self._logger = logging.getLogger("xdpx")
@@ -176,9 +176,9 @@ class Log:
         self._logger.addHandler(self._console)
         self._lock = threading.Lock()
         self._scoring = False
-        self._summaries: dict[tuple[bool, str], tuple[Any, Any]] = {}  # by whether held-out data were scored
+        self._summaries: dict[tuple[bool, str], tuple[Any, Any]] = {}  # (during evaluation, name): (total, count)
         self._accumulated: dict[tuple[str, str], tuple[ReduceFunction, list[tuple[bool, Any]]]] = {}
-        self._samples: dict[tuple[bool, str], list[Any]] = {}  # of distributions, as they were given
+        self._samples: dict[tuple[bool, str], list[Any]] = {}  # (during evaluation, name): tensors of a distribution
         self._texts: dict[str, str] = {}
         self._figures: dict[str, bytes] = {}
         self._muted = False
@@ -187,16 +187,16 @@ class Log:
     # ---- lines
 
     def info(self, text: str) -> None:
-        """Tell something."""
+        """Log a line."""
         self._logger.info("%s", text)
 
     def warning(self, text: str, *, once: bool = False, under: str | None = None) -> None:
-        """Tell something that the user should look at.
+        """Log a warning.
 
         Args:
-            text: what.
-            once: only the first time in this process.
-            under: name of the logger that users of another library silence, filter or listen to for this.
+            text: the warning.
+            once: skip it if this process has logged the same text before.
+            under: name of a logger of another library, whose level, filters and handlers also apply.
         """
         if once and text in self._warned:
             return
@@ -207,7 +207,7 @@ class Log:
             self._pass_through(logging.getLogger(under), text)
 
     def _pass_through(self, logger: logging.Logger, text: str) -> None:
-        """Tell a warning as a logger of another library would: by its level and filters, and to who listens there."""
+        """Log a warning subject to the level and filters of another library's logger, to its handlers too."""
         record = logger.makeRecord(logger.name, logging.WARNING, "", 0, "%s", (text,), None)
         if not (logger.isEnabledFor(record.levelno) and self._logger.isEnabledFor(record.levelno)):
             return
@@ -217,12 +217,12 @@ class Log:
                     handler.handle(record)
 
     def speak_from(self, level: int) -> None:
-        """Tell what is at least as grave as a level of `logging`, on this process, whatever its rank."""
+        """Log everything from this level of `logging` on, to the console on any rank."""
         self._logger.setLevel(level)
         self._console.on_every_rank = True
 
     def early(self) -> EarlyLines:
-        """Remember every line until it is known that a log file may be written, and where."""
+        """Return a handler that buffers all lines until the path of the log file is known."""
         return EarlyLines()
 
     # ---- bars
@@ -230,14 +230,14 @@ class Log:
     def progress(
         self, items: Iterable[T] = (), *, total: int | None = None, what: str = "", unit: str = "it"
     ) -> Progress[T]:
-        """Return a bar over `items` (or counted by hand with `update`); plain lines where nobody watches."""
+        """Return a progress bar over `items` (or advanced by `update`); it logs lines if there is no terminal."""
         return Progress(items, total=total, what=what, unit=unit, shown=is_master())
 
     # ---- summaries
 
     @contextmanager
     def scoring(self) -> Generator[None]:
-        """Let what is added inside belong to the data that are scored there, not to training."""
+        """Attribute summaries that are added in the block to an evaluation instead of training."""
         before, self._scoring = self._scoring, True
         try:
             yield
@@ -245,13 +245,13 @@ class Log:
             self._scoring = before
 
     def add_summary(self, name: str, value: Any, n: float = 1) -> None:
-        """Add a number to the average shown in the next row of the training log; while scoring, in the row of scores.
+        """Add a value to the average in the next row of the training log, or in that of the evaluation in `scoring`.
 
         Args:
             name: of the column.
-            value: a number or a tensor with one element; it is not read before the row is written, so the device
-                need not be waited for.
-            n: how many samples it stands for.
+            value: a number or a tensor with one element; a tensor is read only when the row is written, so there is
+                no synchronisation with the device.
+            n: weight in the average: number of samples of the value.
         """
         value = value.detach() if hasattr(value, "detach") else value
         with self._lock:
@@ -261,11 +261,11 @@ class Log:
                 self._summaries[place] = (total + value * n, count + n)
 
     def add_histogram(self, name: str, values: Any) -> None:
-        """Add numbers to a distribution, of which the next row shows the quantiles as `<name>_p5` to `<name>_p95`.
+        """Add values to a distribution, whose quantiles are in the next row as `<name>_p5` to `<name>_p95`.
 
         Args:
             name: of the distribution.
-            values: a tensor or array of any shape. Of many only some are kept, evenly spread over them.
+            values: a tensor or array of any shape; if it is large, an evenly spaced subset is kept.
         """
         values = values.detach() if hasattr(values, "detach") else values
         flat = values.reshape(-1)
@@ -276,16 +276,16 @@ class Log:
                 kept.append(flat)
 
     def add_text(self, name: str, text: str) -> None:
-        """Note a text: the last one of each name stands in metrics.jsonl, beside the next row, and goes to trackers."""
+        """Add a text; the last one of each name is written to metrics.jsonl with the next row, and sent to trackers."""
         with self._lock:
             self._texts[name] = str(text)
 
     def add_figure(self, name: str, figure: Any) -> None:
-        """Note a picture; the last one of each name is written to `plots/summaries` with the next row of training.
+        """Add a figure; the last one of each name is written to `plots/summaries` with the next row of training.
 
         Args:
-            name: of the picture.
-            figure: a figure of matplotlib, or the bytes of a PNG.
+            name: of the figure.
+            figure: a matplotlib figure, or the bytes of a PNG.
         """
         if not is_master():
             return
@@ -298,7 +298,11 @@ class Log:
 
     @contextmanager
     def muted(self, *, unless: bool = False) -> Generator[None]:
-        """Let what is added inside count for nothing: a batch that only fills up the last round of all processes."""
+        """Ignore summaries that are added in the block, for a batch that only pads the last round of all processes.
+
+        Args:
+            unless: True: do not ignore them.
+        """
         before, self._muted = self._muted, self._muted or not unless
         try:
             yield
@@ -306,11 +310,11 @@ class Log:
             self._muted = before
 
     def take_summaries(self) -> dict[str, float]:
-        """Return the average of each summary of training since the last call, and begin anew. On all processes."""
+        """Return the averages of the training summaries since the last call, and reset; call it on all processes."""
         return self._averages(scored=False)
 
     def take_notes(self) -> tuple[dict[str, str], dict[str, bytes]]:
-        """Return the texts and pictures (PNG) of this process since the last call, by name, and begin anew."""
+        """Return (texts, PNG figures) of this process since the last call, by name, and reset."""
         with self._lock:
             found = self._texts, self._figures
             self._texts, self._figures = {}, {}
@@ -336,16 +340,17 @@ class Log:
         return found
 
     def add_accumulative_summary(self, name: str, values: object, reduce_fn: ReduceFunction, prefix: str = "") -> None:
-        """Collect something at each step of an evaluation, to be reduced once at its end.
+        """Collect values at each step of an evaluation, to reduce them once at its end.
 
-        What only training adds is reduced with the next evaluation; what both add, over the evaluation alone. Where
-        several processes score, what all of them add is reduced, in the order of one process.
+        Values of training are reduced at the next evaluation, unless that has added some under the same name: then only
+        those count. Values of all processes are reduced together, in the order in which a single process would add
+        them.
 
         Args:
             name: of the collection.
-            values: what this step adds; anything that can be pickled.
-            reduce_fn: takes the list of all `values`, gives {column: number}.
-            prefix: put in front of each column.
+            values: of this step; anything that can be pickled.
+            reduce_fn: returns {column: number} for the list of all `values`.
+            prefix: of the names of the columns.
         """
         with self._lock:
             collected = self._accumulated.setdefault((name, prefix), (reduce_fn, []))[1]
@@ -353,9 +358,9 @@ class Log:
                 collected.append((self._scoring, values))
 
     def take_accumulated(self) -> dict[str, float]:
-        """Reduce what was collected since the last call, average what was added while scoring, and begin anew.
+        """Return the reduced collections and the averages of `scoring` since the last call, and reset.
 
-        On all processes; each returns the same.
+        Call it on all processes; all return the same.
         """
         found = self._averages(scored=True)
         with self._lock:
@@ -372,7 +377,7 @@ class Log:
 
 
 def _quantiles(name: str, numbers: list[float]) -> dict[str, float]:
-    """Return the quantiles of a distribution by column, of the numbers in it that are finite."""
+    """Return the quantiles of the finite values of a distribution by column; NaN if there are none."""
     finite = sorted(number for number in numbers if isfinite(number))
     if not finite:
         return {f"{name}_p{percent}": float("nan") for percent in PERCENTILES}

@@ -1,4 +1,4 @@
-"""The door to experiments: `python -m xdpx.main --exp=NAME --job_log_dir=DIR`, and `x-exp NAME ...`."""
+"""Entry points of experiments: `python -m xdpx.main --exp=NAME --job_log_dir=DIR`, and `x-exp NAME ...`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 
 if sys.path and sys.path[0] and os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(__file__)):
-    # Run as a script, Python puts this folder first on the path, where our `tokenizers` would hide the library's.
+    # Python puts the folder of a script first on the path, where xdpx/tokenizers would shadow the library tokenizers.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from xdpx.utils import utf8
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Do what the words of a command line ask for. Returns the exit code."""
+    """Run a command line (default: that of this process), and return the exit code."""
     given = list(sys.argv[1:] if words is None else words)
     if "--version" in given:
         from xdpx import __version__
@@ -28,7 +28,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def x_exp() -> int:
-    """Look at an experiment, plan it, run it."""
+    """Inspect, plan or run an experiment."""
     utf8.ensure()
     return main()
 

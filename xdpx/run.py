@@ -1,4 +1,4 @@
-"""The doors: `python xdpx/run.py <command> <config> ...`, and `x-run x-prepro x-train x-eval ...` by themselves."""
+"""Entry points: `python xdpx/run.py <command> <config> ...`, and the commands `x-run`, `x-prepro`, `x-train`, ..."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 
 if sys.path and sys.path[0] and os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(__file__)):
-    # Run as a script, Python puts this folder first on the path, where our `tokenizers` would hide the library's.
+    # Python puts the folder of a script first on the path, where xdpx/tokenizers would shadow the library tokenizers.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 from collections.abc import Callable, Sequence
@@ -24,23 +24,23 @@ T = TypeVar("T")
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Do what the words of a command line ask for. Returns the exit code."""
+    """Run a command line (default: that of this process), and return the exit code."""
     given = list(sys.argv[1:] if words is None else words)
     if "--version" in given[:2]:
         from xdpx import __version__
 
         print(f"xdpx {__version__}")
         return 0
-    if given[:1] == ["x-exp"]:  # a door of its own
+    if given[:1] == ["x-exp"]:  # has its own command line
         from xdpx.commands.experiment import answered
 
         return answered(given[1:])
-    if given[:1] == ["x-io"] and "--json" not in given:  # it needs none of the rest, and starts at once
+    if given[:1] == ["x-io"] and "--json" not in given:  # starts faster without the imports below
         return _own_words("x-io", given[1:])
     from xdpx.commands.outcomes import exit_code
     from xdpx.utils.progress import quietly
 
-    if given[:1] == ["x-submit"]:  # the words after it are those of another place's command line
+    if given[:1] == ["x-submit"]:  # the words after it are a command line for the cluster
         return exit_code(lambda: _own_words("x-submit", given[1:]), verbose="--verbose" in given)
     if "--completion" in given[:2]:
         from xdpx.commands.completion import main as completion
@@ -55,13 +55,13 @@ def main(words: Sequence[str] | None = None) -> int:
         return exit_code(lambda: _line(given, []), verbose=verbose)
 
 
-def _line(words: list[str], told: list[Done]) -> int:
-    """Do a line of commands. What each did is added to `told`, for a program that asked for it."""
+def _line(words: list[str], results: list[Done]) -> int:
+    """Run a command line. The result of each command is added to `results`, for --json."""
     from xdpx.commands.command_line import LOOKING_ON, parse
     from xdpx.config.user_modules import load_user_modules
     from xdpx.utils import io
 
-    io.when_remote(load_user_modules)  # they may hold credentials
+    io.when_remote(load_user_modules)  # they may provide credentials
     jobs, options = _with_own_names(lambda: parse(words))
     if options.help:
         return _with_own_names(lambda: _help([job.command for job in jobs], options.topic))
@@ -69,11 +69,11 @@ def _line(words: list[str], told: list[Done]) -> int:
         load_user_modules()
     if options.schema:
         return _schema([job.command for job in jobs])
-    return _dry(jobs, options) if options.dry else _do(jobs, options, told)
+    return _dry(jobs, options) if options.dry else _do(jobs, options, results)
 
 
 def _with_own_names(work: Callable[[], T]) -> T:
-    """Do some work; where it meets a name that is unknown here, import the user's modules and do it again."""
+    """Call `work`; if it raises ConfigError, such as for an unknown name, import the user's modules and retry."""
     from xdpx.config.faults import ConfigError
     from xdpx.config.user_modules import load_user_modules
 
@@ -85,8 +85,8 @@ def _with_own_names(work: Callable[[], T]) -> T:
     return work()
 
 
-def _do(jobs: list[Job], options: Options, told: list[Done]) -> int:
-    """Check everything on the line, then do it in order. A failure ends the line, unless told to keep going."""
+def _do(jobs: list[Job], options: Options, results: list[Done]) -> int:
+    """Check all commands, then run them in order. The first failure ends the line, unless `--keep-going` is set."""
     from xdpx.commands.answer import Done
     from xdpx.commands.chain import check_line
     from xdpx.commands.outcomes import INTERRUPTED, PREEMPTED, exit_code
@@ -97,7 +97,7 @@ def _do(jobs: list[Job], options: Options, told: list[Done]) -> int:
         if options.json and job.command == "x-eval":
             job.overrides.append("print_json=true")
         done = Done(job.command, job.config)
-        told.append(done)
+        results.append(done)
         code = done.exit_code = exit_code(partial(_one, job, options, done), verbose=options.verbose)
         failed = failed or code
         if code and (not options.keep_going or code in {INTERRUPTED, PREEMPTED}):
@@ -106,7 +106,7 @@ def _do(jobs: list[Job], options: Options, told: list[Done]) -> int:
 
 
 def _one(job: Job, options: Options, done: Done) -> int:
-    """Do one job; its config is read again, because the jobs before it may have changed what it stands on."""
+    """Run one command; its config is read again, because earlier commands may have changed what it depends on."""
     from xdpx.commands import batch
     from xdpx.commands.chain import runs_of
 
@@ -133,7 +133,7 @@ def _dry(jobs: list[Job], options: Options) -> int:
             print(runs_text(runs) if runs else later)
             for run in runs or ():
                 command = run.picked("command")(run)
-                if hasattr(command, "outlook"):  # it knows how much it will do
+                if hasattr(command, "outlook"):  # it can estimate its amount of work
                     print(command.outlook())
     return 0
 
@@ -160,7 +160,7 @@ def _schema(commands: list[str]) -> int:
 
 
 def _own_words(command: str, words: list[str]) -> int:
-    if command != "x-script":  # whose words may be those of a user's own program
+    if command != "x-script":  # whose words may belong to the user's own program
         words = [word for word in words if word != "--quiet" and not (command == "x-io" and word == "--json")]
     if command in {"x-run", "x-init"}:
         from xdpx.commands import first_run
@@ -187,12 +187,12 @@ def _door(command: str) -> int:
 
 
 def x_run() -> int:
-    """Go from a file to a scored model."""
+    """Preprocess a file, then train and evaluate a model."""
     return _door("x-run")
 
 
 def x_init() -> int:
-    """Write the configs for a file, or list the families."""
+    """Write the configs for a file, or list the families of configs."""
     return _door("x-init")
 
 
@@ -207,12 +207,12 @@ def x_train() -> int:
 
 
 def x_tune() -> int:
-    """Search for better values."""
+    """Search for better hyperparameters."""
     return _door("x-tune")
 
 
 def x_eval() -> int:
-    """Score a model."""
+    """Evaluate a model."""
     return _door("x-eval")
 
 
@@ -222,37 +222,37 @@ def x_pred() -> int:
 
 
 def x_viz() -> int:
-    """Draw runs."""
+    """Plot runs."""
     return _door("x-viz")
 
 
 def x_board() -> int:
-    """Look at runs in a browser."""
+    """Show runs in a browser."""
     return _door("x-board")
 
 
 def x_serve() -> int:
-    """Answer requests with trained models."""
+    """Serve trained models."""
     return _door("x-serve")
 
 
 def x_io() -> int:
-    """Move files about on any filesystem."""
+    """Handle files, local and remote ones."""
     return _door("x-io")
 
 
 def x_check() -> int:
-    """Look at the data and the plan of a run."""
+    """Examine the data and the plan of a run."""
     return _door("x-check")
 
 
 def x_submit() -> int:
-    """Send commands to a cluster."""
+    """Submit commands to a cluster."""
     return _door("x-submit")
 
 
 def x_script() -> int:
-    """Run one of the scripts."""
+    """Run a script."""
     return _door("x-script")
 
 

@@ -1,4 +1,4 @@
-"""The door to the interactive prompt: `python xdpx/serve.py SAVE_DIR`, the same as `x-script serve SAVE_DIR`."""
+"""Entry point of the interactive prompt: `python xdpx/serve.py SAVE_DIR`, the same as `x-script serve SAVE_DIR`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import sys
 
 if sys.path and sys.path[0] and os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(__file__)):
-    # Run as a script, Python puts this folder first on the path, where our `tokenizers` would hide the library's.
+    # Python puts the folder of a script first on the path, where xdpx/tokenizers would shadow the library tokenizers.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 from xdpx.utils import utf8
 
 
 def main(words: list[str] | None = None) -> int:
-    """Answer lines until the end of the input. Returns the exit code."""
+    """Answer lines of standard input until its end, and return the exit code."""
     from xdpx.commands.outcomes import exit_code
     from xdpx.commands.script import main as script
 
