@@ -140,6 +140,11 @@ def test_rungs_are_eta_apart_and_the_last_two_are_never_nearly_one() -> None:
     assert rungs_between(1, 3, 3) == [1, 3]
 
 
+def test_a_small_eta_gives_no_rung_twice_at_which_hyperband_would_wait_forever() -> None:
+    assert rungs_between(1, 3, 1.5) == [1, 2, 3]
+    assert rungs_between(16, 20, 1.01) == [16, 17, 18, 19, 20]
+
+
 def test_a_first_rung_at_the_end_is_refused() -> None:
     with pytest.raises(ConfigError, match="assess_start_step: is 100 samples, but a whole run has 81"):
         run("asha", max_trials=9, assess_start_step=100)

@@ -33,16 +33,17 @@ class RungParameters(declare.Parameters):
 
 
 def rungs_between(first: int, total: int, eta: float) -> list[int]:
-    """Return the rungs in samples: first, first·eta, first·eta², … and the total.
+    """Return the rungs in samples, each once: first, first·eta, first·eta², … and the total.
 
     The last rung before the total is left out if the total is less than sqrt(eta) times that rung: it is too close.
+    With a small eta, several of the first would be the same number of samples.
     """
     rungs = [float(first)]
     while rungs[-1] * eta < total:
         rungs.append(rungs[-1] * eta)
     if len(rungs) > 1 and rungs[-1] * math.sqrt(eta) > total:
         rungs.pop()
-    return [*(math.floor(rung + 0.5) for rung in rungs), total]
+    return list(dict.fromkeys([*(math.floor(rung + 0.5) for rung in rungs), total]))
 
 
 class Halving(Schedule):
