@@ -499,6 +499,10 @@ def _condition_faults(dimensions: Sequence[Dimension]) -> list[Fault]:
                 continue
             if not wanted:
                 faults.append(Fault(key, "is empty.", "List at least one value."))
+            if by_name[other].size == math.inf:
+                problem = f"names a value of a range of floats: hardly any {other} that is drawn is exactly it."
+                faults.append(Fault(key, problem, f"Make {other} categorical, or depend on another parameter."))
+                continue
             for value in wanted:
                 if problem := by_name[other].fault_of(value):
                     faults.append(Fault(key, f"can never hold: {problem}.", f"Use a value of {other}."))
