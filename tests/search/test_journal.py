@@ -76,6 +76,15 @@ def test_a_wrong_byte_before_the_last_line_is_told_with_its_line(tmp_path: Path)
         finish(journal(tmp_path))
 
 
+def test_a_line_that_stands_there_twice_is_told_as_damage_and_not_as_a_bug(tmp_path: Path) -> None:
+    finish(journal(tmp_path))
+    lines = (tmp_path / FILE_NAME).read_bytes().splitlines(keepends=True)
+    assert b'"result"' in lines[-1]
+    (tmp_path / FILE_NAME).write_bytes(b"".join([*lines, lines[-1]]))
+    with pytest.raises(OSError, match=r"stands there twice.*has a result already"):
+        finish(journal(tmp_path))
+
+
 def test_a_changed_search_is_refused_in_words(tmp_path: Path) -> None:
     finish(journal(tmp_path, max_trials=20), most=5)
     with pytest.raises(ConfigError, match="max_trials: is 30, but the search was begun with 20") as caught:

@@ -28,6 +28,7 @@ from xdpx.utils.replacing import adding
 
 FORMAT = 1
 FILE_NAME = "search.jsonl"
+ADVICE = "Restore the file, or choose another folder to begin anew."
 Line = dict[str, Any]
 Build = Callable[[Mapping[int, Values]], Search]
 """Makes the search, given {trial number: values} from the journal."""
@@ -106,10 +107,18 @@ class Journal:
         self.search = self._build({line["trial"]: line["values"] for line in orders})
         for line in lines[1:]:
             if "result" in line:
-                self.search.tell(_result_of(line))
+                self._replay(_result_of(line))
         self._check_orders(orders)
         self._known_orders = len(orders)
         self._keep_new_orders()
+
+    def _replay(self, result: Result) -> None:
+        """Pass a result of the journal to the search; raise OSError if it does not fit to the lines before it."""
+        try:
+            self.search.tell(result)
+        except ValueError as error:
+            problem = f"a line is missing or stands there twice, or another version wrote it: {error}"
+            raise OSError(f"{self.path}: {problem} {ADVICE}") from error
 
     def _read(self) -> list[Line]:
         """Return the complete lines; a truncated last line, left by a killed writer, is removed from the file."""
@@ -121,8 +130,7 @@ class Journal:
         for number, text in enumerate(whole, start=1):
             line = _checked(text)
             if line is None and number < len(whole):
-                advice = "Restore the file, or choose another folder to begin anew."
-                raise OSError(f"{self.path}: line {number} is damaged, and {len(whole) - number} follow it. {advice}")
+                raise OSError(f"{self.path}: line {number} is damaged, and {len(whole) - number} follow it. {ADVICE}")
             if line is None:
                 self._cut_to(b"".join(whole[:-1]))
                 whole.pop()
