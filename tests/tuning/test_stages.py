@@ -11,6 +11,7 @@ import torch
 
 from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.training.status import read_status
+from xdpx.tuning.objective import progress_of
 from xdpx.tuning.plan import Plan
 from xdpx.tuning.stages import Stage, outcome_of, reached, train_to
 
@@ -45,6 +46,15 @@ def test_a_stage_that_was_done_before_a_kill_is_not_trained_again(planned: Calla
     assert reached(stage)
     assert train_to(stage).kind == "done"
     assert Path(stage.folder, "valid.log.tsv").stat().st_mtime_ns == before
+
+
+def test_a_run_that_x_train_took_to_its_end_is_compared_as_far_as_its_stage(planned: Callable[..., Plan]) -> None:
+    plan = planned()
+    train_to(stage_of(plan, 0, 192))
+    assert train_to(stage_of(plan, 0, 64)).kind == "done"
+    part = progress_of(stage_of(plan, 0, 64))
+    assert (part.samples, part.over, [seen for seen, _ in part.curve]) == (64, False, [64])
+    assert progress_of(stage_of(plan, 0, 192)).over
 
 
 def test_a_run_that_a_rule_of_its_own_ended_does_not_go_on(planned: Callable[..., Plan]) -> None:

@@ -37,7 +37,10 @@ class Progress:
 
 
 def progress_of(stage: Stage) -> Progress:
-    """Return how far the run of a stage has come, read from its folder; nothing beyond the stage."""
+    """Return how far the run of a stage has come, read from its folder; nothing beyond the stage.
+
+    A run may be further than its stage: x-train takes it to its end with the config of the trial.
+    """
     values, status = stage.run.values, read_status(stage.folder)
     each = values["batch_size"] * values["update_freq"]
     logs = read_run(stage.folder, train=False)
@@ -45,9 +48,10 @@ def progress_of(stage: Stage) -> Progress:
     curve = [(int(step) * each, float(score)) for step, score in zip(steps, scores, strict=True) if step <= stage.until]
     if status is None:
         return Progress(0, curve, over=False)
-    whole = status.status == "finished" and status.step >= status.total_steps
+    within = status.step <= stage.until
+    whole = status.status == "finished" and min(status.step, stage.until) >= status.total_steps
     return Progress(
-        status.step * each, curve, over=whole or ended_early(status),
+        min(status.step, stage.until) * each, curve, over=whole or (within and ended_early(status)),
         why="all samples seen" if whole else status.reason,
     )  # fmt: skip
 
