@@ -109,3 +109,11 @@ def test_dry_says_what_will_be_searched_and_touches_nothing(
     assert main([*search(), "--dry"]) == 0
     assert "at most 3 trials over learning_rate, batch_size" in capsys.readouterr().out
     assert not (tmp_path / "tuned").exists()
+
+
+def test_a_search_whose_journal_lost_its_beginning_is_not_mixed_with_another(search: Words, tmp_path: Path) -> None:
+    (tmp_path / "tuned/trial_0").mkdir(parents=True)
+    (tmp_path / "tuned/search.jsonl").write_text('{"facts": {"see')
+    assert "without its first line" in faults_of(search())
+    (tmp_path / "tuned/trial_0").rmdir()  # killed before it wrote anything
+    load(search()[1], "x-tune")

@@ -18,8 +18,12 @@ BEST = "best.hjson"
 
 
 def holds_search(folder: str) -> bool:
-    """Tell whether a search was begun in a folder."""
-    return io.isfile(io.join(folder, JOURNAL))
+    """Return whether a search was begun in a folder: its journal has a first line, which says what is searched."""
+    path = io.join(folder, JOURNAL)
+    if not io.isfile(path):
+        return False
+    with io.open(path, "rb") as file:
+        return bytes(file.readline()).endswith(b"\n")
 
 
 def fault_of(settings: TuneParameters) -> Fault | None:
@@ -34,7 +38,11 @@ def fault_of(settings: TuneParameters) -> Fault | None:
         remedy = "Name the save_dir of the search, or use resume: auto to begin if there is none."
         return Fault("save_dir", f"'{folder}' holds no search to go on with.", remedy)
     names = io.listdir(folder) if io.isdir(folder) else []
-    if any(not name.startswith(".") and ".tmp-" not in name for name in names):
+    names = [name for name in names if not name.startswith(".") and ".tmp-" not in name]
+    if JOURNAL in names and len(names) > 1:
+        problem = f"'{folder}' has a {JOURNAL} without its first line, which says what was searched there."
+        return Fault("save_dir", problem, "Restore that file, or choose another folder to begin anew.")
+    if any(name != JOURNAL for name in names):
         remedy = "It is never deleted or mixed with a search: choose a folder that does not exist, or is empty."
         return Fault("save_dir", f"'{folder}' holds files that are no search of x-tune.", remedy)
     return None
