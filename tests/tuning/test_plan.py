@@ -47,6 +47,15 @@ def test_every_fault_of_all_three_configs_is_told_at_once(search: Words, tmp_pat
         ({"space": {"ascending_metric": {"type": "categorical", "values": [True, False]}}}, "ranked by one score"),
         ({"space": {"batch_size": {"type": "int", "values": [0, 8]}}}, "space_config: batch_size: is 0"),
         ({"space": {"update_freq": {"type": "categorical", "values": [1, None]}}}, "space_config: update_freq: is"),
+        ({"space": {"valid_subset": {"type": "categorical", "values": ["dev", "other"]}}}, "ranked by one score"),
+        ({"space": {"train_steps": {"type": "int", "values": [1, 9]}}}, "decided by the search itself"),
+        (
+            {
+                "space": {"loss": {"type": "categorical", "values": ["cross_entropy", "focal"]}},
+                "base": {"major_metric": "loss", "ascending_metric": False},
+            },
+            "each loss computes by another formula",
+        ),
         ({"space": {"save_best_only": {"type": "categorical", "values": [True]}}}, "decided by the search itself"),
         ({"base": {"data_dir": "nowhere"}}, "nowhere"),
         ({"min_ref": 3}, "none would be culled"),
@@ -95,6 +104,23 @@ def test_a_trial_trains_every_fold_with_every_seed(search: Words, tmp_path: Path
     assert len(found) == 4
     assert found["other", 2].endswith("tuned/trial_5/fold_1.seed_2")
     assert "set folds: true" in faults_of_one(words, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "folds",
+    [
+        [{"major_metric": "acc"}, {"major_metric": "loss", "ascending_metric": False}],
+        [{"batch_size": 8}, {"batch_size": 12}],
+    ],
+)
+def test_folds_whose_scores_have_no_mean_are_refused(
+    search: Words, tmp_path: Path, folds: list[dict[str, object]]
+) -> None:
+    words = search(folds=True, space={"dropout": {"type": "float", "values": [0.0, 0.5]}})
+    base = json.loads((tmp_path / "train.json").read_text())
+    parents, own = [base.pop("__parent__"), folds], {key: base[key] for key in base if key not in folds[0]}
+    (tmp_path / "train.json").write_text(json.dumps({"__parent__": parents, **own}))
+    assert f"base_config: {next(iter(folds[0]))}: is [" in faults_of(words)
 
 
 def faults_of_one(words: list[str], tmp_path: Path) -> str:

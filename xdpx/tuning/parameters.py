@@ -11,8 +11,16 @@ GROUP = "tune"
 KEPT_FROM_TRIALS = frozenset({"max_update", "max_epoch"})
 """Keys that no space may hold: the length of a whole run is what trials are compared by."""
 
-SCALE_OF_SCORES = frozenset({"major_metric", "ascending_metric"})
-"""Keys that no space may hold: one trial's accuracy and another's loss, or opposite directions, have no order."""
+SCALE_OF_SCORES = frozenset(
+    {
+        "major_metric", "ascending_metric", "valid_subset", "max_eval_steps", "f1_average", "negative_classes_in_f1",
+        "query_level_f1", "loss_unit",
+    }
+)  # fmt: skip
+"""Keys that no space may hold: scores of different metrics, or of different rows, have no order."""
+
+EQUAL_IN_FOLDS = ("major_metric", "ascending_metric", "batch_size", "update_freq")
+"""Keys that all folds share: a mean needs scores of one metric, after equal samples."""
 
 
 class TuneParameters(declare.Parameters):

@@ -12,6 +12,7 @@ from typing import Any
 
 from xdpx.config import catalogue
 from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.hints import shown
 from xdpx.config.loading import RUN_ONLY_KEYS, Run, fingerprint, load
 from xdpx.config.reading import read_runs
 from xdpx.runs.length import Length, length_of
@@ -20,7 +21,7 @@ from xdpx.search.schedules import Budget
 from xdpx.search.search import Search, make_search
 from xdpx.search.spaces import Categorical, Dimension, Space, Values
 from xdpx.search.trials import Direction
-from xdpx.tuning.parameters import KEPT_FROM_TRIALS, SCALE_OF_SCORES, TuneParameters
+from xdpx.tuning.parameters import EQUAL_IN_FOLDS, KEPT_FROM_TRIALS, SCALE_OF_SCORES, TuneParameters
 from xdpx.tuning.stages import Stage
 from xdpx.utils import io
 
@@ -34,7 +35,7 @@ FORCED: Mapping[str, Any] = {
 IN_UPDATES = ("max_update", "eval_interval", "eval_interval_warmup", "save_interval", "tolerance", "min_steps")
 """Keys that count updates and mean samples: they follow the samples of an update, to keep trials comparable."""
 
-OF_SEARCH = (set(FORCED) | {"save_dir", "resume", "log_file"}) - {"train_steps"}
+OF_SEARCH = set(FORCED) | {"save_dir", "resume", "log_file"}
 
 
 @dataclass(frozen=True)
@@ -256,6 +257,7 @@ def make_plan(run: Run, *, inspect: Inspect | None = None) -> Plan:
         space = Space(_without(space.dimensions, {each.name for each in unknown}), source=space.source)
     if base_runs is not None:
         plan = Plan(run, space, base, base_runs, options)
+        errors += _incomparable(plan)
         errors += [] if inspect is None else value_faults(plan, inspect=inspect)
     if errors or base_runs is None:
         raise ConfigError(run.source, errors)
@@ -333,6 +335,18 @@ def _forbidden(space: Space, settings: TuneParameters) -> Iterator[Fault]:
             yield Fault(key, "is decided by the search itself.", "Remove it.")
         elif name == "seed" and settings.seeds:
             yield Fault(key, "contradicts seeds, which says with which seeds each trial is trained.", "Remove one.")
+
+
+def _incomparable(plan: Plan) -> Iterator[Fault]:
+    """Yield what would compare scores that have no order: another loss by its own value, folds that differ."""
+    if plan.metric == "loss" and "loss" in plan.space.names:
+        problem = "cannot be searched by major_metric: loss, which each loss computes by another formula."
+        yield Fault("space_config: loss", problem, "Let another metric decide, e.g. major_metric: acc.")
+    for key in EQUAL_IN_FOLDS:
+        values = list(dict.fromkeys(run.values[key] for run in plan.base_runs))
+        if len(values) > 1:
+            problem = f"is {shown(values)} in different folds, whose scores would have no mean."
+            yield Fault(f"base_config: {key}", problem, "Let all folds have one.")
 
 
 def point_with(space: Space, wanted: Mapping[str, Any] | None = None) -> Values:
