@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -101,3 +102,29 @@ def test_a_folder_of_several_lines_is_refused_since_its_second_would_be_a_direct
     assert submit("x-draw", "draw", "--on", "slurm", "--dry") == 2
     assert "of several lines" in capsys.readouterr().err
     assert submit("x-draw", "draw", "--on", "slurm", "--dry", "--far-root", str(desk)) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ("batch_size=2 --on slurm --nodes 2 --gpus 4", 2, "leaves some of 8 without a share"),
+        ("batch_size=2 --on local --processes 4", 2, "leaves some of 4 without a share"),
+        ("nproc=3 --on ssh --hosts a,b --far-root /there", 2, "the launcher has started 2 processes"),
+        ("distributed_init_method=tcp://10.0.0.1:29500 --on slurm --nodes 2", 0, "srun"),
+        ("--on slurm --nodes 2", 0, "--only"),
+    ],
+)
+def test_a_training_is_checked_for_as_many_processes_as_the_place_starts(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    words: str, code: int, told: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    keys = {"data_dir": str(data), "save_dir": "/shared/${seed}", "model": "bow", "loss": "cross_entropy"}
+    keys |= {"embedding_dim": 8, "learning_rate": 0.1, "max_update": 4, "batch_size": 8, "eval_interval": 2}
+    keys |= {"major_metric": "acc"}
+    seeds = [{"seed": 1}, {"seed": 2}][: 2 if told == "--only" else 1]
+    Path("train.json").write_text(json.dumps({"__parent__": [f"{data}/meta", seeds], **keys}))
+    before = dict(os.environ)
+    assert submit("x-train", "train", *words.split(), "--dry") == code
+    assert told in "".join(capsys.readouterr())
+    assert dict(os.environ) == before

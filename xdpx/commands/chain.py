@@ -10,6 +10,7 @@ from xdpx.commands.command_line import Job
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run, load
 from xdpx.config.reading import read_runs
+from xdpx.launch.environment import as_launched
 
 
 @dataclass
@@ -54,13 +55,16 @@ def runs_of(job: Job, *, hindrances: list[Fault] | None = None) -> list[Run]:
     def inspect(run: Run) -> Iterable[Fault]:
         if job.only is not None and (job.only != run.index + 1 or batch.has_finished(run)):
             return
-        for fault in batch.inspect(run if job.only is None else replace(run, total=1)):
+        looped = run.total > 1 and batch.has_finished(run)  # of which nothing is looked at
+        alone = job.only is not None or (job.elsewhere.each_alone and not looped)
+        for fault in batch.inspect(replace(run, total=1) if alone else run):
             if hindrances is not None and fault.code == "occupied":
                 hindrances.append(replace(fault, origin=run.origins.get(fault.key)))
             else:
                 yield fault
 
-    runs = load(job.config, job.command, [*job.overrides, *_resuming(job)], inspect=inspect)
+    with as_launched(job.elsewhere.processes, by_srun=job.elsewhere.by_srun):
+        runs = load(job.config, job.command, [*job.overrides, *_resuming(job)], inspect=inspect)
     if job.only is None:
         return runs
     if job.only > len(runs):

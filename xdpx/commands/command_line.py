@@ -35,12 +35,27 @@ FLAGS = {
 }
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """How the place to which x-submit sends a command starts it.
+
+    Attributes:
+        processes: of x-train, which something else starts: srun, or a script with the variables of torchrun.
+        by_srun: whether it is srun.
+        each_alone: whether each run of its config is a task of its own.
+    """
+
+    processes: int = 1
+    by_srun: bool = False
+    each_alone: bool = False
+
+
 @dataclass
 class Job:
     """One command of a line: its config and overrides, or for commands such as x-io and x-script its own words.
 
     Without a config the overrides are the whole config. `only` is the number of the one run to do, from 1; `resumable`
-    means that the line may be started again to resume.
+    means that the line may be started again to resume; `elsewhere` is how the place to which it is sent starts it.
     """
 
     command: str
@@ -49,6 +64,7 @@ class Job:
     words: list[str] = field(default_factory=list)
     only: int | None = None
     resumable: bool = False
+    elsewhere: Elsewhere = Elsewhere()
 
     @property
     def reads_own_words(self) -> bool:

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +22,7 @@ from xdpx.config.user_modules import PATH_VARIABLE, load_user_modules
 from xdpx.launch import folders
 from xdpx.launch.backends import BACKENDS
 from xdpx.launch.far_side import FarSide
-from xdpx.launch.submission import PLATFORM, Backend, Job, Record, Resources, Step, given
+from xdpx.launch.submission import PLATFORM, Backend, Job, Launcher, Record, Resources, Step, given
 from xdpx.runs.snapshot import KEPT
 from xdpx.utils import io
 from xdpx.utils.progress import format_bytes
@@ -73,9 +73,9 @@ def _prepare(request: Request, backend: Backend) -> tuple[Job, _Contents]:
     only_there = tuple(path.removeprefix("./") for path in request.flags.get("only-there", []))
     root = request.flags.get("far-root") or (io.abspath(".") if backend.files_there == "mounted" else "")
     far_side = FarSide(backend.files_there == "shared", root, only_there, packed=backend.files_there == "packed")
-    checked = chain.check_line(jobs, hindrances=[], elsewhere=only_there)
     wishes, configs = of_configs(jobs)
     resources = resources_of(request.resources, wishes)
+    checked = chain.check_line(_started(jobs, backend.launcher, resources), hindrances=[], elsewhere=only_there)
     job = _job(request, backend, resources, [len(found) for found in checked if found])
     faults = [
         *_about_place(backend, job, wishes.keys() - request.resources.keys()),
@@ -86,6 +86,18 @@ def _prepare(request: Request, backend: Backend) -> tuple[Job, _Contents]:
         raise ConfigError("x-submit", faults)
     _tell(far_side.notes, [run for runs in checked for run in runs or ()])
     return job, _Contents(configs, folders.git_state())
+
+
+def _started(jobs: Sequence[command_line.Job], launcher: Launcher, resources: Resources) -> list[command_line.Job]:
+    """Return the jobs as the place starts them: with nproc, or in processes that something else has started."""
+    count, alone = resources.num_processes, len(jobs) == 1 and not resources.tasks
+    found = []
+    for job in jobs:
+        several = count if job.command == "x-train" else 1
+        words = [f"nproc={count}"] if launcher == "command" and several > 1 else []
+        there = command_line.Elsewhere(1 if launcher == "command" else several, launcher == "srun", alone)
+        found.append(replace(job, overrides=[*job.overrides, *words], elsewhere=there))
+    return found
 
 
 def _about_place(backend: Backend, job: Job, of_configs: Collection[str]) -> list[Fault]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Generator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,6 +69,31 @@ def adopt_launch(keys: LaunchKeys, environment: MutableMapping[str, str] = os.en
     if faults:
         raise ConfigError(THIS_RUN, faults)
     return size if launched else 0
+
+
+@contextmanager
+def as_launched(count: int, *, by_srun: bool) -> Generator[None]:
+    """Let `adopt_launch` find the variables of several processes inside, as the first of them would elsewhere."""
+    if count == 1:
+        yield
+        return
+    before = dict(os.environ)
+    if by_srun:
+        os.environ.update({"SLURM_STEP_NUM_TASKS": str(count), "SLURM_PROCID": "0", "SLURM_LOCALID": "0"})
+    else:
+        there = {
+            "RANK": "0",
+            "WORLD_SIZE": str(count),
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": "first",
+            "MASTER_PORT": "29500",
+        }
+        os.environ.update(there)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _contradictions(keys: LaunchKeys, size: int, environment: Mapping[str, str]) -> list[Fault]:

@@ -67,6 +67,16 @@ class Resources(BaseModel):
         """How many processes of x-train and x-exp run on each machine."""
         return self.processes or max(1, self.gpus)
 
+    @property
+    def host_names(self) -> list[str]:
+        """The machines of --hosts, the leader first."""
+        return [host.strip() for host in (self.hosts or "").split(",") if host.strip()]
+
+    @property
+    def num_processes(self) -> int:
+        """How many processes of x-train there are on all machines."""
+        return max(self.nodes, len(self.host_names)) * self.processes_of_node
+
 
 @dataclass(frozen=True)
 class Step:
@@ -169,6 +179,9 @@ Reach = Literal["shared", "mounted", "packed", "apart"]
 """Files of this machine that the far side sees: all, under the same paths; the working directory, on a volume that it
 mounts; a packed copy of the working directory; or only the folder of the submission."""
 
+Launcher = Literal["command", "srun", "script"]
+"""What starts processes of x-train: the command itself (nproc), srun, or our script with the variables of torchrun."""
+
 
 class Backend(Protocol):
     """A place that runs jobs. One file each; `xdpx.launch.backends.BACKENDS` lists them.
@@ -178,6 +191,9 @@ class Backend(Protocol):
 
     files_there: Reach
     """Which files of this machine the far side sees."""
+
+    launcher: Launcher
+    """What starts several processes of x-train there."""
 
     def faults(self, job: Job) -> Iterable[Fault]:
         """Yield requirements that this place cannot meet, and flags it does not use. Contacts no other machine."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from xdpx.config.faults import Fault
 from xdpx.launch.backends.manifests import claims, volume_faults
 from xdpx.launch.node_script import PORT, Meeting, faults_of_several, node_script
-from xdpx.launch.submission import Job, Reach, Record, Refused, Submitted, unused
+from xdpx.launch.submission import Job, Launcher, Reach, Record, Refused, Submitted, unused
 from xdpx.utils import io
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Dlc:
     """Submits `dlc.json`. Containers mount data sets of the workspace, one of which must hold the job's folder."""
 
     files_there: Reach = "mounted"
+    launcher: Launcher = "script"
 
     def faults(self, job: Job) -> Iterator[Fault]:
         """Yield requirements that DLC cannot meet, missing flags, and flags that it does not use."""

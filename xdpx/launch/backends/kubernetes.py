@@ -12,7 +12,7 @@ from xdpx.config.faults import Fault
 from xdpx.launch.backends import manifests
 from xdpx.launch.node_script import faults_of_several
 from xdpx.launch.programs import absent, ask
-from xdpx.launch.submission import Job, Reach, Record, Submitted, unused
+from xdpx.launch.submission import Job, Launcher, Reach, Record, Submitted, unused
 from xdpx.utils import io
 
 USED = (
@@ -27,6 +27,7 @@ class Kubernetes:
     """Submits `job.yaml`, or `trainjob.yaml` if --runtime names a runtime of Kubeflow Trainer."""
 
     files_there: Reach = "mounted"
+    launcher: Launcher = "script"
 
     def faults(self, job: Job) -> Iterator[Fault]:
         """Yield requirements that pods cannot meet, and flags that Kubernetes does not use."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from xdpx.config.faults import Fault
 from xdpx.launch import script
-from xdpx.launch.submission import Job, Reach, Record, Refused, Step, Submitted, unused
+from xdpx.launch.submission import Job, Launcher, Reach, Record, Refused, Step, Submitted, unused
 from xdpx.training.preemption import EXIT_CODE
 from xdpx.utils import io
 
@@ -24,6 +24,7 @@ class Local:
     """Runs `job.sh` in a session of its own; the id of the submission is its process id."""
 
     files_there: Reach = "shared"
+    launcher: Launcher = "command"
 
     def faults(self, job: Job) -> Iterator[Fault]:
         """Yield a fault for several machines, and for flags that this place does not use."""

@@ -14,7 +14,7 @@ from xdpx.launch.backends import pai_package
 from xdpx.launch.backends.local import read_log
 from xdpx.launch.node_script import PORT, Meeting, faults_of_several, node_script
 from xdpx.launch.programs import absent, ask
-from xdpx.launch.submission import TOGETHER, Job, Reach, Record, Resources, Submitted, refusal, unused
+from xdpx.launch.submission import TOGETHER, Job, Launcher, Reach, Record, Resources, Submitted, refusal, unused
 from xdpx.utils import io
 
 COMMAND, LOG, CODE = "pai.txt", "odpscmd.txt", "exit_code"
@@ -44,6 +44,7 @@ class Pai:
     """Submits the project as a package. odpscmd stays in the background and writes the messages of PAI into a file."""
 
     files_there: Reach = "packed"
+    launcher: Launcher = "script"
 
     def faults(self, job: Job) -> Iterator[Fault]:
         """Yield requirements that PAI cannot meet, values out of its bounds, and flags that it does not use."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from xdpx.config.faults import Fault
 from xdpx.launch import script
 from xdpx.launch.programs import absent, ask
-from xdpx.launch.submission import Job, Reach, Record, Submitted, unused
+from xdpx.launch.submission import Job, Launcher, Reach, Record, Submitted, unused
 from xdpx.utils import io
 
 JOB = "job.sh"
@@ -23,6 +23,7 @@ class Ray:
     """Submits `bash job.sh` to a job server, whose machines see the files of this one under the same paths."""
 
     files_there: Reach = "shared"
+    launcher: Launcher = "command"
 
     def faults(self, job: Job) -> Iterator[Fault]:
         """Yield the flags that Ray does not use."""

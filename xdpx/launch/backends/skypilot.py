@@ -9,7 +9,7 @@ from xdpx.config.faults import Fault
 from xdpx.launch.backends.manifests import Manifest, yaml_text
 from xdpx.launch.node_script import Meeting, faults_of_several, node_script
 from xdpx.launch.programs import absent, ask
-from xdpx.launch.submission import Job, Reach, Record, Submitted, unused
+from xdpx.launch.submission import Job, Launcher, Reach, Record, Submitted, unused
 from xdpx.training.preemption import EXIT_CODE
 from xdpx.utils import io
 
@@ -23,6 +23,7 @@ class SkyPilot:
     """Submits `sky.yaml` as a managed job. Its machines see no files of this one but a copy of the job's folder."""
 
     files_there: Reach = "apart"
+    launcher: Launcher = "script"
 
     def faults(self, job: Job) -> Iterator[Fault]:
         """Yield requirements that a task cannot meet, and flags that SkyPilot does not use."""

@@ -9,7 +9,7 @@ from xdpx.config.faults import Fault
 from xdpx.launch import script
 from xdpx.launch.backends.local import read_log
 from xdpx.launch.programs import absent, ask
-from xdpx.launch.submission import Job, Reach, Record, Refused, Step, Submitted, unused
+from xdpx.launch.submission import Job, Launcher, Reach, Record, Refused, Step, Submitted, unused
 from xdpx.training import watching
 from xdpx.training.preemption import EXIT_CODE
 from xdpx.utils import io
@@ -28,6 +28,7 @@ class Slurm:
     """Submits `job.sbatch`. The machines of the cluster see the files of this one under the same paths."""
 
     files_there: Reach = "shared"
+    launcher: Launcher = "srun"
 
     def faults(self, job: Job) -> Iterator[Fault]:
         """Yield the flags that Slurm does not use."""

@@ -13,7 +13,7 @@ from xdpx.config.faults import Fault
 from xdpx.launch.backends.local import CODE, is_at_work, outcome, read_log
 from xdpx.launch.node_script import PORT, RUN, Meeting, faults_of_several, node_script
 from xdpx.launch.programs import absent
-from xdpx.launch.submission import Job, Reach, Record, Submitted, unused
+from xdpx.launch.submission import Job, Launcher, Reach, Record, Submitted, unused
 from xdpx.utils import io
 
 LAUNCH, JOB, LOG = "launch.sh", "job.sh", "log.txt"
@@ -34,6 +34,7 @@ class Ssh:
     """
 
     files_there: Reach = "apart"
+    launcher: Launcher = "script"
 
     def __init__(self, place: str, *, usual_gpus: bool) -> None:
         self._place = f"--on {place}"
@@ -98,7 +99,7 @@ class Ssh:
 
 def hosts(job: Job) -> list[str]:
     """Return the hosts of a job, the leader first."""
-    return [host.strip() for host in (job.resources.hosts or "").split(",") if host.strip()]
+    return job.resources.host_names
 
 
 def with_nodes(job: Job) -> Job:
