@@ -58,8 +58,8 @@ def did(folder: Path) -> list[str]:
 
 
 def test_words_and_variables_arrive_as_they_were_given(place: Path) -> None:
-    assert run(job_in(place, "x-eval 我'\"$x*;c a=[1,2]")) == 0
-    assert json.loads(did(place)[0]) == [["x-eval", "我'\"$x*;c", "a=[1,2]"], "b 'c' \"$d\"", None]
+    assert run(job_in(place, "x-eval 我'\"$x*;c $HOME a=[1,2]")) == 0
+    assert json.loads(did(place)[0]) == [["x-eval", "我'\"$x*;c", "$HOME", "a=[1,2]"], "b 'c' \"$d\"", None]
 
 
 def test_the_first_step_that_fails_ends_the_job_and_one_that_is_done_is_not_done_again(place: Path) -> None:

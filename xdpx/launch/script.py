@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Mapping
 
 from xdpx.launch.submission import Job, Step
 from xdpx.training.preemption import EXIT_CODE
 
-RUN_INDEX = "$XDPX_RUN"
+
+class Variable(str):
+    """A word such as `$HEAD` that bash expands; words of a user never are, whatever they look like."""
+
+    __slots__ = ()
+
+
+RUN_INDEX = Variable("$XDPX_RUN")
 """In the words of a step: the number of the run of its config, from 1. Left for the shell to expand."""
 
 STEPS = """
@@ -109,8 +115,8 @@ def words_of(job: Job, step: Step) -> list[str]:
 
 
 def line(words: list[str]) -> str:
-    """Join words for bash, each quoted so that only words like $NAME are expanded."""
-    return " ".join(f'"{word}"' if re.fullmatch(r"\$\w+", word) else shlex.quote(word) for word in words)
+    """Join words for bash, each quoted so that only those of class `Variable` are expanded."""
+    return " ".join(f'"{word}"' if isinstance(word, Variable) else shlex.quote(word) for word in words)
 
 
 def one_line(text: str) -> str:

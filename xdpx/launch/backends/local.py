@@ -103,7 +103,8 @@ def _torchrun(job: Job) -> str:
     count, nodes = job.resources.processes_of_node, job.resources.nodes
     meeting = ["--standalone"]
     if nodes > 1:
-        meeting = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-id={job.name}", "--rdzv-endpoint", "$HEAD"]
+        head = script.Variable("$HEAD")
+        meeting = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-id={job.name}", "--rdzv-endpoint", head]
 
     def launch(step: Step) -> list[str]:
         words = script.words_of(job, step)

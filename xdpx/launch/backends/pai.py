@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from xdpx.config.faults import Fault
+from xdpx.launch import script
 from xdpx.launch.backends import pai_package
 from xdpx.launch.backends.local import read_log
 from xdpx.launch.node_script import PORT, Meeting, faults_of_several, node_script
@@ -186,7 +187,7 @@ def _script(job: Job) -> str:
     """Return the script of a worker, which runs in the folder of the unpacked project."""
     workers, gpus = layout(job.resources)
     there = replace(
-        job, workdir=".", folder="submission", python="$XDPX_PYTHON",
+        job, workdir=".", folder="submission", python=script.Variable("$XDPX_PYTHON"),
         resources=job.resources.model_copy(update={"nodes": workers, "gpus": gpus}),
         environment={"PYTHONPATH": ".", "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
