@@ -21,13 +21,16 @@ def test_the_first_signal_is_noted_and_the_handlers_come_back(number: int) -> No
     assert signal.getsignal(number) is before
 
 
-def test_the_second_signal_ends_the_process_at_once() -> None:
+def test_a_second_request_ends_the_process_at_once_but_one_that_arrives_twice_is_one() -> None:
     code = """
-import os, signal
-from xdpx.training.preemption import Preemption
-with Preemption():
+import os, signal, time
+from xdpx.training import preemption
+preemption.SECONDS_OF_ONE_REQUEST = 0.2
+with preemption.Preemption():
     os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)  # as Slurm does when it preempts the tasks of a step
     print("still here", flush=True)
+    time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGTERM)
     print("never", flush=True)
 """

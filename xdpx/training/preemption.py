@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
@@ -12,6 +13,12 @@ from typing import Any, TypeVar
 from xdpx.training.loop import Interrupted
 
 T = TypeVar("T")
+
+SECONDS_OF_ONE_REQUEST = 10.0
+"""A signal that comes again so soon is the same request. Slurm sends SIGTERM twice within milliseconds to tasks of a
+step that is preempted; where all processes of a job get one, those that our own processes started get theirs, too."""
+SECONDS_OF_ONE_KEY = 1.0
+"""The same for SIGINT: somebody at a keyboard who presses Ctrl-C again later means it."""
 
 EXIT_CODE = 85
 """Neither success nor failure: the run was interrupted, and the very same command continues it."""
@@ -22,7 +29,7 @@ SIGNALS = tuple(
 
 
 class Preemption:
-    """While entered, the first signal is only noted; the second one ends the process at once.
+    """While entered, the first signal is only noted; another request ends the process at once.
 
     Args:
         signals: the numbers of those that count.
@@ -37,6 +44,7 @@ class Preemption:
         self.listens = bool(signals)
         self._signals = signals
         self._waiting = False
+        self._since = 0.0
         self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
 
     def __enter__(self) -> Preemption:
@@ -57,10 +65,12 @@ class Preemption:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+            one_request = SECONDS_OF_ONE_KEY if number == signal.SIGINT else SECONDS_OF_ONE_REQUEST
+            if time.monotonic() - self._since >= one_request:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
             return
-        self.received = signal.Signals(number).name
+        self.received, self._since = signal.Signals(number).name, time.monotonic()
         # Not through the log: a signal may arrive while a line is being written, and a lock is not taken twice.
         os.write(2, f"\n{self.received}: stopping after this update. Send it again to stop at once.\n".encode())
         self._give_up_waiting()
