@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,27 @@ def test_a_restarted_process_has_everything_imported_and_few_threads(
     assert run_together(2, say_life, words, restarts=restarts) == 0
     assert Path(words).read_text() == "0 True\n1 True\n"
     assert "OMP_NUM_THREADS" not in os.environ
+
+
+def save_for_a_while(folder: str) -> None:
+    def save(number: int, frame: object) -> None:
+        time.sleep(1.0)
+        Path(folder, os.environ["RANK"]).touch()
+        sys.exit(EXIT_CODE)
+
+    signal.signal(signal.SIGTERM, save)
+    Path(folder, f"ready-{os.environ['RANK']}").touch()
+    time.sleep(600)
+
+
+def test_a_signal_to_every_process_of_a_job_leaves_all_of_them_time_to_save(tmp_path: Path) -> None:
+    def signal_all() -> None:
+        while len(list(tmp_path.glob("ready-*"))) < 2:
+            time.sleep(0.05)
+        server = forkserver._forkserver._forkserver_pid
+        for process in (server, os.getpid()):  # which passes it on
+            os.kill(process, signal.SIGTERM)
+
+    threading.Thread(target=signal_all, daemon=True).start()
+    assert run_together(2, save_for_a_while, str(tmp_path), restarts=Restarts(1, preload=("json.tool",))) == EXIT_CODE
+    assert {"0", "1"} <= {path.name for path in tmp_path.iterdir()}

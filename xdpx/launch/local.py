@@ -36,6 +36,9 @@ PORTS = range(20_000, 32_000)
 RESTARTS = "XDPX_RESTARTS"
 """Environment variable of each process: the number of restarts so far."""
 
+IN_SERVER = "xdpx.launch.fork_server"
+"""What a fork server imports first, so that it outlives SIGTERM."""
+
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Thread counts that numerical libraries read when they are imported."""
 
@@ -188,7 +191,7 @@ def _context(restarts: Restarts) -> SpawnContext | ForkServerContext:
     if not restarts.preload:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(restarts.preload))
+    context.set_forkserver_preload([IN_SERVER, *restarts.preload])
     with _few_threads(restarts.threads):
         forkserver.ensure_running()
     return context
