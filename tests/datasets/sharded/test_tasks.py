@@ -91,6 +91,9 @@ def test_only_what_is_missing_is_made_and_told(folder: Path, monkeypatch: pytest
     monkeypatch.setattr(tasks, "_make_piece", lambda *_: pytest.fail("it was there"))
     task(folder, 1)
     assert not (folder / "data").exists()
+    (folder / "data.shards" / "config.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"config\.json: it has 1 bytes instead of .*Name the config of x-prepro"):
+        script(["gather_shards", str(folder / "data")])
 
 
 def test_a_damaged_piece_is_refused_by_its_task_and_made_again_by_it(folder: Path) -> None:

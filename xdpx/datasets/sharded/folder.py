@@ -107,7 +107,7 @@ class ShardFolder:
         return faults
 
     def _changed_keys(self) -> list[str]:
-        with suppress(OSError, ValueError, KeyError):
+        with suppress(ConfigError, OSError, ValueError, KeyError):
             before, now = stored_config(self.path)["values"], self.run.values
             keys = sorted(key for key in {*before, *self.run.changed} if before.get(key) != now.get(key))
             return [f"{key} was {before.get(key, 'not set')!r}, is {now.get(key)!r}" for key in keys]
@@ -212,14 +212,14 @@ def stored_config(place: str) -> dict[str, Any]:
     """Return the config of the tasks of a folder: its source, and the values that were set.
 
     Raises:
-        ConfigError: no task has begun.
+        ConfigError: there is none, or it is damaged.
     """
-    try:
-        with io.open(io.join(place, CONFIG)) as file:
-            found: dict[str, Any] = json.loads(file.read())
-    except FileNotFoundError as error:
-        fault = Fault("data_dir", f"there is no {place}: no task of x-prepro has begun.", "Run them first.")
-        raise ConfigError(place, [fault]) from error
+    problems = commit.problems(place, PLAN, hashes=True)
+    if problems:
+        remedy = "Name the config of x-prepro in place of its data_dir."
+        raise ConfigError(place, [Fault("data_dir", problems[0], remedy)])
+    with io.open(io.join(place, CONFIG)) as file:
+        found: dict[str, Any] = json.loads(file.read())
     return found
 
 
