@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -79,3 +80,14 @@ def weights(folder: Path) -> dict[str, bytes]:
             found[f"{path.relative_to(folder)}/{name}"] = tensor.numpy().tobytes()
     assert found
     return found
+
+
+def test_an_address_at_which_nothing_listens_is_told_at_once(
+    search: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    with socket.socket() as taken:  # bound, but not listening
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{taken.getsockname()[1]}")
+        assert main(search(executor="ray")) == 1
+    assert "no Ray cluster answers at 127.0.0.1:" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 GIGABYTE = 1 << 30
 ADDRESS = "RAY_ADDRESS"
+SECONDS_TO_ANSWER = 10.0
 TRIES = 2
 """A worker that is killed begins again where its run stood; that often without any progress, its trial has failed."""
 
@@ -72,12 +74,20 @@ def _connect() -> bool:
     quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     if os.environ.get(ADDRESS, "local") != "local":
         try:
+            _knock_at(os.environ[ADDRESS])
             ray.init(address=os.environ[ADDRESS], **quiet)
-        except (ConnectionError, RuntimeError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise OSError(f"{ADDRESS}: no Ray cluster answers at {os.environ[ADDRESS]}: {error}") from error
         return False
     ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
     return True
+
+
+def _knock_at(address: str) -> None:
+    """Raise OSError if nothing listens at `host:port`: Ray itself would try for minutes without a word."""
+    host, _, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
+    if port.isdecimal():  # neither `auto` nor a name that Ray itself looks up
+        socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS_TO_ANSWER).close()
 
 
 def demand_of(needs: TuneParameters, stage: Stage) -> Demand:
