@@ -85,6 +85,7 @@ class Adafactor(torch.optim.Optimizer):
         state["RMS"] = _rms(exact)
         rate = _rate(group, state)
         update = _direction(state, gradient, 1.0 - state["step"] ** group["decay_rate"], group["eps"][0])
+        update = _placed_as(gradient, update)
         update.div_((_rms(update) / group["clip_threshold"]).clamp_(min=1.0)).mul_(rate)
         if group["beta1"] is not None:
             update = state["exp_avg"].mul_(group["beta1"]).add_(update, alpha=1.0 - group["beta1"])
@@ -111,6 +112,13 @@ class Adafactor(torch.optim.Optimizer):
             if name.startswith("exp_avg") and value.dtype != gradient.dtype:
                 state[name] = value.to(gradient)
         return state
+
+
+def _placed_as(gradient: Any, update: Any) -> Tensor:
+    """Return an update sharded as its gradient is: torch gathers what has fewer rows than there are processes."""
+    placements = getattr(gradient, "placements", None)
+    moved: Tensor = update if placements is None else update.redistribute(placements=placements)
+    return moved
 
 
 def _rms(tensor: Tensor) -> Tensor:
