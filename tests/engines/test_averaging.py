@@ -45,3 +45,12 @@ def test_weights_that_no_optimizer_moves_cost_nothing():
     AveragedModel(averaged.requires_grad_(requires_grad=False), model, [model.weight], options).follow(1)
     assert torch.equal(averaged.weight, model.weight)
     assert torch.equal(averaged.bias, before)
+
+
+def test_buffers_are_those_of_the_model_also_where_it_puts_another_tensor():
+    averaged, model = nn.BatchNorm1d(1), nn.BatchNorm1d(1)
+    average = AveragedModel(averaged, model, model.parameters(), EngineOptions(ema_decay=0.5))
+    model.running_mean = model.running_mean + 3.0
+    model.running_var.fill_(7.0)
+    average.follow(1)
+    assert (averaged.running_mean.item(), averaged.running_var.item()) == (3.0, 7.0)

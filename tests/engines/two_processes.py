@@ -24,6 +24,7 @@ from xdpx.engines.pytorch.engine import PyTorchEngine
 from xdpx.engines.pytorch.options import AveragingOptions, EngineOptions
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import DdpOptions, Distributed, Replicated, Sharded, Single, choose
+from xdpx.engines.pytorch.strategies.blocks import BlockOptions, Blocks
 from xdpx.engines.pytorch.strategies.shard_files import read_whole
 from xdpx.optimizers import optimizers
 
@@ -639,6 +640,20 @@ def check_an_engine_whose_weights_are_sharded_takes_the_updates_of_one():
 def check_memory_that_runs_out_on_one_process_changes_nothing_for_both():
     parts = engine_equals_one_process(Replicated(here()), most_rows=2).update_parts
     assert collectives.gather_objects(parts) == [2, 1]
+
+
+def check_buffers_that_a_pass_changes_become_those_of_the_first_process():
+    blocks = Blocks(here(), BlockOptions(interval=1, warmup=0))
+    for strategy in (Replicated(here()), sharded(), blocks, Distributed(here(), DdpOptions(after_passes=True))):
+        model = strategy.prepare(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+        norm, optimizer = strategy.unwrap(model)[1], adamw(model)
+        strategy.begin(model, optimizer)
+        with strategy.accumulating(model, last=True):
+            model(torch.randn(4, 2) + 9 * here().rank).sum().backward()
+        own = norm.running_mean.tolist()
+        strategy.sum_gradients(list(model.parameters()))
+        strategy.after_step(optimizer, 1)
+        assert collectives.gather_objects(norm.running_mean.tolist()) == [collectives.gather_objects(own)[0]] * 2
 
 
 def check_an_average_of_shards_takes_the_place_of_the_weights():

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from xdpx.engines.pytorch.buffers import Buffers
 from xdpx.engines.pytorch.options import AveragingOptions
 from xdpx.engines.pytorch.strategies.states import is_shard, whole_tensors
 
@@ -61,12 +62,11 @@ class AveragedModel(Average):
         found = [(mean, new) for mean, new in pairs if id(new) in ours]
         means = [mean.to_local() if is_shard(mean) else mean for mean, _ in found]
         super().__init__(means, [new for _, new in found], options)
-        self._buffers = list(zip(averaged.buffers(), model.buffers(), strict=True))
+        self._buffers, self._trained_buffers = Buffers(averaged), Buffers(model)
 
     def _move(self, share: float) -> None:
         super()._move(share)
-        for mine, theirs in self._buffers:
-            mine.copy_(theirs)
+        self._buffers.take_from(self._trained_buffers)
 
 
 class AverageInPlace(Average):

@@ -345,7 +345,7 @@ class PyTorchEngine:
             state.loss_scale = LossScale(self.options.init_scale)
         if state.optimizer is not None:
             state.taker = self._taker(state)
-            self.strategy.begin(state.optimizer)
+            self.strategy.begin(state.task.model, state.optimizer)
         return state
 
     def _refuse_with_own_average(self, optimizer: torch.optim.Optimizer) -> None:

@@ -163,15 +163,18 @@ class Strategy(Protocol):
         ...
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Exchange gradients between processes after the last micro-batch, if the backward pass has not done so."""
+        """Exchange gradients between processes after the last micro-batch, if the backward pass has not done so.
+
+        After `begin`, buffers that the passes have changed also become those of the first process.
+        """
         ...
 
     def sum_facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Return the sums over processes of each process's sums: plain numbers, or tensors without dimensions."""
         ...
 
-    def begin(self, optimizer: Optimizer) -> None:
-        """Prepare for training, with a new optimizer and the weights from which training starts or continues."""
+    def begin(self, model: nn.Module, optimizer: Optimizer) -> None:
+        """Prepare for training a prepared model from its present weights, with a new optimizer."""
         ...
 
     def after_step(self, optimizer: Optimizer, number: int) -> None:

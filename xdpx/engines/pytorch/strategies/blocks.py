@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
@@ -90,7 +90,7 @@ class Blocks(Replicated):
         """Do nothing: each process follows its own gradient."""
         del parameters
 
-    def begin(self, optimizer: Optimizer) -> None:
+    def begin(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Store the weights that the first block begins with.
 
         Raises:
@@ -99,6 +99,7 @@ class Blocks(Replicated):
         if keeps_average(optimizer):
             problem = f"is true, but {type(optimizer).__name__} averages weights by itself, and knows of no blocks."
             raise ConfigError(THIS_RUN, [Fault("use_bmuf", problem, "Leave it out, or use another optimizer.")])
+        super().begin(model, optimizer)
         self._global_P = _flat(optimizer)
         self._velocity_P = torch.zeros_like(self._global_P)
         self._new_optimizer = copy.deepcopy(optimizer.state_dict())
@@ -116,7 +117,10 @@ class Blocks(Replicated):
 
     @torch.no_grad()
     def meet(self, optimizer: Optimizer, number: int) -> None:
-        """Combine the models of all processes into one after update `number`, unless that was just done."""
+        """Combine the models of all processes into one after update `number`, unless that was just done.
+
+        Its buffers are those of the first process.
+        """
         if not self._since:
             return
         self._since = 0
@@ -130,6 +134,8 @@ class Blocks(Replicated):
         weights = parameters_of(optimizer)
         parts = torch.split(self._global_P, [weight.numel() for weight in weights])
         torch._foreach_copy_(weights, [part.view_as(each) for part, each in zip(parts, weights, strict=True)])
+        if self._buffers is not None:
+            self._buffers.share()
 
     def state_dict(self, optimizer: Optimizer) -> dict[str, Any]:
         """Return the velocity, and make all processes continue from one optimizer state."""

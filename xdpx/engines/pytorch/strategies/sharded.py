@@ -20,14 +20,16 @@ from torch.distributed.fsdp import (
     register_fsdp_forward_method,
 )
 from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.buffers import Buffers
 from xdpx.engines.pytorch.options import AUTOCAST
 from xdpx.engines.pytorch.strategies.base import FsdpLike, Result
 from xdpx.engines.pytorch.strategies.state_dicts import HandsOver, unwrapped
 from xdpx.engines.pytorch.strategies.units import units_of, unsharded_parameters, without_tied
-from xdpx.engines.pytorch.strategies.whole import NOTHING
+from xdpx.engines.pytorch.strategies.whole import NOTHING, where_gradients_are
 from xdpx.engines.pytorch.world import World, join_alone
 
 REPLICATE, SHARD = "replicate", "shard"
@@ -63,6 +65,7 @@ class Sharded(HandsOver):
         self._layers, self._every_pass = layers, every_pass
         self._exchanges = True
         self._inside = False  # whether `through` is running
+        self._buffers: Buffers | None = None  # of the model that is trained
         if not dist.is_initialized():
             join_alone(world.device)
         self.mesh = self._new_mesh()
@@ -110,14 +113,19 @@ class Sharded(HandsOver):
             _share_out(inner)
         return given
 
+    def begin(self, model: nn.Module, optimizer: Optimizer) -> None:
+        """Note the buffers of the model, which every process has whole; see `Strategy.begin`."""
+        del optimizer
+        self._buffers = Buffers(model)
+
+    @torch.no_grad()
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Check that the same weights have gradients on all processes; the backward pass has exchanged them already.
 
         Raises:
             RuntimeError: they differ, so the exchanged gradients are wrong.
         """
-        there = torch.tensor([each.grad is not None for each in parameters]).int()
-        odd = [each for each in collectives.sum_over_ranks(there).tolist() if each not in {0, self.world.size}]
+        odd = [each for each in where_gradients_are(parameters, self._buffers) if each not in {0, self.world.size}]
         if odd:
             raise RuntimeError(
                 f"fsdp: {len(odd)} weights received a gradient on some processes and none on others, because the model "

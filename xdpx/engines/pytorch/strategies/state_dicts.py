@@ -47,9 +47,9 @@ class HandsOver:
         values = [torch.as_tensor(value, dtype=torch.float64, device=self.world.device) for value in facts.values()]
         return dict(zip(facts, collectives.sum_over_ranks(torch.stack(values).detach()).unbind(), strict=True))
 
-    def begin(self, optimizer: Optimizer) -> None:
+    def begin(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Do nothing: no preparation is needed; see `Strategy.begin`."""
-        del optimizer
+        del model, optimizer
 
     def after_step(self, optimizer: Optimizer, number: int) -> None:
         """Do nothing: all processes have taken the same step; see `Strategy.after_step`."""

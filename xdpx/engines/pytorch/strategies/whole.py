@@ -10,8 +10,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.buffers import Buffers
 from xdpx.engines.pytorch.precision import hand_over
 from xdpx.engines.pytorch.strategies.base import DdpOptions
 from xdpx.engines.pytorch.strategies.state_dicts import HandsOver, unwrapped
@@ -101,6 +103,8 @@ class Replicated(Single):
     micro-batches further than the others (if memory ran out): no exchange depends on a pass.
     """
 
+    _buffers: Buffers | None = None  # of the model that is trained
+
     @property
     def mean_over(self) -> int:
         """1: gradients are sums over processes."""
@@ -113,18 +117,26 @@ class Replicated(Single):
             collectives.broadcast_tensor_(tensor.detach())
         return model
 
+    def begin(self, model: nn.Module, optimizer: Optimizer) -> None:
+        """Note the buffers of the model; see `Strategy.begin`."""
+        del optimizer
+        self._buffers = Buffers(model)
+
     @torch.no_grad()
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Sum gradients over processes. A weight without a gradient on some processes gets the sum of the others."""
-        sum_over_processes(parameters)
+        """Sum gradients over processes. A weight without a gradient on some processes gets the sum of the others.
+
+        Buffers that the passes have changed become those of the first process, as DDP has it.
+        """
+        sum_over_processes(parameters, self._buffers)
 
 
-def sum_over_processes(parameters: Sequence[Tensor]) -> None:
-    """Sum gradients over processes, in few exchanges.
+def sum_over_processes(parameters: Sequence[Tensor], buffers: Buffers | None = None) -> None:
+    """Sum gradients over processes, and copy changed buffers of the first one to all, in few exchanges.
 
     Which weights have a gradient is exchanged on the host, so that nothing waits for the device.
     """
-    there = collectives.sum_over_ranks(torch.tensor([each.grad is not None for each in parameters]).int()).tolist()
+    there = where_gradients_are(parameters, buffers)
     by_kind: dict[torch.dtype, list[Tensor]] = {}
     for parameter, number in zip(parameters, there, strict=True):
         if number:
@@ -136,6 +148,16 @@ def sum_over_processes(parameters: Sequence[Tensor]) -> None:
         dist.all_reduce(flat)
         pieces = torch.split(flat, [each.numel() for each in bucket])
         torch._foreach_copy_(bucket, [piece.view_as(each) for piece, each in zip(pieces, bucket, strict=True)])
+
+
+def where_gradients_are(parameters: Sequence[Tensor], buffers: Buffers | None) -> list[int]:
+    """Return how many processes have a gradient of each weight; copy changed buffers of the first process to all."""
+    changed = [] if buffers is None else buffers.changed()
+    flags = torch.tensor([*(each.grad is not None for each in parameters), *changed]).int()
+    counts: list[int] = collectives.sum_over_ranks(flags).tolist()
+    if buffers is not None:
+        buffers.share(counts[len(parameters) :])
+    return counts[: len(parameters)]
 
 
 BUCKET = 1 << 25
@@ -163,12 +185,13 @@ class Distributed(Single):
         super().__init__(world, place=place)
         self.options = options or DdpOptions()
         self.passes_alone = self.options.after_passes
-        self._buffers: list[Tensor] = []
+        self._buffers: Buffers | None = None
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Return the model wrapped in DDP, or as it is if it has nothing to train."""
         model = self._placed(model)
-        self._buffers = list(model.buffers())
+        if self.options.broadcast_buffers is not False:
+            self._buffers = Buffers(model)
         if isinstance(model, DistributedDataParallel) or not any(each.requires_grad for each in model.parameters()):
             return model
         on_one_gpu = self.world.device.type == "cuda" and not _spread(model)
@@ -188,11 +211,8 @@ class Distributed(Single):
         """With `after_passes`, average gradients over processes, and copy the first process's buffers to all."""
         if not self.options.after_passes:
             return
-        sum_over_processes(parameters)
+        sum_over_processes(parameters, self._buffers)
         torch._foreach_div_([each.grad for each in parameters if each.grad is not None], self.world.size)
-        if self.options.broadcast_buffers is not False:
-            for buffer in self._buffers:
-                collectives.broadcast_tensor_(buffer)
 
     def _chosen(self, model: nn.Module) -> dict[str, Any]:
         options = self.options
