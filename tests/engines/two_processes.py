@@ -24,7 +24,7 @@ from xdpx.engines.pytorch.engine import PyTorchEngine
 from xdpx.engines.pytorch.options import AveragingOptions, EngineOptions
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import DdpOptions, Distributed, Replicated, Sharded, Single, choose
-from xdpx.engines.pytorch.strategies.blocks import BlockOptions, Blocks
+from xdpx.engines.pytorch.strategies.blocks import BlockOptions, Blocks, mean_of_states
 from xdpx.engines.pytorch.strategies.shard_files import read_whole
 from xdpx.optimizers import optimizers
 
@@ -654,6 +654,15 @@ def check_buffers_that_a_pass_changes_become_those_of_the_first_process():
         strategy.sum_gradients(list(model.parameters()))
         strategy.after_step(optimizer, 1)
         assert collectives.gather_objects(norm.running_mean.tolist()) == [collectives.gather_objects(own)[0]] * 2
+
+
+def check_optimizer_states_are_averaged_over_the_processes_that_have_one():
+    rank = here().rank
+    states = {index: {"step": 4, "mean": torch.full((2,), 10.0 * index + rank)} for index in range(3)}
+    own = {index: states[index] for index in ((0, 2) if rank == 0 else (2, 1))}
+    found = mean_of_states(own)
+    assert {index: each["mean"].tolist() for index, each in found.items()} == {0: [0, 0], 1: [11, 11], 2: [20.5, 20.5]}
+    assert [each["step"] for each in found.values()] == [4, 4, 4]
 
 
 def check_an_average_of_shards_takes_the_place_of_the_weights():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch.optim import Optimizer
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.averaging import keeps_average
+from xdpx.engines.pytorch.collectives import TensorSlot
 from xdpx.engines.pytorch.strategies.states import parameters_of
 from xdpx.engines.pytorch.strategies.whole import Replicated
 from xdpx.engines.pytorch.world import World
@@ -150,7 +152,7 @@ class Blocks(Replicated):
         """Average optimizer states if configured; otherwise load `otherwise`, or the first process's state if None."""
         own = optimizer.state_dict()
         if self.options.averages_optimizer:
-            shared = {**own, "state": collectives.map_tensors(_mean, own["state"])}
+            shared = {**own, "state": mean_of_states(own["state"])}
         else:
             shared = copy.deepcopy(otherwise) if otherwise is not None else collectives.broadcast_tree(own)
         optimizer.load_state_dict(shared)
@@ -160,5 +162,26 @@ def _flat(optimizer: Optimizer) -> Tensor:
     return torch.cat([weight.detach().reshape(-1) for weight in parameters_of(optimizer)])
 
 
-def _mean(value: Tensor) -> Tensor:
-    return collectives.mean_over_ranks(value) if value.is_floating_point() else value
+def mean_of_states(own: Mapping[int, Any]) -> dict[int, Any]:
+    """Return the means of optimizer states, by index of the weight, over the processes that have one. On all processes.
+
+    A process has none of a weight that its loss has not depended on so far. What has no mean, such as a whole number,
+    is that of the first of them.
+    """
+    flat = {index: collectives.flatten(state) for index, state in own.items()}
+    outlines = collectives.gather_objects({index: outline for index, (outline, _) in flat.items()})
+
+    def mean(slot: TensorSlot, index: int, ranks: list[int]) -> Tensor:
+        counted = ranks if slot.dtype.is_floating_point else ranks[:1]
+        value = torch.zeros(slot.shape, dtype=slot.dtype)
+        if collectives.rank() in counted:
+            value = flat[index][1][slot.index].cpu()
+        total = collectives.sum_over_ranks(value)
+        return total / len(counted) if slot.dtype.is_floating_point else total
+
+    found = {}
+    for index in sorted(set().union(*outlines)):
+        ranks = [rank for rank, each in enumerate(outlines) if index in each]
+        outline = outlines[ranks[0]][index]
+        found[index] = collectives.unflatten(outline, partial(mean, index=index, ranks=ranks))
+    return found
