@@ -665,6 +665,12 @@ def check_optimizer_states_are_averaged_over_the_processes_that_have_one():
     assert [each["step"] for each in found.values()] == [4, 4, 4]
 
 
+def check_in_blocks_a_gradient_that_is_not_finite_on_one_process_is_told_to_all():
+    blocks = Blocks(here(), BlockOptions())
+    assert blocks.norm([torch.tensor([3.0]), torch.tensor([4.0 + here().rank])]) == (5.0, 34.0**0.5)[here().rank]
+    assert blocks.norm([torch.tensor([3.0, torch.nan if here().rank else 4.0])]).isnan()
+
+
 def check_an_average_of_shards_takes_the_place_of_the_weights():
     strategy = sharded()
     model = strategy.prepare(Small())

@@ -92,6 +92,15 @@ class Blocks(Replicated):
         """Do nothing: each process follows its own gradient."""
         del parameters
 
+    def norm(self, gradients: list[Tensor]) -> Tensor:
+        """Return the norm of this process's gradients, NaN if those of another one are NaN or infinite.
+
+        So all processes leave the same update out, halve the loss scale, or end.
+        """
+        norm = super().norm(gradients)
+        any_broken = collectives.sum_over_ranks(1.0 - norm.isfinite().float()) > 0
+        return torch.where(any_broken & norm.isfinite(), torch.nan, norm)
+
     def begin(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Store the weights that the first block begins with.
 
