@@ -169,7 +169,7 @@ def test_a_loss_scale_that_no_update_fits_ends_x_train_with_a_report(tmp_path: P
     keys = {**x_train.CNN, "fp16": True, "fp16_init_scale": 4, "min_loss_scale": 0.5}
     with mock.patch.object(network, "forward", always), pytest.raises(RuntimeError, match="failed"):
         x_train.train(tmp_path, "run", "single", keys)
-    assert "update 4: gradients overflow in fp16 at any loss scale down to 0.25" in reason(tmp_path)
+    assert "update 3: gradients overflow in fp16 at any loss scale down to 0.5" in reason(tmp_path)
 
 
 class Never(Square):

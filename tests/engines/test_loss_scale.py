@@ -26,11 +26,19 @@ def test_a_quiet_time_doubles_the_scale():
 
 def test_the_scale_never_falls_below_the_lowest():
     assert after([True] * 30, lowest_scale=16.0).scale == 16.0
+    assert after([True] * 30, lowest_scale=500.0).scale == 128.0
 
 
 def test_a_scale_that_means_nothing_ends_training():
     with pytest.raises(FloatingPointError, match="update 1"):
         after([True] * 11)
+
+
+def test_only_an_overflow_that_brings_the_scale_down_to_the_smallest_ends_training():
+    assert after([False] * 9, min_loss_scale=200.0).scale == 128.0
+    assert after([True], min_loss_scale=63.0).scale == 64.0
+    with pytest.raises(FloatingPointError, match="down to 64"):
+        after([True], min_loss_scale=64.0)
 
 
 def test_a_scale_that_may_not_fall_does_not_skip_for_ever():

@@ -14,12 +14,14 @@ NEEDED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_every_key_of_mixed_precision_reaches_the_engine() -> None:
+def test_every_key_of_mixed_precision_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"fp16": True, "fp16_init_scale": 64, "fp16_scale_tolerance": 0.25, "threshold_loss_scale": 4}
     options = engine_options(TrainParameters(**NEEDED, **keys, min_loss_scale=0.5, update_freq=4), seed=7)
     assert (options.precision, options.init_scale, options.seed) == ("fp16", 64.0, 7)
     assert (options.scale_tolerance, options.lowest_scale, options.min_loss_scale) == (0.25, 4.0, 0.5)
     assert options.scale_window == 2**12
+    monkeypatch.setattr("xdpx.runs.assembly.place_in_group", lambda: (8, 3))
+    assert engine_options(TrainParameters(**NEEDED, **keys, update_freq=4), seed=7).scale_window == 2**9
 
 
 def test_a_gpu_is_taken_by_its_number_wherever_there_are_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

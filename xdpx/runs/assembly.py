@@ -43,7 +43,7 @@ WIDTH_OF_MIXED_PRECISION = 8
 """Tensor cores are efficient for widths that are multiples of this."""
 
 CLEAN_BATCHES = 2**14
-"""Number of batches without an fp16 overflow after which the loss scale is doubled."""
+"""Number of batches without an fp16 overflow, over all processes, after which the loss scale is doubled."""
 
 HeldOut = Callable[[], Generator[Batch]]
 TaskMetrics = Callable[[Mapping[str, float]], dict[str, float]]
@@ -341,7 +341,7 @@ def engine_options(settings: TrainParameters, seed: int, total: int = 0) -> Engi
         swa_interval=settings.swa_interval,
         seed=seed,
         init_scale=float(settings.fp16_init_scale),
-        scale_window=max(1, CLEAN_BATCHES // settings.update_freq),
+        scale_window=max(1, CLEAN_BATCHES // (place_in_group()[0] * settings.update_freq)),
         scale_tolerance=settings.fp16_scale_tolerance,
         lowest_scale=float(settings.threshold_loss_scale or 0),
         min_loss_scale=settings.min_loss_scale,

@@ -346,7 +346,11 @@ class DeviceParameters(declare.Parameters):
         group="trainer/fp16",
     )
     min_loss_scale: float = param(
-        0.1, gt=0, doc="Stop when the loss scale falls below this.", when=("fp16", "is", True), group="trainer/fp16"
+        0.1,
+        gt=0,
+        doc="Stop when overflows bring the loss scale down to this.",
+        when=("fp16", "is", True),
+        group="trainer/fp16",
     )
     memory_efficient_fp16: bool = param(
         False, doc="Accepted without effect: weights stay float32.", when=("fp16_backend", "is", "fairseq"),

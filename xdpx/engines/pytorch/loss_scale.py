@@ -37,7 +37,7 @@ class LossScale:
         """Halve the factor when too many updates overflow, double it after a long time without.
 
         Raises:
-            NonFiniteUpdate: the factor is below `min_loss_scale`, or too many updates in a row overflowed.
+            NonFiniteUpdate: the factor has come down to `min_loss_scale`, or too many updates in a row overflowed.
 
         Source: Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.2; the tolerance as in fairseq.
         """
@@ -46,7 +46,7 @@ class LossScale:
         self.clean = 0 if overflow else self.clean + 1
         self.skipped = self.skipped + 1 if overflow else 0
         if overflow and self.overflows >= options.scale_tolerance * self.updates:
-            self._set(max(self.scale / 2.0, options.lowest_scale))
+            self._set(min(self.scale, max(self.scale / 2.0, options.lowest_scale)))
         elif self.clean == options.scale_window:
             self._set(self.scale * 2.0)
         if self.skipped >= SKIPPED_AT_MOST:
@@ -56,15 +56,16 @@ class LossScale:
                 "which keep it there; lower learning_rate; or use bf16 or fp32.",
                 num_updates,
             )
-        refuse_scale(self.scale, options.min_loss_scale, num_updates)
+        if overflow:
+            refuse_scale(self.scale, options.min_loss_scale, num_updates)
 
     def _set(self, scale: float) -> None:
         self.scale, self.updates, self.overflows, self.clean = scale, 0, 0, 0
 
 
 def refuse_scale(scale: float, lowest: float, number: int) -> None:
-    """Raise NonFiniteUpdate if a loss scale is below the lowest allowed one: every update would be left out."""
-    if scale < lowest:
+    """Raise NonFiniteUpdate if overflows have brought a loss scale down to the lowest one, or below it."""
+    if scale <= lowest:
         raise NonFiniteUpdate(
             f"update {number}: gradients overflow in fp16 at any loss scale down to {scale}: the loss or a gradient "
             "is not finite. Lower learning_rate, or use bf16 or fp32.",

@@ -14,7 +14,7 @@ AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float1
 
 
 MIN_LOSS_SCALE = 0.1
-"""Default of the loss scale of fp16 below which a training ends: smaller ones would only shrink gradients."""
+"""Default of the loss scale of fp16 at which a training ends: smaller ones would only shrink gradients."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class EngineOptions(AveragingOptions):
         scale_window: updates without overflow after which the loss scale doubles.
         scale_tolerance: fraction of updates that may overflow before the loss scale is halved.
         lowest_scale: the loss scale is never halved below this.
-        min_loss_scale: a smaller loss scale ends the training.
+        min_loss_scale: an overflow that brings the loss scale down to this, or below it, ends the training.
         tf32: whether float32 matrix products may use TF32; None leaves PyTorch's setting.
         deterministic: raise for nondeterministic operations.
         exact: score each row with the same bits, whatever rows it is batched with.

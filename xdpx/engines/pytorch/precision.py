@@ -91,7 +91,8 @@ class Precision:
             self.scaler.update()
             after = self.scaler.get_scale()
             self.skipped = after < before
-            refuse_scale(after, MIN_LOSS_SCALE, number)
+            if self.skipped:
+                refuse_scale(after, MIN_LOSS_SCALE, number)
         return self.skipped
 
     def leave_out(self) -> None:
