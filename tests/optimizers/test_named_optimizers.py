@@ -186,6 +186,14 @@ def test_what_is_no_pair_is_refused(text):
             building.class_and_kwargs(wishes("sgd", optim_args=text))
 
 
+def test_x_train_has_a_key_for_weight_decay_which_optim_args_would_not_reach():
+    of_sgd = families.SGD.Parameters
+    assert of_sgd(optim_args="momentum=0.9", weight_decay=0.2).conflicts() == []
+    [(key, problem)] = of_sgd(optim_args="momentum=0.9, weight_decay=0.2").conflicts()
+    assert key == "optim_args"
+    assert problem.endswith("Write weight_decay: 0.2 instead.")
+
+
 def test_a_word_where_a_number_belongs_is_refused():
     with pytest.raises(ValueError, match="optim_args: momentum is 'high'. Use a number"):
         building.class_and_kwargs(wishes("sgd", optim_args="momentum=high"))

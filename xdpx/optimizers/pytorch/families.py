@@ -138,7 +138,7 @@ class Adafactor(Family):
 
 
 class SGD(Family):
-    """Stochastic gradient descent of torch; optim_args: momentum, dampening, weight_decay, nesterov.
+    """Stochastic gradient descent of torch; optim_args: momentum, dampening, nesterov.
 
     Source: Robbins and Monro, 1951; momentum as Sutskever et al., ICML 2013, section 2.
     """
@@ -151,7 +151,7 @@ class SGD(Family):
 
 
 class Adagrad(Family):
-    """Adagrad of torch; optim_args: lr_decay, weight_decay, eps.
+    """Adagrad of torch; optim_args: lr_decay, eps.
 
     Source: Duchi, Hazan and Singer, "Adaptive Subgradient Methods for Online Learning", JMLR 12, 2011.
     """
@@ -163,7 +163,7 @@ class Adagrad(Family):
 
 
 class RMSprop(Family):
-    """RMSprop of torch; optim_args: momentum, alpha, eps, weight_decay, centered.
+    """RMSprop of torch; optim_args: momentum, alpha, eps, centered.
 
     Source: Tieleman and Hinton, "Neural Networks for Machine Learning", lecture 6.5, 2012.
     """
@@ -210,7 +210,7 @@ class BitsAndBytesLion(Family):
 
 
 class BitsAndBytesRMSprop(Family):
-    """RMSprop, state of 8 or 32 bits; optim_args: momentum, alpha, eps, weight_decay, centered; package bitsandbytes.
+    """RMSprop, state of 8 or 32 bits; optim_args: momentum, alpha, eps, centered; package bitsandbytes.
 
     Source: Dettmers et al., "8-bit Optimizers via Block-wise Quantization", ICLR 2022.
     """

@@ -93,12 +93,13 @@ class NamedParameters(declare.Parameters):
     )
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Return conflicts: `optim_args` that are not key=value pairs."""
+        """Return conflicts: `optim_args` that are not key=value pairs, or that repeat the key weight_decay."""
         try:
-            pairs(self.optim_args)
+            decay = pairs(self.optim_args).get("weight_decay")
         except ValueError as error:
             return [("optim_args", str(error).partition(": ")[2])]
-        return []
+        problem = f"has weight_decay, which is a key of its own. Write weight_decay: {decay} instead."
+        return [] if decay is None else [("optim_args", problem)]
 
 
 class NamedAdamParameters(NamedParameters):
