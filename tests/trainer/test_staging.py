@@ -15,7 +15,6 @@ from torch import nn
 from xdpx import Trainer, TrainingArguments
 from xdpx.config.faults import ConfigError
 from xdpx.trainer.hooks.events import TrainerCallback
-from xdpx.trainer.staging import updates_of
 
 RATES = {"learning_rate": {"type": "float", "values": [1e-3, 0.3], "log": True}}
 
@@ -164,7 +163,3 @@ def test_a_trial_whose_loss_is_not_finite_fails_alone(tmp_path: Path) -> None:
     best = trainer.hyperparameter_search(space, n_trials=2, backend="xdpx", algorithm="full", tuner="grid")
     assert best.hyperparameters == {"learning_rate": 0.01}
     assert [each.verdict for each in best.run_summary] == ["begun", "failed", "begun", "finished"]
-
-
-def test_a_share_of_a_training_is_rounded_up_to_updates() -> None:
-    assert [updates_of(share, 15) for share in (0.01, 1 / 3, 0.4, 1.0)] == [1, 5, 6, 15]

@@ -2,7 +2,7 @@ from math import inf, nan
 
 import pytest
 
-from xdpx.utils.decisions import due, is_better
+from xdpx.utils.decisions import due, is_better, updates_of
 
 
 @pytest.mark.parametrize(("interval", "numbers"), [(3, [3, 6, 9]), (1, [*range(1, 11)]), (-1, []), (0, []), (None, [])])
@@ -22,3 +22,8 @@ def test_a_score_is_better_when_it_really_is(score: float, best: float | None, a
 def test_a_score_may_have_to_be_better_by_some_margin() -> None:
     assert is_better(0.9, 0.5, ascending=True, by=0.3)
     assert not is_better(0.9, 0.5, ascending=True, by=0.4)
+
+
+def test_a_share_of_a_training_is_rounded_up_to_updates() -> None:
+    assert [updates_of(share, 15) for share in (0.01, 1 / 3, 0.4, 1.0)] == [1, 5, 6, 15]
+    assert [updates_of(share, 100) for share in (0.07, 0.28, 0.281)] == [7, 28, 29]  # 0.07 * 100 > 7

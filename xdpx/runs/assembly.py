@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from xdpx.tasks.scoring import Metrics
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.training.progress import Progress
 from xdpx.utils import io
+from xdpx.utils.decisions import updates_of
 from xdpx.utils.distributed_utils import by_the_first, place_in_group
 from xdpx.utils.verified import refuse_altered
 
@@ -337,7 +337,7 @@ def engine_options(settings: TrainParameters, seed: int, total: int = 0) -> Engi
         clip_norm=settings.clip_norm,
         nonfinite_steps=settings.nonfinite_steps,
         ema_decay=settings.ema_decay,
-        swa_start=math.ceil(start * total) if isinstance(start, float) else start,
+        swa_start=updates_of(start, total) if isinstance(start, float) else start,
         swa_interval=settings.swa_interval,
         seed=seed,
         init_scale=float(settings.fp16_init_scale),

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 
 from torch import Tensor
@@ -16,13 +15,14 @@ from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.arguments.fields import OwnFields
 from xdpx.trainer.files.checkpoint_files import TrainerCheckpoint
 from xdpx.trainer.parts import TrainerRun
+from xdpx.utils.decisions import updates_of
 
 
 def options_of(args: TrainingArguments, total: int) -> AveragingOptions:
     """Return how weights are averaged in a training of `total` updates."""
     start = args.swa_start
     if start is not None:
-        start = int(start) if start >= 1 else math.ceil(start * total)
+        start = int(start) if start >= 1 else updates_of(start, total)
     return AveragingOptions(args.ema_decay, start, args.swa_interval)
 
 

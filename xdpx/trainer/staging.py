@@ -31,6 +31,7 @@ from xdpx.trainer.hooks.events import TrainerCallback
 from xdpx.trainer.hooks.state import TrainerControl, TrainerState, restore_states, states_of
 from xdpx.trainer.outputs import TrainOutput
 from xdpx.trainer.parts import TrainerRun
+from xdpx.utils.decisions import updates_of
 
 if TYPE_CHECKING:
     from xdpx.trainer.arguments import TrainingArguments
@@ -136,11 +137,6 @@ class StageEnd(TrainerCallback):
         """Score the model that was saved."""
         if self._stopping:
             self.score = self._score()
-
-
-def updates_of(share: float, max_steps: int) -> int:
-    """Return the number of updates in a share of a training, at least one."""
-    return min(max(1, math.ceil(share * max_steps - 1e-9)), max_steps)
 
 
 class StagedTrials:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isnan
+from math import ceil, isnan
 
 SKIPPED_AT_MOST = 100
 """Consecutive updates that may be skipped because of NaN or infinity before training fails. A loss scale that starts at
@@ -17,6 +17,11 @@ def due(number: int, interval: float | None) -> bool:
         interval: in updates; None, 0 and negative numbers mean never.
     """
     return interval is not None and interval > 0 and number % interval == 0
+
+
+def updates_of(share: float, total: int) -> int:
+    """Return the number of updates in a share of a training, rounded up, at least one: 7 for 0.07 of 100."""
+    return min(max(1, ceil(share * total - 1e-9)), total)  # 0.07 * 100 is a little more than 7
 
 
 def is_better(score: float, best: float | None, *, ascending: bool, by: float = 0.0) -> bool:
