@@ -642,6 +642,14 @@ def check_memory_that_runs_out_on_one_process_changes_nothing_for_both():
     assert collectives.gather_objects(parts) == [2, 1]
 
 
+def check_facts_that_one_process_alone_has_are_summed_by_their_names():
+    strategy, rank = Replicated(here()), here().rank
+    first = strategy.sum_facts({"count": 2, ("left", "right")[rank]: torch.tensor([1.0])})
+    second = strategy.sum_facts({"right": 5.0, "count": 1} if rank else {"count": 1})
+    found = [{name: float(value) for name, value in each.items()} for each in (first, second)]
+    assert found == [{"count": 4.0, "left": 1.0, "right": 1.0}, {"count": 2.0, "left": 0.0, "right": 5.0}]
+
+
 def check_buffers_that_a_pass_changes_become_those_of_the_first_process():
     blocks = Blocks(here(), BlockOptions(interval=1, warmup=0))
     for strategy in (Replicated(here()), sharded(), blocks, Distributed(here(), DdpOptions(after_passes=True))):

@@ -170,7 +170,10 @@ class Strategy(Protocol):
         ...
 
     def sum_facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the sums over processes of each process's sums: plain numbers, or tensors without dimensions."""
+        """Return the sums over processes of each process's sums: plain numbers, or tensors with one element.
+
+        A process may lack some, where it has had no batch of their kind.
+        """
         ...
 
     def begin(self, model: nn.Module, optimizer: Optimizer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from xdpx.engines.pytorch.strategies import shard_files
 from xdpx.engines.pytorch.strategies.base import Result
 from xdpx.engines.pytorch.strategies.states import fill_optimizer, fill_weights, whole_optimizer_state, whole_weights
 from xdpx.engines.pytorch.world import World
+from xdpx.utils.distributed_utils import any_process
 
 
 class HandsOver:
@@ -25,6 +27,7 @@ class HandsOver:
     writes_own_state: bool = False
     passes_alone: bool = False
     precision: Precision | None = None
+    _facts: tuple[str, ...] = ()  # the names that all processes know
 
     @property
     def mean_over(self) -> int:
@@ -41,11 +44,14 @@ class HandsOver:
         del parameters
 
     def sum_facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the sums over processes, in a single exchange; see `Strategy.sum_facts`."""
+        """Return the sums over processes, in a single exchange, under the names of all; see `Strategy.sum_facts`."""
         if self.world.size == 1:
             return dict(facts)
-        values = [torch.as_tensor(value, dtype=torch.float64, device=self.world.device) for value in facts.values()]
-        return dict(zip(facts, collectives.sum_over_ranks(torch.stack(values).detach()).unbind(), strict=True))
+        if any_process(not facts.keys() <= {*self._facts}):
+            self._facts = tuple(dict.fromkeys(chain(self._facts, *collectives.gather_objects([*facts]))))
+        found = (facts.get(name, 0.0) for name in self._facts)
+        values = [torch.as_tensor(each, dtype=torch.float64, device=self.world.device).reshape(()) for each in found]
+        return dict(zip(self._facts, collectives.sum_over_ranks(torch.stack(values).detach()).unbind(), strict=True))
 
     def begin(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Do nothing: no preparation is needed; see `Strategy.begin`."""
