@@ -398,3 +398,22 @@ def test_a_loss_that_nothing_goes_backward_from_is_refused_by_what_it_gives(spoi
     chosen = own_engine(Small, Spoilt)
     with pytest.raises(ConfigError, match=f"loss: gives .*{found}.* as its first value"):
         chosen.update(chosen.start(1), [BATCHES[0]])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        (lambda *found: found[0], "gives a Tensor, but three values"),
+        (lambda *found: found[:2], r"gives \(Tensor, int\), but three values"),
+        (lambda loss, count, facts: (loss, None, facts), "gives a NoneType as count"),
+        (lambda loss, count, facts: (loss, count, {"rare": torch.ones(2)}), r"gives a Tensor of shape \(2,\) as rare"),
+    ],
+)
+def test_other_results_of_a_loss_are_refused_by_what_they_are(spoil, found):
+    class Spoilt(losses["cross_entropy"]):
+        def __call__(self, model, batch):
+            return spoil(*super().__call__(model, batch))
+
+    chosen = own_engine(Small, Spoilt)
+    with pytest.raises(ConfigError, match=f"loss: {found}"):
+        chosen.update(chosen.start(1), [BATCHES[0]])

@@ -1,11 +1,12 @@
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
-from xdpx.runs.assembly import engine_options, splitter
+from xdpx.runs.assembly import Parts, engine_options, splitter
 from xdpx.runs.parameters import TrainParameters
 
 NEEDED: dict[str, Any] = {
@@ -51,6 +52,13 @@ def test_even_averages_begin_at_an_update_or_after_a_share_of_all() -> None:
 def test_two_kinds_of_averages_are_refused() -> None:
     faults = TrainParameters(**NEEDED, max_update=4, swa_start=1.5, ema_decay=0.9).conflicts()
     assert [key for key, _ in faults] == ["swa_start", "swa_start"]
+
+
+def test_a_loss_that_reads_a_fact_it_does_not_return_is_told_which() -> None:
+    loss = losses["cross_entropy"](losses["cross_entropy"].Parameters())
+    parts = Parts(mock.Mock(), loss, mock.Mock(), mock.Mock(), 1, 1, {})
+    with pytest.raises(ConfigError, match="loss: reads the fact 'correct'.*There are: loss_sum, count"):
+        parts.train_metrics({"loss_sum": 1.0, "count": 2.0})
 
 
 class Halving:

@@ -83,8 +83,18 @@ class Parts:
     task_metrics: TaskMetrics | None = None
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Compute what the training log shows, from sums of facts."""
-        return self.loss.train_metrics(facts) | (self.task_metrics(facts) if self.task_metrics else {})
+        """Compute what the training log shows, from sums of facts.
+
+        Raises:
+            ConfigError: the loss or the task reads a fact that it does not return.
+        """
+        try:
+            return self.loss.train_metrics(facts) | (self.task_metrics(facts) if self.task_metrics else {})
+        except KeyError as error:
+            names = ", ".join(facts)
+            problem = f"reads the fact {error} in train_metrics, which it does not return. There are: {names}."
+            remedy = "Return it, summed over the rows, as the third value; or override train_metrics."
+            raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)]) from error
 
     def groups(self, progress: Progress) -> Generator[tuple[Position, Sequence[Batch]]]:
         """Yield groups from where a run stands, without end. Close the generator to end the preparing thread."""

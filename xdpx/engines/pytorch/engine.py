@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import torch
@@ -449,7 +450,6 @@ class PyTorchEngine:
         rates = _Scheduled(state.optimizer, self._schedule)
 
         def backward(loss_sum: Tensor, count: Any) -> None:
-            _refuse_without_gradient(loss_sum)
             if fused is None:
                 torch.autograd.backward(state.loss_scale.scaled(loss_sum))
             else:
@@ -459,9 +459,11 @@ class PyTorchEngine:
         def work(batch: Batch, last: bool) -> Generator[Facts]:
             del last
             yield {"num_tokens": batch.get("ntokens", 0)}
-            for loss_sum, count, found in self._passes(state.task, to_device(batch, self.device)):
+            for found in self._passes(state.task, to_device(batch, self.device)):
+                _refuse_other_results(found)
+                loss_sum, count, facts = found
                 backward(loss_sum, count)
-                yield {LOSS: loss_sum.detach(), "count": count, **found}
+                yield {LOSS: loss_sum.detach(), "count": count, **facts}
 
         return taker.add_gradients(state.task.model, group, work)
 
@@ -527,6 +529,18 @@ def _refuse_lazy(model: nn.Module) -> None:
         raise ConfigError(THIS_RUN, [Fault("model", problem, "Give them a shape: nn.Linear for nn.LazyLinear.")])
 
 
+def _refuse_other_results(found: object) -> None:
+    """Raise ConfigError if a user's loss or task does not return (loss sum with a gradient, count, facts)."""
+    if not (isinstance(found, tuple | list) and len(found) == 3 and isinstance(found[2], Mapping)):
+        kinds = [type(each).__name__ for each in found] if isinstance(found, tuple | list) else []
+        given = f"({', '.join(kinds)})" if kinds else f"a {type(found).__name__}"
+        problem = f"gives {given}, but three values are needed: the sum of losses, their count, and a dict of facts."
+        remedy = "Return loss_sum, count, {} if there are no facts."
+        raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
+    _refuse_without_gradient(found[0])
+    _refuse_other_facts({"count": found[1], **found[2]})
+
+
 def _refuse_without_gradient(loss_sum: object) -> None:
     """Raise ConfigError if a user's loss or task returns something that has no backward pass."""
     if not isinstance(loss_sum, Tensor):
@@ -540,6 +554,16 @@ def _refuse_without_gradient(loss_sum: object) -> None:
     problem = f"gives {found} as its first value, but a tensor with one number is needed, whose gradient is known."
     remedy = "Return the sum over rows, without item(), float() or detach(); and leave a weight it depends on unfrozen."
     raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
+
+
+def _refuse_other_facts(facts: Facts) -> None:
+    """Raise ConfigError if a user's loss or task returns a count or a fact that is not one number."""
+    for name, value in facts.items():
+        if value.numel() != 1 if isinstance(value, Tensor) else not isinstance(value, Real):
+            shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
+            found = f"a {type(value).__name__}{shape}"
+            problem = f"gives {found} as {name}, but count and facts are summed over batches: one number each."
+            raise ConfigError(THIS_RUN, [Fault("loss", problem, "Sum over the rows, or log it by add_summary.")])
 
 
 def _refuse_another_average(options: EngineOptions, saved: Mapping[str, Any]) -> None:
