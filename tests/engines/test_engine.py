@@ -417,3 +417,16 @@ def test_other_results_of_a_loss_are_refused_by_what_they_are(spoil, found):
     chosen = own_engine(Small, Spoilt)
     with pytest.raises(ConfigError, match=f"loss: {found}"):
         chosen.update(chosen.start(1), [BATCHES[0]])
+
+
+@pytest.mark.parametrize("nothing", [0, torch.tensor(0)])
+def test_an_update_that_counts_nothing_has_a_gradient_of_zero(nothing):
+    class Nothing(losses["cross_entropy"]):
+        def __call__(self, model, batch):
+            loss_sum, _, facts = super().__call__(model, batch)
+            return 0.0 * loss_sum, nothing, facts
+
+    chosen = own_engine(Small, Nothing, clip_norm=1.0)
+    state, facts = chosen.update(chosen.start(1), [BATCHES[0]])
+    assert chosen.facts_to_host(facts)["grad_norm"] == 0.0
+    assert chosen.is_finite(state)

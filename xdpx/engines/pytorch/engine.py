@@ -30,7 +30,7 @@ from xdpx.engines.base import (
 from xdpx.engines.origin import Origin
 from xdpx.engines.pytorch.averaging import AveragedModel, OptimizersAverage, keeps_average
 from xdpx.engines.pytorch.exact import ExactRows
-from xdpx.engines.pytorch.gradients import backward_of, sizes_of, use_row_gradients
+from xdpx.engines.pytorch.gradients import backward_of, divisor_of, sizes_of, use_row_gradients
 from xdpx.engines.pytorch.kernels import compile_in_place, prefer_deterministic, require_deterministic, use_tf32
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.memory import keep_freed_memory
@@ -454,7 +454,7 @@ class PyTorchEngine:
                 torch.autograd.backward(state.loss_scale.scaled(loss_sum))
             else:
                 rates.before(state.num_updates + 1)
-                fused(loss_sum / count, rates.after(skipped=False))
+                fused(loss_sum / divisor_of(count), rates.after(skipped=False))
 
         def work(batch: Batch, last: bool) -> Generator[Facts]:
             del last

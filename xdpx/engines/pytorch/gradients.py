@@ -105,16 +105,21 @@ def sizes_of(model: nn.Module) -> dict[str, GradientSize]:
     }
 
 
+def divisor_of(count: Tensor | float) -> Tensor | float:
+    """Return the divisor of a loss sum: its count, or 1 where nothing was counted, so that its gradient of 0 stays."""
+    return torch.where(count == 0, 1, count) if isinstance(count, Tensor) else count or 1
+
+
 def scale_of(summed_norm: Tensor, count: Tensor | float, loss_scale: float, clip_norm: float) -> Scaling:
     """Return the divisor and related values, without waiting for the device.
 
     Args:
         summed_norm: norm of the gradient of (loss_scale * sum of losses).
-        count: divisor of that sum.
+        count: of the losses in that sum.
         loss_scale: multiplier of the loss under fp16, else 1.
         clip_norm: largest norm of the mean gradient; 0 for no limit.
     """
-    whole = torch.as_tensor(count, dtype=torch.float32, device=summed_norm.device) * loss_scale
+    whole = torch.as_tensor(divisor_of(count), dtype=torch.float32, device=summed_norm.device) * loss_scale
     norm = summed_norm / whole
     broken = 1.0 - torch.isfinite(norm).float()
     if clip_norm <= 0.0:
