@@ -430,3 +430,17 @@ def test_an_update_that_counts_nothing_has_a_gradient_of_zero(nothing):
     state, facts = chosen.update(chosen.start(1), [BATCHES[0]])
     assert chosen.facts_to_host(facts)["grad_norm"] == 0.0
     assert chosen.is_finite(state)
+
+
+@pytest.mark.parametrize("factor", [math.nan, -1.0, None])
+def test_a_schedule_that_gives_no_rate_is_refused_by_what_it_gives(factor):
+    class Odd(lr_schedulers["constant"]):
+        def factor(self, num_update):
+            return np.float32(0.5) if num_update == 1 else factor
+
+    chosen = engine()
+    chosen._schedule = Odd(Odd.Parameters(), total_steps=9)
+    state = train(chosen, chosen.start(1), [0])
+    assert type(state.optimizer.param_groups[0]["lr"]) is float
+    with pytest.raises(ConfigError, match=f"lr_scheduler: is Odd, whose factor of update 2 is {factor}"):
+        train(chosen, state, [1])

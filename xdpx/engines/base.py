@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from math import inf, nan
 from typing import Any, NamedTuple, Protocol
 
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.origin import Origin
 
 Batch = Mapping[str, Any]
@@ -131,6 +133,25 @@ class Schedule(Protocol):
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         ...
+
+
+def rates_of(schedule: Schedule | None, number: int) -> tuple[float, float | None]:
+    """Return the factor of the learning rate and the momentum of update `number`, as plain numbers.
+
+    Raises:
+        ConfigError: a user's schedule returns something else than a factor of at least 0.
+    """
+    if schedule is None:
+        return 1.0, None
+    given, momentum = schedule.factor(number), schedule.momentum(number)
+    try:
+        factor = float(given)
+    except (TypeError, ValueError):
+        factor = nan
+    if not 0.0 <= factor < inf:
+        problem = f"is {type(schedule).__name__}, whose factor of update {number} is {given!r}."
+        raise ConfigError(THIS_RUN, [Fault("lr_scheduler", problem, "Return a number of at least 0 from factor().")])
+    return factor, None if momentum is None else float(momentum)
 
 
 def schedule_state(schedule: Schedule | None) -> dict[str, Any]:

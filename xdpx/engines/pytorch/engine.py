@@ -24,6 +24,7 @@ from xdpx.engines.base import (
     Split,
     Task,
     Traced,
+    rates_of,
     resume_schedule,
     schedule_state,
 )
@@ -501,7 +502,7 @@ class _Scheduled:
     def before(self, number: int) -> None:
         """Set the learning rates of this update, and remember the highest of all groups."""
         if self._schedule is not None:
-            set_rates(self._optimizer, self._schedule.factor(number), self._schedule.momentum(number))
+            set_rates(self._optimizer, *rates_of(self._schedule, number))
         self._rate = max(float(group["lr"]) for group in self._optimizer.param_groups)
 
     def after(self, *, skipped: object) -> float:

@@ -29,6 +29,7 @@ from xdpx.engines.base import (
     ReadWeights,
     Schedule,
     Traced,
+    rates_of,
     resume_schedule,
     schedule_state,
 )
@@ -232,9 +233,7 @@ class PairedEngine:
         """Take one update; the previous arrays of `state` are donated. See `engines.base.Engine.update`."""
         engine, pair = self._parts()
         number = state.num_updates + 1
-        factor = 1.0 if self._schedule is None else self._schedule.factor(number)
-        momentum = None if self._schedule is None else self._schedule.momentum(number)
-        rates = jax.device_put(pair.rule.rates(factor, momentum), engine.plan.everywhere)
+        rates = jax.device_put(pair.rule.rates(*rates_of(self._schedule, number)), engine.plan.everywhere)
         if self._ended is not None:
             rates = {**rates, "factor": rates["factor"] * self._ended}
         before: SpmdState = state.arrays
