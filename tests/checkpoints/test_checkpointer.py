@@ -111,7 +111,7 @@ def test_damaged_states_beyond_the_one_resumed_from_go_when_the_next_is_saved(fo
 
 @pytest.mark.parametrize("odd", [{"a": [{"b": object()}]}, {"a": [{"b": {1, 2}}]}])
 def test_what_could_not_be_read_back_is_not_written(folder: Path, odd: Any) -> None:
-    with pytest.raises(TypeError, match=r"a\[0\]\.b is a"):
+    with pytest.raises(TypeError, match=r"a\[0\]\.b: is a"):
         Checkpointer(str(folder)).save_state(1, odd, facts={})
     assert Checkpointer(str(folder)).state_steps() == []
 

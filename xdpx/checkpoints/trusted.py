@@ -13,12 +13,17 @@ from typing import IO, Any
 import torch
 
 from xdpx.checkpoints import layout, tf_files
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.utils import commit, io
 from xdpx.utils.raw_places import is_lfs_pointer
 
 ONLY_TENSORS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """Environment variable that makes torch load only tensors, regardless of the arguments of `torch.load`."""
 PLAIN = frozenset({str, bytes, int, float, bool, type(None), torch.Size})
+
+
+class NotPlain(ConfigError, TypeError):
+    """A state holds something else than tensors and plain values; often one of a user's own class."""
 
 
 class DamagedFile(OSError):
@@ -136,7 +141,7 @@ def save_tensors(values: object, target: IO[bytes]) -> None:
     """Write tensors and plain values for `load_tensors`. Equal values give equal bytes.
 
     Raises:
-        TypeError: a value of another type, which could be written but not read back.
+        NotPlain: a value of another type, which could be written but not read back.
         OSError: the disk is full or failed.
     """
     _refuse_what_cannot_be_read(values, "")
@@ -190,7 +195,12 @@ def _refuse_what_cannot_be_read(value: Any, where: str) -> None:
         for index, part in enumerate(value):
             _refuse_what_cannot_be_read(part, f"{where}[{index}]")
     elif not isinstance(value, torch.Tensor) and type(value) not in PLAIN:
-        raise TypeError(f"this is a bug: {where.lstrip('.')} is a {type(value)}; a checkpoint holds plain values only.")
+        problem = f"is a {type(value).__module__}.{type(value).__name__}, which could not be read back."
+        remedy = (
+            "A state holds numbers, texts, tensors, and dicts, lists and tuples of them: convert it at its source "
+            "(a state_dict of your own, settings of an optimizer), e.g. by float() or torch.as_tensor()."
+        )
+        raise NotPlain("checkpoint", [Fault(where.lstrip("."), problem, remedy)])
 
 
 def load_program(path: str) -> Any:
