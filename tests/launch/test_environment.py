@@ -84,6 +84,17 @@ def test_what_is_left_open_is_refused(keys: LaunchKeys) -> None:
         adopt_launch(keys, {})
 
 
+@pytest.mark.parametrize(("there", "said"), [
+    ({"WORLD_SIZE": "two"}, "WORLD_SIZE: is 'two', where launchers put a whole number"),
+    ({**SLURM, "SLURM_PROCID": "-1"}, "SLURM_PROCID: is '-1'"),
+    ({"WORLD_SIZE": "2", "RANK": "5"}, "RANK: is 5, but WORLD_SIZE is 2"),
+    ({"WORLD_SIZE": "0", "MASTER_ADDR": "here"}, "RANK: is 0, but WORLD_SIZE is 0"),
+])  # fmt: skip
+def test_variables_of_a_launcher_that_make_no_sense_are_refused(there: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"the environment: 1 fault\n  {said}"):
+        adopt_launch(LaunchKeys(), there)
+
+
 @pytest.mark.parametrize(("nodes", "first"), [
     ("gpu[03-05,9],login", "gpu03"), ("a", "a"), ("a,b[1-2]", "a"), ("n[7]-ib", "n7-ib"), ("n[1-2]-ib,m", "n1-ib"),
 ])  # fmt: skip

@@ -16,6 +16,11 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 
 FIRST_PORT, NUM_PORTS = 20_000, 12_000
 MPI_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+NUMBERS = (
+    "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", *MPI_SIZES,
+    "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_JOB_ID",
+)  # fmt: skip
+"""Variables of launchers that are whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,10 @@ def adopt_launch(keys: LaunchKeys, environment: MutableMapping[str, str] = os.en
         The number of processes that a launcher has started; 0 without one.
 
     Raises:
-        ConfigError: the config contradicts the launcher, or lacks a key that is needed without one.
+        ConfigError: the config contradicts the launcher, or lacks a key that is needed without one; or the launcher's
+            variables make no sense.
     """
+    _refuse_other_numbers(environment)
     if "WORLD_SIZE" not in environment or environment["WORLD_SIZE"] == "1":
         if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) > 1:  # set by srun, but not by sbatch
             environment.update(_by_slurm(environment, keys))
@@ -94,6 +101,22 @@ def as_launched(count: int, *, by_srun: bool) -> Generator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def _refuse_other_numbers(environment: Mapping[str, str]) -> None:
+    """Raise ConfigError for each variable of a launcher that is no number, or a rank that is none of the size."""
+    found = {name: environment[name].strip() for name in NUMBERS if environment.get(name, "").strip()}
+    remedy = "Unset it for a single process, or start all by torchrun, accelerate launch or srun, which set it."
+    faults = [
+        Fault(name, f"is '{text}', where launchers put a whole number.", remedy)
+        for name, text in found.items()
+        if not text.isdecimal()
+    ]
+    size, rank = found.get("WORLD_SIZE", "1"), found.get("RANK", "0")
+    if not faults and ("MASTER_ADDR" in environment or int(size) > 1) and int(rank) >= int(size):
+        faults = [Fault("RANK", f"is {rank}, but WORLD_SIZE is {size}, and ranks begin at 0.", remedy)]
+    if faults:
+        raise ConfigError("the environment", faults)
 
 
 def _contradictions(keys: LaunchKeys, size: int, environment: Mapping[str, str]) -> list[Fault]:
