@@ -1,5 +1,7 @@
 """The place of a process, as each launcher says it. Real groups of processes: `test_strategies.py`."""
 
+import time
+
 import pytest
 import torch
 
@@ -149,3 +151,12 @@ def test_a_launcher_that_contradicts_itself_is_refused(monkeypatch, values, said
     launched(monkeypatch, **values)
     with pytest.raises(ValueError, match=said):
         current()
+
+
+def test_a_process_that_waits_for_the_others_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(world, "SECONDS_IN_SILENCE", 0.001)
+    monkeypatch.setattr(world.dist, "init_process_group", lambda *args, **kwargs: time.sleep(0.2))
+    monkeypatch.setattr(world.atexit, "register", lambda function: None)
+    launched(monkeypatch, RANK=1, WORLD_SIZE=3, MASTER_ADDR="first", MASTER_PORT=99)
+    current()
+    assert "process 1 of 3 still waits for the others, at first:99" in capsys.readouterr().err

@@ -10,10 +10,13 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
+from threading import Timer
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
+
+from xdpx.logger import log
 
 Mode = Literal["single", "data_parallel", "distributed"]
 
@@ -25,6 +28,8 @@ LOCAL_SIZE = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE
 
 TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})
 DEFAULT_TIMEOUT = timedelta(seconds=1800)
+SECONDS_IN_SILENCE = 20.0
+"""Time after which a process that waits for the others says so."""
 SECONDS_TO_LET_GO = 0.1
 """Time within which a thread on a busy machine should have run once."""
 
@@ -196,15 +201,29 @@ def _join(launch: _Launch, device: torch.device, backend: str | None, timeout: t
     life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     if by_torchrun and life != "0" and os.environ.get("GROUP_WORLD_SIZE") == "1":
         where = {"store": _store_of_life(life, launch, timeout)}
-    dist.init_process_group(
-        backend or default_backend(device),
-        rank=launch.rank,
-        world_size=launch.size,
-        timeout=timeout,
-        device_id=device if device.type == "cuda" else None,
-        **where,
-    )
+    waiting = Timer(SECONDS_IN_SILENCE, _tell_of_waiting, (launch, f"{address}:{port}", timeout))
+    waiting.daemon = True
+    waiting.start()
+    try:
+        dist.init_process_group(
+            backend or default_backend(device),
+            rank=launch.rank,
+            world_size=launch.size,
+            timeout=timeout,
+            device_id=device if device.type == "cuda" else None,
+            **where,
+        )
+    finally:
+        waiting.cancel()
     atexit.register(_leave)
+
+
+def _tell_of_waiting(launch: _Launch, place: str, timeout: timedelta) -> None:
+    log.warning(
+        f"process {launch.rank} of {launch.size} still waits for the others, at {place}, for up to "
+        f"{timeout.total_seconds():g} seconds. Were all of them started (WORLD_SIZE is {launch.size}), and is this the "
+        "address of the machine of rank 0 (MASTER_ADDR)?"
+    )
 
 
 def _store_of_life(life: str, launch: _Launch, timeout: timedelta) -> Any:
