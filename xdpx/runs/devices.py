@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from xdpx.checkpoints.folders import ALONE, Ranks
@@ -10,20 +11,47 @@ from xdpx.config.loading import Run
 from xdpx.config.spmd_keys import SPMD
 from xdpx.logger import log
 from xdpx.runs.parameters import TrainParameters
-from xdpx.utils.distributed_utils import barrier, broadcast_object, gather_objects, get_world_size
+from xdpx.utils.distributed_utils import barrier, broadcast_object, gather_objects, get_world_size, is_master
 
 TAKE_SHARES = frozenset({"adafactor", "adagrad", "adam", "adamw_torch", "adamw_torch_fused", "lamb", "rmsprop", "sgd"})
 """Optimizers that are tested to give the same result on shards of a weight as on the whole."""
 
 
+ACCELERATE = {
+    "MIXED_PRECISION": "bf16: true (or fp16)",
+    "USE_FSDP": "strategy: fsdp",
+    "USE_DEEPSPEED": "strategy: deepspeed",
+    "DYNAMO_BACKEND": "compile: true",
+}
+"""What `accelerate launch` says in variables of these names, and the keys that say it here."""
+
+
 def join(settings: TrainParameters) -> Ranks:
     """Join the processes that a launcher has started, and return their `Ranks`. On all processes."""
+    if is_master():
+        _tell_of_accelerate(settings)
     if get_world_size() == 1:
         return ALONE
     from xdpx.engines.pytorch import world
 
     here = world.current(use_cpu=settings.cuda is False)
     return Ranks(here.rank, here.size, here.local_rank, barrier, broadcast_object, gather_objects)
+
+
+def _tell_of_accelerate(settings: TrainParameters) -> None:
+    """Warn of what `accelerate launch` was configured to do beyond starting processes: here the keys decide."""
+    said = {name: os.environ.get(f"ACCELERATE_{name}", "").lower() for name in ACCELERATE}
+    of_run = {
+        "MIXED_PRECISION": settings.precision,
+        "USE_FSDP": str(settings.strategy == "fsdp").lower(),
+        "USE_DEEPSPEED": str(settings.strategy == "deepspeed").lower(),
+        "DYNAMO_BACKEND": "inductor" if settings.compile else "no",
+    }
+    aside = [name for name, word in said.items() if word not in {"", "no", "false", of_run[name]}]
+    if aside:
+        theirs = ", ".join(f"{name.lower()} {said[name]}" for name in aside)
+        keys = ", ".join(ACCELERATE[name] for name in aside)
+        log.warning(f"accelerate launch: {theirs} has no effect on x-train. Write {keys} in its config.")
 
 
 def asked_for(settings: TrainParameters) -> int:
