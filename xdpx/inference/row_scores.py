@@ -100,7 +100,7 @@ def _ends(
 
 def _of_rows(loss: Scoring, gathered: Mapping[str, Any], num_rows: int) -> RowScores:
     """Return how to score rows that each have a target and a prediction."""
-    arrays = {name: each for name, value in gathered.items() if len(each := np.atleast_1d(value)) == num_rows > 1}
+    arrays = {name: np.asarray(each) for name, each in gathered.items() if np.ndim(each) and len(each) == num_rows}
     others = dict.fromkeys(gathered.keys() - arrays.keys(), UNKNOWN)
     nats = _nats(loss, gathered, arrays)
 
