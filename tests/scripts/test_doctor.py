@@ -39,6 +39,15 @@ def test_what_a_launcher_left_behind_and_secrets_of_a_proxy(monkeypatch: pytest.
     assert not any("secret" in line.text for line in found)
 
 
+def test_a_busy_machine_is_no_fault_but_has_a_setting_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(doctor.SPINNING, raising=False)
+    (found,) = doctor._other_work(7.25, 2)
+    assert "load 7.2" in found.text
+    assert "OMP_WAIT_POLICY=PASSIVE" in found.text
+    assert not found.remedy
+    assert not list(doctor._other_work(1.9, 2))
+
+
 def test_pytorch_multiplies_on_every_device() -> None:
     probe = doctor_probe.probe_torch()
     assert probe["devices"][0] == {"name": "cpu", "memory_bytes": 0, "trouble": ""}

@@ -39,8 +39,10 @@ LEAST_DISK = 5 * GIB
 LEAST_SHARED_MEMORY = GIB
 LEAST_OPEN_FILES = 1024
 LEFT_BY_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-TELLING = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "JAX_PLATFORMS",
-           "XLA_FLAGS", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "TMPDIR", "HTTPS_PROXY")  # fmt: skip
+SPINNING = "OMP_WAIT_POLICY"
+"""Whether threads that wait for the last part of an operation spin, and so take the processor from other programs."""
+TELLING = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", SPINNING, "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE",
+           "JAX_PLATFORMS", "XLA_FLAGS", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "TMPDIR", "HTTPS_PROXY")  # fmt: skip
 """Environment variables that change how a run behaves; printed if set."""
 
 
@@ -184,6 +186,7 @@ def _machine() -> Iterator[Fact]:
 
     cores, all_cores = available_cores(), os.cpu_count() or 1
     yield Fact(f"{cores} processors" + (f" of {all_cores} may be used" if cores != all_cores else ""))
+    yield from _other_work(os.getloadavg()[0], all_cores)
     yield Fact(f"{available_memory() / GIB:.1f} GiB of memory free of {total_memory() / GIB:.1f}")
     yield from _disk("this folder", ".", LEAST_DISK, "Free some, or give a save_dir on another disk.")
     shared = "/dev/shm"
@@ -193,6 +196,13 @@ def _machine() -> Iterator[Fact]:
     files = _open_files()
     if files:
         yield Fact(f"{files:,} open files allowed", "Run: ulimit -n 65536" if files < LEAST_OPEN_FILES else "")
+
+
+def _other_work(load: float, cores: int) -> Iterator[Fact]:
+    """Yield a line if other programs keep all processors busy: not a fault, but a setting helps."""
+    if load >= cores:
+        advice = "" if SPINNING in os.environ else f"; {SPINNING}=PASSIVE makes small models several times faster then"
+        yield Fact(f"other programs keep the processors busy (load {load:.1f}){advice}")
 
 
 def _disk(name: str, folder: str, least: int, remedy: str) -> Iterator[Fact]:
