@@ -68,6 +68,11 @@ class ConfigError(ValueError):
         return type(self), (self.source, self.faults)
 
 
+def refusal(key: str, problem: str, remedy: str = "") -> ConfigError:
+    """Return the error for a single fault that is found where the source of the value is not known."""
+    return ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
+
+
 def merge_faults(faults_of_runs: Iterable[Iterable[Fault]]) -> list[Fault]:
     """Return the faults of all runs of one config without duplicates, each with a note about the runs it occurs in."""
     runs = [list(dict.fromkeys(faults)) for faults in faults_of_runs]

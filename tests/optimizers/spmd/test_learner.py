@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
+from xdpx.config.faults import ConfigError
 from xdpx.optimizers.spmd.learner import LIMITS, Learner, MultiOptimizerLearner
 from xdpx.optimizers.spmd.optimizers import Accumulator, Adam, Lamb, Sgd, ShardedAdafactor
 from xdpx.optimizers.spmd.schedules import Linear
@@ -80,9 +81,11 @@ def test_excluded_weights_stay_and_have_no_state() -> None:
 
 
 def test_a_pattern_that_no_weight_has_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'embb' is found in no name.*params/head"):
+    with pytest.raises(ConfigError, match=r"'embb' is found in no name.*params/head"):
         Learner(optimizer=SGD, bprop_variable_exclusion=["embb"]).init(PARAMS)
-    with pytest.raises(ValueError, match="exclude each other"):
+    with pytest.raises(ConfigError, match=r"learner.bprop_variable_exclusion: '\(emb' is no regular expression"):
+        Learner(optimizer=SGD, bprop_variable_exclusion="(emb").init(PARAMS)
+    with pytest.raises(ConfigError, match="exclude each other"):
         Learner(bprop_variable_exclusion="a", bprop_variable_inclusion="b")
 
 

@@ -15,6 +15,7 @@ from flax import linen as nn
 from flax.core import meta
 from jax.typing import DTypeLike
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, Configurable, build, from_fiddle
 from xdpx.config.hparams_types import made_by
 from xdpx.models.spmd.initialisers import WeightInit, draw
@@ -73,7 +74,7 @@ class Weight:
             number, or several; -1 or None for none.
 
     Raises:
-        ValueError: both `axes` and `tensor_split_dims_mapping` are given.
+        ConfigError: both `axes` and `tensor_split_dims_mapping` are given.
     """
 
     shape: Sequence[int]
@@ -90,9 +91,11 @@ class Weight:
         if self.tensor_split_dims_mapping is None:
             return
         if self.axes is not None:
-            raise ValueError(
-                f"Weight: axes {self.axes} and tensor_split_dims_mapping {self.tensor_split_dims_mapping} both say how "
-                "it is split. Give one of them."
+            raise refusal(
+                "Weight",
+                f"axes {self.axes} and tensor_split_dims_mapping {self.tensor_split_dims_mapping} both say how "
+                "it is split.",
+                "Give one of them.",
             )
         object.__setattr__(self, "axes", axes_from_mapping(self.tensor_split_dims_mapping))
 
@@ -116,13 +119,13 @@ def WeightHParams(
         tensor_split_dims_mapping: see Weight.
 
     Raises:
-        ValueError: a collection is not supported.
+        ConfigError: a collection is not supported.
     """
     del mesh_shape
     unknown = [name for name in collections or () if name != NON_TRAINABLE]
     if unknown:
         remedy = "Learners exclude weights by pattern (bprop_variable_exclusion); optimizers decay all that they train."
-        raise ValueError(f"WeightHParams.collections: '{unknown[0]}' means nothing here. {remedy}")
+        raise refusal("WeightHParams.collections", f"'{unknown[0]}' means nothing here.", remedy)
     trainable = NON_TRAINABLE not in (collections or ())
     split = tensor_split_dims_mapping
     return Weight(shape, init, dtype=dtype, trainable=trainable, tensor_split_dims_mapping=split)
@@ -233,10 +236,9 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         axes = weight.axes if mapping is None else axes_from_mapping(mapping)
         axes = (None,) * len(weight.shape) if axes is None else axes
         if len(axes) != len(weight.shape):
-            raise ValueError(
-                f"{type(self).__name__}.{name} has shape {tuple(weight.shape)}, but {len(axes)} axes {axes}: "
-                "give one entry per dimension, None where it is not split."
-            )
+            problem = f"has shape {tuple(weight.shape)}, but {len(axes)} axes {axes}."
+            remedy = "Give one entry per dimension, None where it is not split."
+            raise refusal(f"{type(self).__name__}.{name}", problem, remedy)
         return axes
 
     def weight(self, name: str) -> jax.Array:
@@ -280,7 +282,7 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
             overrides: fields of the template to set.
 
         Raises:
-            ValueError: the name is already a field, a weight or another child.
+            ConfigError: the name is already a field, a weight or another child.
         """
         self._refuse_taken(name)
         self._attach(name, None if template is None else self._child(template, overrides))
@@ -321,17 +323,15 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
             layers[shared_id] = (child.clone().freeze(), layer)
         template, layer = layers[shared_id]
         if template != child:
-            raise ValueError(
-                f"shared_weight_layer_id '{shared_id}' stands for two different layers:\n{template.diff(child)}\n"
-                "Give them the same fields, or two ids."
-            )
+            problem = f"'{shared_id}' stands for two different layers:\n{template.diff(child)}\n"
+            raise refusal("shared_weight_layer_id", problem, "Give them the same fields, or two ids.")
         return layer
 
     def _refuse_taken(self, name: str) -> None:
         is_field = any(field.name == name for field in _fields_of(type(self)))
         if is_field or name in self._state.children or hasattr(type(self), name):
-            label = f"{type(self).__name__}: '{name}'"
-            raise ValueError(f"{label} is taken by a field, a method, a weight or a child. Take another name.")
+            problem = f"'{name}' is taken by a field, a method, a weight or a child."
+            raise refusal(type(self).__name__, problem, "Take another name.")
 
     def add_summary(self, name: str, value: jax.Array) -> None:
         """Record a value of this step, if the caller collects "summaries"."""
@@ -416,16 +416,18 @@ def _held(value: object) -> Any:
     """Return the template of a built layer passed to a field, since every parent builds its own children.
 
     Raises:
-        ValueError: the same built layer was passed twice, so that its shared weights would have no unique path.
+        ConfigError: the same built layer was passed twice, so that its shared weights would have no unique path.
     """
     if isinstance(value, list | tuple):
         return tuple(_held(item) for item in value)
     if not isinstance(value, BaseLayer):
         return value
     if value.__dict__.setdefault("_given_away", False):
-        raise ValueError(
-            f"the same built {type(value).__name__} is given to two fields. Share it by its template: "
-            "build(config) instead of fdl.build(config), or one shared_weight_layer_id in both templates."
+        raise refusal(
+            type(value).__name__,
+            "the same built layer is given to two fields.",
+            "Share it by its template: build(config) instead of fdl.build(config), or one shared_weight_layer_id in "
+            "both templates.",
         )
     value.__dict__["_given_away"] = True
     return value.hparams

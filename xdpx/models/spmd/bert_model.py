@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, sub_config_field
 from xdpx.models.spmd.base_layer import RANDOM
 from xdpx.models.spmd.base_model import BaseModel
@@ -58,14 +59,15 @@ class BertModel(BaseModel):
         """Build encoder and head.
 
         Raises:
-            ValueError: the encoder's embedding table cannot compute logits.
+            ConfigError: the encoder's embedding table cannot compute logits.
         """
         self.create_child("encoder", self.encoder_tpl)
         self.create_child("head", self.head_tpl, model_dims=self.encoder_tpl.model_dims)
         if not issubclass(self.encoder_tpl.embedding_tpl._owner, SharedEmbeddingSoftmax):
-            raise ValueError(
-                "BertModel.encoder_tpl.embedding_tpl: gives no logits. "
-                "Use SharedEmbeddingSoftmax.HParams(scale_sqrt_depth=False, has_bias=True)."
+            raise refusal(
+                "BertModel.encoder_tpl.embedding_tpl",
+                "gives no logits.",
+                "Use SharedEmbeddingSoftmax.HParams(scale_sqrt_depth=False, has_bias=True).",
             )
 
     def compute_predictions(self, batch: NestedMap) -> NestedMap:

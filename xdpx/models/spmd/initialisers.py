@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import nearest, refusal
 from xdpx.config.hparams import BaseHParams
 
 _KINDS = ("gaussian", "truncated_gaussian", "uniform")
@@ -35,11 +35,11 @@ class WeightInit(BaseHParams):
 
     @classmethod
     def of(cls, method: str, scale: float = 1.0) -> WeightInit:
-        """Return a frozen initialisation. Raises ValueError for an unknown method."""
+        """Return a frozen initialisation. Raises ConfigError for an unknown method."""
         if method not in METHODS:
             near = nearest(method, METHODS)
             hint = f" Did you mean '{near}'?" if near else ""
-            raise ValueError(f"WeightInit: no method '{method}'.{hint} Methods: {', '.join(METHODS)}.")
+            raise refusal("WeightInit", f"no method '{method}'.{hint} Methods: {', '.join(METHODS)}.")
         return cls(method=method, scale=scale).freeze()
 
     @classmethod

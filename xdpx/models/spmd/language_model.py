@@ -12,6 +12,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, sub_config_field
 from xdpx.models.spmd.base_layer import AUX_LOSS, BaseLayer, total_aux_loss
 from xdpx.models.spmd.base_model import BaseModel
@@ -74,9 +75,10 @@ class TransformerLm(BaseLayer):
         if self.separate_embedding_tpl is not None:
             self.create_child("embedding", self.separate_embedding_tpl, **table)
         elif not hasattr(self.softmax, "emb_lookup"):
-            raise ValueError(
-                "TransformerLm.separate_embedding_tpl: is None, and the softmax embeds no tokens. "
-                "Give Embedding.HParams(), or softmax_tpl=SharedEmbeddingSoftmax.HParams()."
+            raise refusal(
+                "TransformerLm.separate_embedding_tpl",
+                "is None, and the softmax embeds no tokens.",
+                "Give Embedding.HParams(), or softmax_tpl=SharedEmbeddingSoftmax.HParams().",
             )
         if self.position_emb_tpl is not None:
             self.create_child("position_emb", self.position_emb_tpl, embedding_dims=self.model_dims)
@@ -146,7 +148,7 @@ class TransformerLm(BaseLayer):
             return segments
         seen = prefix_mask(prefix) if self.model_type == "prefix" and prefix is not None else None
         if self.model_type == "prefix" and prefix is None:
-            raise ValueError("TransformerLm.model_type: is 'prefix', but the batch says no prefix (inputs_indicator).")
+            raise refusal("TransformerLm.model_type", "is 'prefix', but the batch says no prefix (inputs_indicator).")
         return all_of(seen, segments, None if paddings is None else padding_mask(paddings))
 
 
@@ -242,10 +244,11 @@ class LanguageModel(BaseModel):
             metrics as (mean, weight), values per example, and the input of `process_decode_out`.
 
         Raises:
-            ValueError: the network is not causal.
+            ConfigError: the network is not causal.
         """
         if self.lm.model_type != "causal":
-            raise ValueError(f"LanguageModel.decode: model_type is '{self.lm.model_type}'. Only 'causal' can continue.")
+            problem = f"model_type is '{self.lm.model_type}'."
+            raise refusal("LanguageModel.decode", problem, "Only 'causal' can continue.")
         most = getattr(self.lm.position_emb_tpl, "max_seq_length", None)
         step_for = functools.partial(driving.cached_step, self.lm)
         return driving.decode_batch(self, batch, self.decoder_tpl, step_for, most_positions=most)

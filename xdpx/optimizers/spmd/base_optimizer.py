@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, Configurable, build, sub_config_field
 from xdpx.optimizers.spmd.schedules import BaseSchedule, Constant
 from xdpx.optimizers.spmd.transforms import Transformation, chain, decay_weights, penalise
@@ -111,4 +112,4 @@ def _refuse_several(optimizer: BaseOptimizer, names: tuple[str, ...]) -> None:
     given = [name for name in names if getattr(optimizer.hparams, name)]
     if len(given) > 1:
         where = type(optimizer).__name__
-        raise ValueError(f"{where}: {' and '.join(given)} are set, which exclude each other. Keep one of them.")
+        raise refusal(where, f"{' and '.join(given)} are set, which exclude each other.", "Keep one of them.")

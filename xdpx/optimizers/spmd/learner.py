@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, Configurable, build, sub_config_field
 from xdpx.optimizers.spmd.base_optimizer import BaseOptimizer
 from xdpx.optimizers.spmd.gradients import Clipped, clip_each, clip_together, norm_of, not_clipped
@@ -81,7 +82,7 @@ class Learner(Configurable):
         self._shapes: dict[str, tuple[int, ...]] = {}
         if hparams.bprop_variable_exclusion and hparams.bprop_variable_inclusion:
             both = "bprop_variable_exclusion and bprop_variable_inclusion"
-            raise ValueError(f"{hparams.name}: {both} exclude each other. Keep one of them.")
+            raise refusal(hparams.name, f"{both} exclude each other.", "Keep one of them.")
 
     def prepare(self, params_axes: Tree) -> None:
         """Record which weights are stacks of layers: their leading logical axes are `layers` or `stage`."""
@@ -92,7 +93,7 @@ class Learner(Configurable):
         """Return the initial state.
 
         Raises:
-            ValueError: a configured regular expression matches no name of a weight.
+            ConfigError: a configured regular expression matches no name of a weight.
         """
         weights = named(params)
         self._shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
@@ -268,7 +269,7 @@ class MultiOptimizerLearner(Learner):
         self.labels = list(hparams.auxiliary_names) or [f"aux_{number}" for number in range(1, count + 1)]
         if len(hparams.auxiliary_regex) != count or len(self.labels) != count or len(set(self.labels)) != count:
             there = f"{count} auxiliary_optimizers, {len(hparams.auxiliary_regex)} auxiliary_regex"
-            raise ValueError(f"{hparams.name}: there are {there}. Give one expression, and one name, for each.")
+            raise refusal(hparams.name, f"there are {there}.", "Give one expression, and one name, for each.")
         for label, auxiliary in zip(self.labels, self.auxiliary, strict=True):
             _refuse_limits(f"{hparams.name}.auxiliary_optimizers ({label})", auxiliary, self.optimizer)
             _refuse_limits_inside(hparams.name, f"auxiliary_optimizers ({label})", auxiliary)
@@ -277,14 +278,15 @@ class MultiOptimizerLearner(Learner):
         """Return (label, optimizer, names of its weights) for each optimizer.
 
         Raises:
-            ValueError: two expressions match the same weight, or one matches none.
+            ConfigError: two expressions match the same weight, or one matches none.
         """
         rest, shares = list(names), []
         for label, optimizer, pattern in zip(self.labels, self.auxiliary, self.hparams.auxiliary_regex, strict=True):
             hits = matching([pattern], names, where=f"{self.hparams.name}.auxiliary_regex")
             twice = sorted(hits - set(rest))
             if twice:
-                raise ValueError(f"{self.hparams.name}.auxiliary_regex: two are found in {twice[0]}. Let one match it.")
+                problem = f"two are found in {twice[0]}."
+                raise refusal(f"{self.hparams.name}.auxiliary_regex", problem, "Let one match it.")
             rest = [name for name in rest if name not in hits]
             shares.append((label, optimizer, sorted(hits)))
         return [("main", self.optimizer, rest), *shares]
@@ -298,21 +300,19 @@ class MultiOptimizerLearner(Learner):
 
 
 def _refuse_limits_inside(name: str, field: str, optimizer: BaseOptimizer) -> None:
-    """Raise ValueError if a wrapped optimizer sets clipping limits or averaging, which would be ignored."""
+    """Raise ConfigError if a wrapped optimizer sets clipping limits or averaging, which would be ignored."""
     if optimizer.inner is not None:
         _refuse_limits(f"{name}.{field}.optimizer_tpl", optimizer.inner)
         _refuse_limits_inside(name, f"{field}.optimizer_tpl", optimizer.inner)
 
 
 def _refuse_limits(where: str, optimizer: BaseOptimizer, main: BaseOptimizer | None = None) -> None:
-    """Raise ValueError if an optimizer sets `LIMITS` other than those of `main`; any at all if that is None."""
+    """Raise ConfigError if an optimizer sets `LIMITS` other than those of `main`; any at all if that is None."""
     for field in LIMITS:
         value = getattr(optimizer.hparams, field)
         if value and (main is None or value != getattr(main.hparams, field)):
-            raise ValueError(
-                f"{where}.{field}: is {value}, but only that of the learner's optimizer holds, for all weights. Set it "
-                "there, and leave it out here."
-            )
+            problem = f"is {value}, but only that of the learner's optimizer holds, for all weights."
+            raise refusal(f"{where}.{field}", problem, "Set it there, and leave it out here.")
 
 
 def _patterns(given: str | Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import optax
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import build
 from xdpx.optimizers.spmd.adafactor import ShardedAdafactor
 from xdpx.optimizers.spmd.base_optimizer import BaseOptimizer
@@ -268,7 +269,7 @@ class OptaxOptimizer(BaseOptimizer):
     def core(self) -> Transformation:
         """Return the transformation."""
         if self.hparams.grad_tx is None:
-            raise ValueError("OptaxOptimizer.grad_tx: is None. Give an optax transformation, e.g. optax.adamw(1e-3).")
+            raise refusal("OptaxOptimizer.grad_tx", "is None.", "Give an optax transformation, e.g. optax.adamw(1e-3).")
         return chain(self.hparams.grad_tx)
 
 
@@ -325,10 +326,11 @@ class Accumulator(BaseOptimizer):
     def __init__(self, hparams: Any) -> None:
         super().__init__(hparams)
         if hparams.optimizer_tpl is None or hparams.num_sub_batches < 1:
-            raise ValueError("Accumulator: give optimizer_tpl, and at least 1 for num_sub_batches.")
+            raise refusal("Accumulator", "give optimizer_tpl, and at least 1 for num_sub_batches.")
         own = [name for name in REGULARISATION if getattr(hparams, name)]
         if own:
-            raise ValueError(f"Accumulator: {' and '.join(own)}: belongs to the rule inside. Set it in optimizer_tpl.")
+            problem = f"{' and '.join(own)}: belongs to the rule inside."
+            raise refusal("Accumulator", problem, "Set it in optimizer_tpl.")
         self.inner: BaseOptimizer = build(hparams.optimizer_tpl)
 
     def get_learning_rate(self, step: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import build
 from xdpx.optimizers.spmd.schedules import (
     BaseSchedule,
@@ -46,7 +47,7 @@ class RampedSchedule(BaseSchedule):
         check_positive(where, max=hparams.max)
         if not hparams.warmup_steps <= hparams.decay_start <= hparams.decay_end:
             steps = f"warmup_steps {hparams.warmup_steps}, decay_start {hparams.decay_start}"
-            raise ValueError(f"{where}: {steps}, decay_end {hparams.decay_end} must rise (equal ones are fine).")
+            raise refusal(where, f"{steps}, decay_end {hparams.decay_end} must rise (equal ones are fine).")
 
     def factor(self, step: jax.Array) -> jax.Array:
         """Return the factor of the rise before `warmup_steps`, of the decay afterwards."""
@@ -183,7 +184,7 @@ class CycleSchedule(BaseSchedule):
     def __init__(self, hparams: Any) -> None:
         super().__init__(hparams)
         if hparams.schedules is None or hparams.steps is None or len(hparams.schedules) != len(hparams.steps):
-            raise ValueError("CycleSchedule: give one number of steps for each schedule.")
+            raise refusal("CycleSchedule", "give one number of steps for each schedule.")
         self.schedules = _built(hparams.schedules)
 
     def factor(self, step: jax.Array) -> jax.Array:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, Configurable
 
 Point = tuple[float, float]
@@ -82,7 +83,7 @@ class Polynomial(BaseSchedule):
         super().__init__(hparams)
         check_order(type(self).__name__, hparams.start, hparams.limit)
         if hparams.origin not in {"start", "limit"}:
-            raise ValueError(f"{type(self).__name__}.origin: is '{hparams.origin}'. Use 'start' or 'limit'.")
+            raise refusal(f"{type(self).__name__}.origin", f"is '{hparams.origin}'.", "Use 'start' or 'limit'.")
 
     def factor(self, step: jax.Array) -> jax.Array:
         """Return the interpolated factor."""
@@ -287,24 +288,24 @@ class ContinuousSchedule(BaseSchedule):
 
 
 def check_order(where: str, start: Point, limit: Point) -> None:
-    """Raise ValueError if the second point is not after the first."""
+    """Raise ConfigError if the second point is not after the first."""
     if start[0] >= limit[0]:
-        raise ValueError(f"{where}: start is at step {start[0]}, limit at step {limit[0]}. Put limit behind start.")
+        raise refusal(where, f"start is at step {start[0]}, limit at step {limit[0]}.", "Put limit behind start.")
 
 
 def check_positive(where: str, **values: float) -> None:
-    """Raise ValueError if a value is not above 0."""
+    """Raise ConfigError if a value is not above 0."""
     for name, value in values.items():
         if value <= 0:
-            raise ValueError(f"{where}.{name}: is {value}. Use a number above 0.")
+            raise refusal(f"{where}.{name}", f"is {value}.", "Use a number above 0.")
 
 
 def check_stretches(where: str, name: str, boundaries: Any, parts: Any, *, more: int) -> None:
-    """Raise ValueError unless boundaries ascend and there are as many parts, plus `more`."""
+    """Raise ConfigError unless boundaries ascend and there are as many parts, plus `more`."""
     if boundaries is None or parts is None:
-        raise ValueError(f"{where}: boundaries and {name} are both needed.")
+        raise refusal(where, f"boundaries and {name} are both needed.")
     if len(parts) != len(boundaries) + more:
         there = f"there are {len(boundaries)} boundaries and {len(parts)} {name}"
-        raise ValueError(f"{where}: {there}. Give {len(boundaries) + more} {name}.")
+        raise refusal(where, f"{there}.", f"Give {len(boundaries) + more} {name}.")
     if list(boundaries) != sorted(boundaries):
-        raise ValueError(f"{where}.boundaries: {list(boundaries)} do not rise. Sort them.")
+        raise refusal(f"{where}.boundaries", f"{list(boundaries)} do not rise.", "Sort them.")

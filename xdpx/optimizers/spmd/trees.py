@@ -9,6 +9,8 @@ from typing import Any
 import jax
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
+from xdpx.config.faults import refusal
+
 ROOT = "params"
 Tree = Any
 """A nested dict of arrays."""
@@ -48,15 +50,20 @@ def matching(patterns: Sequence[str], names: Iterable[str], *, where: str) -> se
     """Return the names that match any of the regular expressions (`re.search`).
 
     Raises:
-        ValueError: an expression matches no name: it is probably misspelt, and would silently have no effect.
+        ConfigError: an expression is invalid, or matches no name: it is probably misspelt, and would have no effect.
     """
     known = list(names)
     found: set[str] = set()
     for pattern in patterns:
-        hits = {name for name in known if re.search(pattern, name)}
+        try:
+            hits = {name for name in known if re.search(pattern, name)}
+        except re.error as error:
+            raise refusal(
+                where, f"'{pattern}' is no regular expression: {error}.", "Escape what is literal."
+            ) from error
         if not hits:
             some = ", ".join(known[:3])
-            raise ValueError(f"{where}: '{pattern}' is found in no name of a weight. Names are like: {some}.")
+            raise refusal(where, f"'{pattern}' is found in no name of a weight.", f"Names are like: {some}.")
         found |= hits
     return found
 

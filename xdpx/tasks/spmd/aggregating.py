@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import nearest, refusal
 from xdpx.config.hparams import BaseHParams, Configurable
 
 Metrics = Mapping[str, tuple[Any, Any]]
@@ -37,7 +37,7 @@ class LossAggregator(Configurable):
         """Return (mean, weight) of what is minimised.
 
         Raises:
-            ValueError: the model does not give it.
+            ConfigError: the model does not give it.
         """
         return taken(metrics, self.keys[0])
 
@@ -60,7 +60,7 @@ class MultiLossAggregator(LossAggregator):
         super().__init__(hparams)
         keys, weights = hparams.loss_keys, hparams.loss_weights
         if not keys or (weights is not None and len(weights) != len(keys)):
-            raise ValueError(f"MultiLossAggregator: {len(keys)} loss_keys, loss_weights {weights}: give one for each.")
+            raise refusal("MultiLossAggregator", f"{len(keys)} loss_keys, loss_weights {weights}: give one for each.")
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -76,9 +76,9 @@ class MultiLossAggregator(LossAggregator):
 
 
 def taken(metrics: Metrics, name: str) -> tuple[Any, Any]:
-    """Return one metric. Raises ValueError with the nearest name when there is none."""
+    """Return one metric. Raises ConfigError with the nearest name when there is none."""
     if name in metrics:
         return metrics[name]
     near = nearest(name, metrics)
     hint = f"Did you mean '{near}'? " if near else ""
-    raise ValueError(f"the model gives no loss '{name}'. {hint}It gives: {', '.join(sorted(metrics))}.")
+    raise refusal("loss_name", f"the model gives no loss '{name}'.", f"{hint}It gives: {', '.join(sorted(metrics))}.")

@@ -40,7 +40,7 @@ def with_noise(params: Tree, wanted: Any, key: jax.Array) -> Tree:
         key: decides the noise.
 
     Raises:
-        ValueError: the expression is found in no name: there would be no noise at all.
+        ConfigError: the expression is found in no name: there would be no noise at all.
     """
     if not wanted.vn_scale:
         return params

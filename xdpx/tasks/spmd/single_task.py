@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal
 from xdpx.config.hparams import BaseHParams, Configurable, build, sub_config_field
 from xdpx.engines.spmd.partitioning import logical_axes, path_name
 from xdpx.models.spmd.base_layer import (
@@ -220,5 +220,5 @@ def _aggregator(hparams: Any, learner: Learner) -> LossAggregator:
     named = learner.hparams.loss_name
     if named is not None and getattr(aggregator.hparams, "loss_key", None) != named:
         where = f"{hparams.name}.train.learner.loss_name"
-        raise ValueError(f"{where}: is '{named}', but loss_aggregator decides what is minimised. Set it to None.")
+        raise refusal(where, f"is '{named}', but loss_aggregator decides what is minimised.", "Set it to None.")
     return aggregator

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
 from xdpx.models.spmd.decoding.cache import chosen_rows
 from xdpx.models.spmd.decoding.greedy import Decoder
 from xdpx.models.spmd.decoding.sequences import NEVER, Decoded, Limits, Prompts, Rows, Step, started
@@ -224,17 +225,15 @@ class BeamDecoder(Decoder):
         """Check the sizes.
 
         Raises:
-            ValueError: there is no beam, or there are too few candidates per beam.
+            ConfigError: there is no beam, or there are too few candidates per beam.
         """
         super().__init__(hparams)
         if hparams.beam_size < 1:
-            raise ValueError(f"BeamDecoder.beam_size: is {hparams.beam_size}. Use 1 or more.")
+            raise refusal("BeamDecoder.beam_size", f"is {hparams.beam_size}.", "Use 1 or more.")
         least = 1 + len(self.limits.ends)
         if hparams.tokens_per_beam is not None and hparams.tokens_per_beam < least:
-            raise ValueError(
-                f"BeamDecoder.tokens_per_beam: is {hparams.tokens_per_beam}, so that all of them could end at once. "
-                f"Use {least} or more, or None."
-            )
+            problem = f"is {hparams.tokens_per_beam}, so that all of them could end at once."
+            raise refusal("BeamDecoder.tokens_per_beam", problem, f"Use {least} or more, or None.")
 
     @property
     def rows_per_prompt(self) -> int:

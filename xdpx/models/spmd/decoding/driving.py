@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, build
 from xdpx.models.spmd.base_layer import DECODER_CACHE, RANDOM, BaseLayer
 from xdpx.models.spmd.decoding.cache import caching
@@ -108,15 +109,17 @@ def decode_batch(
         most_positions: number of positions of the network, if limited.
 
     Raises:
-        ValueError: prompt and new tokens do not fit into the positions.
+        ConfigError: prompt and new tokens do not fit into the positions.
     """
     decoder: Decoder = build(decoder_tpl)
     prompts = prompts_of(batch)
     length, most = prompts.ids.shape[1], decoder.limits.most
     if most_positions is not None and length + most > most_positions:
-        raise ValueError(
-            f"decode: {length} slots for prompts and max_decode_steps {most} need {length + most} positions, the "
-            f"model has {most_positions}. Lower one of the two, or use rotary positions."
+        raise refusal(
+            "decode",
+            f"{length} slots for prompts and max_decode_steps {most} need {length + most} positions, the model "
+            f"has {most_positions}.",
+            "Lower one of the two, or use rotary positions.",
         )
     key = layer.next_prng_key() if layer.has_rng(RANDOM) else jax.random.key(0)
     found = decoder.decode(step_for(length + most), prompts, key)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, Configurable
 from xdpx.models.spmd.decoding.sequences import Decoded, Limits, Prompts, Step, gathered, grown, started
 
@@ -33,12 +34,13 @@ class Decoder(Configurable):
         """Check the limits.
 
         Raises:
-            ValueError: the limits are inconsistent.
+            ConfigError: the limits are inconsistent.
         """
         if not 0 <= hparams.min_decode_steps <= hparams.max_decode_steps or hparams.max_decode_steps < 1:
-            raise ValueError(
-                f"{type(self).__name__}: min_decode_steps is {hparams.min_decode_steps} and max_decode_steps is "
-                f"{hparams.max_decode_steps}. Use 0 <= min_decode_steps <= max_decode_steps, and at least one step."
+            raise refusal(
+                type(self).__name__,
+                f"min_decode_steps is {hparams.min_decode_steps} and max_decode_steps is {hparams.max_decode_steps}.",
+                "Use 0 <= min_decode_steps <= max_decode_steps, and at least one step.",
             )
 
     @property

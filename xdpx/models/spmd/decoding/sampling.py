@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
 from xdpx.models.spmd.decoding.greedy import Decoder
 from xdpx.models.spmd.decoding.sequences import Decoded, Prompts, Step, gathered, grown, started
 
@@ -90,7 +91,7 @@ class SampleDecoder(Decoder):
         """Check the options.
 
         Raises:
-            ValueError: a field is out of its range.
+            ConfigError: a field is out of its range.
         """
         super().__init__(hparams)
         ranges = {
@@ -101,7 +102,7 @@ class SampleDecoder(Decoder):
         }
         for name, (fine, allowed) in ranges.items():
             if not fine:
-                raise ValueError(f"SampleDecoder.{name}: is {getattr(hparams, name)}. Use {allowed}.")
+                raise refusal(f"SampleDecoder.{name}", f"is {getattr(hparams, name)}.", f"Use {allowed}.")
 
     @property
     def rows_per_prompt(self) -> int:

@@ -11,6 +11,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, sub_config_field
 from xdpx.models.spmd.base_layer import BaseLayer, Weight
 from xdpx.models.spmd.decoding import cache
@@ -160,7 +161,7 @@ class Attention(BaseLayer):
         """Check the sizes and build the parts.
 
         Raises:
-            ValueError: numbers of heads are not divisible as required.
+            ConfigError: numbers of heads are not divisible as required.
         """
         self._check()
         common = {"input_dim": self.input_dim, "dim_per_head": self.head_dim}
@@ -187,18 +188,14 @@ class Attention(BaseLayer):
 
     def _check(self) -> None:
         if self.dim_per_head is None and self.input_dim % self.num_heads:
-            raise ValueError(
-                f"Attention.num_heads: {self.num_heads} does not divide input_dim {self.input_dim}. Set dim_per_head."
-            )
+            problem = f"{self.num_heads} does not divide input_dim {self.input_dim}."
+            raise refusal("Attention.num_heads", problem, "Set dim_per_head.")
         if self.num_heads % self.kv_heads:
-            raise ValueError(
-                f"Attention.num_kv_heads: {self.kv_heads} does not divide num_heads {self.num_heads}. Use a divisor."
-            )
+            problem = f"{self.kv_heads} does not divide num_heads {self.num_heads}."
+            raise refusal("Attention.num_kv_heads", problem, "Use a divisor.")
         if self.combine_qkv and self.kv_heads != self.num_heads:
-            raise ValueError(
-                f"Attention.combine_qkv: one weight needs as many key heads ({self.kv_heads}) as query heads "
-                f"({self.num_heads}). Set combine_qkv to False."
-            )
+            problem = f"one weight needs as many key heads ({self.kv_heads}) as query heads ({self.num_heads})."
+            raise refusal("Attention.combine_qkv", problem, "Set combine_qkv to False.")
 
     def __call__(
         self,
@@ -307,8 +304,6 @@ class Attention(BaseLayer):
             anywhere=self.flash == "always",
         )  # fmt: skip
         if self.flash == "always" and choice.kernel == "plain":
-            raise ValueError(
-                f"Attention.flash: 'always', but these fields do not allow the fused kernel: {choice.reason}. "
-                "Change them, or use 'auto'."
-            )
+            problem = f"'always', but these fields do not allow the fused kernel: {choice.reason}."
+            raise refusal("Attention.flash", problem, "Change them, or use 'auto'.")
         return choice.kernel

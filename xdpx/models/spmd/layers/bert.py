@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, sub_config_field
 from xdpx.models.spmd.base_layer import BaseLayer
 from xdpx.models.spmd.initialisers import WeightInit
@@ -130,13 +131,11 @@ class BertEncoder(BaseLayer):
             segment_pos: position within the text, (B, T); None: 0, 1, 2, ...
 
         Raises:
-            ValueError: the row is longer than `max_positions`.
+            ConfigError: the row is longer than `max_positions`.
         """
         if ids.shape[1] > self.max_positions:
-            raise ValueError(
-                f"BertEncoder.max_positions: is {self.max_positions}, but rows have {ids.shape[1]} tokens. Cut the "
-                "texts, or use a model with more positions."
-            )
+            problem = f"is {self.max_positions}, but rows have {ids.shape[1]} tokens."
+            raise refusal("BertEncoder.max_positions", problem, "Cut the texts, or use a model with more positions.")
         x = self.embedding.emb_lookup(ids)
         x = x + self.position_emb(default_positions(*ids.shape) if segment_pos is None else segment_pos)
         if self.segment_emb is not None:
@@ -151,10 +150,10 @@ class BertEncoder(BaseLayer):
         """Return one vector per row (B, D): the first token's, after a dense tanh layer.
 
         Raises:
-            ValueError: `has_pooler` is false.
+            ConfigError: `has_pooler` is false.
         """
         if self.pooler is None:
-            raise ValueError("BertEncoder.has_pooler: is False, so there are no pooled vectors. Set it to True.")
+            raise refusal("BertEncoder.has_pooler", "is False, so there are no pooled vectors.", "Set it to True.")
         first: jax.Array = self.pooler(self.hidden(ids, **kwargs)[:, 0])
         return first
 

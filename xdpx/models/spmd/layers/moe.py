@@ -10,6 +10,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import sub_config_field
 from xdpx.models.spmd.base_layer import BaseLayer, Weight
 from xdpx.models.spmd.layers.activations import BaseActivation, ReLU
@@ -63,13 +64,11 @@ class MoeFeedForward(BaseLayer):
         """Declare the router and the experts.
 
         Raises:
-            ValueError: there are fewer experts than `experts_per_token`.
+            ConfigError: there are fewer experts than `experts_per_token`.
         """
         if not 1 <= self.experts_per_token <= self.num_experts:
-            raise ValueError(
-                f"MoeFeedForward: experts_per_token is {self.experts_per_token} and num_experts is "
-                f"{self.num_experts}. Use 1 <= experts_per_token <= num_experts."
-            )
+            problem = f"experts_per_token is {self.experts_per_token} and num_experts is {self.num_experts}."
+            raise refusal("MoeFeedForward", problem, "Use 1 <= experts_per_token <= num_experts.")
         features, hidden, experts = self.input_dims, self.hidden_dims, self.num_experts
         self.create_variable("gate", Weight((features, experts), axes=("embed", None), keep_dtype=True))
         up = Weight((experts, features, hidden), axes=("expert", "embed", "mlp"), num_batch=1)
@@ -84,7 +83,7 @@ class MoeFeedForward(BaseLayer):
         """Map (B, T, D) to the same shape. `paddings` (B, T) is 1 at padding, which is routed to no expert.
 
         Raises:
-            ValueError: the number of tokens is not divisible by `num_groups`.
+            ConfigError: the number of tokens is not divisible by `num_groups`.
         """
         groups = self._groups(x)
         counts = jnp.ones(groups.shape[:2]) if paddings is None else 1.0 - paddings.reshape(groups.shape[:2])
@@ -113,10 +112,8 @@ class MoeFeedForward(BaseLayer):
         rows, length, _ = x.shape
         groups = rows if self.num_groups is None else math.gcd(self.num_groups, rows * length)
         if self.num_groups is not None and groups != self.num_groups:
-            raise ValueError(
-                f"MoeFeedForward.num_groups: {rows} x {length} tokens cannot be cut into {self.num_groups} groups. "
-                "Use a divisor, or None for one group per row."
-            )
+            problem = f"{rows} x {length} tokens cannot be cut into {self.num_groups} groups."
+            raise refusal("MoeFeedForward.num_groups", problem, "Use a divisor, or None for one group per row.")
         cut = x.astype(self.compute_dtype).reshape(groups, -1, self.input_dims)
         return constrain(cut, ("activation_batch", None, "activation_embed"))
 

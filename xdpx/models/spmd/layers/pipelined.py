@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams
 from xdpx.models.spmd.base_layer import (
     AUX_LOSS,
@@ -66,26 +67,22 @@ class Pipelined(BaseLayer):
         """Check the sizes.
 
         Raises:
-            ValueError: there is no body, or not exactly one of num_microbatches and microbatch_size.
+            ConfigError: there is no body, or not exactly one of num_microbatches and microbatch_size.
         """
         if self.body is None:
-            raise ValueError("Pipelined.body: is None. Give the template of one stage.")
+            raise refusal("Pipelined.body", "is None.", "Give the template of one stage.")
         if (self.num_microbatches is None) == (self.microbatch_size is None):
-            raise ValueError(
-                f"Pipelined: num_microbatches is {self.num_microbatches} and microbatch_size is "
-                f"{self.microbatch_size}. Give one of the two."
-            )
+            problem = f"num_microbatches is {self.num_microbatches} and microbatch_size is {self.microbatch_size}."
+            raise refusal("Pipelined", problem, "Give one of the two.")
         if self.num_stages < 1 or self.circular_repeat < 1:
-            raise ValueError(
-                f"Pipelined: num_stages is {self.num_stages} and circular_repeat is {self.circular_repeat}. "
-                "Use 1 or more."
-            )
+            problem = f"num_stages is {self.num_stages} and circular_repeat is {self.circular_repeat}."
+            raise refusal("Pipelined", problem, "Use 1 or more.")
 
     def __call__(self, x: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:
         """Pass x (B, T, D) through all stages.
 
         Raises:
-            ValueError: the batch is not divisible into micro-batches, or a stage has running statistics.
+            ConfigError: the batch is not divisible into micro-batches, or a stage has running statistics.
         """
         body = self._unattached()
         if not self.has_variable(PARAMS, _SUB):
@@ -100,15 +97,13 @@ class Pipelined(BaseLayer):
         """Return the schedule for a batch of `rows` rows.
 
         Raises:
-            ValueError: the rows are not divisible into the requested micro-batches.
+            ConfigError: the rows are not divisible into the requested micro-batches.
         """
         count = self.num_microbatches or -(-rows // (self.microbatch_size or 1))
         if rows % count or (self.microbatch_size is not None and rows % self.microbatch_size):
             wanted = f"{count} micro-batches" if self.num_microbatches else f"micro-batches of {self.microbatch_size}"
-            raise ValueError(
-                f"Pipelined: a batch of {rows} rows cannot be divided into {wanted}. "
-                "Use a batch size that is a multiple, or other micro-batches."
-            )
+            problem = f"a batch of {rows} rows cannot be divided into {wanted}."
+            raise refusal("Pipelined", problem, "Use a batch size that is a multiple, or other micro-batches.")
         return Schedule(self.num_stages, count, self.circular_repeat)
 
     def _unattached(self) -> Any:
@@ -138,9 +133,11 @@ class Pipelined(BaseLayer):
             draw = jax.vmap(draw)
         drawn = draw(keys)
         if drawn.get(NON_TRAINABLE):
-            raise ValueError(
-                f"Pipelined.body: {type(body).__name__} keeps running statistics, which micro-batches in different "
-                "stages would change at the same time. Use a body without them, or a repeated stack."
+            raise refusal(
+                "Pipelined.body",
+                f"{type(body).__name__} keeps running statistics, which micro-batches in different stages would "
+                "change at the same time.",
+                "Use a body without them, or a repeated stack.",
             )
         axes = (STAGE,) if len(leading) == 1 else ("layers", STAGE)
         self.put_variable(PARAMS, _SUB, jax.tree.map(lambda box: _named(box, axes), drawn[PARAMS], is_leaf=_is_box))

@@ -8,6 +8,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
 from xdpx.models.spmd.base_layer import BaseLayer, Weight
 from xdpx.models.spmd.initialisers import WeightInit
 from xdpx.models.spmd.layers.embeddings import Embedding
@@ -90,7 +91,8 @@ class RotaryPositionalEmbedding(BaseLayer):
     def setup(self) -> None:
         """Check the width."""
         if self.embedding_dims % 2:
-            raise ValueError(f"RotaryPositionalEmbedding.embedding_dims: is {self.embedding_dims}. Use an even number.")
+            problem = f"is {self.embedding_dims}."
+            raise refusal("RotaryPositionalEmbedding.embedding_dims", problem, "Use an even number.")
 
     def __call__(self, x: jax.Array, positions: jax.Array) -> jax.Array:
         """Rotate (B, T, N, H) by positions (B, T)."""

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax.ad_checkpoint import checkpoint_name
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest, refusal
 
 QUERY, KEY, VALUE, COMBINED_QKV = "query_proj", "key_proj", "value_proj", "combined_qkv_proj"
 LOGITS, CONTEXT, OUT_PROJ = "attention_logits", "context", "out_proj"
@@ -57,10 +57,10 @@ def saved(name: str, value: jax.Array) -> jax.Array:
     """Return the tensor with a name for policies; its value is unchanged.
 
     Raises:
-        ValueError: the name is not in NAMES, so that no policy could store it.
+        ConfigError: the name is not in NAMES, so that no policy could store it.
     """
     if name not in NAMES:
-        raise ValueError(f"saved({name!r}): no policy knows it. {_choice(name, NAMES)}")
+        raise refusal(f"saved({name!r})", "no policy knows it.", _choice(name, NAMES))
     marked: jax.Array = checkpoint_name(value, name)
     return marked
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams
 
 
@@ -43,7 +44,7 @@ def set_num_layers(template: BaseHParams, num_layers: int) -> None:
     """Set the number of blocks of a stack: by repetitions, or blocks per stage of a pipeline.
 
     Raises:
-        ValueError: the number is not a multiple of what the stack requires.
+        ConfigError: the number is not a multiple of what the stack requires.
     """
     fields = template._field_table
     if "x_times" in fields:
@@ -65,8 +66,6 @@ def _inner(template: BaseHParams) -> list[Any]:
 
 def _divided(total: int, part: int, template: BaseHParams) -> int:
     if total % part:
-        raise ValueError(
-            f"num_layers: {total} layers cannot be divided into {part} equal parts, as {type(template).__qualname__} "
-            f"asks. Use a multiple of {part}."
-        )
+        problem = f"{total} layers cannot be divided into {part} equal parts, as {type(template).__qualname__} asks."
+        raise refusal("num_layers", problem, f"Use a multiple of {part}.")
     return total // part

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import jax
 from flax import linen as nn
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, sub_config_field
 from xdpx.models.spmd.base_layer import BaseLayer
 from xdpx.models.spmd.layers import remat
@@ -234,16 +235,15 @@ class StackedTransformer(BaseLayer):
     def _block(self, index: int) -> Any:
         several = isinstance(self.layer_tpl, list | tuple)
         if several and len(self.layer_tpl) != self.num_layers:
-            raise ValueError(
-                f"StackedTransformer.layer_tpl: {len(self.layer_tpl)} templates for {self.num_layers} layers. "
-                "Give one for all, or one for each."
-            )
+            problem = f"{len(self.layer_tpl)} templates for {self.num_layers} layers."
+            raise refusal("StackedTransformer.layer_tpl", problem, "Give one for all, or one for each.")
         template = (self.layer_tpl[index] if several else self.layer_tpl).clone()
         names = ("input_dims", "hidden_dims", "num_heads", "dim_per_head")
         template.set(**{name: getattr(self, name) for name in names if getattr(self, name)})
         if index in self.moe_layers:
             if self.moe_tpl is None:
-                raise ValueError("StackedTransformer.moe_tpl: is None, but moe_layers names blocks. Give its template.")
+                problem = "is None, but moe_layers names blocks."
+                raise refusal("StackedTransformer.moe_tpl", problem, "Give its template.")
             template.ff_tpl = self.moe_tpl.clone()
         return template
 
