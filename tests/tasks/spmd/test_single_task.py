@@ -177,6 +177,16 @@ def test_what_is_no_length_of_time_is_refused() -> None:
         duration("12 hours")
 
 
+def test_fields_of_training_that_cannot_be_are_refused_together() -> None:
+    bad = {"num_train_steps": -5, "accumulate_batches": 0, "save_keep_interval_duration": "12", "save_max_to_keep": -1}
+    train = TrainHParams(**bad, matmul_precision="fast", eval_use_ema_states=True)
+    with pytest.raises(ConfigError) as refused:
+        build(train=train)
+    assert {fault.key for fault in refused.value.faults} == {f"train.{name}" for name in train.given()}
+    averaging = Learner.HParams(optimizer=Sgd.HParams(learning_rate=0.1, ema_decay=0.9))
+    build(train=TrainHParams(learner=averaging, eval_use_ema_states=True, matmul_precision="highest"))
+
+
 class NoModel(BaseLayer):
     """Has what a model has, but is none."""
 

@@ -112,6 +112,8 @@ def load_weights(parts: Parts, engine: SpmdEngine, checkpoint: str) -> Any:
     target = engine.plan.for_scoring()
     saved = spmd_folders.read_shapes(checkpoint)
     averaged = engine.options.score_averaged and any(name.startswith(f"{AVERAGE}/") for name in saved)
+    if engine.options.score_averaged and not averaged:
+        log.warning(f"{checkpoint} has no averaged weights: its last ones are taken.")
     leaves = dict(spmd_files.named_leaves(target))
     sources = {name: _averaged_name(name) if averaged else name for name in leaves}
     wanted = {sources[name]: leaf for name, leaf in leaves.items()}

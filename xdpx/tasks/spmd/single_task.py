@@ -25,7 +25,7 @@ from xdpx.optimizers.spmd.learner import Learner
 from xdpx.tasks.spmd.aggregating import TOTAL, LossAggregator
 from xdpx.tasks.spmd.metrics import BaseMetrics, Sums, weighted_sums
 from xdpx.tasks.spmd.noise import VariationalNoise, with_noise
-from xdpx.tasks.spmd.train_fields import TrainHParams
+from xdpx.tasks.spmd.train_fields import TrainHParams, faults_of
 from xdpx.utils.nested_map import NestedMap
 
 Variables = Mapping[str, Any]
@@ -109,6 +109,9 @@ class SingleTask(Configurable):
             remedy = "Derive it from xdpx.models.spmd.base_model.BaseModel."
             raise ConfigError(THIS_RUN, [Fault(f"{hparams.name}.model", problem, remedy)])
         self.learner: Learner = build(hparams.train.learner)
+        faults = list(faults_of(hparams.train, self.learner))
+        if faults:
+            raise ConfigError(THIS_RUN, faults)
         self.metrics: BaseMetrics = BaseMetrics() if hparams.metrics is None else build(hparams.metrics)
         self.early_stopping: Any = build(hparams.early_stopping_fn)
         self._aggregator = _aggregator(hparams, self.learner)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import jax
+
+from xdpx.config.faults import Fault
 from xdpx.config.hparams import BaseHParams, sub_config_field
 from xdpx.optimizers.spmd.learner import Learner
 
@@ -96,6 +100,34 @@ class TrainHParams(BaseHParams):
     profiler_min_duration_sec: float = 1.0
     gc_interval_steps: int = 0
     always_use_train_for_model_init: bool = True
+
+
+LEAST = {"num_train_steps": 1, "accumulate_batches": 1, "save_max_to_keep": 0}
+"""The smallest value of each field that has one."""
+
+
+def faults_of(train: Any, learner: Learner) -> Iterator[Fault]:
+    """Return what is wrong with `TrainHParams`, and with what they ask of the learner that they build."""
+    for name, least in LEAST.items():
+        value = getattr(train, name)
+        if value is not None and value < least:
+            yield Fault(f"train.{name}", f"is {value}.", f"Use {least} or more.")
+    if train.save_keep_interval_duration is not None:
+        try:
+            duration(train.save_keep_interval_duration)
+        except ValueError as error:
+            yield Fault("train.save_keep_interval_duration", str(error))
+    try:
+        with jax.default_matmul_precision(train.matmul_precision):
+            pass
+    except ValueError as error:
+        yield Fault("train.matmul_precision", f"is '{train.matmul_precision}'.", f"JAX says: {error}")
+    if learner.hparams.optimizer.ema_decay or type(learner).averaged is not Learner.averaged:
+        return
+    for name in ("eval_use_ema_states", "decode_use_ema_states"):
+        if getattr(train, name):
+            remedy = "Set ema_decay in the learner's optimizer, e.g. 0.999, or leave this out."
+            yield Fault(f"train.{name}", "is True, but the learner averages no weights.", remedy)
 
 
 def duration(text: str) -> timedelta:
