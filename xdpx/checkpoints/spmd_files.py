@@ -158,14 +158,15 @@ def _misfit(name: str, leaf: jax.Array, there: Mapping[str, tuple[tuple[int, ...
         return Fault(
             name, f"is not in this checkpoint of {len(there)} tensors.",
             (f"The nearest is '{near}'. " if near else "")
-            + "Continue with the model and the learner it was made with, take a subset, or start by init_from rules.",
+            + "Continue with the model and the learner it was made with, take a subset, or begin a new job with its "
+            "weights by init_from_checkpoint_rules.",
         )  # fmt: skip
     shape, dtype = there[name]
     if (shape, dtype) == (tuple(leaf.shape), str(leaf.dtype)):
         return None
     return Fault(
         name, f"is {dtype}{list(shape)} in this checkpoint, and {leaf.dtype}{list(leaf.shape)} in this model.",
-        "Use the sizes it was made with, or leave this tensor out (init_from rules with ignore).",
+        "Use the sizes it was made with, or leave this tensor out (ignore_rules of init_from_checkpoint_rules).",
     )  # fmt: skip
 
 

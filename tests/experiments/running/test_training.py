@@ -221,7 +221,9 @@ def test_evaluations_that_roll_go_on_where_they_were(tiny: ModuleType, tmp_path:
 
 
 def test_weights_of_another_job_are_taken_over_by_rules(tiny: ModuleType, job: str, tmp_path: Path) -> None:
-    rules = {job: {"load_rules": [("params/lm/(.*)", "params/lm/{}")], "ignore_rules": [".*final_ln.*"], "step": 6}}
+    twice = ("(params/lm/transformer/x_layers)_./(.*/ffn_layer1/linear/w)", "{}_0/{}")
+    rest = ("params/lm/(.*)", "params/lm/{}")
+    rules = {job: {"load_rules": [twice, rest], "ignore_rules": [".*final_ln.*"], "step": 6}}
     folder = str(tmp_path / "job")
     run(tiny.Tiny(INIT=rules, STEPS=1, EVAL=0), job_log_dir=folder, **QUIET)
     begun, there = tiny.state_of(folder, 0), tiny.state_of(job, 6)
@@ -231,12 +233,23 @@ def test_weights_of_another_job_are_taken_over_by_rules(tiny: ModuleType, job: s
     origins = Path(folder, "train_state_provenance.txt").read_text()
     assert "params/lm/softmax/emb_var: " + job in origins
     assert "params/lm/final_ln/bias: random initialisation" in origins
+    blocks = [begun[f"params/lm/transformer/x_layers_{index}/ff_layer/ffn_layer1/linear/w"] for index in (0, 1)]
+    np.testing.assert_array_equal(*blocks)  # two that begin as one tensor are two arrays, or no update could be taken
 
 
-def test_a_rule_that_fits_nothing_is_refused(tiny: ModuleType, job: str, tmp_path: Path) -> None:
-    rules = {job: {"load_rules": [("params/encoder/(.*)", "params/lm/{}")]}}
-    with pytest.raises(ConfigError, match="matches no variable"):
-        run(tiny.Tiny(INIT=rules), job_log_dir=tmp_path / "job", **QUIET)
+@pytest.mark.parametrize(
+    ("pattern", "template", "told"),
+    [
+        ("params/encoder/(.*)", "params/lm/{}", "matches no variable"),
+        ("params/lm/(.*", "params/lm/{}", "is no regular expression: missing"),
+        ("params/lm/(.*)", "params/{}/{}", r"'params/\{\}/\{\}' does not fit 'params/lm/\(\.\*\)'"),
+    ],
+)
+def test_a_rule_that_fits_nothing_is_refused(
+    tiny: ModuleType, job: str, tmp_path: Path, pattern: str, template: str, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        run(tiny.Tiny(INIT={job: {"load_rules": [(pattern, template)]}}), job_log_dir=tmp_path / "job", **QUIET)
 
 
 def test_a_job_may_be_anywhere(tiny: ModuleType) -> None:

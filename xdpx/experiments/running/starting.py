@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,10 +142,14 @@ def _apply(parts: Parts, start: Start, folder: str, rules: CheckpointLoadingRule
         sources |= {name: name for name in leaves if name.startswith(f"{OPTIMIZER}/")}
     if rules.load_step:
         sources["step"] = "step"
-    wanted = {source: leaves[name] for name, source in sources.items()}
-    spmd_files.check_shapes(checkpoint, wanted)
-    found = spmd_files.read(checkpoint, wanted)
-    _put(parts, start, {name: found[source] for name, source in sources.items()}, fresh=not rules.load_opt_states)
+    found: dict[str, Any] = {}
+    while left := {name: source for name, source in sources.items() if name not in found}:
+        # An update donates each array: two variables that begin as the same tensor need one each.
+        readers = {source: name for name, source in left.items()}
+        wanted = {source: leaves[name] for source, name in readers.items()}
+        spmd_files.check_shapes(checkpoint, wanted)
+        found |= {readers[source]: values for source, values in spmd_files.read(checkpoint, wanted).items()}
+    _put(parts, start, found, fresh=not rules.load_opt_states)
     start.provenance |= {name: f"{checkpoint}: {source}" for name, source in sources.items()}
     log.info(f"{len(sources)} of {len(leaves)} tensors begin as in {checkpoint}")
 
@@ -154,6 +158,10 @@ def _sources(
     rules: CheckpointLoadingRules, names: list[str], saved: Mapping[str, Any], checkpoint: str
 ) -> dict[str, str]:
     """Return variable name -> name of the tensor in a checkpoint from which it is initialised."""
+    where = f"{SOURCE}[{checkpoint}]"
+    malformed = list(_malformed(rules))
+    if malformed:
+        raise ConfigError(where, malformed)
     kept = [name for name in names if not any(re.fullmatch(pattern, name) for pattern in rules.ignore_rules)]
     sources: dict[str, str] = {}
     used = set()
@@ -170,8 +178,21 @@ def _sources(
     if unused and (rules.safe_load or not used):
         remedy = f"Write an expression for whole names; the variables are like: {', '.join(names[:3])}."
         faults = [Fault("load_rules", f"'{pattern}' matches no variable.", remedy) for pattern in unused]
-        raise ConfigError(f"{SOURCE}[{checkpoint}]", faults)
+        raise ConfigError(where, faults)
     return sources
+
+
+def _malformed(rules: CheckpointLoadingRules) -> Iterator[Fault]:
+    """Return the expressions that are invalid, and the templates that ask for groups which their expression lacks."""
+    patterns = [("load_rules", *rule) for rule in rules.load_rules]
+    for key, pattern, template in [*patterns, *(("ignore_rules", pattern, "") for pattern in rules.ignore_rules)]:
+        try:
+            template.format(*[""] * re.compile(pattern).groups)
+        except re.error as error:
+            yield Fault(key, f"'{pattern}' is no regular expression: {error}.", "Escape what is literal.")
+        except (IndexError, KeyError, ValueError) as error:
+            problem = f"'{template}' does not fit '{pattern}': {error}."
+            yield Fault(key, problem, "Write one {} for each group in round brackets, or fewer.")
 
 
 def _put(parts: Parts, start: Start, found: Mapping[str, Any], *, fresh: bool) -> None:
