@@ -8,11 +8,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from xdpx.config.faults import ConfigError
 from xdpx.experiments.running import run
+from xdpx.models.spmd.language_model import LanguageModel
+from xdpx.utils.nested_map import NestedMap
 
 QUIET: dict[str, Any] = {"plots": False, "enable_summary_writer": False}
 
@@ -90,11 +93,21 @@ def test_one_checkpoint_is_decoded_and_evaluated(tiny: ModuleType, copied: str, 
 
 
 def test_predictions_are_written_as_arrays(tiny: ModuleType, copied: str, tmp_path: Path) -> None:
-    assert run(tiny.Tiny, job_log_dir=tmp_path, mode="infer", restore_checkpoint_dir=copied, **QUIET) == 0
+    class WithTable(LanguageModel):
+        def compute_predictions(self, batch: Any) -> Any:
+            return NestedMap(super().compute_predictions(batch), table=jnp.zeros((3, 2)), long=jnp.zeros(9))
+
+    class Telling(tiny.Tiny):  # type: ignore[name-defined, misc]
+        def task(self) -> Any:
+            task = super().task()
+            return task.set(model=WithTable.HParams().copy_fields_from(task.model))
+
+    assert run(Telling, job_log_dir=tmp_path, mode="infer", restore_checkpoint_dir=copied, **QUIET) == 0
     files = sorted((tmp_path / "infer_out/said").glob("*.npz"))
     assert len(files) == 32
-    rows = [np.load(file)["logits"] for file in files[:4]]
-    assert {row.shape for row in rows} == {(1, 16, 128)}
+    arrays = [np.load(file) for file in files[:4]]
+    assert {row["logits"].shape for row in arrays} == {(1, 16, 128)}
+    assert {tuple(row) for row in arrays} == {("logits",)}  # what is no row of an example is left out
 
 
 def test_what_is_not_there_cannot_be_looked_at(tiny: ModuleType, tmp_path: Path) -> None:
