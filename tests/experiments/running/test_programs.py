@@ -16,6 +16,14 @@ def test_rows_find_the_key_of_their_example() -> None:
         aligned(["a", "b", "c"], rows)
 
 
+def test_two_samples_of_half_a_batch_are_not_taken_for_one_of_all_rows() -> None:
+    rows = [{"n": number} for number in range(4)]
+    samples = [("a", rows[0]), ("a", rows[1]), ("b", rows[2]), ("b", rows[3])]
+    assert aligned(["a", "b", None, None], rows, ["p", "p", "q", "q"]) == samples
+    assert aligned(["a", "b", None, None], rows, ["0", "1", "2", "3"]) == [("a", rows[0]), ("b", rows[1])]
+    assert aligned(["a", "b", None, None], [*rows, *rows], list("ppqqrrss")) == samples  # padding has samples, too
+
+
 def test_columns_become_rows_and_other_lengths_are_left_out() -> None:
     columns = {"score": np.array([1.0, 2.0]), "ids": np.arange(6).reshape(2, 3), "whole": np.zeros(5), "one": 3.0}
     assert [sorted(row) for row in rows_of(columns, 2)] == [["ids", "score"], ["ids", "score"]]

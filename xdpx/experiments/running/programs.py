@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import jax
@@ -103,13 +104,13 @@ class Program:
         weights = batch.get(SAMPLE_WEIGHTS)
         return ["" if weights is None or weights[index] > 0 else None for index in range(count)]
 
-    def _keyed(self, batch: NestedMap, rows: Sequence[Mapping[str, Any]]) -> Rows:
-        """Pair each row with the key of its example, and add its provenance if the batch has it."""
+    def _keyed(self, batch: NestedMap, rows: Sequence[Mapping[str, Any]], told: Sequence[str] = ()) -> Rows:
+        """Pair each row with the key of its example, and add its provenance if the batch has it; see `aligned`."""
         keys = self._keys(batch)
         if PROVENANCE not in batch:
-            return aligned(keys, rows)
+            return aligned(keys, rows, told)
         names, found = ("shard_index", "num_shards", "index_within_shard"), origins(batch)
-        numbers = aligned([None if key is None else str(index) for index, key in enumerate(keys)], rows)
+        numbers = aligned([None if key is None else str(index) for index, key in enumerate(keys)], rows, told)
         numbered = [(int(number or 0), row) for number, row in numbers]
         provenance = [[dict(zip(names, one, strict=True)) for one in examples] for examples in found]
         return [(keys[index], {**row, PROVENANCE: provenance[index]}) for index, row in numbered]
@@ -150,7 +151,7 @@ class DecodeProgram(Program):
             more, told = self.parts.task.process_decode_out(self.data, found)
             for sums in _talk.gather(_sums(more)):
                 processed.add(sums)
-            rows += self._keyed(batch, [row for _, row in told])
+            rows += self._keyed(batch, [row for _, row in told], [key for key, _ in told])
         said = {f"decode_metrics/{name}": value for name, value in _means(decoded).items()}
         said |= {f"process_decode_metrics/{name}": value for name, value in _means(processed).items()}
         tags = metric_tags(_means(decoded), decoded.weights(), prefix="decode_metrics")
@@ -219,20 +220,27 @@ def judged(data: BaseInput, kind: str, rows: Rows) -> Result:
 
 
 def aligned(
-    keys: Sequence[str | None], rows: Sequence[Mapping[str, Any]]
+    keys: Sequence[str | None], rows: Sequence[Mapping[str, Any]], told: Sequence[str] = ()
 ) -> list[tuple[str | None, Mapping[str, Any]]]:
-    """Pair each row with the key of its example. Padding rows may be missing; an example may have several rows.
+    """Pair each row with the key of its example. Rows of padding may be missing; an example may have several rows.
+
+    Args:
+        keys: of the rows of the batch; None for padding.
+        rows: results; those of an example follow one another.
+        told: what the model calls the example of each result. Only needed where the number of results does not show
+            whether padding has some: 4 for a batch of 4 of which 2 are padding.
 
     Raises:
         ValueError: the number of rows is not a multiple of the number of examples.
     """
-    if len(rows) == len(keys):
-        return [(key, row) for key, row in zip(keys, rows, strict=True) if key is not None]
     kept = [key for key in keys if key is not None]
-    each = len(rows) // len(kept) if kept else 0
-    if each * len(kept) != len(rows):
+    owners = keys if len(rows) % max(len(keys), 1) == 0 else kept
+    if kept and len(rows) % len(kept) == 0 and any(told) and len(list(groupby(told))) <= len(kept):
+        owners = kept
+    each = len(rows) // len(owners) if owners else 0
+    if each * len(owners) != len(rows):
         raise ValueError(f"process_decode_out gave {len(rows)} rows for {len(kept)} examples: give as many for each.")
-    return [(kept[index // each], row) for index, row in enumerate(rows)]
+    return [(owners[index // each], row) for index, row in enumerate(rows) if owners[index // each] is not None]
 
 
 def _best(rows: Rows) -> Rows:

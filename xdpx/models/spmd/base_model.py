@@ -33,7 +33,10 @@ class BaseModel(BaseLayer):
     def process_decode_out(
         self, model_input: Any, out: NestedMap
     ) -> tuple[dict[str, tuple[float, float]], Sequence[tuple[str, Any]]]:
-        """Return metrics as (mean, weight), and (key, row) of each decoded example. On the host."""
+        """Return metrics as (mean, weight), and (key, row) of each decoded example. On the host.
+
+        An example may have several rows, one after another and with the same key; rows of padding may be left out.
+        """
         raise self._undefined("process_decode_out")
 
     def _undefined(self, method: str) -> ConfigError:
