@@ -48,7 +48,7 @@ def test_all_that_does_not_fit_is_told_at_once() -> None:
     with pytest.raises(ValueError) as raised:
         Exchange(PAIRS, layers=2).take(bad)
     assert "missing: h.1.q. Is 'h.1.qq' meant?" in str(raised.value)
-    assert "nobody's: h.1.qq" in str(raised.value)
+    assert "not of this model: h.1.qq" in str(raised.value)
     assert "head: has the shape (4, 5), the configuration says (5, 4)." in str(raised.value)
 
 

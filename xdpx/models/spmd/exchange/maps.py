@@ -167,7 +167,7 @@ class Exchange:
             near = nearest(missing[0], strange)
             faults.append(f"missing: {_listing(missing)}." + (f" Is '{near}' meant?" if near else ""))
         if strange:
-            faults.append(f"nobody's: {_listing(strange)}.")
+            faults.append(f"not of this model: {_listing(strange)}.")
         faults += [fault for name, pair in wanted.items() if name in table and (fault := _misfit(name, pair, table))]
         if faults:
             raise ValueError("the weights are not those of this model:\n  " + "\n  ".join(faults))
