@@ -85,6 +85,8 @@ def test_pruning_keeps_what_is_wanted_and_two_states_in_any_case(folder: Path) -
     checkpointer.prune(weights=[2, 4], states=[4])
     assert (checkpointer.weight_steps(), checkpointer.state_steps()) == ([2, 4], [3, 4])
     assert checkpointer.load_weights(2)["weight"][0] == 2.0
+    checkpointer.prune(weights=[], states=[])
+    assert (checkpointer.weight_steps(), checkpointer.state_steps()) == ([2, 4], [3, 4])
 
 
 def test_nothing_is_pruned_while_the_newest_is_damaged(folder: Path) -> None:

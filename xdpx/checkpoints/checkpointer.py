@@ -110,11 +110,11 @@ class Checkpointer:
         Args:
             weights: steps whose weights are kept; None, or no step, keeps all.
             states: steps whose full states are kept, in addition to the newest `KEPT_STATES` up to the highest of
-                them; None keeps all.
+                them; None, or no step, keeps all.
         """
         if not self._writes:
             return
-        if states is not None:
+        if states:
             self._prune(layout.state_name, layout.state_file, self.state_steps(), self._with_spare(states))
         if weights:
             self._prune(layout.weights_name, layout.weights_file, self.weight_steps(), weights)
