@@ -15,6 +15,7 @@ import pytest
 
 from xdpx.utils import io
 from xdpx.utils.local_files import LocalFiles
+from xdpx.utils.owners import machine_id, temporary_name
 from xdpx.utils.read_cache import ReadCache, private_folder
 from xdpx.utils.remote_files import RangeReader, open_remote
 
@@ -60,6 +61,16 @@ def test_the_least_recently_used_copies_go_when_the_cache_is_full(s3_root: str, 
     put(f"{s3_root}/large", bytes(7 * MB))
     assert os.path.getsize(cache.fetch(store, f"{s3_root}/large")) == 7 * MB
     assert len(held(str(tmp_path))) == 1
+
+
+def test_what_a_killed_download_left_takes_no_room_from_copies(tmp_path: Path) -> None:
+    version = tmp_path / "files" / "shelf" / "version"
+    version.mkdir(parents=True)
+    (version / "copy").write_bytes(bytes(2 * MB))
+    left = Path(temporary_name(str(version / "copy"), f"{machine_id()}-{2**22 + 1}-1-{'0' * 8}"))
+    left.write_bytes(bytes(4 * MB))
+    ReadCache(io.local_files, str(tmp_path), limit=5 * MB).evict()
+    assert [path.name for path in version.iterdir()] == ["copy"]
 
 
 def test_a_cut_copy_is_fetched_again(s3_root: str) -> None:

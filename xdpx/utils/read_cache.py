@@ -161,13 +161,15 @@ class ReadCache:
         return found
 
     def _live_files(self, folder: str) -> list[Entry]:
-        """Remove temporary files of dead processes from a folder, and return its files as listed before that."""
-        files = list(walk(self.files, folder)) if self.files.entry(folder) else []
-        for file in files:
+        """Remove temporary files of dead processes from a folder, and return its other files."""
+        live = []
+        for file in list(walk(self.files, folder)) if self.files.entry(folder) else []:
             owner = owner_in(file.path)
             if owner and fate_of(owner) == "gone":
                 self.files.delete(file.path)
-        return files
+            else:
+                live.append(file)
+        return live
 
 
 def download(store: RemoteFiles, entry: Entry, file: IO[bytes], *, show_from: int = SHOW_FROM) -> None:
