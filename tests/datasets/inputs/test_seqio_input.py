@@ -298,6 +298,7 @@ def test_a_registered_name_is_found_and_a_misspelt_one_offered(toy_task: Task.HP
         ({"repeat": True}, "would never end. Set repeat=False"),
         ({"eval_window": "rolling(2)", "repeat": False}, "Set repeat=True"),
         ({"eval_auto_pad": False, "drop_remainder": False}, "both False"),
+        ({"is_training": True, "repeat": False, "drop_remainder": False}, "drop_remainder: is False, but the rest"),
         ({"batch_size": 0}, "at least 1"),
         ({"num_infeed_hosts": 2, "infeed_host_index": 2}, "counts from 0 to 1"),
         ({"name": "a/b"}, "files get this name"),

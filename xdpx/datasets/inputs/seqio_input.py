@@ -57,8 +57,8 @@ class SeqIOInput(BaseInput):
             repeat: whether examples are repeated for ever; None: in training, and in evaluation by a rolling window.
             trim_output_features: whether features that are too long are cut; otherwise they are errors.
             eval_auto_pad: whether an evaluation pads the last batch with rows of weight 0.
-            drop_remainder: whether an incomplete last batch is dropped. Always the case without padding, so False
-                is an error in an evaluation with eval_auto_pad=False.
+            drop_remainder: whether an incomplete last batch is dropped. Without padding it always is, so False is an
+                error in training that does not repeat, and in an evaluation with eval_auto_pad=False.
             num_batches_to_skip: number of batches that training skips at the start.
             eval_num_examples: number of examples to evaluate, from the first on; None or 0: all.
             eval_metrics_targets_length: number of tokens of targets that metric functions get; None: all.
@@ -281,6 +281,9 @@ def _problems(p: BaseHParams, task: Task | Mixture, converter: FeatureConverter,
     if isinstance(task, Mixture) and not repeat:
         remedy = "Evaluate each task by itself: eval_inputs_of_tasks(...) makes their configurations."
         yield "repeat", "is False, but a mixture has no end.", remedy
+    if p.is_training and not (repeat or p.drop_remainder):
+        problem = "is False, but the rest of the data makes no batch of the shape that the step is compiled for."
+        yield "drop_remainder", problem, "Leave it out, which drops the rest, or set repeat=True."
     if not p.is_training:
         yield from _eval_problems(p, task, converter, repeat)
 
