@@ -85,6 +85,8 @@ def test_a_pattern_that_no_weight_has_is_refused() -> None:
         Learner(optimizer=SGD, bprop_variable_exclusion=["embb"]).init(PARAMS)
     with pytest.raises(ConfigError, match=r"learner.bprop_variable_exclusion: '\(emb' is no regular expression"):
         Learner(optimizer=SGD, bprop_variable_exclusion="(emb").init(PARAMS)
+    with pytest.raises(ConfigError, match="main.weight_decay_exclusion: 'norn' is found in no name"):
+        Learner(optimizer=SGD.clone().set(weight_decay=0.1, weight_decay_exclusion=["norm", "norn"])).init(PARAMS)
     with pytest.raises(ConfigError, match="exclude each other"):
         Learner(bprop_variable_exclusion="a", bprop_variable_inclusion="b")
 
@@ -139,6 +141,12 @@ def test_weights_without_gradient_are_left_alone_with_their_states() -> None:
     assert np.all(params["lm"]["emb"] != 1)
     none = jax.tree.map(jnp.zeros_like, GRADS)
     assert float(take(Learner(skip_zero_gradients="global"), none)[2]["is_valid_step"]) == 0.0
+
+
+def test_a_weight_is_not_skipped_among_gradients_that_are_counted_together() -> None:
+    several = Accumulator.HParams(optimizer_tpl=SGD, num_sub_batches=2)
+    with pytest.raises(ConfigError, match="skip_zero_gradients: is 'weights', but Accumulator counts"):
+        Learner(optimizer=several, skip_zero_gradients="weights").init(PARAMS)
 
 
 def test_updates_can_follow_the_norm_of_their_weight() -> None:

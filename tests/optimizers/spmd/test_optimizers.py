@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from xdpx.config.faults import ConfigError
 from xdpx.optimizers.spmd import optimizers
 from xdpx.optimizers.spmd.learner import Learner
 
@@ -142,6 +143,15 @@ def test_accumulated_gradients_are_one_step_with_their_mean() -> None:
     seen = walk(optimizers.Accumulator(optimizer_tpl=sgd, num_sub_batches=3), PARAMS, GRADS)
     np.testing.assert_array_equal(seen[1]["b"], PARAMS["b"])
     np.testing.assert_allclose(seen[2]["b"], PARAMS["b"] - RATE * 1.0, rtol=1e-6)
+
+
+def test_numbers_that_would_turn_a_step_around_are_refused_together() -> None:
+    bad = {"learning_rate": -0.1, "clip_gradient_norm_to_value": -1.0, "ema_decay": 1.5, "beta1": 1.0}
+    with pytest.raises(ConfigError) as refused:
+        optimizers.Adam(**bad)
+    assert {fault.key for fault in refused.value.faults} == {f"Adam.{name}" for name in bad}
+    with pytest.raises(ConfigError, match=r"Sgd.learning_rate: is nan. Use 0 or more"):
+        optimizers.Sgd(learning_rate=float("nan"), momentum=0.0)
 
 
 def test_what_excludes_each_other_is_refused() -> None:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from xdpx.config.faults import refusal
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal
 from xdpx.config.hparams import BaseHParams, Configurable, build, sub_config_field
 from xdpx.optimizers.spmd.schedules import BaseSchedule, Constant
 from xdpx.optimizers.spmd.transforms import Transformation, chain, decay_weights, penalise
 from xdpx.optimizers.spmd.trees import Tree
+
+ZERO_OR_MORE = (
+    "learning_rate", "weight_decay", "l1_regularizer_weight", "l2_regularizer_weight", "clip_gradient_norm_to_value",
+    "clip_gradient_single_norm_to_value",
+)  # fmt: skip
+"""Fields that would turn a step around if they were negative."""
+
+SHARES = ("ema_decay", "beta", "beta1", "beta2", "momentum")
+"""Fields of averages: what stays of the average in a step, in [0, 1)."""
 
 
 class CountedState(NamedTuple):
@@ -60,6 +70,7 @@ class BaseOptimizer(Configurable):
 
     def __init__(self, hparams: Any) -> None:
         super().__init__(hparams)
+        _refuse_ranges(self)
         _refuse_several(self, ("weight_decay", "l1_regularizer_weight", "l2_regularizer_weight"))
         _refuse_several(self, ("clip_gradient_norm_to_value", "clip_gradient_single_norm_to_value"))
         self.schedule: BaseSchedule = build(hparams.lr_schedule)
@@ -106,6 +117,17 @@ class BaseOptimizer(Configurable):
         if self.hparams.skip_lp_1d_vectors and weight.ndim <= 1:
             return False
         return not any(re.search(pattern, name) for pattern in self.hparams.weight_decay_exclusion)
+
+
+def _refuse_ranges(optimizer: BaseOptimizer) -> None:
+    faults = []
+    for name, value in optimizer.hparams.fields_and_values():
+        allowed = "0 or more" if name in ZERO_OR_MORE else "0 or more, and less than 1" if name in SHARES else ""
+        fits = value is None or (0 <= value < (1 if name in SHARES else math.inf)) if allowed else True
+        if not fits:
+            faults.append(Fault(f"{type(optimizer).__name__}.{name}", f"is {value}.", f"Use {allowed}."))
+    if faults:
+        raise ConfigError(THIS_RUN, faults)
 
 
 def _refuse_several(optimizer: BaseOptimizer, names: tuple[str, ...]) -> None:

@@ -96,6 +96,9 @@ class Learner(Configurable):
             ConfigError: a configured regular expression matches no name of a weight.
         """
         weights = named(params)
+        for label, optimizer, _ in self.shares(sorted(weights)):
+            rule = optimizer.inner or optimizer  # an accumulator has none of its own
+            matching(rule.hparams.weight_decay_exclusion, weights, where=f"{label}.weight_decay_exclusion")
         self._shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
         state: OptState = {
             "rules": {group.key: group.rule.init(_part(weights, group.names)) for group in self.groups(weights)}
@@ -186,6 +189,10 @@ class Learner(Configurable):
         if self.hparams.scale_update_by_var_norm:
             rule = chain(rule, scale_by_norm())
         if self.hparams.skip_zero_gradients == "weights":
+            if optimizer.inner is not None:
+                problem = f"is 'weights', but {type(optimizer).__name__} counts the gradients of all weights together."
+                remedy = "Leave it out, or use train.accumulate_batches instead."
+                raise refusal(f"{self.hparams.name}.skip_zero_gradients", problem, remedy)
             rule = skip_untouched(rule)
         return over_leading_axes(rule, depth)
 
