@@ -5,7 +5,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from xdpx.config.faults import ConfigError
 from xdpx.models.spmd.decoding.sequences import NO_LOG_PROBABILITY, Decoded, Limits, Prompts, gathered, grown, started
 
 NEXT = jnp.array([0, 2, 3, 4, 5, 6, 7, 1])
@@ -61,3 +63,9 @@ def test_each_prompt_grows_as_many_rows_as_are_asked_for() -> None:
     out = greedy(Limits(most=2), times=3)
     assert out.output_ids.shape == (2, 3, 5)
     np.testing.assert_array_equal(out.output_ids[:, 0], out.output_ids[:, 2])
+
+
+@pytest.mark.parametrize("end", [-1, 4])
+def test_an_end_that_the_model_cannot_say_is_refused(end: int) -> None:
+    with pytest.raises(ConfigError, match=f"eos_id: is {end}, but the ids of the model are 0 to 3"):
+        Limits(3, least=2, ends=(1, end)).allowed(jnp.zeros((1, 4)), jnp.int32(0))

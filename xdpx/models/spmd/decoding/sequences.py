@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
 from xdpx.models.spmd.decoding.cache import repeated_rows
 
 NEVER = -1e9
@@ -87,7 +88,14 @@ class Limits:
         Args:
             scores: logits or log-probabilities, shape (..., V).
             number: a scalar.
+
+        Raises:
+            ConfigError: an end of sequence is no id of the model, so that no row would ever end.
         """
+        unknown = [end for end in self.ends if not 0 <= end < scores.shape[-1]]
+        if unknown:
+            problem = f"is {unknown[0]}, but the ids of the model are 0 to {scores.shape[-1] - 1}."
+            raise refusal("decoder_tpl.eos_id", problem, "Give the tokenizer's, or None: no row ends early.")
         if not self.ends or self.least <= 0:
             return scores
         end = jnp.zeros(scores.shape[-1], bool).at[jnp.asarray(self.ends)].set(True)
