@@ -12,7 +12,7 @@ from xdpx.datasets.inputs.peeking import warn_about
 from xdpx.datasets.inputs.states import from_json, to_json
 from xdpx.datasets.inputs.windows import is_end_of_data
 from xdpx.datasets.plan import Position
-from xdpx.experiments.running.parts import Parts, check_batch
+from xdpx.experiments.running.parts import Parts, check_batch, check_ids
 from xdpx.logger import log
 from xdpx.utils import io
 
@@ -51,6 +51,8 @@ class Feed:
             if unchecked:
                 check_batch(group[0], self._parts)
                 unchecked = False
+            for batch in group:
+                check_ids(batch, self._parts, self.data)
             taken += 1
             yield Position(group=taken), group
 

@@ -25,6 +25,7 @@ from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.experiments.planning import efficiency_of, engine_options, rules_of, specs_of
 from xdpx.experiments.running.options import SOURCE, RunOptions
 from xdpx.models.spmd.base_layer import layers_noted
+from xdpx.models.spmd.base_model import BaseModel
 from xdpx.tasks.spmd.single_task import SingleTask
 from xdpx.utils.nested_map import NestedMap
 
@@ -69,6 +70,11 @@ class Parts:
     def engine(self) -> SpmdEngine:
         """The engine for training and evaluation."""
         return self._planned[0]
+
+    @cached_property
+    def num_ids(self) -> Mapping[str, int]:
+        """How many ids each integer array of a batch may hold; see `BaseModel.num_ids`."""
+        return self.task.model.num_ids() if isinstance(self.task.model, BaseModel) else {}
 
     @property
     def layers(self) -> Mapping[str, str]:
@@ -209,6 +215,35 @@ def check_batch(batch: Mapping[str, Any], parts: Parts) -> None:
             faults.append(Fault(f"input_specs.{name}", problem, "Make both equal, or set enforce_input_specs=False."))
     if faults:
         raise ConfigError(type(parts.experiment).__name__, faults)
+
+
+def check_ids(batch: Mapping[str, Any], parts: Parts, data: BaseInput) -> Mapping[str, Any]:
+    """Return a batch of this process if the model knows all of its ids; those of padding may be any.
+
+    Raises:
+        ConfigError: names the first unknown id.
+    """
+    for name, count in parts.num_ids.items():
+        ids = np.asarray(batch.get(name, 0))
+        if not count or not ids.size or (ids.min() >= 0 and ids.max() < count):
+            continue
+        unknown = ((ids < 0) | (ids >= count)) & _counted(batch, ids.shape, is_label=name != "ids")
+        if unknown.any():
+            problem = f"has the id {ids[unknown][0]}, but those of the model are 0 to {count - 1}."
+            remedy = "Use the vocabulary or classes that the model is made for, or give it more."
+            raise _fault(parts.experiment, f"{data.name}.{name}", problem, remedy)
+    return batch
+
+
+def _counted(batch: Mapping[str, Any], shape: tuple[int, ...], *, is_label: bool) -> Any:
+    """Return which entries of an array with rows are neither padding nor, for labels, without weight."""
+    counted = np.ones(shape, bool)
+    for name in ("eval_sample_weights", "paddings", *(("weights", "masked_pos") if is_label else ())):
+        mask = np.asarray(batch.get(name, 0))
+        if mask.ndim and mask.shape == shape[: mask.ndim]:
+            wanted = mask < 0.5 if name == "paddings" else mask > 0
+            counted &= wanted.reshape(*mask.shape, *[1] * (len(shape) - mask.ndim))
+    return counted
 
 
 def _fault(experiment: BaseExperiment, key: str, problem: str, remedy: str) -> ConfigError:

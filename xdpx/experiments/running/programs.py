@@ -20,7 +20,7 @@ from xdpx.engines.spmd.steps import NOTED
 from xdpx.engines.spmd.transfer import tree_to_host
 from xdpx.experiments.running import job_folder
 from xdpx.experiments.running.outputs import OutputFiles, Rows, plain, rows_of
-from xdpx.experiments.running.parts import Parts
+from xdpx.experiments.running.parts import Parts, check_ids
 from xdpx.experiments.running.summaries import SummaryWriter, layer_tags, metric_tags
 from xdpx.logger import log
 from xdpx.tasks.spmd.metrics import Totals
@@ -93,7 +93,8 @@ class Program:
         return metrics
 
     def _batches(self) -> Iterator[Any]:
-        return walk(self.data, self.window)
+        for batch in walk(self.data, self.window):
+            yield check_ids(batch, self.parts, self.data)
 
     def _keys(self, batch: Mapping[str, Any]) -> Sequence[str | None]:
         """Return the key of each row, '' if the input does not provide keys; None for padding rows."""

@@ -39,6 +39,13 @@ class BaseModel(BaseLayer):
         """
         raise self._undefined("process_decode_out")
 
+    def num_ids(self) -> dict[str, int]:
+        """Return how many ids each integer array of a batch may hold: {"ids": 32000} for 0 to 31999.
+
+        Batches are compared with it on the host: on a device, an id beyond a table silently reads another row or none.
+        """
+        return {}
+
     def _undefined(self, method: str) -> ConfigError:
         problem = f"'{type(self).__name__}' does not define {method}()."
         return ConfigError(THIS_RUN, [Fault("model", problem, "Define it, as xdpx.models.spmd.base_model says.")])

@@ -89,6 +89,10 @@ class BertModel(BaseModel):
         logits = self.encoder.embedding.get_logits(self.head(hidden))
         return NestedMap(logits=logits, positions=positions, labels=labels, weights=with_rows(weights, batch))
 
+    def num_ids(self) -> dict[str, int]:
+        """Return the size of the vocabulary for ids and labels."""
+        return dict.fromkeys(("ids", "labels"), self.encoder_tpl.vocab_size)
+
     def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
         """Return the loss of the predictions.
 

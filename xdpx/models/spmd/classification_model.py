@@ -50,6 +50,10 @@ class ClassificationModel(BaseModel):
         vectors: jax.Array = self.network(batch[self.input_field])
         return vectors
 
+    def num_ids(self) -> dict[str, int]:
+        """Return the number of classes for the label field."""
+        return {self.label_field: getattr(self.softmax_tpl, "num_classes", 0)}
+
     def compute_predictions(self, batch: NestedMap) -> NestedMap:
         """Return `logits` and `probs`, float32 (B, V)."""
         logits = self.softmax.get_logits(self.features(batch))
@@ -119,6 +123,10 @@ class BertClassificationModel(ClassificationModel):
         self.create_child("dropout", Dropout.HParams(dropout_prob=self.output_dropout_prob))
         sizes = {"input_dims": encoder.model_dims, "num_classes": self.num_classes}
         self.create_child("softmax", self.softmax_tpl, **sizes)
+
+    def num_ids(self) -> dict[str, int]:
+        """Return the number of classes for the label field, and the size of the vocabulary for the text."""
+        return {self.label_field: self.num_classes, self.input_field: getattr(self.network_tpl, "vocab_size", 0)}
 
     def features(self, batch: NestedMap) -> jax.Array:
         """Return the pooled first token of each text, (B, D)."""

@@ -253,6 +253,10 @@ class LanguageModel(BaseModel):
         step_for = functools.partial(driving.cached_step, self.lm)
         return driving.decode_batch(self, batch, self.decoder_tpl, step_for, most_positions=most)
 
+    def num_ids(self) -> dict[str, int]:
+        """Return the size of the vocabulary for ids and labels."""
+        return dict.fromkeys(("ids", "labels"), getattr(self.lm_tpl, "vocab_size", 0))
+
     def process_decode_out(self, model_input: Any, out: NestedMap) -> tuple[dict[str, tuple[float, float]], list[Row]]:
         """Return metrics and (key, row) of the decoded output, with texts by the input's tokenizer. On the host."""
         return driving.write_rows(model_input, out)
