@@ -69,16 +69,16 @@ def test_a_function_and_a_list_are_read_anew_after_a_reset(thing: Any) -> None:
 
 
 def test_a_generator_that_can_be_read_once_is_refused_with_what_to_give() -> None:
-    with pytest.raises(TypeError, match=r"input=make_batches, not input=make_batches\(\)"):
+    with pytest.raises(ConfigError, match=r"input=make_batches, not input=make_batches\(\)"):
         IterableAdaptor(input=counting(4, 2)(), is_training=True).get_next()
 
 
 def test_what_gives_no_batches_is_refused() -> None:
-    with pytest.raises(TypeError, match="gives no batches"):
+    with pytest.raises(ConfigError, match="gives no batches"):
         IterableAdaptor(input=3, is_training=True).get_next()
     with pytest.raises(ConfigError, match="input: is missing"):
         IterableAdaptor(is_training=True)
-    with pytest.raises(TypeError, match="A batch is a dict of arrays; this is a list"):
+    with pytest.raises(ConfigError, match="A batch is a dict of arrays; this is a list"):
         IterableAdaptor(input=[[1, 2]], is_training=True).get_next()
 
 

@@ -144,6 +144,32 @@ def test_shapes_of_an_unknown_input_come_from_a_look_at_it() -> None:
         IterableAdaptor(input=[], is_training=True).spec()
 
 
+class Given(BaseInput):
+    """An input that gives what its test says."""
+
+    gives: Any = None
+
+    def get_next(self) -> Any:
+        return self.gives
+
+
+def test_what_is_no_batch_of_numbers_is_refused_and_a_plain_dict_is_one() -> None:
+    data = Given(is_training=True)
+    with pytest.raises(ConfigError, match=r"train.get_next: gave None, which is no batch. Return a NestedMap"):
+        data.get_next()
+    data.gives = {"a": np.zeros(2), "text": np.array(["x", "y"]), "rows": [1, 2], "none": None}
+    assert isinstance(data.get_next(), NestedMap)
+    with pytest.raises(ConfigError) as refused:
+        data.spec()
+    assert {fault.key for fault in refused.value.faults} >= {"train.text", "train.none"}
+
+
+def test_padding_rows_have_no_weight_where_the_batch_has_none() -> None:
+    data = Given(is_training=True, batch_padding_size=1)
+    data.gives = NestedMap(a=np.zeros((2, 3)))
+    assert data.get_next_padded().eval_sample_weights.tolist() == [1, 1, 0]
+
+
 def test_an_input_without_batches_says_what_to_override() -> None:
     with pytest.raises(NotImplementedError, match="override get_next"):
         BaseInput(is_training=True).get_next()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -176,12 +176,13 @@ class BaseInput(Configurable):
         """Return an ArraySpec for every array of a padded batch; by default, from a peek at the next one.
 
         Raises:
-            ValueError: there is no batch.
+            ConfigError: there is no batch, or it holds something else than arrays of numbers.
         """
         batch = self.peek_padded()
         if batch is None:
-            raise ValueError(f"{self.name}: there is no batch, so nobody knows the shapes. Check what it reads.")
-        return batch.Transform(lambda array: ArraySpec(np.shape(array), np.asarray(array).dtype))
+            raise refused(self.hparams, "get_next", "has no batch to give.", "Check what it reads.")
+        refuse_all(self.hparams, _without_numbers(batch))
+        return batch.Transform(lambda array: ArraySpec(np.shape(array), array.dtype))
 
     def ids_to_strings(
         self, ids: NDArray[Any], lengths: NDArray[Any] | None = None, key: str | None = None
@@ -273,6 +274,15 @@ def _problems(hparams: BaseHParams) -> list[Problem]:
     return faults
 
 
+def _without_numbers(batch: NestedMap) -> Iterator[Problem]:
+    """Yield what in a batch cannot be put on a device."""
+    for path, leaf in batch.FlattenItems():
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is None or dtype.kind in "OSUMm":
+            what = f"a {type(leaf).__name__}" if dtype is None else f"an array of {dtype}"
+            yield path, f"is {what}.", "Give arrays of numbers; leave texts out of batches."
+
+
 def state_number(state: Mapping[str, Any], key: str, owner: BaseInput) -> int:
     """Return a count from a state. Raises ValueError if it is missing or not a count."""
     value = state.get(key)
@@ -294,7 +304,7 @@ def _counted(get_next: Callable[[Any], NestedMap]) -> Callable[[Any], NestedMap]
     def counting(self: Any) -> NestedMap:
         if self._inside:
             return get_next(self)
-        batch: NestedMap | None = self._peeked
+        batch: Any = self._peeked
         self._peeked = None
         if batch is None:
             self._inside = True
@@ -302,8 +312,11 @@ def _counted(get_next: Callable[[Any], NestedMap]) -> Callable[[Any], NestedMap]
                 batch = get_next(self)
             finally:
                 self._inside = False
+        if not isinstance(batch, Mapping):
+            remedy = "Return a NestedMap of arrays, or raise StopIteration at the end of the data."
+            raise refused(self.hparams, "get_next", f"gave {batch!r:.80}, which is no batch.", remedy)
         self._batches_given += 1
-        return batch
+        return batch if isinstance(batch, NestedMap) else NestedMap.FromNestedDict(batch)
 
     return counting
 

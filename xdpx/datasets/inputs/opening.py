@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams
 from xdpx.datasets.inputs.states import from_json, to_json
 from xdpx.datasets.inputs.windows import is_end_of_data
@@ -48,7 +49,7 @@ def open_batches(thing: object, opening: Opening) -> Iterator[Any]:
         opening: the arguments.
 
     Raises:
-        TypeError: it cannot be iterated, or only once.
+        ConfigError: it cannot be iterated, or only once.
     """
     if isinstance(thing, BaseHParams):
         return _iterator(_with_seed(thing, opening.seed).Instantiate())
@@ -56,10 +57,9 @@ def open_batches(thing: object, opening: Opening) -> Iterator[Any]:
         asked = listens_to(thing)
         return _iterator(thing(**{key: value for key, value in opening.for_keywords().items() if key in asked}))
     if isinstance(thing, Iterator):
-        raise TypeError(
-            f"A {type(thing).__name__} can be read only once, so a job could not go on in it. Give the function or "
-            "class that makes it: input=make_batches, not input=make_batches()."
-        )
+        problem = f"is a {type(thing).__name__}, which can be read only once, so a job could not go on in it."
+        remedy = "Give the function or class that makes it: input=make_batches, not input=make_batches()."
+        raise refusal("input", problem, remedy)
     return _iterator(thing)
 
 
@@ -95,9 +95,8 @@ def _iterator(thing: object) -> Iterator[Any]:
         return iter(thing)
     getter = next((getattr(thing, name) for name in _GETTERS if hasattr(thing, name)), None)
     if getter is None:
-        raise TypeError(
-            f"A {type(thing).__name__} gives no batches. Give something that can be iterated, or that has get_next()."
-        )
+        problem = f"is a {type(thing).__name__}, which gives no batches."
+        raise refusal("input", problem, "Give something that can be iterated, or that has get_next().")
     return _calls(getter)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xdpx.config.faults import refusal
 from xdpx.utils.nested_map import NestedMap
 
 SAMPLE_WEIGHTS = "eval_sample_weights"
@@ -25,11 +26,11 @@ def as_batch(item: object) -> NestedMap:
     """Return a dict of arrays, tensors or lists as a NestedMap of NumPy arrays, with 64-bit types reduced to 32 bits.
 
     Raises:
-        TypeError: it is not a dict.
+        ConfigError: it is not a dict.
         ValueError: an integer does not fit into 32 bits.
     """
     if not isinstance(item, Mapping):
-        raise TypeError(f"A batch is a dict of arrays; this is a {type(item).__name__}.")
+        raise refusal("input", f"A batch is a dict of arrays; this is a {type(item).__name__}.")
     return NestedMap({k: as_batch(v) if isinstance(v, Mapping) else _narrow(k, np.asarray(v)) for k, v in item.items()})
 
 
@@ -79,9 +80,13 @@ def with_sample_weights(batch: NestedMap) -> NestedMap:
 
 
 def pad_rows(batch: NestedMap, count: int) -> NestedMap:
-    """Return the batch with `count` padding rows: copies of the first row without weight and provenance."""
+    """Return the batch with `count` padding rows: copies of the first row without weight and provenance.
+
+    A batch without weights of rows gets them, or models could not tell padding from examples.
+    """
     if not count:
         return batch
+    batch = with_sample_weights(batch)
     first = np.zeros(count, np.int64)
     return join_rows([batch, without_weight(take_rows(batch, first))])
 

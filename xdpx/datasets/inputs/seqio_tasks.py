@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest, refusal
 from xdpx.config.hparams import BaseHParams, Configurable, sub_config_field
 from xdpx.datasets.inputs.codecs import Codec
 from xdpx.datasets.inputs.sources import Columns, Source
@@ -73,7 +73,8 @@ class Task(Configurable):
             )
         built = source.Instantiate() if isinstance(source, BaseHParams) else source
         if not isinstance(built, Source):
-            raise TypeError(f"Task {self.hparams.name}: the source is a {type(built).__name__}. Use a template of one.")
+            problem = f"is a {type(built).__name__}."
+            raise refusal(f"Task {self.hparams.name}.source", problem, "Use a template of a source.")
         return built
 
     def codec(self) -> Codec | None:
@@ -154,7 +155,8 @@ def find(name_or_template: object) -> Task | Mixture:
         name_or_template = _REGISTERED[name_or_template]
     built = name_or_template.Instantiate() if isinstance(name_or_template, BaseHParams) else name_or_template
     if not isinstance(built, Task | Mixture):
-        raise TypeError(f"mixture_or_task is a {type(built).__name__}. Give a template of a Task or a Mixture.")
+        problem = f"is a {type(built).__name__}."
+        raise refusal("mixture_or_task", problem, "Give a template of a Task or a Mixture.")
     return built
 
 
