@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from xdpx.config.faults import ConfigError
 from xdpx.config.hparams import build, to_fiddle
 from xdpx.engines.spmd.partitioning import without_boxes
 from xdpx.experiments.lm.model_params import TransformerLm
@@ -79,6 +80,12 @@ def test_fields_reach_the_templates() -> None:
         0.006,
     )
     assert task.early_stopping_fn.target == pytest.approx(2.69)
+
+
+@pytest.mark.parametrize("dtype", ["float33", "int32"])
+def test_what_no_model_computes_in_is_refused(dtype: Any) -> None:
+    with pytest.raises(ConfigError, match=f"FPROP_DTYPE: is {dtype!r}. Use 'float32'"):
+        resolve("C4Spmd1BAdam4Replicas")(FPROP_DTYPE=dtype).task()
 
 
 def test_the_schedule_of_mlperf_follows_the_batch() -> None:

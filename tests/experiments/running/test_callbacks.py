@@ -23,12 +23,17 @@ def step(number: int) -> Step:
     return Step(number, {}, {}, SimpleNamespace(epoch=1, group=number))  # type: ignore[arg-type]
 
 
-def test_updates_that_were_skipped_are_counted_and_others_that_are_no_numbers_end_the_run() -> None:
+def test_updates_that_were_skipped_are_counted_and_others_that_are_no_numbers_end_the_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     accumulator = SkippingAccumulator(Engine().facts_to_host, windows=("log",))
     accumulator.add(1, {"loss_sum": 2.0, "count": 1.0, "grad_norm": 1.0, "skipped": 0.0})
     accumulator.add(2, {"loss_sum": float("nan"), "count": 1.0, "grad_norm": float("nan"), "skipped": 1.0})
     window = accumulator.take("log")
     assert (window.ratio("loss_sum", "count"), window.sums["skipped"], window.num_updates) == (2.0, 1.0, 2)
+    accumulator.add(3, {"loss_sum": 0.0, "count": 0.0, "grad_norm": 0.0, "skipped": 0.0})
+    accumulator.take("log")
+    assert "an update counts nothing, all weights of its batches are 0" in capsys.readouterr().err
     accumulator.add(3, {"loss_sum": float("nan"), "count": 1.0, "grad_norm": 1.0, "skipped": 0.0})
     with pytest.raises(Diverged, match="step 3"):
         accumulator.take("log")

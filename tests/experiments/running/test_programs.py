@@ -1,11 +1,14 @@
 import json
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
+from xdpx.experiments.running.options import options_of
 from xdpx.experiments.running.outputs import OutputFiles, rows_of
-from xdpx.experiments.running.programs import aligned
+from xdpx.experiments.running.parts import build_parts
+from xdpx.experiments.running.programs import EvalProgram, aligned
 
 
 def test_rows_find_the_key_of_their_example() -> None:
@@ -38,3 +41,10 @@ def test_a_step_counts_as_done_when_its_metrics_are_there(tmp_path: Path) -> Non
     line = (tmp_path / "text" / "eval_out_7_shard_1.jsonl").read_text()
     assert json.loads(line) == {"ids": [0, 1], "b": {"x": 0.5}}
     assert (tmp_path / "text" / "eval_out_7_shard_1.pickle").is_file()
+
+
+def test_an_evaluation_of_nothing_is_told(tiny: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parts = build_parts(tiny.Tiny(), options_of(tmp_path / "job", {"enable_summary_writer": False}))
+    nothing = tiny.Characters(name="nothing", batch_size=4, num_batches=0, eval_window="full_epoch")
+    assert EvalProgram(parts, nothing, "eval_test").run({}, 3) == {}
+    assert "eval_test_nothing: the input has no batch" in capsys.readouterr().err

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.hparams import BaseHParams
 from xdpx.models.spmd import language_model as lm
 from xdpx.models.spmd.initialisers import WeightInit
@@ -52,15 +53,24 @@ def language_task(fields: Fields, *, in_stages: bool = True) -> Any:
         fields: the recipe.
         in_stages: False repeats the layers instead of pipelining them: the same model without pipeline bubbles.
     """
-    model = lm.LanguageModel.HParams(
-        lm_tpl=_network(fields, in_stages=in_stages), fprop_dtype=jnp.dtype(fields.FPROP_DTYPE)
-    )
+    model = lm.LanguageModel.HParams(lm_tpl=_network(fields, in_stages=in_stages), fprop_dtype=_dtype(fields))
     if fields.INIT_STD is not None:
         model.params_init = WeightInit.Gaussian(fields.INIT_STD)
     task = SingleTask.HParams(name="xformer_task", model=model, train=training(fields))
     if fields.TARGET_LOG_PPLX is not None:
         task.early_stopping_fn = TargetReached.HParams(metric="log_pplx", target=fields.TARGET_LOG_PPLX)
     return task
+
+
+def _dtype(fields: Fields) -> Any:
+    try:
+        found = jnp.dtype(fields.FPROP_DTYPE)
+    except TypeError:
+        found = None
+    if found is None or not jnp.issubdtype(found, jnp.floating):
+        fault = Fault("FPROP_DTYPE", f"is {fields.FPROP_DTYPE!r}.", "Use 'float32', 'bfloat16' or 'float16'.")
+        raise ConfigError(type(fields).__name__, [fault])
+    return found
 
 
 def language_rules(fields: Fields) -> Rules:

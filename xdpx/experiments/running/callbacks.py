@@ -68,6 +68,8 @@ class SkippingAccumulator(MetricAccumulator):
             known = ("skipped", "num_tokens", "learning_rate", "is_valid_step")
             log.warning(f"step {number} was skipped: the gradient is no number, or longer than wanted")
             facts = {name: facts[name] for name in known if name in facts}
+        elif facts.get("count") == 0:
+            log.warning("an update counts nothing, all weights of its batches are 0: its loss is no number", once=True)
         super()._enter(number, facts)
 
     def state_dict(self) -> dict[str, Any]:

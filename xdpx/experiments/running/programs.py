@@ -93,8 +93,12 @@ class Program:
         return metrics
 
     def _batches(self) -> Iterator[Any]:
+        is_empty = True
         for batch in walk(self.data, self.window):
+            is_empty = False
             yield check_ids(batch, self.parts, self.data)
+        if is_empty:
+            log.warning(f"{self.name}: the input has no batch, so there is nothing to tell of.")
 
     def _keys(self, batch: Mapping[str, Any]) -> Sequence[str | None]:
         """Return the key of each row, '' if the input does not provide keys; None for padding rows."""
