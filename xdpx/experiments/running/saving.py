@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -111,11 +112,12 @@ class Saving(Checkpointing):
 
 
 def times_of(parent: str) -> dict[int, float]:
-    """Return step -> time when its checkpoint was written."""
+    """Return step -> time when its checkpoint was written; without those whose metadata are damaged."""
     found = {}
     for step in spmd_folders.steps(parent):
-        facts = spmd_folders.read_metadata(io.join(parent, spmd_folders.folder_name(step)))["facts"]
-        found[step] = float(facts.get(SAVED_AT, 0.0))
+        with contextlib.suppress(FileNotFoundError, spmd_folders.DamagedCheckpoint):
+            facts = spmd_folders.read_metadata(io.join(parent, spmd_folders.folder_name(step)))["facts"]
+            found[step] = float(facts.get(SAVED_AT, 0.0))
     return found
 
 
