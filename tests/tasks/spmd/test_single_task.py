@@ -15,7 +15,7 @@ from xdpx.tasks.spmd.aggregating import MultiLossAggregator
 from xdpx.tasks.spmd.early_stopping import TargetReached
 from xdpx.tasks.spmd.metrics import BaseMetrics, Totals
 from xdpx.tasks.spmd.noise import VariationalNoise
-from xdpx.tasks.spmd.single_task import SingleTask
+from xdpx.tasks.spmd.single_task import InferHParams, SingleTask
 from xdpx.tasks.spmd.train_fields import TrainHParams, duration
 
 KEY = jax.random.key(0)
@@ -149,11 +149,12 @@ def test_noise_begins_at_its_step() -> None:
     assert losses[1] != pytest.approx(losses[0])
 
 
-def test_a_run_stops_when_its_target_is_reached() -> None:
+def test_a_run_stops_when_its_target_is_reached(capsys: pytest.CaptureFixture[str]) -> None:
     stop = TargetReached(metric="log_pplx", target=2.69)
     assert stop({"eval_test_c4/log_pplx": 2.6}, "eval", 7, False, "")
     assert not stop({"eval_test_c4/log_pplx": 2.7}, "eval", 7, False, "")
     assert not stop({"eval_train/log_pplx": 2.0}, "eval", 7, False, "")  # what is trained on proves nothing
+    assert "stops nothing. There are: eval_train/log_pplx" in capsys.readouterr().err
     assert TargetReached(metric="eval_test_c4/accuracy", target=0.9, higher_is_better=True)(
         {"eval_test_c4/accuracy": 0.95}, "decode", 7, True, ""
     )
@@ -181,8 +182,9 @@ def test_fields_of_training_that_cannot_be_are_refused_together() -> None:
     bad = {"num_train_steps": -5, "accumulate_batches": 0, "save_keep_interval_duration": "12", "save_max_to_keep": -1}
     train = TrainHParams(**bad, matmul_precision="fast", eval_use_ema_states=True)
     with pytest.raises(ConfigError) as refused:
-        build(train=train)
-    assert {fault.key for fault in refused.value.faults} == {f"train.{name}" for name in train.given()}
+        build(train=train, infer=InferHParams(output_num_shards=0))
+    wanted = {"infer.output_num_shards", *(f"train.{name}" for name in train.given())}
+    assert {fault.key for fault in refused.value.faults} == wanted
     averaging = Learner.HParams(optimizer=Sgd.HParams(learning_rate=0.1, ema_decay=0.9))
     build(train=TrainHParams(learner=averaging, eval_use_ema_states=True, matmul_precision="highest"))
 

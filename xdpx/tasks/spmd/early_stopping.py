@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from xdpx.config.hparams import BaseHParams, Configurable
+from xdpx.logger import log
 
 Mode = Literal["train", "eval", "decode"]
 
@@ -56,6 +57,9 @@ class TargetReached(EarlyStopping):
         found = [value for name, value in metrics.items() if self._is_meant(name)]
         if mode == "train":
             return False
+        if mode == "eval" and metrics and not found:
+            problem = f"'{wanted.metric}' is measured on no evaluation input, so it stops nothing"
+            log.warning(f"TargetReached.metric: {problem}. There are: {', '.join(metrics)}.", once=True)
         return any(value >= wanted.target if wanted.higher_is_better else value <= wanted.target for value in found)
 
     def _is_meant(self, name: str) -> bool:

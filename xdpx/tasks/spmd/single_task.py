@@ -110,6 +110,9 @@ class SingleTask(Configurable):
             raise ConfigError(THIS_RUN, [Fault(f"{hparams.name}.model", problem, remedy)])
         self.learner: Learner = build(hparams.train.learner)
         faults = list(faults_of(hparams.train, self.learner))
+        if hparams.infer.output_num_shards < 1:
+            problem = f"is {hparams.infer.output_num_shards}."
+            faults.append(Fault("infer.output_num_shards", problem, "Use 1 or more."))
         if faults:
             raise ConfigError(THIS_RUN, faults)
         self.metrics: BaseMetrics = BaseMetrics() if hparams.metrics is None else build(hparams.metrics)
