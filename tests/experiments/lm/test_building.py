@@ -82,6 +82,13 @@ def test_fields_reach_the_templates() -> None:
     assert task.early_stopping_fn.target == pytest.approx(2.69)
 
 
+def test_sizes_below_one_are_refused_together() -> None:
+    bad = dict.fromkeys(("MODEL_DIMS", "DIMS_PER_HEAD", "VOCAB_SIZE", "CIRCULAR_REPEAT", "MICROBATCH_SIZE"), 0)
+    with pytest.raises(ConfigError) as refused:
+        resolve("C4SpmdPipelineAdam")(**bad).validate()
+    assert {fault.key for fault in refused.value.faults} == set(bad)
+
+
 @pytest.mark.parametrize("dtype", ["float33", "int32"])
 def test_what_no_model_computes_in_is_refused(dtype: Any) -> None:
     with pytest.raises(ConfigError, match=f"FPROP_DTYPE: is {dtype!r}. Use 'float32'"):

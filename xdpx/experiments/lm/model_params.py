@@ -72,6 +72,13 @@ def _set_default(task_p: BaseHParams, rule: BaseHParams, learning_rate: float, s
     task_p.train.learner.optimizer = rule.set(learning_rate=learning_rate, lr_schedule=ramp)
 
 
+SIZES = (
+    "MODEL_DIMS", "HIDDEN_DIMS", "NUM_HEADS", "DIMS_PER_HEAD", "NUM_KV_HEADS", "VOCAB_SIZE", "MAX_SEQ_LEN",
+    "TRAINABLE_PE_MAX_SEQ_LEN", "NUM_STAGES", "CIRCULAR_REPEAT", "MICROBATCH_SIZE", "NUM_MICROBATCHES",
+)  # fmt: skip
+"""Fields of a language model that are 1 or more, if they are not None."""
+
+
 class TrainedExperiment(BaseExperiment):
     """The fields of all recipes on optimizing, saving and reporting.
 
@@ -248,7 +255,14 @@ class TransformerLm(TrainedExperiment):
     def validate(self) -> None:
         """Raise ConfigError with all faults of the fields."""
         super().validate()
-        faults = [*self._faults_of_sizes(), *(self._faults_of_pipeline() if self.NUM_STAGES else [])]
+        given = {name: getattr(self, name) for name in SIZES}
+        faults = [
+            Fault(name, f"is {size}.", "Use 1 or more.")
+            for name, size in given.items()
+            if size is not None and size < 1
+        ]  # what follows divides by them
+        # The other checks divide by these sizes.
+        faults = faults or [*self._faults_of_sizes(), *(self._faults_of_pipeline() if self.NUM_STAGES else [])]
         if faults:
             raise ConfigError(type(self).__name__, faults)
 
