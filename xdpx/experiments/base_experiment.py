@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.experiments.fields import check_class, check_value, fields_of, is_field_name
 from xdpx.experiments.meshes import FILL, MeshShape, filled
 
@@ -98,7 +99,8 @@ class BaseExperiment:
         found = next((metrics[name] for wanted, name in names if name.rpartition("/")[2] == wanted), None)
         if found is None:
             listed = ", ".join(metrics) or "nothing"
-            raise ValueError(f"{type(self).__qualname__}: define search_score(); the metrics are {listed}.")
+            problem = f"finds neither log_pplx nor total_loss; the metrics are {listed}."
+            raise ConfigError(type(self).__qualname__, [Fault("search_score", problem, "Define search_score().")])
         return found
 
     def counted_task(self) -> Any:

@@ -103,4 +103,11 @@ def test_a_space_that_does_not_fit_the_fields_is_refused_before_anything_is_writ
         assert words in str(refused.value)
     with pytest.raises(ConfigError, match="no search space"):
         begin(tiny.Tiny(), tmp_path / "job")
+
+    class Unmeasured(type(searching(tiny))):  # type: ignore[misc]
+        def datasets(self) -> list[Any]:
+            return [template for template in super().datasets() if template.is_training]
+
+    with pytest.raises(ConfigError, match=r"inputs in datasets\(\) with is_training=False; there are none"):
+        begin(Unmeasured(), tmp_path / "job")
     assert not (tmp_path / "job").exists()

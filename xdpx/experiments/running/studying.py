@@ -86,6 +86,17 @@ def space_of(experiment: BaseExperiment) -> Space:
     return space
 
 
+def _refuse_unmeasured(experiment: BaseExperiment, metrics_from: str) -> None:
+    """Raise ConfigError for trials that would train and then have no metric to be compared by."""
+    if type(experiment).search_score is not BaseExperiment.search_score:
+        return
+    where = "decode_datasets()" if metrics_from == "decode" else "datasets() with is_training=False"
+    inputs = experiment.decode_datasets() if metrics_from == "decode" else experiment.datasets()
+    if all(template.is_training for template in inputs):
+        problem = f"compares trials by the metrics of inputs in {where}; there are none."
+        raise ConfigError(type(experiment).__name__, [Fault("--study", problem, "Give one, or define search_score().")])
+
+
 class Study:
     """A study, on one of the processes that train its trials.
 
@@ -101,6 +112,7 @@ class Study:
     def __init__(self, experiment: BaseExperiment, options: RunOptions, wanted: StudyOptions) -> None:
         self._experiment, self._options, self._wanted = experiment, options, wanted
         self._space = space_of(experiment)
+        _refuse_unmeasured(experiment, wanted.metrics_from)
         parts = build_parts(experiment, options)
         self._ranks = ranks_for("study", options)
         per_step = _rows(parts)
