@@ -203,6 +203,24 @@ class Silent(BaseModel):
         return batch["x"]
 
 
+@pytest.mark.parametrize(
+    ("gives", "told"),
+    [
+        (({"total_loss": 1.0}, {}), "gave for 'total_loss' no pair of single numbers"),
+        (({"total_loss": (np.ones(3), np.ones(3))}, {}), "gave for 'total_loss' no pair of single numbers"),
+        ({"total_loss": (1.0, 3.0)}, "gave a dict, which is no pair of mappings"),
+    ],
+)
+def test_what_is_no_loss_is_named(gives: Any, told: str) -> None:
+    class Odd(Line):
+        def compute_loss(self, predictions: Any, batch: Any) -> Any:
+            return gives
+
+    task = build(model=Odd.HParams())
+    with pytest.raises(ConfigError, match=rf"Odd.compute_loss: {told}. Return \("):
+        task.train_loss(variables(task), BATCH, KEY)
+
+
 def test_what_a_model_does_not_define_is_named() -> None:
     with pytest.raises(ConfigError, match=r"line.model: is None"):
         build(model=None)

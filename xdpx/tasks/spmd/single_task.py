@@ -184,13 +184,26 @@ class SingleTask(Configurable):
 
     def _apply(self, variables: Variables, batch: Any, *, rngs: Any, mutable: list[str]) -> Any:
         """Return ((metrics, what there is per example), what layers have left)."""
-        return self.model.apply(variables, batch, rngs=rngs, mutable=[*mutable, AUX_LOSS, SUMMARIES])
+        found, changed = self.model.apply(variables, batch, rngs=rngs, mutable=[*mutable, AUX_LOSS, SUMMARIES])
+        _refuse_no_metrics(type(self.model).__name__, found)
+        return found, changed
 
     def _summaries(self, sown: Mapping[str, Any]) -> dict[str, Any]:
         """Return the scalars that layers noted, by path; a stack of layers gives one for each."""
         if not self.hparams.summary_verbosity:
             return {}
         return dict(_scalars(sown.get(SUMMARIES, {})))
+
+
+def _refuse_no_metrics(model: str, found: object) -> None:
+    """Raise ConfigError unless a model returned ({name: (mean, weight)}, {name: values per example}). Traced."""
+    where = f"{model}.compute_loss"
+    remedy = "Return ({name: (mean, weight)} of single numbers, {name: values per row})."
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Mapping)):
+        raise refusal(where, f"gave a {type(found).__name__}, which is no pair of mappings.", remedy)
+    for name, pair in found[0].items():
+        if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(jnp.ndim(part) == 0 for part in pair)):
+            raise refusal(where, f"gave for '{name}' no pair of single numbers.", remedy)
 
 
 def with_aux_loss(metrics: Mapping[str, Any], collected: Any) -> dict[str, Any]:
