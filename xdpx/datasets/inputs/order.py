@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from xdpx.config.faults import refusal
 from xdpx.processors.randomness import bits, key, permute
 
 Rows = NDArray[np.int64]
@@ -168,11 +169,12 @@ def weights_of(sizes: Sequence[int], rates: Sequence[float | None]) -> tuple[flo
     """Return the weights of datasets: their rates, or their sizes if no rates are given.
 
     Raises:
-        ValueError: some rates are missing, or a rate is not above 0.
+        ConfigError: some rates are missing, or a rate is not above 0.
     """
     given = [rate for rate in rates if rate is not None]
     if given and len(given) < len(rates):
-        raise ValueError(f"Of {len(rates)} rates {len(given)} are given. Give all of them, or none (sizes decide).")
+        problem = f"of {len(rates)} rates, {len(given)} are given."
+        raise refusal("rates", problem, "Give all of them, or none (sizes decide).")
     if any(rate <= 0 for rate in given):
-        raise ValueError(f"The rates are {given}; each must be above 0. Leave a task out rather than give it 0.")
+        raise refusal("rates", f"are {given}; each must be above 0.", "Leave a task out rather than give it 0.")
     return tuple(map(float, given)) if given else tuple(map(float, sizes))

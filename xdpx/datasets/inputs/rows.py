@@ -43,9 +43,8 @@ def _narrow(name: str, array: NDArray[Any]) -> NDArray[Any]:
         return array
     narrowed = array.astype(narrower)
     if array.dtype.kind != "f" and not np.array_equal(narrowed, array):
-        raise ValueError(
-            f"'{name}' holds {array.max()}, which does not fit into 32 bits. Keep such ids out of batches."
-        )
+        problem = f"'{name}' holds {array.max()}, which does not fit into 32 bits."
+        raise refusal("input", problem, "Keep such ids out of batches.")
     return narrowed
 
 

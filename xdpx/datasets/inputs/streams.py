@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from xdpx.config.faults import refusal
 from xdpx.datasets.inputs.converters import FeatureConverter
 from xdpx.datasets.inputs.examples import Pool
 from xdpx.datasets.inputs.order import Blend, Order, Rows, part_of
@@ -252,9 +253,10 @@ class PackedRows(Stream):
         return found
 
     def _refuse_emptiness(self, windows: int) -> None:
-        """Raise ValueError if no example has a token, instead of searching for ever."""
+        """Raise ConfigError if no example has a token, instead of searching for ever."""
         if windows * self._examples_per_window > 2 * sum(self.recipe.pool.sizes) + 2 * self._examples_per_window:
-            raise ValueError("No example has a single token, so there is nothing to pack. Check features and source.")
+            problem = "No example has a single token, so there is nothing to pack."
+            raise refusal("task_feature_lengths", problem, "Check features and source.")
 
     def _places(self, window: int) -> Rows | None:
         """Return the positions of a window; None after the end."""

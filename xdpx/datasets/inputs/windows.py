@@ -171,7 +171,7 @@ def walk(data: Walkable, window: EvalWindow | str | None = None) -> Iterator[Any
         window: the batches to use; None: the window of the input's fields.
 
     Raises:
-        RuntimeError: a rolling window reached the end of the data.
+        ConfigError: a rolling window reached the end of the data.
     """
     if not isinstance(window, EvalWindow):
         window = window_of(data.hparams) if window is None else parse_window(window)
@@ -187,10 +187,8 @@ def walk(data: Walkable, window: EvalWindow | str | None = None) -> Iterator[Any
         if window.resets:
             data.reset()
     if taken < (window.num_batches or 0) and not window.resets:
-        raise RuntimeError(
-            f"eval_window='{window}' met the end of the data after {taken} batches. A rolling window needs data that "
-            "repeat: set repeat=True, or write eval_window='full_epoch'."
-        )
+        problem = f"'{window}' met the end of the data after {taken} batches. A rolling window needs data that repeat."
+        raise ConfigError(THIS_RUN, [Fault("eval_window", problem, "Set repeat=True, or eval_window='full_epoch'.")])
 
 
 def _next(data: Walkable) -> Any:

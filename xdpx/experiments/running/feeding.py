@@ -87,9 +87,19 @@ class Feed:
             if name in saved:
                 if data.replay:
                     log.info(f"{name}: {data.replay}, so it reads again up to its place {saved[name]}")
-                data.set_state(from_json(saved[name]))
+                self._go_to(data, saved[name], checkpoint)
             else:
                 log.warning(f"{checkpoint} does not say where {data.name} was: it begins anew, and may repeat data.")
+
+    def _go_to(self, data: BaseInput, place: object, checkpoint: str) -> None:
+        try:
+            data.set_state(from_json(place))
+        except ConfigError:
+            raise
+        except ValueError as error:
+            problem = f"its place in {checkpoint} does not fit: {error}"
+            remedy = "With input_checkpointing_enabled=False the data begin anew."
+            raise ConfigError(type(self._parts.experiment).__name__, [Fault(data.name, problem, remedy)]) from error
 
     def close(self) -> None:
         """Close the files and the thread of the training input."""
