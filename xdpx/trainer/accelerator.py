@@ -19,6 +19,7 @@ from xdpx.engines.pytorch.memory import release_cached
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import Strategy
 from xdpx.engines.pytorch.world import World
+from xdpx.trainer.data import current_loader
 
 UNSET: dict[str, Any] = {
     "ao_recipe_handler": None, "autocast_handler": None, "delayed_fp8_autocast": False, "device_placement": True,
@@ -98,6 +99,21 @@ class GradientState:
 
     def _set_sync_gradients(self, sync_gradients: bool) -> None:
         self.sync_gradients = sync_gradients
+
+    @property
+    def in_dataloader(self) -> bool:
+        """Whether a loader is being iterated."""
+        return current_loader.innermost() is not None
+
+    @property
+    def end_of_dataloader(self) -> bool:
+        """Whether the current batch is the last one of its loader."""
+        return current_loader.is_at_end()
+
+    @property
+    def remainder(self) -> int:
+        """Samples of the last, incomplete round over all processes; 0 if it is complete, -1 if unknown."""
+        return current_loader.remainder()
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -308,8 +324,23 @@ class Accelerator:
         return collectives.gather_rows(tensors)
 
     def gather_for_metrics(self, tensors: Any, use_gather_object: bool = False) -> Any:
-        """Return the rows of all processes concatenated; with `use_gather_object`, a list with the object of each."""
-        return collectives.gather_objects(tensors) if use_gather_object else collectives.gather_rows(tensors)
+        """Return the rows of all processes concatenated, without samples that only fill up the last round.
+
+        With `use_gather_object`, or where there is something other than tensors, lists are put one after another.
+        """
+        if self.num_processes == 1:
+            return tensors
+        as_objects = use_gather_object or not collectives.holds_only_tensors(tensors)
+        if as_objects:
+            pieces = collectives.gather_objects(tensors)
+            listed = all(isinstance(piece, list | tuple) for piece in pieces)
+            rows: Any = [row for piece in pieces for row in piece] if listed else pieces
+        else:
+            rows = collectives.gather_rows(tensors)
+        kept = self.gradient_state.remainder if self.gradient_state.end_of_dataloader else 0
+        if kept <= 0:
+            return rows
+        return rows[:kept] if as_objects else collectives.map_tensors(lambda each: each[:kept], rows)
 
     def pad_across_processes(self, tensors: Any, *_: object, **__: object) -> Any:
         """Return the tensors unchanged: `gather` pads by itself."""

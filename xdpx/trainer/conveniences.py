@@ -41,7 +41,6 @@ class Conveniences:
     data_collator: Any
     model_init: Any
     loss_calls: LossCalls
-    gather_function: Callable[[Any], Any]
 
     # Set by users of a Trainer.
     loss_is_scaled_for_ga: bool | None = None
@@ -127,6 +126,11 @@ class Conveniences:
     def is_world_process_zero(self) -> bool:
         """Return whether this is the first process of all."""
         return bool(self.world.is_main)
+    @cached_property
+    def gather_function(self) -> Callable[[Any], Any]:
+        """What puts together the rows of all processes in an evaluation; users may assign another function."""
+        return self.accelerator.gather_for_metrics
+
 
     def end(self) -> None:
         """Destroy the process group: nothing that needs other processes works afterwards."""

@@ -14,6 +14,7 @@ from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.memory import MemoryWatch
 from xdpx.logger import log
 from xdpx.reports.results import plain_numbers, prefixed, speed_metrics
+from xdpx.trainer.accelerator import Accelerator
 from xdpx.trainer.data.feeding import find_batch_size, with_last
 from xdpx.trainer.data.joining import Joiner
 from xdpx.trainer.data.loaders import own_rows
@@ -64,9 +65,18 @@ class ScoreMethods(Protocol):
 
     compute_metrics: Callable[..., dict[str, Any]] | None
     preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None
-    gather_function: Callable[[Any], Any]
     loss_calls: LossCalls
     main_input_name: str
+
+    @property
+    def gather_function(self) -> Callable[[Any], Any]:
+        """What puts together the rows of all processes."""
+        ...
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """Stand-in for accelerate's Accelerator, whose `gather_for_metrics` is the `gather_function` at first."""
+        ...
 
     def _prepare_input(self, data: Any) -> Any: ...
 
@@ -90,6 +100,9 @@ class Seen:
         self._parts = {name: joiner(what=name) for name in PARTS}
         self._metrics: dict[str, Any] = {}
         self._rows = 0
+        gather = methods.gather_function
+        # rows that only fill up the last round are left out before, whatever the shape of what is gathered
+        self._gather = collectives.gather_rows if gather == methods.accelerator.gather_for_metrics else gather
         self.idle = False
 
     def batches(self) -> Iterator[tuple[Inputs, bool]]:
@@ -127,7 +140,7 @@ class Seen:
         if self._run.args.eval_use_gather_object:
             pieces = collectives.gather_objects(parts)
         else:
-            pieces = [{name: methods.gather_function(part) for name, part in parts.items()}]
+            pieces = [{name: self._gather(part) for name, part in parts.items()}]
         for rank, piece in enumerate(pieces, start=1):
             self._keep(piece, last=last and rank == len(pieces))
 

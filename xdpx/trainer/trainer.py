@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.memory import MemoryWatch, release_cached
 from xdpx.engines.pytorch.precision import in_type
 from xdpx.engines.pytorch.seeding import seed_training
@@ -108,8 +107,8 @@ class Trainer(Conveniences):
         self.optimizer_cls_and_kwargs, self.model_init = optimizer_cls_and_kwargs, model_init
         self._take_model(model if model is not None else self.call_model_init())
         self.data_collator = data_collator or default_collator(self.processing_class)
-        self.neftune_noise_alpha, self.gather_function = args.neftune_noise_alpha, collectives.gather_rows
-        self.kept_loaders: dict[str, Any] = {}
+        self.neftune_noise_alpha = args.neftune_noise_alpha
+        self.kept_loaders: dict[str, tuple[Any, Any]] = {}  # the data set with its loader
         given.refuse(args, self.strategy)
         pad_id = getattr(self.processing_class, "pad_token_id", None)
         self._run.token_counter = TokenCounter(str(args.include_num_input_tokens_seen), self.main_input_name, pad_id)

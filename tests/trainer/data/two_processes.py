@@ -4,13 +4,17 @@ import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
 from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.precision import Precision
+from xdpx.engines.pytorch.world import World as Real
 from xdpx.engines.pytorch.world import leave
+from xdpx.trainer.accelerator import Accelerator
 from xdpx.trainer.data.dispatching import Dispatcher
 from xdpx.trainer.data.loaders import eval_loader, own_rows, train_loader
 from xdpx.trainer.data.options import LoaderOptions
@@ -132,6 +136,21 @@ def check_dealt_batches_go_on_where_they_stopped():
         loader.set_epoch(0)
         loader.start_at(2, state)
         assert values(loader) == straight[2:]
+
+
+def check_what_is_gathered_for_metrics_has_every_sample_once():
+    rank, cpu = dist.get_rank(), torch.device("cpu")
+    whole = SimpleNamespace(shards=False, writes_own_state=False)
+    accelerator = Accelerator(Real(rank, 2, rank, 2, 0, cpu, "distributed"), whole, Precision("no", cpu), None, None)
+    for samples in (1, 3, 4, 7, 9):
+        for data in (Steady(samples), Stream(samples)):
+            for make_loader in (train_loader, eval_loader):
+                loader = make(data, SequentialSampler(range(samples)), make_loader)
+                taken = [accelerator.gather_for_metrics(batch["value"]) for batch in loader]
+                assert torch.cat(taken).tolist() == list(range(samples))
+    for batch in make(Steady(5), SequentialSampler(range(5))):
+        words = accelerator.gather_for_metrics([str(value) for value in batch["value"].tolist()])
+    assert words == ["4"]
 
 
 class Stream(IterableDataset):

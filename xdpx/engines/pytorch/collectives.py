@@ -5,7 +5,7 @@ All functions must be called on all processes, in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -181,13 +181,24 @@ def map_tensors(change: Callable[[Tensor], Any], tree: object) -> Any:
     return _map(tree, Tensor, change)
 
 
-def _refuse_others(tree: object) -> None:
+def holds_only_tensors(tree: object) -> bool:
+    """Return whether nested dicts, lists and tuples hold tensors, or None, and nothing else."""
+    return next(_others(tree), None) is None
+
+
+def _others(tree: object) -> Iterator[Any]:
+    """Yield what is neither a tensor nor None."""
     if isinstance(tree, Mapping | list | tuple):
         for part in tree.values() if isinstance(tree, Mapping) else tree:
-            _refuse_others(part)
+            yield from _others(part)
     elif tree is not None and not isinstance(tree, Tensor):
+        yield tree
+
+
+def _refuse_others(tree: object) -> None:
+    for other in _others(tree):
         raise TypeError(
-            f"gather: there is a {type(tree).__name__} among the outputs, which has no rows to put together. Give "
+            f"gather: there is a {type(other).__name__} among the outputs, which has no rows to put together. Give "
             "tensors in dicts, lists and tuples; name what is not to be gathered in ignore_keys, or set "
             "eval_use_gather_object=True."
         )

@@ -10,6 +10,7 @@ import torch
 
 from xdpx.engines.pytorch.collectives import broadcast_tree
 from xdpx.engines.pytorch.transfer import to_device
+from xdpx.trainer.data.current_loader import iterating
 from xdpx.trainer.data.plan import samples_per_batch
 from xdpx.trainer.data.rank_loader import Loader, Ranks
 
@@ -63,13 +64,14 @@ class Dispatcher:
         self._epoch, self.end_of_dataloader = self.loader.iteration, False
         self.num_taken = self.loader.entered_at
         rounds = self._rounds() if self.world.rank == 0 else self._received()
-        for batches, self.end_of_dataloader, self.remainder in rounds:
-            self.num_taken += 1
-            if self.world.rank < len(batches):
-                yield to_device(batches[self.world.rank], self.world.device, arrays=False)
+        with iterating(self):
+            for batches, self.end_of_dataloader, self.remainder in rounds:
+                self.num_taken += 1
+                if self.world.rank < len(batches):
+                    yield to_device(batches[self.world.rank], self.world.device, arrays=False)
 
     def _rounds(self) -> Iterator[tuple[list[Any], bool, int]]:
-        batches = iter(self.loader)
+        batches = self.loader.each_batch()
         while round_ := list(islice(batches, self.world.size)):
             told = (round_, self.loader.end_of_dataloader, self.loader.remainder)
             broadcast_tree(told)

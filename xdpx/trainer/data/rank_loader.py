@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from xdpx.engines.pytorch.transfer import to_device
+from xdpx.trainer.data.current_loader import iterating
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.plan import length, samples_per_batch
 from xdpx.trainer.data.randomness import Randomness, StateWatch, untouched
@@ -158,6 +159,11 @@ class Loader(DataLoader[Any]):
         }
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        with iterating(self):
+            yield from self.each_batch()
+
+    def each_batch(self) -> Iterator[Any]:
+        """Yield the batches, for a `Dispatcher`, which is itself the loader that is iterated."""
         self.set_epoch(self.iteration)
         self._epoch, self.end_of_dataloader = self.iteration, False
         entry, self._entry = self._entry, None
