@@ -628,6 +628,15 @@ def engine_equals_one_process(strategy, **changes):
     return state
 
 
+def check_unsigned_rows_are_gathered_and_can_say_what_fills_them_up():
+    mine = here().rank
+    rows = torch.ones((3 - mine, 2), dtype=torch.uint8)
+    assert collectives.gather_rows(rows).tolist() == [[1, 1]] * 5
+    assert collectives.gather_rows(rows).dtype is torch.uint8
+    wider = collectives.gather_rows(torch.ones((1, 1 + mine), dtype=torch.uint8))
+    assert wider.tolist() == [[1, -100], [1, 1]]
+
+
 def check_an_engine_on_two_processes_takes_the_updates_of_one():
     engine_equals_one_process(Replicated(here()))
     engine_equals_one_process(Replicated(here()), make=ours)

@@ -111,3 +111,12 @@ def test_objects_that_are_no_tensors_are_collected():
     joiner.add({"texts": "a"})
     joiner.add({"texts": "b"})
     assert joiner.result() == {"texts": ["a", "b"]}
+
+
+def test_unsigned_numbers_can_say_what_fills_them_up_and_truth_values_are_filled_up_with_false():
+    joiner = Joiner()
+    for width in (2, 1):
+        joiner.add((torch.ones((1, width), dtype=torch.uint8), torch.ones((1, width), dtype=torch.bool)))
+    numbers, flags = joiner.result()
+    assert numbers.tolist() == [[1, 1], [1, -100]]
+    assert flags.tolist() == [[True, True], [True, False]]

@@ -246,12 +246,14 @@ def _all_gathered(tensor: Tensor) -> list[Tensor]:
 
 def _gathered(tensor: Tensor, sizes: list[list[int]], pad: float) -> Tensor:
     rows = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
+    unsigned = not rows.dtype.is_signed  # they cannot say -100
+    if unsigned and rows.dtype is not torch.bool and any(size[1:] != sizes[0][1:] for size in sizes):
+        rows, unsigned = rows.to(torch.int32 if rows.dtype is torch.uint8 else torch.int64), False
     largest = [max(size) for size in zip(*sizes, strict=True)]
     fill: list[int] = []
     for have, want in zip(reversed(rows.shape), reversed(largest), strict=True):
         fill += [0, want - have]
-    value = 0 if rows.dtype is torch.bool else pad
-    padded = functional.pad(rows, fill, value=value) if any(fill) else rows
+    padded = functional.pad(rows, fill, value=0 if unsigned else pad) if any(fill) else rows
     received = _all_gathered(padded.contiguous())
     return torch.cat([each[: size[0]] for each, size in zip(received, sizes, strict=True)])
 

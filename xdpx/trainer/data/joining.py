@@ -138,7 +138,10 @@ def _joined(parts: list[Any], pad: float, what: str) -> Any:
         )
     rows = sum(len(part) for part in parts)
     width = (max(part.shape[1] for part in parts),) if parts[0].ndim > 1 else ()
-    result = np.empty((rows, *width, *parts[0].shape[2:]), np.result_type(*{part.dtype for part in parts}))
+    kind = np.result_type(*{part.dtype for part in parts})
+    if kind.kind == "u" and width and min(part.shape[1] for part in parts) < width[0]:
+        kind = np.result_type(kind, np.int32)  # which can say what fills up the rows
+    result = np.empty((rows, *width, *parts[0].shape[2:]), kind)
     parts.reverse()
     at = 0
     while parts:
@@ -146,7 +149,7 @@ def _joined(parts: list[Any], pad: float, what: str) -> Any:
         place = result[at : at + len(part)]
         if width:
             place[:, : part.shape[1]] = part
-            place[:, part.shape[1] :] = pad
+            place[:, part.shape[1] :] = pad if kind.kind != "b" else False
         else:
             place[:] = part
         at += len(part)
