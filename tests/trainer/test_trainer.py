@@ -351,3 +351,19 @@ def test_a_constructor_without_a_model_is_refused(tmp_path: Path) -> None:
         Trainer(args=arguments(tmp_path))
     with pytest.raises(ValueError, match="both"):
         Trainer(line(), arguments(tmp_path), model_init=lambda: line())
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ((row for row in points()), "a generator has no samples by number"),
+        ({"train": points(), "test": points()}, "It holds train, test: give one of them"),
+        (torch.utils.data.DataLoader(points()), "Give its dataset"),
+        ("rows.csv", "Give a list, a Dataset, or an IterableDataset"),
+        ([(1.0, 2.0)] * 8, "a sample is a tuple, whose values have no names"),
+        ([], "train_dataset: is empty"),
+    ],
+)
+def test_data_without_samples_by_number_or_name_is_refused(data: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        trainer(tmp_path, data=data, max_steps=2).train()

@@ -201,3 +201,12 @@ def test_an_evaluation_in_the_midst_of_training_stays_in_full_precision(tmp_path
     trainer.train()
     assert trainer.model.seen == torch.float32
     assert {each.dtype for each in trainer.model.parameters()} == {torch.float32}
+
+
+def test_a_loader_that_is_kept_is_that_of_the_data_asked_for(tmp_path: Path) -> None:
+    toy = trainer(tmp_path, dataloader_persistent_workers=True, dataloader_num_workers=1)
+    other = tagged((3,))
+    assert toy.get_eval_dataloader() is toy.get_eval_dataloader(toy.eval_dataset)
+    assert toy.get_eval_dataloader(other).dataset is other
+    with pytest.raises(ValueError, match="eval_dataset: 'other' is asked for, but it is no dict of sets"):
+        toy.get_eval_dataloader("other")

@@ -35,7 +35,7 @@ from xdpx.trainer.data.plan import length, plan_training
 from xdpx.trainer.loss import predictions
 from xdpx.trainer.loss.calls import LossCalls, backward
 from xdpx.trainer.loss.counts import TokenCounter
-from xdpx.trainer.loss.model_loss import LossFacts
+from xdpx.trainer.loss.model_loss import LossFacts, num_positional
 from xdpx.trainer.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
 from xdpx.trainer.search import BestRun
 from xdpx.utils import io
@@ -142,31 +142,40 @@ class Trainer(Conveniences):
         """Return the batches of this process to train on."""
         if self.train_dataset is None:
             raise ValueError("Trainer: there is no train_dataset. Give one to the Trainer.")
-        dataset, collator = self._fitting(self.train_dataset, "training")
-        return loaders.train_loader(
-            dataset, collator=collator, sampler=self._get_train_sampler(dataset),
-            options=self._loader_options(self._run.batch_size), world=self.world, seed=self.args.data_seed,
-        )  # fmt: skip
+        return self._get_dataloader(
+            self.train_dataset, "training", self._train_batch_size, self._get_train_sampler, is_training=True
+        )
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """Return the evaluation batches of this process; a str selects one set of a dict `eval_dataset`."""
         name, dataset = feeding.eval_set(eval_dataset, self.eval_dataset)
-        kept = self.kept_loaders if self.args.dataloader_persistent_workers else {}
-        if name not in kept:
-            kept[name] = self._scoring_loader(dataset, "evaluation")
-        return kept[name]
+        kept, loader = self.kept_loaders.get(name, (None, None))
+        if loader is None or kept is not dataset:
+            size = self.args.eval_batch_size
+            loader = self._get_dataloader(dataset, "evaluation", size, self._get_eval_sampler, dataloader_key=name)
+        return loader
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
         """Return the batches of this process to predict."""
-        return self._scoring_loader(test_dataset, "test")
+        return self._get_dataloader(test_dataset, "test", self.args.eval_batch_size, self._get_eval_sampler)
 
-    def _scoring_loader(self, dataset: object, description: str) -> Any:
-        """Return a loader for evaluation or prediction, without shuffling."""
-        dataset, collator = self._fitting(dataset, description)
-        return loaders.eval_loader(
-            dataset, collator=collator, sampler=self._get_eval_sampler(dataset),
-            options=self._loader_options(self.args.eval_batch_size), world=self.world,
-        )  # fmt: skip
+    def _get_dataloader(
+        self, dataset: Any, description: str, batch_size: int, sampler_fn: Callable[..., Any] | None = None,
+        is_training: bool = False, dataloader_key: str | None = None,
+    ) -> Any:  # fmt: skip
+        """Return a loader; with a key, and workers that persist, it is kept for the next evaluation of this data."""
+        feeding.refuse_data(dataset, description.lower())
+        fitting, collator = self._fitting(dataset, description.lower())
+        sampler = None if sampler_fn is None else sampler_fn(*[fitting][: num_positional(sampler_fn)])
+        options = self._loader_options(batch_size)
+        if is_training:
+            return loaders.train_loader(
+                fitting, collator=collator, sampler=sampler, options=options, world=self.world, seed=self.args.data_seed
+            )
+        loader = loaders.eval_loader(fitting, collator=collator, sampler=sampler, options=options, world=self.world)
+        if dataloader_key is not None and self.args.dataloader_persistent_workers:
+            self.kept_loaders[dataloader_key] = dataset, loader
+        return loader
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         dataset = self.train_dataset if train_dataset is None else train_dataset

@@ -27,6 +27,12 @@ def default_data_collator(features: Sequence[Any], return_tensors: str = "pt") -
     """
     if return_tensors not in {"pt", "np"}:
         raise ValueError(f"return_tensors: is '{return_tensors}'. Use 'pt' for tensors or 'np' for arrays.")
+    if not isinstance(features[0], Mapping) and not hasattr(features[0], "__dict__"):
+        kind = type(features[0]).__name__
+        raise TypeError(
+            f"a sample is a {kind}, whose values have no names. Let the dataset give dicts of the arguments of the "
+            "model's forward, or pass a data_collator that makes such a dict of a list of samples."
+        )
     rows = features if isinstance(features[0], Mapping) else [vars(row) for row in features]
     first = rows[0]
     batch: dict[str, Any] = {}

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from xdpx.trainer.data.plan import length
 
 
 def eval_set(asked: Any, given: Any) -> tuple[str, Any]:
@@ -19,8 +22,37 @@ def eval_set(asked: Any, given: Any) -> tuple[str, Any]:
     if asked is None and given is None:
         raise ValueError("Trainer: there is no eval_dataset. Give one to the Trainer, or to evaluate.")
     if isinstance(asked, str):
+        if not isinstance(given, Mapping) or asked not in given:
+            there = f"has {', '.join(map(str, given))}" if isinstance(given, Mapping) else "is no dict of sets"
+            raise ValueError(
+                f"eval_dataset: '{asked}' is asked for, but it {there}. Name one of them, or give the set."
+            )
         return asked, given[asked]
     return "eval", given if asked is None else asked
+
+
+def refuse_data(dataset: Any, description: str) -> None:
+    """Raise TypeError or ValueError for data whose samples can be read neither by index nor as a stream.
+
+    Args:
+        dataset: what samples are to be read from.
+        description: which data it is, such as "training".
+    """
+    if dataset is None:
+        raise ValueError(f"{description} data: is None. Give a list, a Dataset, or an IterableDataset.")
+    kind, advice = type(dataset).__name__, ""
+    if isinstance(dataset, Mapping) and 0 not in dataset:
+        advice = f"It holds {', '.join(map(str, dataset))}: give one of them."
+    elif isinstance(dataset, DataLoader):
+        advice = "Give its dataset, for the Trainer makes the batches; or override get_train_dataloader."
+    elif hasattr(dataset, "iloc"):
+        advice = "Give datasets.Dataset.from_pandas(frame), or frame.to_dict('records')."
+    elif isinstance(dataset, str) or not (hasattr(dataset, "__getitem__") or isinstance(dataset, IterableDataset)):
+        advice = "Give a list, a Dataset, or an IterableDataset, which can be read once more in every epoch."
+    if advice:
+        raise TypeError(f"{description} data: a {kind} has no samples by number. {advice}")
+    if description == "training" and length(dataset) == 0:
+        raise ValueError("train_dataset: is empty. Give samples to train on.")
 
 
 def with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:

@@ -61,6 +61,17 @@ def takes(function: Callable[..., Any], name: str) -> bool:
     return name in found or any(one.kind is one.VAR_KEYWORD for one in found.values())
 
 
+def num_positional(function: Callable[..., Any]) -> int | None:
+    """Return how many arguments a function takes by position, None for any number: older overrides take fewer."""
+    try:
+        kinds = [one.kind for one in inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError):  # written in C, say
+        return None
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return None
+    return len(kinds) - kinds.count(inspect.Parameter.KEYWORD_ONLY) - kinds.count(inspect.Parameter.VAR_KEYWORD)
+
+
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(function).parameters
