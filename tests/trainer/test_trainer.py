@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from xdpx import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
@@ -367,3 +368,72 @@ def test_a_constructor_without_a_model_is_refused(tmp_path: Path) -> None:
 def test_data_without_samples_by_number_or_name_is_refused(data: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises((TypeError, ValueError), match=said):
         trainer(tmp_path, data=data, max_steps=2).train()
+
+
+def test_methods_of_the_former_generation_that_few_override_are_called_with_what_they_take(tmp_path: Path) -> None:
+    served = []
+
+    class Former(Trainer):
+        def _get_train_sampler(self) -> Any:
+            return super()._get_train_sampler()
+
+        def get_batch_samples(self, epoch_iterator: Any, num_batches: int) -> Any:
+            return super().get_batch_samples(epoch_iterator, num_batches)
+
+        def _maybe_log_save_evaluate(
+            self, tr_loss: Any, grad_norm: Any, model: Any, trial: Any, epoch: Any, ignore_keys_for_eval: Any
+        ) -> None:
+            served.append(self.state.global_step)
+            super()._maybe_log_save_evaluate(tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval)
+
+        def create_optimizer(self) -> Any:
+            return torch.optim.SGD(self.model.parameters(), lr=0.1)  # and does not set it
+
+    args = {"max_steps": 3, "logging_steps": 2, "optim": "sgd", "per_device_train_batch_size": 16}
+    plain, former = trainer(tmp_path, **args), trainer(tmp_path, kind=Former, **args)
+    plain.train()
+    former.train()
+    assert losses(former) == losses(plain)
+    assert served == [1, 2, 2, 3, 3]  # also when nothing is due, and at the end of each epoch
+
+
+def test_a_training_step_of_before_446_leaves_the_division_to_the_accelerator_as_it_could_then(tmp_path: Path) -> None:
+    class Former(Trainer):
+        def training_step(self, model: Any, inputs: Any) -> Any:
+            model.train()
+            with self.compute_loss_context_manager():
+                loss = self.compute_loss(model, self._prepare_inputs(inputs))
+            self.accelerator.backward(loss)
+            return loss.detach() / self.args.gradient_accumulation_steps
+
+    plain, former = (trainer(tmp_path, kind=kind, gradient_accumulation_steps=2) for kind in (Trainer, Former))
+    plain.train()
+    former.train()
+    norms = [[row["grad_norm"] for row in toy.state.log_history if "grad_norm" in row] for toy in (plain, former)]
+    assert norms[1] == pytest.approx(norms[0])
+    assert losses(former) == pytest.approx(losses(plain))
+
+
+def test_methods_copied_from_the_original_s_source_work(tmp_path: Path) -> None:
+    names = (
+        "get_train_dataloader", "get_eval_dataloader", "training_step", "prediction_step", "evaluation_loop",
+        "evaluate", "predict",
+    )  # fmt: skip
+    kind = type("Copies", (Trainer,), {name: vars(transformers.Trainer)[name] for name in names})
+    whole = {"max_steps": 2, "per_device_eval_batch_size": 10}  # for the original's mean is one of batches
+    plain, copies = trainer(tmp_path, **whole), trainer(tmp_path, kind=kind, **whole)
+    for toy in (plain, copies):
+        toy.train()
+    assert losses(copies) == losses(plain)
+    assert copies.evaluate()["eval_loss"] == pytest.approx(plain.evaluate()["eval_loss"])
+    assert (copies.predict(points(5)).predictions == plain.predict(points(5)).predictions).all()
+
+
+def test_an_override_that_is_never_called_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Vain(Trainer):
+        def _rotate_checkpoints(self, *given: Any) -> None: ...
+
+    trainer(tmp_path, kind=Vain)
+    said = capsys.readouterr().err
+    assert "Vain._rotate_checkpoints: this Trainer never calls it" in said
+    assert "Use save_total_limit" in said

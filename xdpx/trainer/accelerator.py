@@ -22,6 +22,7 @@ from xdpx.engines.pytorch.world import World
 from xdpx.trainer.data import current_loader
 
 UNSET: dict[str, Any] = {
+    "_models": [],
     "ao_recipe_handler": None, "autocast_handler": None, "delayed_fp8_autocast": False, "device_placement": True,
     "fp8_enabled": False, "fp8_recipe_handler": None, "has_fp8_handler": False, "has_lomo_optimizer": False,
     "init_handler": None, "is_composable_parallelism_enabled": False, "log_with": [], "logging_dir": None,
@@ -87,18 +88,17 @@ PLUGINS = {"deepspeed_plugin": DistributedType.DEEPSPEED, "fsdp_plugin": Distrib
 
 @dataclass
 class GradientState:
-    """The position within an update. The Trainer accumulates gradients itself, so `num_steps` is 1, as in the original.
+    """The position within an update and within the data.
 
     Attributes:
         sync_gradients: whether this micro-batch is the last of its update, after which gradients are exchanged.
+        num_steps: what `backward` divides a loss by. It is 1, as in the original, since `training_step` divides; in a
+            `training_step` of transformers before 4.46 it is the number of micro-batches, as it was then.
     """
 
     sync_gradients: bool = True
     num_steps: int = 1
     plugin_kwargs: dict[str, Any] = field(default_factory=dict)
-
-    def _set_sync_gradients(self, sync_gradients: bool) -> None:
-        self.sync_gradients = sync_gradients
 
     @property
     def in_dataloader(self) -> bool:
@@ -114,6 +114,9 @@ class GradientState:
     def remainder(self) -> int:
         """Samples of the last, incomplete round over all processes; 0 if it is complete, -1 if unknown."""
         return current_loader.remainder()
+
+    def _set_sync_gradients(self, sync_gradients: bool) -> None:
+        self.sync_gradients = sync_gradients
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -197,7 +200,7 @@ class Accelerator:
 
     @property
     def gradient_accumulation_steps(self) -> int:
-        """1: the Trainer accumulates gradients itself, so scripts must not divide the loss again."""
+        """What `backward` divides the loss by; see `GradientState`."""
         return self.gradient_state.num_steps
 
     @property
@@ -277,8 +280,9 @@ class Accelerator:
         return self._strategy.unwrap(model)
 
     def backward(self, loss: Tensor, **_: object) -> None:
-        """Run the backward pass of a loss, adding to the gradients."""
-        self._precision.backward(loss)
+        """Run the backward pass of a loss, divided by `gradient_accumulation_steps`, adding to the gradients."""
+        steps = self.gradient_accumulation_steps
+        self._precision.backward(loss / steps if steps > 1 else loss)
 
     def clip_grad_norm_(self, parameters: Any, max_norm: float, *_: object) -> Tensor:
         """Clip the gradients to a maximum norm, and return their norm before."""

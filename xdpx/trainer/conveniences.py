@@ -13,11 +13,13 @@ from torch import Tensor, nn
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import Strategy
+from xdpx.engines.pytorch.strategies.whole import spans_devices
 from xdpx.engines.pytorch.world import World, leave
 from xdpx.optimizers.pytorch.scheduling import steps_on_metric
 from xdpx.reports import results
 from xdpx.search.spaces import Space
 from xdpx.trainer.accelerator import Accelerator
+from xdpx.trainer.copied import Copied
 from xdpx.trainer.data import columns, plan
 from xdpx.trainer.data.adopting import shared_out
 from xdpx.trainer.data.options import LoaderOptions
@@ -33,7 +35,7 @@ from xdpx.utils import io
 from xdpx.utils.aside import clear_way
 
 
-class Conveniences:
+class Conveniences(Copied):
     """The base of `Trainer`: methods that need nothing but its attributes."""
 
     train_dataset: Any
@@ -94,6 +96,11 @@ class Conveniences:
         """The tokenizer or processor saved with the model: `processing_class`, or else the collator's tokenizer."""
         return self.processing_class or getattr(self.data_collator, "tokenizer", None)
 
+    @cached_property
+    def is_model_parallel(self) -> bool:
+        """Whether the model was loaded onto several devices (`device_map`)."""
+        return spans_devices(self.model)
+
     @property
     def is_fsdp_enabled(self) -> bool:
         """Whether the model is sharded over processes."""
@@ -119,6 +126,11 @@ class Conveniences:
         adopt = partial(shared_out, world=self.world, seed=self.args.data_seed)
         return Accelerator(self.world, self.strategy, self.precision, adopt, replace(self.args.accelerator_config))
 
+    @cached_property
+    def gather_function(self) -> Callable[[Any], Any]:
+        """What puts together the rows of all processes in an evaluation; users may assign another function."""
+        return self.accelerator.gather_for_metrics
+
     def is_local_process_zero(self) -> bool:
         """Return whether this is the first process of its machine."""
         return bool(self.world.is_local_main)
@@ -126,11 +138,6 @@ class Conveniences:
     def is_world_process_zero(self) -> bool:
         """Return whether this is the first process of all."""
         return bool(self.world.is_main)
-    @cached_property
-    def gather_function(self) -> Callable[[Any], Any]:
-        """What puts together the rows of all processes in an evaluation; users may assign another function."""
-        return self.accelerator.gather_for_metrics
-
 
     def end(self) -> None:
         """Destroy the process group: nothing that needs other processes works afterwards."""

@@ -16,7 +16,7 @@ from xdpx.logger import log
 from xdpx.reports.noted_pictures import write_pictures
 from xdpx.reports.results import speed_metrics, wanted_metric
 from xdpx.trainer.hooks.state import TrainerState
-from xdpx.trainer.loss.model_loss import takes
+from xdpx.trainer.loss.model_loss import num_positional, takes
 from xdpx.trainer.loss.windows import WAITED, DataClock, over_ranks
 from xdpx.trainer.parts import TrainerRun
 from xdpx.trainer.stepping import Group
@@ -81,6 +81,8 @@ class Flow(Callback):
         self._methods, self._run, self._trial, self._ignore_keys = methods, run, trial, ignore_keys
         self._asked = StopWhenAsked(preemption, any_asked=self._any_asked) if preemption.listens else None
         self._filters = run.args.filters_losses
+        own = type(methods)._maybe_log_save_evaluate
+        self._hears_all = not own.__module__.startswith("xdpx.")  # an override is called also when nothing is due
         self._epoch: int | None = None  # 0-based; None between epochs
         self._grad_norm: Any = None
         self._learning_rate: float | None = None
@@ -149,10 +151,11 @@ class Flow(Callback):
         """Yield the micro-batches of the updates of one epoch, from `place` on."""
         run, plan, size = self._run, self._run.plan, self._run.args.gradient_accumulation_steps
         iterator = self._data_clock.timed(self._epoch_of(loader, epoch, place.batches))
-        batches = place.batches
+        batches, num_asked = place.batches, num_positional(self._methods.get_batch_samples)
         for group in range(place.group, plan.steps_per_epoch):
             wanted = min(size, plan.batches_per_epoch - batches)
-            samples, num_items = self._methods.get_batch_samples(iterator, wanted, run.parts.world.device)
+            asked: tuple[Any, ...] = (iterator, wanted, run.parts.world.device)
+            samples, num_items = self._methods.get_batch_samples(*asked[:num_asked])
             if not samples:
                 return
             batches += len(samples)
@@ -179,12 +182,15 @@ class Flow(Callback):
         run, control = self._run, self._run.control
         if control.should_evaluate or control.should_save:
             self._guard()
-        if control.should_log or control.should_evaluate or control.should_save:
+        if self._hears_all or control.should_log or control.should_evaluate or control.should_save:
+            told: tuple[Any, ...] = (
+                run.loss_sum, self._grad_norm, run.model_wrapped, self._trial, self._epoch, self._ignore_keys,
+                run.started,
+            )  # fmt: skip
+            serve = self._methods._maybe_log_save_evaluate
+            more: dict[str, Any] = {"learning_rate": self._learning_rate} if takes(serve, "learning_rate") else {}
             with pulse.doing("logging, evaluating or saving"):
-                self._methods._maybe_log_save_evaluate(
-                    run.loss_sum, self._grad_norm, run.model_wrapped, self._trial, self._epoch, self._ignore_keys,
-                    run.started, learning_rate=self._learning_rate,
-                )  # fmt: skip
+                serve(*told[: num_positional(serve)], **more)
 
     def _may_ask_alone(self) -> bool:
         """Return whether users' code may set the control, and so differently on each process."""

@@ -301,6 +301,12 @@ def _prepare(run: TrainerRun, methods: TrainMethods, loader: object, checkpoint:
         run.lr_scheduler, run.made_schedule = None, False
     run.model_wrapped = methods._wrap_model(run.model)
     methods.create_optimizer_and_scheduler(num_training_steps=run.plan.max_steps)
+    for name in ("optimizer", "lr_scheduler"):
+        if getattr(run, name) is None:
+            raise ValueError(
+                f"create_optimizer_and_scheduler: left self.{name} None. Set it there, or in create_optimizer and "
+                "create_scheduler."
+            )
     run.model_wrapped, run.optimizer = run.parts.strategy.join(run.model_wrapped, run.optimizer)
     run.average = averaging.begin(run)
     if checkpoint is not None:

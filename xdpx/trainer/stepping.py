@@ -163,7 +163,9 @@ class OverrideEngine:
     def _micro_batch(self, model: nn.Module, num_items: Any, inputs: Any, last: bool) -> tuple[Facts]:
         """Add the gradients of a micro-batch; return its share of the loss."""
         methods, run = self._methods, self._run
-        methods.accelerator.gradient_state.sync_gradients = last
+        place = methods.accelerator.gradient_state
+        place.sync_gradients = last
+        place.num_steps = 1 if methods.loss_calls.step_counts else run.accumulation
         loss = methods.loss_calls.step(model, inputs, num_items)
         run.operations += methods.floating_point_ops(inputs)
         run.token_counter.add(inputs)

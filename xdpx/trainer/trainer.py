@@ -25,7 +25,7 @@ from xdpx.optimizers.pytorch import building, groups
 from xdpx.optimizers.pytorch.scheduling import scheduler_for, steps_on_metric
 from xdpx.reports.results import wanted_metric
 from xdpx.search.spaces import Space
-from xdpx.trainer import flow, keeping, resuming, running, scoring, search, wiring
+from xdpx.trainer import flow, keeping, overrides, resuming, running, scoring, search, wiring
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.arguments.training import apply_log_level
 from xdpx.trainer.conveniences import Conveniences
@@ -96,6 +96,7 @@ class Trainer(Conveniences):
         wiring.refuse_foreign(args)
         given.refuse_model()
         seed_training(args.seed, full_determinism=args.full_determinism)
+        overrides.warn_of_uncalled(type(self), Trainer)
         memory = MemoryWatch(args.device, wanted=not args.skip_memory_metrics)
         apply_log_level(args)
         self._run.parts = wiring.parts_for(args)
@@ -184,13 +185,15 @@ class Trainer(Conveniences):
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         return samplers.eval_sampler(self.args, eval_dataset, input_name=self.input_name)
 
-    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> tuple[list[Any], Any]:
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: Any = None
+    ) -> tuple[list[Any], Any]:
         """Return the batches of the next update, and the number of targets in them (None if no loss needs it)."""
         batches = list(islice(epoch_iterator, num_batches))
         return batches, self._get_num_items_in_batch(batches, device)
 
-    def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
-        return self.loss_calls.count_over_ranks(batch_samples, device)
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any = None) -> Any:
+        return self.loss_calls.count_over_ranks(batch_samples, self.world.device if device is None else device)
 
     def set_initial_training_values(self, args: TrainingArguments, dataloader: object) -> tuple[Any, ...]:
         """Return epochs, steps per epoch, examples, samples, samples per step, batches per epoch, and total steps."""
@@ -212,9 +215,11 @@ class Trainer(Conveniences):
     # ---- optimizer and schedule
 
     def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
-        """Create `optimizer` and `lr_scheduler`, unless they are given."""
-        self.create_optimizer()
-        self.create_scheduler(num_training_steps)
+        """Create `optimizer` and `lr_scheduler`, unless they are given; overrides may set them, or only return them."""
+        made = self.create_optimizer()
+        self.optimizer = made if self.optimizer is None else self.optimizer
+        made = self.create_scheduler(num_training_steps)
+        self.lr_scheduler = made if self.lr_scheduler is None else self.lr_scheduler
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """Create and return the optimizer, with weight decay on all weights but biases and norms."""
@@ -307,7 +312,7 @@ class Trainer(Conveniences):
 
     def _maybe_log_save_evaluate(
         self, tr_loss: Tensor, grad_norm: Any, model: object, trial: object, epoch: object, ignore_keys_for_eval: Any,
-        start_time: float, learning_rate: float | None = None,
+        start_time: float | None = None, learning_rate: float | None = None,
     ) -> None:  # fmt: skip
         facts = {"loss": tr_loss, "grad_norm": grad_norm, "learning_rate": learning_rate}
         flow.log_save_evaluate(self._run, self, facts, trial=trial, ignore_keys=ignore_keys_for_eval)

@@ -17,6 +17,7 @@ from xdpx.engines.pytorch.memory import keep_freed_memory
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import Strategy
 from xdpx.logger import log
+from xdpx.engines.pytorch.strategies.whole import spans_devices
 from xdpx.reports.trackers.choosing import trackers_for
 from xdpx.reports.trackers.json_lines import MetricsFile
 from xdpx.trainer.arguments import TrainingArguments
@@ -158,8 +159,7 @@ def belongs_on_device(model: nn.Module, args: TrainingArguments, strategy: Strat
     """Return whether a model is moved to the device at once: as the arguments say, else unless it is placed later."""
     if args.place_model_on_device is not None:
         return args.place_model_on_device
-    spread = len(set(getattr(model, "hf_device_map", None) or ())) > 1
-    return not (strategy.shards or args.fp16_full_eval or args.bf16_full_eval or spread)
+    return not (strategy.shards or args.fp16_full_eval or args.bf16_full_eval or spans_devices(model))
 
 
 def add_callbacks(run: TrainerRun, callbacks: list[Any], processing_class: Any) -> None:

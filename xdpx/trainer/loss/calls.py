@@ -45,20 +45,26 @@ class LossCalls:
         methods: the Trainer that has them.
         run: its arguments, facts about the model's loss, and the accumulator of logs.
         overridden: names of those that are overridden by the user.
+
+    Attributes:
+        step_counts: whether `training_step` takes the number of targets, as it does since transformers 4.46.
     """
 
     def __init__(self, methods: LossMethods, run: TrainerRun, *, overridden: Collection[str]) -> None:
         self._methods, self._run, self._overridden = methods, run, overridden
         self._facts = run.loss_facts
-        self._step_counts = takes(methods.training_step, COUNT)
+        self.step_counts = takes(methods.training_step, COUNT)
         self._compute = CallShape.of(methods.compute_loss)
         function = methods.compute_loss_func
         self._function = CallShape.of(function) if function is not None else None
 
     def step(self, model: nn.Module, inputs: Inputs, num_items: Count) -> Tensor:
         """Call `training_step`."""
-        more = (num_items,) if self._step_counts else ()
-        return self._methods.training_step(model, inputs, *more)
+        more = (num_items,) if self.step_counts else ()
+        loss = self._methods.training_step(model, inputs, *more)
+        if loss is None:
+            raise TypeError("training_step: returned None. Return the loss of the micro-batch, detached, for the log.")
+        return loss
 
     def loss(self, model: nn.Module, inputs: Inputs, num_items: Count) -> Tensor:
         """Return the loss of `compute_loss`."""

@@ -226,7 +226,11 @@ class Distributed(Single):
         return {name: value for name, value in chosen.items() if value is not None}
 
 
+def spans_devices(model: nn.Module) -> bool:
+    """Return whether the model was loaded onto several devices (`device_map`)."""
+    return len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1
+
+
 def _spread(model: nn.Module) -> bool:
     """Return whether the model was loaded onto several devices, or quantised: then it must not be moved."""
-    places = getattr(model, "hf_device_map", None) or {}
-    return len(set(places.values())) > 1 or bool(getattr(model, "is_quantized", False))
+    return spans_devices(model) or bool(getattr(model, "is_quantized", False))
