@@ -437,3 +437,42 @@ def test_an_override_that_is_never_called_is_named(tmp_path: Path, capsys: pytes
     said = capsys.readouterr().err
     assert "Vain._rotate_checkpoints: this Trainer never calls it" in said
     assert "Use save_total_limit" in said
+
+
+def answering(loss: Any) -> type[Trainer]:
+    """Return a Trainer whose compute_loss returns what `loss` makes of the model's outputs."""
+
+    class Own(Trainer):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False) -> Any:
+            return loss(model(**inputs))
+
+    return Own
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (lambda outputs: None, "compute_loss: returned None. Return one number as a tensor"),
+        (lambda outputs: outputs["logits"], r"compute_loss: returned a tensor of shape \(8,\). Return one number"),
+        (lambda outputs: (outputs["loss"], outputs), r"a tuple of 2. Return \(loss, outputs\) only when"),
+        (lambda outputs: outputs["loss"].detach(), "the loss does not depend on any weight that is trained"),
+    ],
+)
+def test_what_is_no_loss_is_refused_in_words(loss: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises((TypeError, RuntimeError), match=said):
+        trainer(tmp_path, kind=answering(loss)).train()
+
+
+def test_a_loss_may_be_a_tensor_of_one_number_and_an_evaluation_needs_its_outputs(tmp_path: Path) -> None:
+    plain, own = trainer(tmp_path), trainer(tmp_path, kind=answering(lambda outputs: outputs["loss"][None]))
+    plain.train()
+    own.train()
+    assert losses(own) == losses(plain)
+    with pytest.raises(TypeError, match=r"compute_loss: returned a tensor of shape \(1,\) when asked for the outputs"):
+        own.evaluate()
+
+
+def test_a_training_step_that_returns_nothing_is_refused(tmp_path: Path) -> None:
+    kind = type("Silent", (Trainer,), {"training_step": lambda self, model, inputs, num_items_in_batch=None: None})
+    with pytest.raises(TypeError, match="training_step: returned None. Return the loss of the micro-batch"):
+        trainer(tmp_path, kind=kind).train()

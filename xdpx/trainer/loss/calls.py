@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -67,13 +67,25 @@ class LossCalls:
         return loss
 
     def loss(self, model: nn.Module, inputs: Inputs, num_items: Count) -> Tensor:
-        """Return the loss of `compute_loss`."""
-        return self._methods.compute_loss(model, inputs, **self._compute.extras(num_items))  # type: ignore[no-any-return]
+        """Return the loss of `compute_loss`: one number, which depends on weights."""
+        loss = self._methods.compute_loss(model, inputs, **self._compute.extras(num_items))
+        replicas = max(1, self._run.args.n_gpu)  # of DataParallel, which returns a loss for each
+        if not isinstance(loss, Tensor) or not 1 <= loss.numel() <= replicas:
+            raise TypeError(_no_loss(loss))
+        if not loss.requires_grad:
+            raise RuntimeError(WITHOUT_GRADIENT)
+        return loss if loss.numel() > 1 else loss.reshape(())
 
     def loss_and_outputs(self, model: nn.Module, inputs: Inputs) -> tuple[Tensor, Any]:
         """Return (loss, outputs) of `compute_loss` in an evaluation; the loss is the mean over the batch's targets."""
         extras = self._compute.extras(self._told(inputs), return_outputs=True)
-        loss, outputs = self._methods.compute_loss(model, inputs, **extras)
+        answer = self._methods.compute_loss(model, inputs, **extras)
+        if not isinstance(answer, tuple | list) or len(answer) != 2 or not isinstance(answer[0], Tensor):
+            raise TypeError(
+                f"compute_loss: returned {_described(answer)} when asked for the outputs too (evaluation). Return "
+                "(loss, outputs) when return_outputs is true."
+            )
+        loss, outputs = answer
         return loss, outputs
 
     def _told(self, inputs: Inputs) -> Tensor | None:
@@ -114,6 +126,11 @@ class LossCalls:
     def of_model(self, model: nn.Module, inputs: Inputs, num_items: Count) -> tuple[Tensor, Any]:
         """Run the model; return (loss, outputs), the loss of `compute_loss_func`, smoothed, or the model's own."""
         function, facts, args = self._methods.compute_loss_func, self._facts, self._run.args
+        if not isinstance(inputs, Mapping):
+            raise TypeError(
+                f"a batch is a {type(inputs).__name__}, not a dict of arguments of the model's forward. Let the "
+                "data_collator return such a dict, or override compute_loss."
+            )
         smoothed = facts.smoother is not None or function is not None
         labels = inputs.pop("labels") if smoothed and "labels" in inputs else None
         if num_items is not None and facts.accepts_count:
@@ -161,6 +178,29 @@ class LossCalls:
             yield
         finally:
             handle.remove()
+
+
+WITHOUT_GRADIENT = (
+    "compute_loss: the loss does not depend on any weight that is trained. Either all weights that it depends on are "
+    "frozen (requires_grad=False), or it was cut off from them (by detach, item, argmax, NumPy). With checkpointed "
+    "activations over frozen embeddings, call model.enable_input_require_grads()."
+)
+
+
+def _described(answer: Any) -> str:
+    if isinstance(answer, Tensor):
+        return f"a tensor of shape {tuple(answer.shape)}"
+    if isinstance(answer, tuple):
+        return f"a tuple of {len(answer)}"
+    return f"{answer!r:.100}"
+
+
+def _no_loss(answer: Any) -> str:
+    """Say what is wrong with what `compute_loss` returned in the place of a loss."""
+    advice = "Return one number as a tensor, e.g. the mean over the batch."
+    if isinstance(answer, tuple):
+        advice = "Return (loss, outputs) only when return_outputs is true, and the loss alone otherwise."
+    return f"compute_loss: returned {_described(answer)}. {advice}"
 
 
 def _miss_labels(inputs: Inputs) -> None:
