@@ -476,3 +476,10 @@ def test_a_training_step_that_returns_nothing_is_refused(tmp_path: Path) -> None
     kind = type("Silent", (Trainer,), {"training_step": lambda self, model, inputs, num_items_in_batch=None: None})
     with pytest.raises(TypeError, match="training_step: returned None. Return the loss of the micro-batch"):
         trainer(tmp_path, kind=kind).train()
+
+
+def test_a_tensor_that_is_logged_stands_in_the_history_as_a_number(tmp_path: Path) -> None:
+    toy = trainer(tmp_path)
+    toy.log({"mine": torch.tensor(2.0, requires_grad=True) * 3})
+    assert toy.state.log_history[-1]["mine"] == 6.0
+    assert isinstance(toy.state.log_history[-1]["mine"], float)

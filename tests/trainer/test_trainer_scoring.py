@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from xdpx import EvalPrediction, Trainer, TrainingArguments
+from xdpx.reports.results import wanted_metric
 
 Batch = dict[str, Any]
 
@@ -201,6 +203,69 @@ def test_an_evaluation_in_the_midst_of_training_stays_in_full_precision(tmp_path
     trainer.train()
     assert trainer.model.seen == torch.float32
     assert {each.dtype for each in trainer.model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("answer", [None, 0.5, (1, 2), {1: 0.5}])
+def test_metrics_that_are_no_dict_by_name_are_refused_in_words(answer: Any, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"compute_metrics: returned .* Return a dict of metrics by name"):
+        trainer(tmp_path, compute_metrics=lambda _: answer).evaluate()
+
+
+def test_a_loss_of_the_metrics_is_the_loss_of_the_evaluation_as_in_the_original(tmp_path: Path) -> None:
+    toy = trainer(tmp_path, compute_metrics=lambda _: {"loss": 7.0, "eval_f1": 0.5, "f1": 0.25})
+    found = toy.evaluate()
+    assert (found["eval_loss"], found["eval_f1"]) == (7.0, 0.25)
+
+
+def test_metrics_that_are_arrays_are_saved_as_lists(tmp_path: Path) -> None:
+    toy = trainer(tmp_path, compute_metrics=lambda _: {"each": np.array([0.5, 1.0]), "mean": np.array(0.75)})
+    found = toy.evaluate()
+    toy.save_metrics("eval", found)
+    saved = json.loads((tmp_path / "eval_results.json").read_text())
+    assert (saved["eval_each"], saved["eval_mean"]) == ([0.5, 1.0], 0.75)
+    assert isinstance(found["eval_mean"], float)
+
+
+@pytest.mark.parametrize("value", [None, "x", [1.0]])
+def test_a_best_metric_that_is_no_number_is_named(value: Any) -> None:
+    with pytest.raises(TypeError, match="metric_for_best_model: eval_f1 is .*, and must be a number"):
+        wanted_metric("f1", {"eval_f1": value})
+
+
+def test_an_input_for_the_metrics_that_batches_lack_is_named(tmp_path: Path) -> None:
+    toy = trainer(tmp_path, include_for_metrics=["inputs"], compute_metrics=lambda _: {})
+    toy.main_input_name = "pixels"
+    with pytest.raises(KeyError, match="'pixels' of each batch, but a batch has only input_ids, labels"):
+        toy.evaluate()
+
+
+class Rowwise(Trainer):
+    """Gives a loss for each row, and the logits alone as outputs."""
+
+    def prediction_step(self, model: Any, inputs: Batch, *given: Any, **more: Any) -> tuple[Any, Any, Any]:
+        with torch.no_grad():
+            logits = model(inputs["input_ids"])[0]
+        return torch.arange(1.0, 1 + len(logits)), logits, inputs["labels"]
+
+    def compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
+        loss, logits = model(**inputs)
+        return (loss, logits) if return_outputs else loss
+
+
+def test_a_loss_for_each_row_counts_as_their_mean_and_reaches_the_metrics(tmp_path: Path) -> None:
+    seen = []
+    args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, include_for_metrics=["loss"])
+    toy = Rowwise(Tagger(), args, padded, compute_metrics=lambda found: {"rows": len(seen.append(found.losses) or "x")})
+    assert toy.evaluate(tagged((4, 4, 4)))["eval_loss"] == 2.0
+    assert seen[0].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_outputs_that_are_one_tensor_are_predictions_with_all_their_rows(tmp_path: Path) -> None:
+    class Alone(Rowwise):
+        prediction_step = Trainer.prediction_step
+
+    args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True)
+    assert Alone(Tagger(), args, padded).predict(tagged((4, 4, 4))).predictions.shape == (3, 4, 3)
 
 
 def test_a_loader_that_is_kept_is_that_of_the_data_asked_for(tmp_path: Path) -> None:

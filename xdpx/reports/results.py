@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,8 +63,9 @@ def _known(path: str) -> dict[str, Any]:
 
 
 def _write(path: str, metrics: dict[str, Any]) -> None:
+    text = json.dumps(metrics, indent=4, sort_keys=True, default=partial(listed, where=path))
     clear_way(path)
-    commit.write_text(path, json.dumps(metrics, indent=4, sort_keys=True) + "\n")
+    commit.write_text(path, text + "\n")
 
 
 def speed_metrics(split: str, started: float, **counts: float) -> dict[str, float]:
@@ -77,8 +79,26 @@ def speed_metrics(split: str, started: float, **counts: float) -> dict[str, floa
 
 
 def prefixed(metrics: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return the metrics with each name prefixed by `<prefix>_`, unless it already is."""
-    return {name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": value for name, value in metrics.items()}
+    """Return the metrics with each name prefixed by `<prefix>_`, unless it already is.
+
+    One that gets the prefix wins over one that has it: a `loss` of `compute_metrics` is the `eval_loss`, as in the
+    original.
+    """
+    had = {name: value for name, value in metrics.items() if name.startswith(f"{prefix}_")}
+    return had | {f"{prefix}_{name}": value for name, value in metrics.items() if name not in had}
+
+
+def listed(value: object, *, where: str) -> Any:
+    """Return a NumPy or torch number or array in a form for JSON. Raises TypeError for other objects.
+
+    Args:
+        value: a metric, or what was logged.
+        where: the file it is for, named in the message.
+    """
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    advice = "Log numbers, strings, or lists and dicts of them."
+    raise TypeError(f"{where} cannot hold {value!r} ({type(value).__name__}). {advice}")
 
 
 def plain_numbers(value: Any) -> Any:
@@ -87,8 +107,8 @@ def plain_numbers(value: Any) -> Any:
         return {name: plain_numbers(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(plain_numbers(part) for part in value)
-    one = isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.numel() == 1)
-    return value.item() if one else value
+    one = isinstance(value, torch.Tensor) and value.numel() == 1
+    return value.item() if one or isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
 
 
 def wanted_metric(metric: str, metrics: dict[str, float]) -> float:
@@ -96,6 +116,7 @@ def wanted_metric(metric: str, metrics: dict[str, float]) -> float:
 
     Raises:
         KeyError: if the evaluation did not return it; the message lists the metrics that it returned.
+        TypeError: if it is not a number.
     """
     name = evaluated(metric)
     if name not in metrics:
@@ -103,4 +124,10 @@ def wanted_metric(metric: str, metrics: dict[str, float]) -> float:
             f"metric_for_best_model: the evaluation gave no '{name}', only {', '.join(sorted(metrics))}. "
             "Let compute_metrics return it, or set metric_for_best_model to one of these."
         )
-    return metrics[name]
+    value = plain_numbers(metrics[name])
+    if not isinstance(value, int | float):
+        raise TypeError(
+            f"metric_for_best_model: {name} is {value!r:.200}, and must be a number. Let compute_metrics return one, "
+            "or name another metric."
+        )
+    return value

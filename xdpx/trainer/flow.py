@@ -14,7 +14,7 @@ from xdpx.engines.pytorch import collectives, nonfinite
 from xdpx.engines.pytorch.update import LOSS
 from xdpx.logger import log
 from xdpx.reports.noted_pictures import write_pictures
-from xdpx.reports.results import speed_metrics, wanted_metric
+from xdpx.reports.results import plain_numbers, speed_metrics, wanted_metric
 from xdpx.trainer.hooks.state import TrainerState
 from xdpx.trainer.loss.model_loss import num_positional, takes
 from xdpx.trainer.loss.windows import WAITED, DataClock, over_ranks
@@ -282,7 +282,7 @@ def log_numbers(run: TrainerRun, logs: dict[str, float], started: float | None) 
         if started is not None:
             tokens = state.num_input_tokens_seen - run.tokens_before
             logs |= speed_metrics("train", started, num_tokens=tokens)
-    state.log_history.append({**logs, "step": state.global_step})
+    state.log_history.append(plain_numbers({**logs, "step": state.global_step}))  # a tensor would keep its graph
     run.fire("on_log", logs)
 
 

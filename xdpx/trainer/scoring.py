@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -126,14 +126,17 @@ class Seen:
         """Add the results of `prediction_step` for a batch; if all its rows are padding, they do not count."""
         methods, rows = self._methods, find_batch_size(inputs) or 1
         if loss is not None:
-            self._tally.add(loss, 0 if self.idle else methods.loss_calls.weight(inputs, rows))
+            loss = loss.detach() if isinstance(loss, Tensor) else torch.tensor(loss, device=self._run.args.device)
+            mean = loss.mean() if loss.dim() else loss  # a user's prediction_step may give one loss for each row
+            self._tally.add(mean, 0 if self.idle else methods.loss_calls.weight(inputs, rows))
         if logits is not None and methods.preprocess_logits_for_metrics is not None:
             logits = methods.preprocess_logits_for_metrics(logits, labels)
         parts = {"predictions": logits, "label_ids": labels, "inputs": None, "losses": None}
         if "inputs" in self._wanted:
-            parts["inputs"] = methods._prepare_input(inputs[methods.main_input_name])
+            parts["inputs"] = methods._prepare_input(_main_input(inputs, methods.main_input_name))
         if "loss" in self._wanted and loss is not None:
-            parts["losses"] = loss.detach().float().repeat(rows)
+            losses = loss.float().flatten()
+            parts["losses"] = losses if len(losses) == rows else losses.mean().repeat(rows)
         if self.idle:
             parts = collectives.map_tensors(lambda each: (each if each.dim() else each[None])[:0], parts)
         parts = {name: part for name, part in parts.items() if part is not None}
@@ -161,6 +164,7 @@ class Seen:
         there = parts["predictions"] is not None and parts["label_ids"] is not None
         if compute is not None and there and not args.batch_eval_metrics:
             metrics = compute(EvalPrediction(**parts))
+        _refuse_metrics(metrics)
         metrics = collectives.broadcast_object(plain_numbers(dict(metrics)))  # so that all ranks decide alike
         loss = self._tally.mean()
         if loss is not None:
@@ -174,3 +178,21 @@ class Seen:
         """Return the number of samples: the size of the data set if known, else the rows seen on all ranks."""
         known = known_samples(self._loader) or 0
         return known or int(collectives.sum_over_ranks(torch.tensor(self._rows, device=self._run.args.device)))
+
+
+def _main_input(inputs: Inputs, name: str) -> Any:
+    """Return the input that `include_for_metrics=["inputs"]` asks for."""
+    if name not in inputs:
+        raise KeyError(
+            f"include_for_metrics: has 'inputs', which are '{name}' of each batch, but a batch has only "
+            f"{', '.join(inputs)}. Set `main_input_name` of the model to one of these, or leave 'inputs' out."
+        )
+    return inputs[name]
+
+
+def _refuse_metrics(answer: Any) -> None:
+    """Raise TypeError unless `compute_metrics` returned a dict of metrics by name."""
+    if not isinstance(answer, Mapping) or not all(isinstance(name, str) for name in answer):
+        raise TypeError(
+            f"compute_metrics: returned {answer!r:.200}. Return a dict of metrics by name, such as {{'accuracy': 0.9}}."
+        )

@@ -9,9 +9,11 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, Protocol, Self
 
 from xdpx.logger import log
+from xdpx.reports.results import listed
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.utils.commit import write_text
 from xdpx.utils.io_utils import io
@@ -86,7 +88,8 @@ class TrainerState:
     def to_json(self) -> str:
         """Return the text of `trainer_state.json`."""
         content = {field.name: getattr(self, field.name) for field in fields(self)}
-        return json.dumps(content, indent=2, sort_keys=True, default=_plain) + "\n"
+        plain = partial(listed, where="trainer_state.json")
+        return json.dumps(content, indent=2, sort_keys=True, default=plain) + "\n"
 
     def save_to_json(self, json_path: StrPath) -> None:
         """Write `trainer_state.json` atomically."""
@@ -125,14 +128,6 @@ class TrainerState:
         self.max_steps, self.num_train_epochs = max_steps, num_train_epochs
         self.is_local_process_zero = trainer.is_local_process_zero()
         self.is_world_process_zero = trainer.is_world_process_zero()
-
-
-def _plain(value: object) -> Any:
-    """Return a NumPy or torch number or array in a form for JSON. Raises TypeError for other objects."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    advice = "Log numbers, strings, or lists and dicts of them."
-    raise TypeError(f"trainer_state.json cannot hold {value!r} ({type(value).__name__}). {advice}")
 
 
 def states_of(callbacks: Iterable[Any]) -> dict[str, Any]:

@@ -30,13 +30,15 @@ def logits_of(outputs: Any, left_out: Collection[str], *, with_loss: bool) -> An
     """Return the predictions among the outputs of a model, whatever their form; a tuple of one is unpacked.
 
     Args:
-        outputs: a mapping, a tuple, or one tensor.
+        outputs: a mapping, a tuple, or one tensor, which is then the prediction.
         left_out: names of outputs that are not predictions.
         with_loss: whether the loss is among the outputs, first or under `loss`.
     """
     if isinstance(outputs, Mapping):
         hidden = {*left_out, "loss"} if with_loss else set(left_out)
         logits: Any = tuple(value for name, value in outputs.items() if name not in hidden)
+    elif isinstance(outputs, torch.Tensor):
+        logits = outputs
     else:
         logits = outputs[1:] if with_loss else outputs
     return _single(_detached(logits))
