@@ -14,6 +14,7 @@ import transformers
 from torch import nn
 
 from xdpx import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
+from xdpx.config.faults import ConfigError
 
 
 class Line(nn.Module):
@@ -483,3 +484,9 @@ def test_a_tensor_that_is_logged_stands_in_the_history_as_a_number(tmp_path: Pat
     toy.log({"mine": torch.tensor(2.0, requires_grad=True) * 3})
     assert toy.state.log_history[-1]["mine"] == 6.0
     assert isinstance(toy.state.log_history[-1]["mine"], float)
+
+
+def test_everything_of_another_kind_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        Trainer(Line, arguments(tmp_path), callbacks=EarlyStoppingCallback(), optimizers=3, compute_metrics={})  # type: ignore[arg-type]
+    assert [fault.key for fault in error.value.faults] == ["model", "callbacks", "optimizers", "compute_metrics"]

@@ -88,6 +88,7 @@ class Trainer(Conveniences):
         *,
         tokenizer: Any = None,
     ) -> None:
+        wiring.refuse_kinds(model, callbacks, optimizers, compute_metrics)
         given = wiring.Given(
             model, model_init, data_collator, train_dataset, eval_dataset, compute_metrics, *optimizers,
             optimizer_cls_and_kwargs,
@@ -95,8 +96,8 @@ class Trainer(Conveniences):
         self.args = args = args if args is not None else TrainingArguments("tmp_trainer")
         wiring.refuse_foreign(args)
         given.refuse_model()
-        seed_training(args.seed, full_determinism=args.full_determinism)
         overrides.warn_of_uncalled(type(self), Trainer)
+        seed_training(args.seed, full_determinism=args.full_determinism)
         memory = MemoryWatch(args.device, wanted=not args.skip_memory_metrics)
         apply_log_level(args)
         self._run.parts = wiring.parts_for(args)
@@ -113,7 +114,7 @@ class Trainer(Conveniences):
         given.refuse(args, self.strategy)
         pad_id = getattr(self.processing_class, "pad_token_id", None)
         self._run.token_counter = TokenCounter(str(args.include_num_input_tokens_seen), self.main_input_name, pad_id)
-        wiring.add_callbacks(self._run, callbacks or [], self.processing_class)
+        wiring.add_callbacks(self._run, list(callbacks or ()), self.processing_class)
         if args.push_to_hub:
             self.init_hf_repo()
         folder = str(args.output_dir)

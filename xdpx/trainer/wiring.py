@@ -10,14 +10,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.engines.pytorch import kernels, strategies
 from xdpx.engines.pytorch.averaging import keeps_average
 from xdpx.engines.pytorch.gradients import backward_of
 from xdpx.engines.pytorch.memory import keep_freed_memory
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import Strategy
-from xdpx.logger import log
 from xdpx.engines.pytorch.strategies.whole import spans_devices
+from xdpx.logger import log
 from xdpx.reports.trackers.choosing import trackers_for
 from xdpx.reports.trackers.json_lines import MetricsFile
 from xdpx.trainer.arguments import TrainingArguments
@@ -124,6 +125,24 @@ def _refuse_in_backward(args: TrainingArguments, strategy: Strategy) -> None:
         log.warning(
             "optim: 'adalomo' keeps its means outside of its state: a resumed training is not exact.", once=True
         )
+
+
+def refuse_kinds(model: Any, callbacks: Any, optimizers: Any, compute_metrics: Any) -> None:
+    """Raise ConfigError for what the Trainer is given that is of another kind."""
+    faults = []
+    if isinstance(model, type | str):
+        what = f"the class {model.__name__}" if isinstance(model, type) else repr(model)
+        faults.append(Fault("model", f"is {what}.", "Give an object, such as Net() or what from_pretrained returns."))
+    if callbacks is not None and not isinstance(callbacks, list | tuple):
+        faults.append(Fault("callbacks", f"is of {type(callbacks).__name__}.", "Give a list of callbacks."))
+    if not isinstance(optimizers, list | tuple) or len(optimizers) != 2:
+        problem = f"is of {type(optimizers).__name__}, and not a pair."
+        faults.append(Fault("optimizers", problem, "Give (optimizer, schedule); None for one that you do not give."))
+    if compute_metrics is not None and not callable(compute_metrics):
+        problem = f"is of {type(compute_metrics).__name__}, and cannot be called."
+        faults.append(Fault("compute_metrics", problem, "Give a function that takes an EvalPrediction."))
+    if faults:
+        raise ConfigError("Trainer", faults)
 
 
 def refuse_foreign(args: object) -> None:

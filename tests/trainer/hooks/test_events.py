@@ -231,3 +231,15 @@ def test_a_list_without_the_default_flow_is_warned_about(capsys):
     assert capsys.readouterr().err == ""
     CallbackHandler([Listener()], None, None, None, None)
     assert "`trainer.add_callback(DefaultFlowCallback)`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("deaf", [print, "early_stopping", object()])
+def test_what_hears_no_event_is_no_callback(deaf):
+    with pytest.raises(TypeError, match="has no method for any event, such as on_step_end"):
+        CallbackHandler([deaf], None, None, None, None)
+
+
+def test_a_method_that_is_named_nearly_like_an_event_is_pointed_out(capsys):
+    kind = type("Slip", (TrainerCallback,), {"on_step_ends": lambda self, *given, **more: None})
+    CallbackHandler([DefaultFlowCallback, kind], None, None, None, None)
+    assert "Slip.on_step_ends: the Trainer never calls it" in capsys.readouterr().err

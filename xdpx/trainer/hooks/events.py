@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
+from xdpx.config.faults import nearest
 from xdpx.logger import log
 from xdpx.trainer.hooks.state import TrainerControl, TrainerState
 from xdpx.utils.pulse import LONG, pulse
@@ -113,6 +114,9 @@ def _fires(event: str, *, resets: str = "", serves: str = "", brings: str = "") 
     return fire
 
 
+EVENTS = frozenset(name for name in vars(TrainerCallback) if name.startswith("on_"))
+
+
 class CallbackHandler:
     """The callbacks of a Trainer, called in the order of the list `callbacks`, which users may change.
 
@@ -160,6 +164,7 @@ class CallbackHandler:
     def add_callback(self, callback: object) -> None:
         """Append a callback, or an instance of a class of callbacks."""
         callback = callback() if isinstance(callback, type) else callback
+        _refuse_deaf(callback)
         if any(type(present) is type(callback) for present in self.callbacks):
             log.warning(
                 f"You are adding a {type(callback)} to the callbacks of this Trainer, but there is already one, so "
@@ -237,6 +242,29 @@ class CallbackHandler:
             ]
             self._by_event[event] = [(callback, method) for callback, method in methods if _says_something(method)]
         return self._by_event[event]
+
+
+def _refuse_deaf(callback: object) -> None:
+    """Raise TypeError for what hears no event; warn of methods that are named nearly like one."""
+    kind = type(callback)
+    if not any(callable(getattr(callback, name, None)) for name in [*EVENTS, *_listed(callback)]):
+        raise TypeError(
+            f"callbacks: {callback!r:.100} ({kind.__name__}) has no method for any event, such as on_step_end. Give "
+            "objects or classes that derive from TrainerCallback."
+        )
+    for name in set(_listed(kind)) - EVENTS:
+        guess = nearest(name, EVENTS)
+        if guess is not None:
+            log.warning(
+                f"{kind.__name__}.{name}: the Trainer never calls it, for there is no event of this name. Did you mean "
+                f"{guess}?",
+                once=True,
+            )
+
+
+def _listed(callback: object) -> list[str]:
+    """Return the names that could be those of events, also of a user's own, which `call_event` may call."""
+    return [name for name in dir(callback) if name.startswith("on_")]
 
 
 def _says_something(method: Any) -> bool:
