@@ -355,22 +355,6 @@ def test_a_constructor_without_a_model_is_refused(tmp_path: Path) -> None:
         Trainer(line(), arguments(tmp_path), model_init=lambda: line())
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        ((row for row in points()), "a generator has no samples by number"),
-        ({"train": points(), "test": points()}, "It holds train, test: give one of them"),
-        (torch.utils.data.DataLoader(points()), "Give its dataset"),
-        ("rows.csv", "Give a list, a Dataset, or an IterableDataset"),
-        ([(1.0, 2.0)] * 8, "a sample is a tuple, whose values have no names"),
-        ([], "train_dataset: is empty"),
-    ],
-)
-def test_data_without_samples_by_number_or_name_is_refused(data: Any, said: str, tmp_path: Path) -> None:
-    with pytest.raises((TypeError, ValueError), match=said):
-        trainer(tmp_path, data=data, max_steps=2).train()
-
-
 def test_methods_of_the_former_generation_that_few_override_are_called_with_what_they_take(tmp_path: Path) -> None:
     served = []
 
@@ -484,6 +468,22 @@ def test_a_tensor_that_is_logged_stands_in_the_history_as_a_number(tmp_path: Pat
     toy.log({"mine": torch.tensor(2.0, requires_grad=True) * 3})
     assert toy.state.log_history[-1]["mine"] == 6.0
     assert isinstance(toy.state.log_history[-1]["mine"], float)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ((row for row in points()), "a generator has no samples by number"),
+        ({"train": points(), "test": points()}, "It holds train, test: give one of them"),
+        (torch.utils.data.DataLoader(points()), "Give its dataset"),
+        ("rows.csv", "Give a list, a Dataset, or an IterableDataset"),
+        ([(1.0, 2.0)] * 8, "a sample is a tuple, whose values have no names"),
+        ([], "train_dataset: is empty"),
+    ],
+)
+def test_data_without_samples_by_number_or_name_is_refused(data: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        trainer(tmp_path, data=data, max_steps=2).train()
 
 
 def test_everything_of_another_kind_is_named_at_once(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from xdpx.config.faults import ConfigError
 from xdpx.logger import log
 from xdpx.trainer.arguments import AcceleratorConfig, TrainingArguments
 
@@ -126,3 +127,11 @@ def test_accelerates_settings_become_one_object() -> None:
 @pytest.mark.parametrize(("given", "taken"), [("True", True), ("false", None), ("a/checkpoint-3", "a/checkpoint-3")])
 def test_resuming_may_be_said_as_a_word(given: str, taken: Any) -> None:
     assert TrainingArguments(resume_from_checkpoint=given).resume_from_checkpoint == taken
+
+
+def test_a_number_that_is_none_is_refused_unless_the_original_seldom_asks_for_it() -> None:
+    with pytest.raises(ConfigError) as error:
+        TrainingArguments(learning_rate=None, max_grad_norm=None, warmup_steps=None)  # type: ignore[arg-type]
+    assert {fault.key for fault in error.value.faults} == {"learning_rate", "max_grad_norm", "warmup_steps"}
+    assert "Give 0, which clips nothing" in str(error.value)
+    assert TrainingArguments(eval_delay=None, logging_strategy="no", logging_steps=None).eval_delay == 0  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from xdpx.trainer.arguments.enums import (
 from xdpx.trainer.arguments.fields import Fields
 from xdpx.trainer.arguments.places import library_level
 from xdpx.trainer.arguments.trackers import trackers
-from xdpx.trainer.arguments.values import EXAMPLES, plain, plain_kinds, read_dict, truth
+from xdpx.trainer.arguments.values import EXAMPLES, needed_numbers, plain, plain_kinds, read_dict, truth
 
 WORDS: dict[str, type[Word]] = {
     "eval_strategy": IntervalStrategy,
@@ -39,6 +39,12 @@ OLD_WORDS = {"optim": {"adamw_hf": "adamw_torch", "adamw_apex_fused": "adamw_tor
 
 SCORED_SCHEDULES = {SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY}
 """Schedules that depend on the scores of evaluations."""
+
+LEFT_OUT = {"eval_delay", "per_device_eval_batch_size", "ddp_timeout", "local_rank"}
+"""Numbers that may be None, as in the original, which seldom asks for them: it stands for the default."""
+
+INTERVALS = {"logging_steps", "save_steps"}
+"""Numbers that may be None where the strategy has no use for them, which is checked with the strategies."""
 
 NEVER_FLOAT = {"torch_empty_cache_steps"}
 """Fields that do not accept 1.0, as in the original; others accept a whole number written as 1e3."""
@@ -86,6 +92,15 @@ def _paths(arguments: Fields, dict_fields: Iterable[str]) -> None:
 
 def _numbers(arguments: Fields) -> Iterator[Fault]:
     """Convert text (as from YAML or the environment) and numbers of NumPy and similar libraries to plain numbers."""
+    usual = {each.name: each.default for each in fields(arguments)}
+    for name in needed_numbers(Fields):
+        if getattr(arguments, name) is not None or usual[name] is None:  # a user's class may allow it
+            continue
+        if name in LEFT_OUT:
+            setattr(arguments, name, usual[name])
+        elif name not in INTERVALS:
+            without = "0, which clips nothing," if name == "max_grad_norm" else "a number,"
+            yield _refused(arguments, name, f"is None. Give {without} or leave it out for {usual[name]}.")
     for name, kind in plain_kinds(Fields).items():
         if name in NEVER_FLOAT and isinstance(getattr(arguments, name), float):
             yield _refused(arguments, name, f"is {getattr(arguments, name)}. Use {EXAMPLES[int]}.")

@@ -100,6 +100,14 @@ def plain_kinds(owner: type) -> dict[str, type]:
     return {name: parts[0] for name, parts in found.items() if len(parts) == 1 and parts[0] in {int, float, bool}}
 
 
+@cache
+def needed_numbers(owner: type) -> frozenset[str]:
+    """Return the fields of a class that must hold a number, and not None."""
+    kinds = plain_kinds(owner)
+    hints = get_type_hints(owner) if kinds else {}
+    return frozenset(name for name, kind in kinds.items() if kind is not bool and hints[name] is kind)
+
+
 def plain(value: object, kind: type) -> Any:
     """Return a value as its plain type; an int is kept where a float is allowed.
 
