@@ -62,6 +62,18 @@ def test_a_model_is_found_under_its_adapters():
     assert preparing.bare(with_method) is inner
 
 
+@pytest.mark.parametrize("prompts", [False, True])
+def test_a_model_is_found_under_the_adapters_of_peft(prompts):
+    peft = pytest.importorskip("peft")
+    lora = peft.LoraConfig(r=2, target_modules=["query"], task_type="SEQ_CLS")
+    chosen = peft.PromptTuningConfig(num_virtual_tokens=2, task_type="SEQ_CLS") if prompts else lora
+    model = bert()
+    assert preparing.bare(peft.get_peft_model(model, chosen)) is model
+    model = bert()
+    model.add_adapter(lora)  # put in by transformers, with nothing around the model
+    assert preparing.bare(model) is model
+
+
 def test_a_model_without_a_head_is_refused_with_one_that_has_it():
     with pytest.raises(ValueError, match="BertModel computes hidden states only.*BertForSequenceClassification"):
         preparing.refuse_headless(bert(BertModel))

@@ -25,7 +25,8 @@ def _inside(model: nn.Module) -> nn.Module | None:
     wrapped = getattr(model, "_orig_mod", None)
     if wrapped is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         wrapped = model.module
-    if wrapped is None and hasattr(model, "peft_config") and hasattr(model, "base_model"):
+    # A model with adapters in it has `peft_config`, too, and in transformers a `base_model` that is a property.
+    if wrapped is None and hasattr(model, "peft_config") and "base_model" in model._modules:
         base = model.get_base_model() if hasattr(model, "get_base_model") else model.base_model.model  # type: ignore[operator,union-attr]
         wrapped = base if base is not model else None
     return wrapped if isinstance(wrapped, nn.Module) else None
