@@ -48,6 +48,16 @@ def test_a_resumed_run_drops_later_lines_of_each_phase_by_itself(tmp_path: Path)
     assert read(path) == []
 
 
+def test_lines_of_another_program_in_a_file_of_this_name_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"acc": 1}\nnotes of mine\n')
+    lines = MetricLines(str(path))
+    lines.append("train", {"step": 1})
+    path.write_text(path.read_text() + '{"acc": 2}')
+    MetricLines(str(path)).drop_after(None, -1)
+    assert path.read_text() == '{"acc": 1}\nnotes of mine\n{"acc": 2}\n'
+
+
 def test_lines_of_a_remote_folder_are_there_after_a_flush() -> None:
     from xdpx.utils import io
 

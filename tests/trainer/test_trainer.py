@@ -490,3 +490,12 @@ def test_everything_of_another_kind_is_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         Trainer(Line, arguments(tmp_path), callbacks=EarlyStoppingCallback(), optimizers=3, compute_metrics={})  # type: ignore[arg-type]
     assert [fault.key for fault in error.value.faults] == ["model", "callbacks", "optimizers", "compute_metrics"]
+
+
+def test_a_status_that_is_not_ours_is_kept_beside_and_an_output_dir_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "status.json").write_text("mine")
+    trainer(tmp_path, max_steps=1, save_strategy="epoch").train()
+    assert (tmp_path / "status.json.damaged-1").read_text() == "mine"
+    assert json.loads((tmp_path / "status.json").read_text())["status"] == "finished"
+    with pytest.raises(FileExistsError, match=r"output_dir: .* is a file. Name a folder"):
+        trainer(tmp_path / "status.json")

@@ -48,6 +48,8 @@ class MetricLines:
     def drop_after(self, phase: Phase | None, step: int) -> None:
         """Drop the lines of later steps, which a resumed run will write again, and a line cut short by a kill.
 
+        Lines that are not ours are kept: in a Trainer's folder, users may have a file of this name.
+
         Args:
             phase: whose lines are dropped; None for all phases.
             step: the last step that is kept.
@@ -67,8 +69,8 @@ class MetricLines:
                 if concerned and found is not None and found <= step:
                     end = start + len(line)
                     break
-                if not concerned and found is not None:
-                    kept.append(line)
+                if _is_foreign(line) or (not concerned and found is not None):
+                    kept.append(line if line.endswith(b"\n") else line + b"\n")
             file.truncate(end)
             file.seek(end)
             file.writelines(reversed(kept))
@@ -110,3 +112,14 @@ def _place_of(line: bytes) -> tuple[str, int | None]:
         return (str(found["phase"]), int(found["step"])) if isinstance(found, dict) else ("", None)
     except (ValueError, KeyError, TypeError):
         return "", None
+
+
+def _is_foreign(line: bytes) -> bool:
+    """Return whether a line is complete, but another program's. The last line of a file may lack its newline."""
+    if not line.strip() or b"\0" in line or _place_of(line)[1] is not None:
+        return False
+    try:
+        json.loads(line)
+    except ValueError:
+        return line.endswith(b"\n")
+    return _place_of(line + b"\n")[1] is None

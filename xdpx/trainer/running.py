@@ -7,8 +7,9 @@ import json
 import signal
 import time
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite
 from typing import Any, Protocol
 
@@ -42,7 +43,9 @@ from xdpx.training.lifecycle import Claim, claimed, live
 from xdpx.training.loop import Callback, Session, Stop
 from xdpx.training.preemption import EXIT_CODE, Preemption
 from xdpx.training.progress import Progress
-from xdpx.training.status import Status
+from xdpx.training.status import STATUS_FILE, Status, trouble_of_status
+from xdpx.utils import io
+from xdpx.utils.aside import set_aside
 
 
 class TrainMethods(FlowMethods, StepMethods, keeping.SaveMethods, Searching, Protocol):
@@ -173,7 +176,8 @@ def stretch(
     """
     folder, ranks = methods._get_output_dir(trial), run.parts.ranks()
     unwritten = nullcontext(Claim(None, ranks))
-    owned = unwritten if run.args.save_strategy == "no" else claimed(folder, ranks, required=False)
+    room = partial(_make_room, folder)
+    owned = unwritten if run.args.save_strategy == "no" else claimed(folder, ranks, then=room, required=False)
     with owned as claim, ExitStack() as listening:
         preemption = Preemption(_signals(run.args))
         training = _Stretch(run, methods, checkpoint, trial, ignore_keys, preemption, listening)
@@ -182,6 +186,14 @@ def stretch(
         log.warning(f"{stop.reason}: saved; to continue, train with resume_from_checkpoint=True.")
         raise SystemExit(EXIT_CODE)
     return training.output
+
+
+def _make_room(folder: str) -> None:
+    """Rename a status.json that is not ours: a Trainer's folder is the user's, who may have such a file."""
+    path = io.join(folder, STATUS_FILE)
+    with suppress(OSError):  # a folder that cannot be written to was reported already
+        if io.exists(path) and (trouble := trouble_of_status(path)):
+            set_aside(path, trouble, then="that of this training takes its place")
 
 
 @dataclass

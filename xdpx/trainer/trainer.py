@@ -119,6 +119,8 @@ class Trainer(Conveniences):
             self.init_hf_repo()
         folder = str(args.output_dir)
         if args.should_save and io.islocal(folder):
+            if io.isfile(folder):
+                raise FileExistsError(f"output_dir: {folder} is a file. Name a folder, or move the file away.")
             io.local_files.make_folder(folder)
         self._run.fire("on_init_end")
         preparing.set_use_cache(self.model, args.use_cache)
