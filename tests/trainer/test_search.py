@@ -51,7 +51,8 @@ def test_the_best_of_the_trials_comes_back_with_what_it_was_given(tmp_path: Any)
     )
     assert isinstance(best, search.BestRun)
     assert best.hyperparameters == {"learning_rate": 0.1}
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["lr-0", "lr-1"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lr-0", "lr-1"]
+    assert all((tmp_path / name / "metrics.jsonl").exists() for name in ("lr-0", "lr-1"))
     assert trainer.hp_search_backend is None
 
 

@@ -121,6 +121,7 @@ class TrainerRun:
         operations: floating point operations that are not in the state yet.
         saved_step: the last step that was saved.
         copies: checkpoints kept in memory; None if none are kept.
+        folder: where this training writes: the output folder, or that of a trial of a search.
         continued: the checkpoint to resume from, until the first epoch has begun.
         started: when training began, in seconds of `time.time`.
         tokens_before: input tokens seen before that.
@@ -146,6 +147,7 @@ class TrainerRun:
     loss_sum: Tensor
     started: float
     batch_size: int
+    folder: str
 
     optimizer: Any = None
     lr_scheduler: Any = None

@@ -175,6 +175,7 @@ def stretch(
         SystemExit: training was interrupted, and saved.
     """
     folder, ranks = methods._get_output_dir(trial), run.parts.ranks()
+    run.folder = folder
     unwritten = nullcontext(Claim(None, ranks))
     room = partial(_make_room, folder)
     owned = unwritten if run.args.save_strategy == "no" else claimed(folder, ranks, then=room, required=False)

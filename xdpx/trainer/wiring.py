@@ -186,7 +186,7 @@ def add_callbacks(run: TrainerRun, callbacks: list[Any], processing_class: Any) 
     args, world = run.args, run.parts.world
     every = [DefaultFlowCallback, *trackers_for(args.report_to), *callbacks]
     run.callback_handler = CallbackHandler(
-        every, run.model, processing_class, run.optimizer, run.lr_scheduler, unlisted=[MetricsFile()]
+        every, run.model, processing_class, run.optimizer, run.lr_scheduler, unlisted=[MetricsFile(lambda: run.folder)]
     )
     run.callback_handler.add_callback(PrinterCallback if args.disable_tqdm else ProgressCallback)
     run.state = TrainerState(

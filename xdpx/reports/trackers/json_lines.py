@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -46,14 +46,19 @@ class JsonLines:
 
 
 class MetricsFile:
-    """Writes metrics.jsonl into the output folder, as x-train and x-exp do; every training has one."""
+    """Writes metrics.jsonl into the folder of the training, as x-train and x-exp do; every training has one.
 
-    def __init__(self) -> None:
+    Args:
+        folder: returns the folder when training begins; each trial of a search has its own.
+    """
+
+    def __init__(self, folder: Callable[[], str]) -> None:
+        self._folder = folder
         self._lines: MetricLines | None = None  # None before the first training, and on other processes
 
     def on_train_begin(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: object) -> None:
         """Continue the file after the current step; a new training starts it anew."""
-        self._lines = MetricLines(str(io.join(args.output_dir, METRICS_FILE))) if state.is_world_process_zero else None
+        self._lines = MetricLines(io.join(self._folder(), METRICS_FILE)) if state.is_world_process_zero else None
         if self._lines is not None:
             self._lines.drop_after(None, state.global_step or -1)
 
