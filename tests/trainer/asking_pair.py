@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import json
 import os
 import sys
@@ -59,8 +61,35 @@ def train(rank: int) -> None:
     told = {
         "step": trainer.state.global_step, "epoch": trainer.state.epoch, "best": trainer.state.best_metric,
         "evaluated": [row["step"] for row in history], "weights": trainer.model.first.weight.tolist(),
+        "searched": search(args, rows) if importlib.util.find_spec("optuna") else None,
     }  # fmt: skip
     Path(f"rank-{rank}.json").write_text(json.dumps(told), encoding="utf-8")
+
+
+def search(args: TrainingArguments, rows: list[dict[str, Any]]) -> list[int]:
+    """Search with Optuna, whose second trial is pruned and whose third is the last; return the steps of each trial."""
+    import optuna
+
+    class Second(optuna.pruners.BasePruner):
+        def prune(self, study: Any, trial: Any) -> bool:
+            return trial.number == 1
+
+    def space(trial: Any) -> dict[str, Any]:
+        if trial.number == 2 and hasattr(trial, "study"):  # the first process
+            trial.study.stop()
+        return {"learning_rate": trial.suggest_float("learning_rate", 0.01, 0.1)}
+
+    steps = list[int]()
+
+    class Count(TrainerCallback):
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            steps.append(state.global_step)
+
+    changed = {"max_steps": 2, "eval_steps": 1, "save_strategy": "no", "metric_for_best_model": None}
+    args = dataclasses.replace(args, output_dir="searched", **changed)
+    trainer = Trainer(None, args, model_init=Noisy, train_dataset=rows, eval_dataset=rows[:4], callbacks=[Count()])
+    trainer.hyperparameter_search(space, n_trials=9, backend="optuna", pruner=Second())
+    return steps
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -34,3 +35,8 @@ def test_what_one_process_asks_for_all_do_at_that_step(both: tuple[Path, list[di
 
 def test_all_decide_by_the_metrics_of_the_first(both: tuple[Path, list[dict[str, Any]]]) -> None:
     assert [each["best"] for each in both[1]] == [0.0, 0.0]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("optuna") is None, reason="optuna is not installed")
+def test_what_optuna_ends_in_the_first_process_ends_in_all(both: tuple[Path, list[dict[str, Any]]]) -> None:
+    assert [each["searched"] for each in both[1]] == [[2, 1, 2], [2, 1, 2]]

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -124,8 +125,8 @@ class Trials:
 
         self._search.space, world = space, self._run.parts.world
         if not world.is_main:  # only the first process talks to Optuna; the others get the trials from it
-            for _ in range(n_trials):
-                self.attempt(collectives.broadcast_object(None))
+            catch = kwargs.get("catch", ())
+            self._follow(optuna.TrialPruned, *(catch if isinstance(catch, tuple | list) else (catch,)))
             return None
 
         def tried_together(trial: Any) -> float:
@@ -140,9 +141,17 @@ class Trials:
         kwargs["directions" if several else "direction"] = direction
         study = optuna.create_study(**kwargs)
         study.optimize(tried_together, n_trials=n_trials, **options)
+        collectives.broadcast_object(None)  # there are no more
         if several:
             return [BestRun(str(best.number), best.values, best.params) for best in study.best_trials]
         return BestRun(str(study.best_trial.number), study.best_value, study.best_params)
+
+    def _follow(self, *survived: type[Exception]) -> None:
+        """Attempt the trials of the first process, until there are no more; a trial may end with what is `survived`."""
+        nothing: Any = None
+        while (trial := collectives.broadcast_object(nothing)) is not None:
+            with suppress(*survived):
+                self.attempt(trial)
 
     def _ray(self, space: Space, n_trials: int, direction: str | list[str], **kwargs: Any) -> BestRun:
         from ray import tune
@@ -224,13 +233,19 @@ def report(run: TrainerRun, trial: Any, step: int, metrics: dict[str, float], *,
     objective = _take_objective(search, dict(metrics))
     if search.backend == "ray":
         _report_to_ray({"objective": objective}, save if run.control.should_save else None)
-    elif hasattr(trial, "study") and len(trial.study.directions) == 1:
+    elif collectives.broadcast_object(_is_pruned(trial, objective, step)):  # as the first process says, on all
         import optuna
 
-        trial.report(objective, step)
-        if trial.should_prune():
-            run.callback_handler.on_train_end(run.args, run.state, run.control)
-            raise optuna.TrialPruned
+        run.callback_handler.on_train_end(run.args, run.state, run.control)
+        raise optuna.TrialPruned
+
+
+def _is_pruned(trial: Any, objective: float, step: int) -> bool:
+    """Report an objective to Optuna; return whether it ends the trial. False where the trial only fixes values."""
+    if not hasattr(trial, "study") or len(trial.study.directions) > 1:
+        return False
+    trial.report(objective, step)
+    return bool(trial.should_prune())
 
 
 def _take_objective(search: Search, metrics: dict[str, float]) -> float:
