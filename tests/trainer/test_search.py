@@ -86,6 +86,12 @@ def test_a_backend_that_is_not_known_is_refused(tmp_path: Any) -> None:
         searcher(tmp_path).hyperparameter_search(backend="dice")
 
 
+@pytest.mark.skipif(not HAS_OPTUNA, reason="optuna is not installed")
+def test_trials_in_threads_which_would_share_a_model_are_refused(tmp_path: Any) -> None:
+    with pytest.raises(ValueError, match="n_jobs is 2.*start several programs on one study"):
+        searcher(tmp_path).hyperparameter_search(backend="optuna", n_jobs=2)
+
+
 def test_a_search_without_model_init_is_refused(tmp_path: Any) -> None:
     args = TrainingArguments(str(tmp_path), use_cpu=True)
     with pytest.raises(RuntimeError, match="model_init"):
@@ -104,6 +110,23 @@ def test_values_of_a_trial_take_the_type_of_the_argument(tmp_path: Any) -> None:
     search.take_trial(trainer._run, {"num_train_epochs": 3, "seed": 7.0, "unheard_of": 1})
     assert (trainer.args.num_train_epochs, trainer.args.seed) == (3.0, 7)
     assert type(trainer.args.seed) is int
+
+
+def test_a_trial_without_a_value_has_that_of_the_user_and_not_of_the_trial_before(tmp_path: Any) -> None:
+    trainer = searcher(tmp_path, learning_rate=0.5)
+    trainer.hp_search_backend = "ray"
+    tried = []
+    for trial in ({"learning_rate": 0.1, "seed": 7}, {"seed": 8}):
+        search.take_trial(trainer._run, trial)
+        tried.append((trainer.args.learning_rate, trainer.args.seed))
+    assert tried == [(0.1, 7), (0.5, 8)]
+
+
+def test_a_space_that_returns_no_dict_is_refused(tmp_path: Any) -> None:
+    trainer = searcher(tmp_path)
+    trainer.hp_search_backend, trainer._run.search.space = "optuna", lambda trial: None
+    with pytest.raises(TypeError, match="hp_space returned None. Return a dict"):
+        search.take_trial(trainer._run, "trial")
 
 
 def test_a_model_is_made_with_the_trial_where_it_is_asked_for() -> None:

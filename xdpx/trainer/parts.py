@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -85,6 +85,7 @@ class Search:
         objective_of: computes the objective from metrics; None uses `search.default_objective`.
         objective: the last objective of the current trial.
         trial: the current one.
+        replaced: arguments that the current trial has set, with their values before.
     """
 
     backend: str | None = None
@@ -93,6 +94,7 @@ class Search:
     objective_of: Callable[[dict[str, float]], float] | None = None
     objective: float | None = None
     trial: Any = None
+    replaced: dict[str, Any] = field(default_factory=dict)
 
 
 class TrainerRun:

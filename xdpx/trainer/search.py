@@ -81,12 +81,12 @@ class Trials:
 
         Raises:
             RuntimeError: the backend is not installed, or there is no `model_init`.
-            ValueError: the backend is unknown, or does not take this kind of space.
+            ValueError: the backend is unknown, or does not take this kind of space; or trials should run in threads.
         """
         if self._methods.model_init is None:
             raise RuntimeError(f"{SOURCE}: each trial needs a new model. Give the Trainer `model_init`.")
         search = self._search
-        search.backend = chosen = _backend(backend, search.space)
+        search.backend, search.replaced = (chosen := _backend(backend, search.space)), {}
         try:
             if chosen == "xdpx":
                 return self._xdpx(search.space, n_trials, direction, **kwargs)
@@ -123,6 +123,12 @@ class Trials:
     def _optuna(self, space: Space, n_trials: int, direction: str | list[str], **kwargs: Any) -> SearchResult:
         import optuna
 
+        if kwargs.get("n_jobs", 1) != 1:
+            raise ValueError(
+                f"{SOURCE}: n_jobs is {kwargs['n_jobs']!r}, but trials in threads would train one and the same model. "
+                "Leave n_jobs out, and start several programs on one study instead: give them the same study_name and "
+                "storage, and load_if_exists=True."
+            )
         self._search.space, world = space, self._run.parts.world
         if not world.is_main:  # only the first process talks to Optuna; the others get the trials from it
             catch = kwargs.get("catch", ())
@@ -208,7 +214,12 @@ def take_trial(run: TrainerRun, trial: Any) -> None:
     search.trial = trial
     if search.backend is None or trial is None:
         return
+    for name, value in search.replaced.items():  # a space may leave out what it gave to the trial before
+        setattr(args, name, value)
+    search.replaced = {}
     values = search.space(trial) if search.backend == "optuna" and callable(search.space) else trial
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{SOURCE}: hp_space returned {values!r:.60}. Return a dict of arguments and their values.")
     for name, value in values.items():
         if not hasattr(args, name):
             if search.backend == "xdpx":
@@ -219,7 +230,7 @@ def take_trial(run: TrainerRun, trial: Any) -> None:
                 under="transformers.trainer",
             )
             continue
-        now = getattr(args, name)
+        now = search.replaced[name] = getattr(args, name)
         setattr(args, name, value if now is None else type(now)(value))
     log.info(f"trial: {', '.join(f'{name} {value}' for name, value in values.items())}")
     run.batch_size = args.train_batch_size
