@@ -13,7 +13,7 @@ import torch
 import transformers
 from torch import nn
 
-from xdpx import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
+from xdpx import EarlyStoppingCallback, Seq2SeqTrainer, Trainer, TrainerCallback, TrainingArguments
 from xdpx.config.faults import ConfigError
 
 
@@ -490,6 +490,11 @@ def test_everything_of_another_kind_is_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         Trainer(Line, arguments(tmp_path), callbacks=EarlyStoppingCallback(), optimizers=3, compute_metrics={})  # type: ignore[arg-type]
     assert [fault.key for fault in error.value.faults] == ["model", "callbacks", "optimizers", "compute_metrics"]
+
+
+def test_arguments_that_do_not_say_how_to_generate_are_refused_by_a_seq2seq_trainer(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="args is a TrainingArguments.*Give Seq2SeqTrainingArguments"):
+        Seq2SeqTrainer(nn.Linear(1, 1), TrainingArguments(str(tmp_path), use_cpu=True))
 
 
 def test_a_status_that_is_not_ours_is_kept_beside_and_an_output_dir_that_is_a_file_is_refused(tmp_path: Path) -> None:

@@ -21,6 +21,11 @@ class Seq2SeqTrainer(Trainer):
     """
 
     def __init__(self, model: nn.Module | None = None, args: Any = None, *rest: Any, **options: Any) -> None:
+        if args is not None and not hasattr(args, "predict_with_generate"):
+            raise TypeError(
+                f"Seq2SeqTrainer: args is a {type(args).__name__}, which does not say how to generate. Give "
+                "Seq2SeqTrainingArguments."
+            )
         super().__init__(model, args, *rest, **options)
         self._gen_kwargs: dict[str, Any] = {}
         if getattr(self.args, "generation_config", None) is not None:
