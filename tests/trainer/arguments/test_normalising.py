@@ -40,6 +40,12 @@ def test_numbers_and_flags_may_come_as_text_or_from_numpy(name: str, given: Any,
     assert type(value) is type(taken)
 
 
+@pytest.mark.parametrize("name", ["label_names", "include_for_metrics"])
+def test_names_in_one_text_are_a_list(name: str) -> None:
+    assert getattr(TrainingArguments(**{name: "labels"}), name) == ["labels"]
+    assert getattr(TrainingArguments(**{name: "starts, ends"}), name) == ["starts", "ends"]
+
+
 def test_a_whole_number_stays_one_where_shares_are_possible() -> None:
     made = TrainingArguments(logging_steps=10.0, warmup_steps=3, eval_strategy="steps")
     assert (type(made.logging_steps), type(made.eval_steps), type(made.warmup_steps)) == (int, int, int)

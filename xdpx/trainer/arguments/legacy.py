@@ -100,7 +100,9 @@ def _take_organization(value: object, options: Options) -> None:
 
 
 def _include_inputs(options: Options) -> None:
-    options["include_for_metrics"] = [*dict.fromkeys([*(options.get("include_for_metrics") or ()), "inputs"])]
+    given = options.get("include_for_metrics") or ()
+    given = [given] if isinstance(given, str) else given
+    options["include_for_metrics"] = [*dict.fromkeys([*given, "inputs"])]
 
 
 def _count_tokens(options: Options) -> None:

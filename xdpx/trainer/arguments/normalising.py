@@ -49,6 +49,8 @@ INTERVALS = {"logging_steps", "save_steps"}
 NEVER_FLOAT = {"torch_empty_cache_steps"}
 """Fields that do not accept 1.0, as in the original; others accept a whole number written as 1e3."""
 
+LISTS = ("label_names", "include_for_metrics")
+
 KEYWORDS = ("lr_scheduler_kwargs", "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs",
             "liger_kernel_config")  # fmt: skip
 """Dicts that are passed on as keyword arguments; a path is that of a JSON file with them."""
@@ -62,6 +64,7 @@ def normalise(arguments: Fields, dict_fields: Iterable[str]) -> list[Fault]:
         dict_fields: names of fields that accept JSON, including those of a user's subclass.
     """
     _paths(arguments, dict_fields)
+    _lists(arguments)
     faults = [*_numbers(arguments), *_dicts(arguments, dict_fields), *_words(arguments)]
     _earlier_names(arguments)
     _derive(arguments)
@@ -88,6 +91,14 @@ def _paths(arguments: Fields, dict_fields: Iterable[str]) -> None:
         arguments.resume_from_checkpoint = resume == "true" or None  # type: ignore[assignment]
     if arguments.hub_token == "<HUB_TOKEN>":  # written by to_dict in place of the token
         arguments.hub_token = None
+
+
+def _lists(arguments: Fields) -> None:
+    """Split lists of names that are one text, as YAML and the environment give them."""
+    for name in LISTS:
+        value = getattr(arguments, name)
+        if isinstance(value, str):
+            setattr(arguments, name, value.replace(",", " ").split())
 
 
 def _numbers(arguments: Fields) -> Iterator[Fault]:
