@@ -113,7 +113,7 @@ def test_a_model_with_noise_can_be_copied():
     assert copied(IDS).shape == (2, 4, 6)
 
 
-@pytest.mark.parametrize("alpha", [0, -1.0, float("nan")])
+@pytest.mark.parametrize("alpha", [0, -1.0, float("nan"), float("inf")])
 def test_a_size_that_is_no_size_is_refused(alpha):
     with pytest.raises(ValueError, match="neftune_noise_alpha: is .*. Use a number above 0"):
         neftune.attach(words(), alpha)

@@ -492,6 +492,12 @@ def test_everything_of_another_kind_is_named_at_once(tmp_path: Path) -> None:
     assert [fault.key for fault in error.value.faults] == ["model", "callbacks", "optimizers", "compute_metrics"]
 
 
+def test_noise_of_size_0_is_none(tmp_path: Path) -> None:
+    assert (
+        trainer(tmp_path, neftune_noise_alpha=0, max_steps=1).train().global_step == 1
+    )  # of a model without embeddings
+
+
 def test_arguments_that_do_not_say_how_to_generate_are_refused_by_a_seq2seq_trainer(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="args is a TrainingArguments.*Give Seq2SeqTrainingArguments"):
         Seq2SeqTrainer(nn.Linear(1, 1), TrainingArguments(str(tmp_path), use_cpu=True))

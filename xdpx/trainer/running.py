@@ -115,7 +115,7 @@ def train(
             run.optimizer = run.lr_scheduler = None
         methods._hp_search_setup(trial)
         preparing.before_training(run.model, args, methods.processing_class)  # type: ignore[arg-type]  # texts are read
-        if methods.neftune_noise_alpha is not None:
+        if methods.neftune_noise_alpha:  # 0, too, means no noise, as in the original
             run.neftune_hook = neftune.attach(run.model, methods.neftune_noise_alpha)
             afterwards.callback(run.neftune_hook.remove)
         changed = args.resume_changed == "weights"

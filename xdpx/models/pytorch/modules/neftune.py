@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Self
 
 import torch
@@ -22,12 +23,12 @@ def attach(model: nn.Module, alpha: float) -> Handle:
         The handle that removes the noise: `with attach(model, 5.0): ...`, or `.remove()`.
 
     Raises:
-        ValueError: `alpha` is not above 0.
+        ValueError: `alpha` is not above 0, or infinite.
         AttributeError: The model has no `get_input_embeddings`.
 
     Source: Jain et al., "NEFTune: Noisy Embeddings Improve Instruction Finetuning", ICLR 2024, algorithm 1.
     """
-    if not alpha > 0:
+    if not 0 < alpha < inf:
         raise ValueError(f"neftune_noise_alpha: is {alpha}. Use a number above 0, e.g. 5.0, or None for no noise.")
     embedding = _embedding_of(bare(model))
     embedding.__dict__["neftune_noise_alpha"] = alpha
