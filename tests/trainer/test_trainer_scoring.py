@@ -137,6 +137,16 @@ def test_data_without_labels_are_predicted_without_a_loss(tmp_path: Path) -> Non
     assert "test_loss" not in output.metrics
 
 
+def test_predictions_are_in_the_order_of_the_data_where_batches_are_sorted_by_length(tmp_path: Path) -> None:
+    rows = tagged((2, 6, 3, 5, 4, 7))
+    toy = trainer(tmp_path, train_sampling_strategy="group_by_length", per_device_eval_batch_size=2)
+    labels = toy.predict(rows).label_ids
+    assert labels is not None
+    assert [row[: len(sample["labels"])].tolist() for row, sample in zip(labels, rows, strict=True)] == [
+        sample["labels"].tolist() for sample in rows
+    ]
+
+
 def test_several_labels_come_back_as_a_tuple(tmp_path: Path) -> None:
     class Two(nn.Module):
         def __init__(self) -> None:

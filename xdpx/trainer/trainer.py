@@ -160,8 +160,12 @@ class Trainer(Conveniences):
         return loader
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
-        """Return the batches of this process to predict."""
-        return self._get_dataloader(test_dataset, "test", self.args.eval_batch_size, self._get_eval_sampler)
+        """Return the batches of this process to predict, in the order of the data."""
+
+        def sampler(dataset: Any) -> Any:
+            return samplers.in_order(self._get_eval_sampler(dataset), dataset)
+
+        return self._get_dataloader(test_dataset, "test", self.args.eval_batch_size, sampler)
 
     def _get_dataloader(
         self, dataset: Any, description: str, batch_size: int, sampler_fn: Callable[..., Any] | None = None,

@@ -179,6 +179,11 @@ def eval_sampler(args: TrainingArguments, dataset: Any, *, input_name: str | Non
     return LengthGrouped(lengths, args.eval_batch_size, generator=torch.Generator().manual_seed(seed))
 
 
+def in_order(sampler: Any, dataset: Any) -> Any:
+    """Return a sequential sampler in the place of one that sorts by length; any other as it is."""
+    return SequentialSampler(dataset) if isinstance(sampler, LengthGrouped) else sampler
+
+
 def _rebalance(args: TrainingArguments, lengths: list[int]) -> Any:
     world_size = max(1, args.world_size)
     return BatchRebalance(
