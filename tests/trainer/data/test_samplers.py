@@ -70,11 +70,15 @@ def test_grouping_by_length_draws_from_the_global_generator_as_the_original():
 
 def test_lengths_are_counted_from_the_main_input():
     assert lengths_of([{"ids": [1, 2]}, {"ids": [1]}], input_name="ids") == [2, 1]
+    assert lengths_of([{"sound": 0.5, "length": 7}], column="length") == [7]
+    assert lengths_of([{"input_ids": [1, 2], "length": 7}], column="length") == [2]  # as in the original
 
 
 def test_samples_without_the_main_input_cannot_be_sorted_by_length():
     with pytest.raises(ValueError, match=r"has values, with no 'input_ids' to measure.*length_column_name"):
         lengths_of([{"values": [1]}])
+    with pytest.raises(ValueError, match=r"no 'input_ids' to measure"):
+        lengths_of([{"input_ids": 3}])
 
 
 @pytest.mark.parametrize(

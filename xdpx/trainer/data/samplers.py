@@ -117,11 +117,12 @@ def lengths_of(dataset: Any, *, column: str | None = None, input_name: str | Non
 
     Args:
         dataset: of mappings.
-        column: name of a column with lengths, used if the dataset has it (`length_column_name`).
+        column: name of a column with lengths (`length_column_name`), used if the dataset has it, and for samples of a
+            list if they have no main input.
         input_name: name of the model's main input; None: "input_ids".
 
     Raises:
-        ValueError: the first sample has no such input.
+        ValueError: the first sample has no such input, or one that has no length.
     """
     names = getattr(dataset, "column_names", None) or ()
     if column is not None and column in names:
@@ -130,14 +131,16 @@ def lengths_of(dataset: Any, *, column: str | None = None, input_name: str | Non
     if name in names:
         return [len(each) for each in dataset[name]]
     # The first sample is read twice, as in the original: reading a sample may draw random numbers.
-    if not isinstance(dataset[0], Mapping) or name not in dataset[0]:
-        first = dataset[0]
-        found = f"has {', '.join(map(str, first))}" if isinstance(first, Mapping) else f"is a {type(first).__name__}"
-        raise ValueError(
-            f"train_sampling_strategy: sorts by length, but the first sample {found}, with no '{name}' to measure. "
-            "Add a column with lengths and name it in length_column_name, or choose 'random'."
-        )
-    return [len(sample[name]) for sample in dataset]
+    first = dataset[0]
+    if isinstance(first, Mapping) and hasattr(first.get(name), "__len__"):
+        return [len(sample[name]) for sample in dataset]
+    if isinstance(first, Mapping) and name not in first and column in first:
+        return [int(sample[column]) for sample in dataset]
+    found = f"has {', '.join(map(str, first))}" if isinstance(first, Mapping) else f"is a {type(first).__name__}"
+    raise ValueError(
+        f"train_sampling_strategy: sorts by length, but the first sample {found}, with no '{name}' to measure. "
+        "Add a column with lengths and name it in length_column_name, or choose 'random'."
+    )
 
 
 def train_sampler(args: TrainingArguments, dataset: Any, *, input_name: str | None = None) -> Any:
