@@ -147,6 +147,11 @@ def test_predictions_are_in_the_order_of_the_data_where_batches_are_sorted_by_le
     ]
 
 
+def test_an_evaluation_that_gives_nothing_names_the_labels_it_looked_for(tmp_path: Path, capsys: Any) -> None:
+    trainer(tmp_path, label_names=["labels", "tags"]).evaluate()
+    assert "gave neither a loss nor a metric. Labels are inputs named labels, tags" in capsys.readouterr().err
+
+
 def test_several_labels_come_back_as_a_tuple(tmp_path: Path) -> None:
     class Two(nn.Module):
         def __init__(self) -> None:

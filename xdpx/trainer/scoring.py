@@ -196,3 +196,15 @@ def _refuse_metrics(answer: Any) -> None:
         raise TypeError(
             f"compute_metrics: returned {answer!r:.200}. Return a dict of metrics by name, such as {{'accuracy': 0.9}}."
         )
+
+
+def warn_of_nothing(run: TrainerRun, output: EvalLoopOutput, prefix: str) -> None:
+    """Warn if an evaluation gave neither a loss nor a metric, most often for want of labels."""
+    if set(output.metrics or {}) - {f"{prefix}_model_preparation_time"}:
+        return
+    names = ", ".join(run.loss_facts.label_names) or "labels"
+    log.warning(
+        f"{prefix}: the evaluation of {output.num_samples} examples gave neither a loss nor a metric. Labels are "
+        f"inputs named {names}: give each example all of these, or set label_names.",
+        once=True,
+    )

@@ -347,6 +347,7 @@ class Trainer(Conveniences):
             loader, "Evaluation", prediction_loss_only=True if self.compute_metrics is None else None,
             ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix,
         )  # fmt: skip
+        scoring.warn_of_nothing(self._run, output, metric_key_prefix)
         output.metrics.update(cost.time(output))
         self.log(output.metrics)
         output.metrics.update(cost.memory("eval"))
