@@ -207,6 +207,16 @@ def test_an_optimizer_state_without_its_parts_is_refused():
         Single(ALONE).load_optimizer_state(model, script.adamw(model), {"model": 1})
 
 
+def test_an_optimizer_state_of_weights_in_another_order_is_refused():
+    first, second = (torch.nn.Parameter(torch.ones(size)) for size in ((2, 3), (3, 2)))
+    saved, other = torch.optim.AdamW([first, second]), torch.optim.AdamW([second, first])
+    for weight in saved.param_groups[0]["params"]:
+        weight.grad = torch.ones_like(weight)
+    saved.step()
+    with pytest.raises(ValueError, match=r"of weight 0 is \(2, 3\), and the weight \(3, 2\).*in another order"):
+        Single(ALONE).load_optimizer_state(torch.nn.Linear(1, 1), other, saved.state_dict())
+
+
 def test_several_gpus_in_one_process_are_driven_by_threads_and_a_warning(caplog):
     four = replace(ALONE, num_gpus=4)
     strategy = choose(four, place=False)

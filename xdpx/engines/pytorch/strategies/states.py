@@ -101,6 +101,7 @@ def fill_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
                     parameter, collectives.receive(place, tensors) if travel else tensors[place.index]
                 ),
             )
+    _refuse_other_shapes(optimizer, state)
     groups = collectives.unflatten(outline["param_groups"], lambda place: _plain(place, tensors, travel=travel))
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
@@ -145,6 +146,25 @@ def refuse_other_groups(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
             f"optimizer state: its groups have {given} parameters, those of this optimizer {have}. It was saved with "
             "another model, other frozen weights, or other parameter groups: use the ones it was saved with."
         )
+
+
+OF_A_WEIGHTS_SHAPE = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "sum"}
+"""Names of states that optimizers of torch keep in the shape of the weight."""
+
+
+def _refuse_other_shapes(optimizer: Optimizer, state: Mapping[int, Mapping[str, Any]]) -> None:
+    """Raise ValueError if states fit no weight in their place; fused steps of torch would write beyond their memory."""
+    if not type(optimizer).__module__.startswith("torch.optim."):  # others may keep them in fewer numbers
+        return
+    for index, parameter in enumerate(parameters_of(optimizer)):
+        for name in sorted(OF_A_WEIGHTS_SHAPE & state.get(index, {}).keys()):
+            value = state[index][name]
+            if isinstance(value, Tensor) and value.shape != parameter.shape:
+                raise ValueError(
+                    f"optimizer state: {name} of weight {index} is {tuple(value.shape)}, and the weight "
+                    f"{tuple(parameter.shape)}. It was saved with another model, or with its weights in another order: "
+                    "use the one it was saved with."
+                )
 
 
 def _whole(value: object, *, wanted: bool, copied: bool) -> Any:
