@@ -127,6 +127,18 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
         TrainerCheckpoint.checked(tmp_path / "checkpoint-6")
 
 
+def test_a_checkpoint_without_a_manifest_names_its_damaged_file_and_no_manifest_to_remove(tmp_path: Path) -> None:
+    run = Run().step()
+    path = Path(save(tmp_path, run, run.contents()).path)
+    (path / folders.MANIFEST).unlink()
+    (path / parts.PROGRESS).write_text("{")
+    with pytest.raises(OSError, match="progress.json: is not JSON .*copy it again"):
+        TrainerCheckpoint(path).progress()
+    (path / parts.STATE).write_text("")
+    with pytest.raises(DamagedCheckpoint, match="for the newest that is whole.$"):
+        TrainerCheckpoint.checked(path)
+
+
 def test_a_checkpoint_that_was_renamed_is_read_by_its_path(tmp_path: Path) -> None:
     run = Run().step()
     save(tmp_path, run, run.contents())

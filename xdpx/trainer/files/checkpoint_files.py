@@ -16,6 +16,7 @@ from xdpx.checkpoints.background import Background, copied
 from xdpx.checkpoints.folders import (
     ALONE,
     FINITE,
+    MANIFEST,
     FolderCommit,
     Ranks,
     Staging,
@@ -28,7 +29,7 @@ from xdpx.checkpoints.folders import (
     step_of,
     tell_changes,
 )
-from xdpx.checkpoints.trusted import bytes_of, load_tensors, save_tensors
+from xdpx.checkpoints.trusted import DamagedFile, bytes_of, load_tensors, save_tensors
 from xdpx.logger import log
 from xdpx.trainer.files import model_files, rng
 from xdpx.trainer.files.model_files import ModelFiles
@@ -367,7 +368,10 @@ class TrainerCheckpoint:
         path = io.join(self.path, name)
         if not io.isfile(path):
             return None
-        loaded: dict[str, Any] = foreign.read_json(path)
+        try:
+            loaded: dict[str, Any] = foreign.read_json(path)
+        except ValueError as error:
+            raise DamagedFile(f"{path}: is not JSON ({error}). Use another checkpoint, or copy it again.") from error
         return loaded
 
 
@@ -385,8 +389,8 @@ def _refusal(path: StrPath, *, changed: bool) -> str:
             return f"{' '.join(faults)} {ANOTHER} {on_purpose}"
         tell_changes(io.plain(path), faults)
         return ""
-    edited = "Was it changed on purpose? Then remove its checkpoint.manifest.json."
-    return f"{' '.join(damaged)} {ANOTHER} {edited}"
+    edited = " Was it changed on purpose? Then remove its checkpoint.manifest.json."
+    return f"{' '.join(damaged)} {ANOTHER}{edited if io.exists(io.join(path, MANIFEST)) else ''}"
 
 
 ANOTHER = "Use another checkpoint, or True for the newest that is whole."
