@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,19 @@ def test_the_best_model_is_saved_between_the_regular_saves_and_loaded_at_the_end
     assert toy.state.best_global_step == best
     assert toy.state.best_model_checkpoint == str(tmp_path / f"checkpoint-{best}")
     assert toy.evaluate()["eval_loss"] == pytest.approx(scores[best])
+
+
+def test_a_best_checkpoint_that_was_removed_is_named_and_the_last_weights_stay(tmp_path: Path, capsys: Any) -> None:
+    class Removing(TrainerCallback):
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            shutil.rmtree(state.best_model_checkpoint)
+
+    toy = trainer(
+        tmp_path, eval_strategy="steps", eval_steps=4, save_strategy="best", metric_for_best_model="loss",
+        load_best_model_at_end=True, callbacks=[Removing()], num_train_epochs=1,
+    )  # fmt: skip
+    assert toy.train().global_step == 4
+    assert "checkpoint-4, the best, holds no weights any more, so the last weights stay" in capsys.readouterr().err
 
 
 def test_early_stopping_ends_the_training_and_keeps_its_count_over_a_resume(tmp_path: Path) -> None:

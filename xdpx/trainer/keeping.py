@@ -238,3 +238,15 @@ def load_weights(run: TrainerRun, folder: str, model: nn.Module | None = None) -
         return
     apply = strategy.load_weights if strategy.shards else None
     model_files.load_model(strategy.unwrap(target), folder, apply=apply)
+
+
+def load_best(run: TrainerRun) -> None:
+    """Load the weights of the best checkpoint; if there is none any more, warn and keep the last. On all ranks."""
+    best, metric = run.state.best_model_checkpoint, run.state.best_metric
+    if best is None:
+        log.warning("load_best_model_at_end: no checkpoint of a best model was written, so the last weights stay.")
+    elif not collectives.broadcast_object(model_files.holds_weights(best)):
+        log.warning(f"load_best_model_at_end: {best}, the best, holds no weights any more, so the last weights stay.")
+    else:
+        log.info(f"loading the best model, {best} ({metric:.6g})")
+        load_weights(run, best)

@@ -370,10 +370,7 @@ def _finish(run: TrainerRun, methods: TrainMethods, trial: object, first: int) -
     methods.log(metrics)
     averaging.end(run)
     if args.load_best_model_at_end:
-        if state.best_model_checkpoint is None:
-            log.warning("load_best_model_at_end: no checkpoint of a best model was written, so the last weights stay.")
-        else:
-            methods._load_best_model()
+        methods._load_best_model()
     if args.save_total_limit and args.should_save:  # the best was kept, or a kill came between saving and deleting
         keeping.rotate(run, methods.hub, methods._get_output_dir(trial))
     run.fire("on_train_end")

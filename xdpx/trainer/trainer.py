@@ -451,10 +451,7 @@ class Trainer(Conveniences):
         resuming.restore_randomness(self.world, checkpoint)
 
     def _load_best_model(self) -> None:
-        best, metric = self.state.best_model_checkpoint, self.state.best_metric
-        if best is not None:
-            log.info(f"loading the best model, {best} ({metric:.6g})")
-            keeping.load_weights(self._run, best)
+        keeping.load_best(self._run)
 
     # ---- search
 

@@ -149,6 +149,12 @@ def _place(tensor: Tensor) -> Any:
 # ---- read
 
 
+def holds_weights(folder: str) -> bool:
+    """Return whether there is a folder with weights, whole, sharded, or of adapters only."""
+    there = any(io.exists(io.join(folder, name)) for name in parts.ANY_WEIGHTS)
+    return there or (io.isdir(folder) and bool(_adapters(folder)))
+
+
 def read_weights(folder: str) -> dict[str, Any]:
     """Return the weights in a folder by name, on the host.
 
