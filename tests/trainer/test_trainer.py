@@ -256,6 +256,18 @@ def test_a_best_checkpoint_that_was_removed_is_named_and_the_last_weights_stay(t
     assert "checkpoint-4, the best, holds no weights any more, so the last weights stay" in capsys.readouterr().err
 
 
+def test_what_ends_before_the_checkpoint_trains_nothing_and_another_schedule_is_refused(
+    tmp_path: Path, capsys: Any
+) -> None:
+    plateau: dict[str, Any] = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "epoch"}
+    trainer(tmp_path, save_strategy="epoch", **plateau).train()
+    last = str(tmp_path / "checkpoint-8")
+    trainer(tmp_path, save_strategy="epoch", max_steps=4, **plateau).train(resume_from_checkpoint=last)
+    assert "Nothing is left to train" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="its learning rate schedule is not that of LambdaLR.*lr_scheduler_type of"):
+        trainer(tmp_path, save_strategy="epoch").train(resume_from_checkpoint=last)
+
+
 def test_early_stopping_ends_the_training_and_keeps_its_count_over_a_resume(tmp_path: Path) -> None:
     toy = trainer(
         tmp_path, eval_strategy="steps", eval_steps=1, save_strategy="steps", save_steps=1, learning_rate=0.0,

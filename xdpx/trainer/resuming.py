@@ -131,7 +131,7 @@ def load_training_state(run: TrainerRun, checkpoint: str) -> None:
         strategy.load_optimizer_state(run.model_wrapped, run.optimizer, optimizer)
         _refuse_another_rule(run.optimizer, checkpoint)
     if scheduler is not None:
-        run.lr_scheduler.load_state_dict(scheduler)
+        _load_schedule(run.lr_scheduler, scheduler, checkpoint)
     if given is not None:
         before = (saved.arguments() or {}).get("learning_rate")
         given.put_back(args.learning_rate / before if before else 1.0)
@@ -142,6 +142,18 @@ def load_training_state(run: TrainerRun, checkpoint: str) -> None:
         log.warning(
             f"{checkpoint}: {' '.join(missing)} What is missing begins anew, so training is not continued exactly."
         )
+
+
+def _load_schedule(schedule: Any, saved: dict[str, Any], checkpoint: str) -> None:
+    """Load the state of a learning rate schedule. Raises ValueError if it is that of another kind of schedule."""
+    try:
+        schedule.load_state_dict(saved)
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"{checkpoint}: the state of its learning rate schedule is not that of {type(schedule).__name__} "
+            f"({type(error).__name__}: {error}). Resume with the lr_scheduler_type of then; or remove its scheduler.pt "
+            "and set resume_changed='weights' to begin a new schedule."
+        ) from error
 
 
 def _refuse_another_rule(optimizer: Any, checkpoint: str) -> None:

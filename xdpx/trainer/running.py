@@ -346,7 +346,12 @@ def _describe(run: TrainerRun, num_trainable: int, checkpoint: str | None) -> No
         f"accumulated), {num_trainable:,} trainable parameters"
     )
     if checkpoint is not None:
-        log.info(f"continuing from {checkpoint}, at step {state.global_step:,}, epoch {state.epoch:.4g}")
+        log.info(f"continuing from {checkpoint}, at step {state.global_step:,}, epoch {state.epoch or 0:.4g}")
+        if state.global_step > plan.max_steps:
+            log.warning(
+                f"Nothing is left to train: {checkpoint} is at step {state.global_step:,}, and training ends at step "
+                f"{plan.max_steps:,}. Raise num_train_epochs or max_steps, or give the data of then."
+            )
 
 
 def _finish(run: TrainerRun, methods: TrainMethods, trial: object, first: int) -> TrainOutput:
