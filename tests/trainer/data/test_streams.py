@@ -113,6 +113,19 @@ def test_a_stream_of_datasets_is_entered_by_its_own_means():
     assert [row["x"] for row in resumed(fresh, 0, state)] == list(range(12, 20))
 
 
+def test_a_stream_with_a_shuffle_buffer_which_its_state_leaves_out_is_read_again():
+    def shuffled():
+        stream = Dataset.from_dict({"x": list(range(40))}).to_iterable_dataset(num_shards=2)
+        return stream.shuffle(seed=3, buffer_size=10).map(lambda row: {"x": row["x"] + 1})
+
+    source = shuffled()
+    rows = iter(source)
+    for _ in range(12):
+        next(rows)
+    rest = resumed(shuffled(), 12, source.state_dict())
+    assert [row["x"] for row in rest] == [row["x"] for row in rows]
+
+
 def test_shards_are_counted_where_there_are_any():
     source = Dataset.from_dict({"x": list(range(20))}).to_iterable_dataset(num_shards=4)
     assert shards_of(source) == 4

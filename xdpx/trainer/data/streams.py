@@ -149,7 +149,7 @@ def resumed(source: Any, skip: int, state: Any = None) -> Any:
         skip: samples already taken.
         state: its `state_dict` at that position.
     """
-    if state is not None and is_stateful(source):
+    if state is not None and is_stateful(source) and not _shuffles_in_a_buffer(source):
         source.load_state_dict(state)
         return source
     if callable(getattr(source, "skip", None)):
@@ -159,6 +159,18 @@ def resumed(source: Any, skip: int, state: Any = None) -> Any:
         "again to get to where the run stopped. Set ignore_data_skip=True to begin anew with the data instead."
     )
     return Skipping(source, skip)
+
+
+def _shuffles_in_a_buffer(source: object) -> bool:
+    """Return whether a stream of `datasets` has a shuffle buffer: its state leaves the samples in there out."""
+    left = [getattr(source, "_ex_iterable", None)]
+    while left:
+        part = left.pop()
+        if type(part).__name__ == "BufferShuffledExamplesIterable":
+            return True
+        inner = [getattr(part, "ex_iterable", None), *(getattr(part, "ex_iterables", None) or ())]
+        left += [each for each in inner if each is not None]
+    return False
 
 
 def shards_of(source: object) -> int:
