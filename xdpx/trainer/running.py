@@ -27,6 +27,7 @@ from xdpx.models.pytorch.modules import neftune
 from xdpx.reports.results import speed_metrics
 from xdpx.trainer import averaging, keeping, resuming
 from xdpx.trainer.arguments import TrainingArguments
+from xdpx.trainer.data import agreement
 from xdpx.trainer.data.adopting import adopt
 from xdpx.trainer.data.plan import TrainingPlan, samples_per_batch
 from xdpx.trainer.files.hub import Hub
@@ -227,6 +228,7 @@ class _Stretch:
         known = args.gradient_accumulation_steps, samples_per_batch(loader)
         plan = TrainingPlan(*numbers, *known)  # type: ignore[call-arg]  # the overridable method gives seven numbers
         run.plan = plan
+        agreement.refuse_unlike_training(plan, loader, args)
         self.place = _begin_state(run, methods, self.checkpoint, self.trial)
         _prepare(run, methods, loader, self.checkpoint)
         _describe(run, methods.get_num_trainable_parameters(), self.checkpoint)

@@ -29,7 +29,7 @@ from xdpx.trainer import flow, keeping, overrides, resuming, running, scoring, s
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.arguments.training import apply_log_level
 from xdpx.trainer.conveniences import Conveniences
-from xdpx.trainer.data import feeding, loaders, samplers
+from xdpx.trainer.data import agreement, feeding, loaders, samplers
 from xdpx.trainer.data.collation import default_collator
 from xdpx.trainer.data.plan import length, plan_training
 from xdpx.trainer.loss import predictions
@@ -373,6 +373,7 @@ class Trainer(Conveniences):
     ) -> EvalLoopOutput:  # fmt: skip
         """Run the model over a loader, for `evaluate` and `predict`."""
         args, run = self.args, self._run
+        agreement.refuse_unlike_loaders(dataloader)
         only_loss = args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
         examples = self.num_examples(dataloader) if length(dataloader) is not None else "unknown"
         log.info(f"{description}: {examples} examples, batches of {args.eval_batch_size}")

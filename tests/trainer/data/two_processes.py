@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, SequentialSampler
@@ -15,9 +16,12 @@ from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.world import World as Real
 from xdpx.engines.pytorch.world import leave
 from xdpx.trainer.accelerator import Accelerator
+from xdpx.trainer.arguments import TrainingArguments
+from xdpx.trainer.data.agreement import refuse_unlike_loaders, refuse_unlike_training
 from xdpx.trainer.data.dispatching import Dispatcher
 from xdpx.trainer.data.loaders import eval_loader, own_rows, train_loader
 from xdpx.trainer.data.options import LoaderOptions
+from xdpx.trainer.data.plan import TrainingPlan
 from xdpx.trainer.data.samplers import EpochSampler, LengthGrouped
 
 
@@ -102,6 +106,18 @@ def check_all_processes_draw_the_same_for_themselves_while_batches_are_dealt():
     values(make(Steady(8), dispatch_batches=True))
     left, right = collectives.gather_objects(float(torch.rand(())))
     assert left == right
+
+
+def check_processes_with_unlike_data_or_arguments_are_refused_together():
+    mine = 8 + 2 * dist.get_rank()
+    with pytest.raises(ValueError, match="process 0 has samples 8; process 1 has samples 10"):
+        refuse_unlike_loaders(make(Numbers(mine), make_loader=eval_loader))
+    plan = TrainingPlan(1, 2, mine, mine, 4, 2, 2)
+    with pytest.raises(ValueError, match="process 0 has samples 8; process 1 has samples 10. Give every process"):
+        refuse_unlike_training(plan, make(Numbers(8)), TrainingArguments(use_cpu=True))
+    refuse_unlike_training(plan, [], TrainingArguments(use_cpu=True))  # each process may read a part by itself
+    with pytest.raises(ValueError, match="process 0 has learning_rate 8; process 1 has learning_rate 10"):
+        refuse_unlike_training(plan, [], TrainingArguments(use_cpu=True, learning_rate=mine))
 
 
 class Steady(Numbers):

@@ -1,0 +1,42 @@
+"""Compare what the processes were given: with unlike data or arguments they would wait for one another without end."""
+
+from __future__ import annotations
+
+from xdpx.engines.pytorch import collectives
+from xdpx.trainer.arguments import TrainingArguments
+from xdpx.trainer.data.plan import TrainingPlan, known_samples, length
+from xdpx.trainer.data.rank_loader import Loader
+
+ALIKE = (
+    "learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "optim", "optim_args",
+    "lr_scheduler_type", "warmup_steps", "gradient_accumulation_steps", "logging_strategy", "logging_steps",
+    "eval_strategy", "eval_steps", "save_strategy", "save_steps",
+)  # fmt: skip
+"""Arguments by which weights would drift apart, or processes would meet at other times."""
+
+
+def refuse_unlike_training(plan: TrainingPlan, loader: object, args: TrainingArguments) -> None:
+    """Raise ValueError on all processes if they would train on other data, in other steps, or with other arguments."""
+    given: dict[str, object] = {"steps": plan.max_steps, **{name: getattr(args, name) for name in ALIKE}}
+    if isinstance(loader, Loader) and not loader.is_stream:  # of others each process may read a part by itself
+        given["samples"] = plan.num_examples
+    _refuse_unlike("train", given)
+
+
+def refuse_unlike_loaders(loader: object) -> None:
+    """Raise ValueError on all processes if they would score other data, or other numbers of a user's own batches."""
+    own = not isinstance(loader, Loader)
+    _refuse_unlike("evaluation", {"batches": length(loader)} if own else {"samples": known_samples(loader)})
+
+
+def _refuse_unlike(where: str, given: dict[str, object]) -> None:
+    of_all = collectives.gather_objects(given)
+    other = next((rank for rank, each in enumerate(of_all) if each != of_all[0]), None)
+    if other is None:
+        return
+    unlike = [name for name in given if of_all[0][name] != of_all[other][name]]
+    first, second = (", ".join(f"{name} {of_all[rank][name]}" for name in unlike) for rank in (0, other))
+    raise ValueError(
+        f"{where}: process 0 has {first}; process {other} has {second}. Give every process the same arguments and the "
+        "whole data set, which the Trainer divides among them."
+    )
