@@ -24,6 +24,20 @@ def test_an_unknown_setting_is_refused_with_the_nearest() -> None:
         accelerator_config({"split_batch": True})
 
 
+def test_flags_may_be_words_and_values_of_other_kinds_are_refused() -> None:
+    assert accelerator_config({"split_batches": "false", "dispatch_batches": None}) == AcceleratorConfig()
+    for given, said in (
+        ({"split_batches": "maybe"}, "split_batches is 'maybe'. Use true or false"),
+        (AcceleratorConfig(gradient_accumulation_kwargs=3), "gradient_accumulation_kwargs is 3. Give a dict"),  # type: ignore[arg-type]
+        (
+            {"gradient_accumulation_kwargs": {"steps": 2}},
+            "gradient_accumulation_kwargs has no key 'steps'. Did you mean 'num_steps'",
+        ),
+    ):
+        with pytest.raises(ValueError, match=said):
+            accelerator_config(given)
+
+
 def test_the_class_instead_of_an_object_of_it_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"is the class AcceleratorConfig. Give an object of it: AcceleratorConfig\(\)"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from xdpx.config.faults import nearest
-from xdpx.trainer.arguments.values import read_dict
+from xdpx.trainer.arguments.values import read_dict, truth
 from xdpx.utils.paths import StrPath
 
 PER_PROCESS = "use_configured_state"
+FLAGS = ("split_batches", "dispatch_batches", "even_batches", "use_seedable_sampler", "non_blocking", PER_PROCESS)
+GROUPS = ("num_steps", "adjust_scheduler", "sync_with_dataloader", "sync_each_batch")
+"""Keys of `gradient_accumulation_kwargs`: those of accelerate's GradientAccumulationPlugin."""
 
 
 @dataclass
@@ -55,23 +58,39 @@ def accelerator_config(value: object) -> AcceleratorConfig:
     """Return the settings given as None, a dict, JSON, the path of a JSON file, or an object with `to_dict`.
 
     Raises:
-        ValueError: the value is none of these or has unknown keys; the message is to follow the name of the argument.
+        ValueError: the value is none of these, or has unknown keys or values of other kinds; the message is to follow
+            the name of the argument.
     """
     if isinstance(value, AcceleratorConfig):
-        return value
+        return _checked(value)
     if isinstance(value, type):
         raise ValueError(f"is the class {value.__name__}. Give an object of it: {value.__name__}().")
     if hasattr(value, "to_dict"):
         value = value.to_dict()
     settings = {} if value is None else read_dict(value)
-    _refuse_unknown(settings)
-    return AcceleratorConfig(**settings)
+    _refuse_unknown(settings, [each.name for each in fields(AcceleratorConfig)])
+    return _checked(AcceleratorConfig(**settings))
 
 
-def _refuse_unknown(settings: Mapping[str, Any]) -> None:
-    known = [each.name for each in fields(AcceleratorConfig)]
+def _checked(config: AcceleratorConfig) -> AcceleratorConfig:
+    """Convert flags given as words in place, and refuse values of other kinds."""
+    for name in FLAGS:
+        value = getattr(config, name)
+        if value is not None:
+            try:
+                setattr(config, name, truth(value))
+            except ValueError as error:
+                raise ValueError(f"{name} {error}") from error
+    groups = config.gradient_accumulation_kwargs
+    if groups is not None and not isinstance(groups, Mapping):
+        raise ValueError(f"gradient_accumulation_kwargs is {groups!r:.60}. Give a dict, such as {{'num_steps': 2}}.")
+    _refuse_unknown(groups or {}, GROUPS, "gradient_accumulation_kwargs ")
+    return config
+
+
+def _refuse_unknown(settings: Mapping[str, Any], known: Sequence[str], where: str = "") -> None:
     unknown = [key for key in settings if key not in known]
     if unknown:
         near = nearest(unknown[0], known)
         offer = f" Did you mean '{near}'?" if near else ""
-        raise ValueError(f"has no key {', '.join(map(repr, unknown))}.{offer} Known: {', '.join(known)}.")
+        raise ValueError(f"{where}has no key {', '.join(map(repr, unknown))}.{offer} Known: {', '.join(known)}.")
