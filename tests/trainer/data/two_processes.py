@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
+from datasets import Dataset as Rows
 from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 from xdpx.engines.pytorch import collectives
@@ -106,6 +107,14 @@ def check_all_processes_draw_the_same_for_themselves_while_batches_are_dealt():
     values(make(Steady(8), dispatch_batches=True))
     left, right = collectives.gather_objects(float(torch.rand(())))
     assert left == right
+
+
+def check_shards_of_unequal_size_are_scored_in_as_many_batches_by_all():
+    stream = Rows.from_dict({"value": list(range(9))}).to_iterable_dataset(num_shards=2)
+    batches = values(make(stream, make_loader=eval_loader, dispatch_batches=False))
+    left, right = collectives.gather_objects(batches)
+    assert len(left) == len(right)
+    assert {*sum(left + right, [])} == {*range(9)}
 
 
 def check_processes_with_unlike_data_or_arguments_are_refused_together():

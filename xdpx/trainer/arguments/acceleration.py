@@ -23,7 +23,8 @@ class AcceleratorConfig:
     Attributes:
         split_batches: the given batch size is the total of all processes, not that of each.
         dispatch_batches: True: the first process loads all data and sends the others their part. None: each process
-            loads everything and keeps its part. False: as None, but of iterable data with shards each loads its own.
+            loads everything and keeps its part. False: as None, but in training each loads its own shards of iterable
+            data, if there are as many.
         even_batches: complete the last round with samples from the start, so that all processes take as many steps.
         use_seedable_sampler: shuffle by seed and epoch alone; False: by a number from torch's global generator.
         non_blocking: copy batches to the device without waiting.

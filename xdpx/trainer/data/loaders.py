@@ -186,7 +186,8 @@ def _stream_loader(
     if world.size > 1:
         size = _batch_size_of_rank(options, world)
         options = replace(options, batch_size=size)
-        if options.dispatch_batches is False and shards_of(dataset) >= world.size:
+        # In an evaluation, shards of unequal size would leave one process waiting for the batches of another.
+        if training and options.dispatch_batches is False and shards_of(dataset) >= world.size:
             dataset = dataset.shard(num_shards=world.size, index=world.rank)
         else:
             kind = DealtStream if _deals(options, world) else RankStream
