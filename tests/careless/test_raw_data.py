@@ -234,6 +234,16 @@ def test_a_train_file_of_blank_lines_is_a_fault(tmp_path: Path, said: Said) -> N
     assert "train: none of its 3 texts has a token" in said()
 
 
+@pytest.mark.parametrize(("blank", "code"), [("train", 2), ("dev", 0)])
+def test_a_file_of_blank_lines_beside_labelled_rows_has_no_labels(
+    blank: str, code: int, tmp_path: Path, said: Said
+) -> None:
+    texts = {"train_tsv": table("\t"), "dev_tsv": table("\t"), f"{blank}_tsv": "\n \n\n"}
+    raw(tmp_path, **texts)
+    prepro(tmp_path, code=code)
+    assert "no line has a label, as those of" in said()
+
+
 # ---- files that are none
 
 

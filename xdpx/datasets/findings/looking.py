@@ -85,7 +85,7 @@ class Look:
                 self._findings.add(raw_files.another_reading(source.path, head, self._parser, self._loader))
         if learns_labels and self._loader.num_targets and not self._loader.between:
             labelled = {split: source.labelled for split, source in self._sources.items()}
-            firsts = {split: "\t".join(head.rows[0]) for split, head in self._heads.items() if head.rows}
+            firsts = {split: "\t".join(head.rows[0]) if head.rows else "" for split, head in self._heads.items()}
             self._findings.add(labels.missing_labels(labelled, firsts, trained=self._trained))
 
     def at_labels(self, counts: Mapping[str, int]) -> None:
