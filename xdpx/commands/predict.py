@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from xdpx.commands import child
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
+from xdpx.datasets.data_files import NOT_PLAIN_TEXT
 from xdpx.inference.plan import InferencePlan, Input, PredictingParameters, find_input, make_plan
 from xdpx.inference.temperature import temperature_of
 from xdpx.launch.environment import LaunchKeys, adopt_launch
@@ -54,8 +55,10 @@ class Predict:
             found = super().conflicts()
             if not self.predict_file_map:
                 found.append(("predict_file_map", "is empty. Give input: output."))
-            targets = list(self.predict_file_map.values())
-            found += [("predict_file_map", f"writes '{t}' twice.") for t in set(targets) if targets.count(t) > 1]
+            targets: defaultdict[str, list[str]] = defaultdict(list)
+            for target in self.predict_file_map.values():
+                targets[_place(target)].append(target)
+            found += [("predict_file_map", f"writes '{t[-1]}' twice.") for t in targets.values() if len(t) > 1]
             if self.concat_origin and self.skip_bad_lines:
                 found.append(("concat_origin", "contradicts skip_bad_lines: rows would be missing. Set one to false."))
             if self.concat_origin and self.binary:
@@ -77,9 +80,10 @@ class Predict:
             temperature_of(self.parameters, plan, self.source)
         except ConfigError as error:
             return list(error.faults)
-        return [fault for each, target in jobs for fault in self._faults(plan, each, target)]
+        inputs = {_place(each.path) for each, _ in jobs}
+        return [fault for each, target in jobs for fault in self._faults(plan, each, target, inputs)]
 
-    def _faults(self, plan: InferencePlan, source: Input, target: str) -> Iterator[Fault]:
+    def _faults(self, plan: InferencePlan, source: Input, target: str, inputs: set[str]) -> Iterator[Fault]:
         key = "predict_file_map"
         if source.is_store and self.parameters.concat_origin:
             problem = f"'{source.name}' is preprocessed: its texts are no longer there."
@@ -92,8 +96,11 @@ class Predict:
             yield Fault(key, problem, "Use x-eval to score such a file.")
         if io.isdir(target) or not io.is_writable(target):
             yield Fault(key, f"'{target}' cannot be written.", "Choose another file.")
-        if io.abspath(target) == io.abspath(source.path):
+        if _place(target) in inputs:
             yield Fault(key, f"would replace its input '{target}'.", "Choose another file.")
+        if not self.parameters.binary and target.lower().endswith(NOT_PLAIN_TEXT):
+            problem = f"'{target}' would hold plain text, columns between tabs, in spite of its ending."
+            yield Fault(key, problem, "Give a name such as out.tsv.")
 
     def run(self) -> int:
         """Predict every file, one after another."""
@@ -250,6 +257,12 @@ def logits_of(predictions: dict[str, Any], loss: Loss) -> Any:
 
 def _logarithm(prob: NDArray[Any]) -> Any:
     return np.log(np.maximum(prob, SMALLEST_PROBABILITY))
+
+
+def _place(path: str) -> str:
+    """Return the one name of a file, however it is written and by whatever links it is reached."""
+    place = io.abspath(path)
+    return os.path.realpath(place) if io.islocal(place) else place
 
 
 def _clean(cell: str) -> str:

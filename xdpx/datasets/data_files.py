@@ -15,6 +15,8 @@ DataFiles = dict[str, str] | list[str] | str
 COMPRESSED = (".gz", ".bz2", ".xz")
 RAW_ENDINGS = (".tsv", ".csv", ".txt", ".json", ".jsonl", ".parquet", ".xlsx", *COMPRESSED)
 """Suffixes of raw files. Spark also uses them for folders of parts."""
+NOT_PLAIN_TEXT = (".parquet", ".xlsx", ".xls", ".zip", *COMPRESSED)
+"""Suffixes that promise a reader something else than plain text, so that no table is written under them."""
 LIST_OF_SPLITS = "dataset_dict.json"
 """File that `datasets` writes beside the folders of splits; not a split itself."""
 RESERVED = frozenset({"embeddings", "resources"})
