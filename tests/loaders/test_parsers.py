@@ -321,6 +321,12 @@ def test_a_sheet_gives_its_columns_as_text(workbook: Path) -> None:
     assert make("excel", sheet_name="Data").header(str(workbook)) == ["label", "text"]
 
 
+def test_a_sheet_without_the_label_column_is_unlabelled(workbook: Path) -> None:
+    parser = make("excel", sheet_name="Data", fields=["text", "grade"])
+    assert parser.header(str(workbook)) == ["text"]
+    assert read(parser, workbook)[0] == [["a"], [""], ["中"]]
+
+
 def test_a_cell_behind_the_named_columns_of_a_sheet_is_bad(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
@@ -356,6 +362,9 @@ def test_parquet_gives_its_columns_as_text_and_nulls_are_bad(tmp_path: Path) -> 
     rows, lines, bad = read(make("parquet", fields=["text", "label"]), tmp_path / "a.parquet")
     assert (rows, lines) == ([["a", "1"], ["中", "3"]], [1, 3])
     assert bad == [BadLine(2, "column 'text' is null, not text")]
+    unlabelled = make("parquet", fields=["text", "grade"])
+    assert read(unlabelled, tmp_path / "a.parquet")[0] == [["a"], ["中"]]
+    assert unlabelled.header(str(tmp_path / "a.parquet")) == ["text"]
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-20])
     with pytest.raises(ConfigError, match="no parquet file"):
         read(make("parquet"), tmp_path / "cut.parquet")
@@ -402,3 +411,8 @@ def test_the_header_is_read_once_whatever_the_size_of_blocks(
 def test_a_name_that_is_not_in_the_header_is_refused_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"fields: there is no column 'lable'\. Did you mean 'label'\?"):
         rows_of(make("csv", fields=["text", "lable"]), tmp_path / "a.tsv", "text\tlabel\na\t1\n")
+
+
+def test_a_header_that_another_delimiter_cuts_says_which(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="delimiter: cuts the first line into one column.*Set delimiter: ','"):
+        rows_of(make("csv", fields=["text", "label"]), tmp_path / "a.csv", 'id,"text",label\n1,good,1\n')

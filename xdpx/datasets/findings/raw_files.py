@@ -12,7 +12,7 @@ from typing import NamedTuple
 from xdpx.datasets.findings.finding import Finding
 from xdpx.loaders.base import Loader
 from xdpx.loaders.parsers.base import Parser, Row
-from xdpx.loaders.parsers.csv import QUOTED_BY_CUSTOM, CSVParser
+from xdpx.loaders.parsers.csv import DELIMITERS, QUOTED_BY_CUSTOM, CSVParser
 from xdpx.loaders.parsers.lines import LineParser
 from xdpx.tokenizers.target_map import folded, number_of
 
@@ -24,8 +24,6 @@ FEWEST = 4
 
 FEWEST_FOR_BLANKS = 10
 """Minimum number of rows for labels separated by spaces, which are weaker evidence than commas."""
-
-DELIMITERS = {"\t": "'\\t'", ",": "','", ";": "';'", "|": "'|'"}
 
 _NAME = re.compile(
     r"(?:#\d+ )?(?:text|texts|sentence|sent|question|query|passage|context|review|comment|content|title|body|message|"

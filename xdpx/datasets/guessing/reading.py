@@ -13,7 +13,6 @@ from typing import Any
 from xdpx.config.faults import ConfigError, nearest
 from xdpx.datasets.data_files import COMPRESSED
 from xdpx.datasets.findings.raw_files import (
-    DELIMITERS,
     FEWEST,
     LOOKED_AT,
     blank_before_label,
@@ -24,7 +23,7 @@ from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.datasets.guessing.encodings import text_of
 from xdpx.datasets.guessing.json_files import JOINT, read_json
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser
-from xdpx.loaders.parsers.csv import QUOTED_BY_CUSTOM
+from xdpx.loaders.parsers.csv import DELIMITERS, QUOTED_BY_CUSTOM
 from xdpx.loaders.parsers.excel import ExcelParser, sheet_names
 from xdpx.loaders.parsers.files import MAX_LINE_BYTES, open_raw
 from xdpx.loaders.parsers.parquet import ParquetParser

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator
 from itertools import chain
 
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
 from xdpx.loaders.parsers.base import WITH_QUOTES, BadLine, Block, Row, Rows, Span, gather, picked, valid, wrong_width
 from xdpx.loaders.parsers.files import MAX_LINE_BYTES, line_blocks, skip_lines
@@ -13,6 +14,8 @@ from xdpx.loaders.parsers.lines import LineParser
 from xdpx.logger import log
 
 AUTO = "auto"
+DELIMITERS = {"\t": "'\\t'", ",": "','", ";": "';'", "|": "'|'"}
+"""Delimiters that are common in files -> how they are written in a config."""
 QUOTED_BY_CUSTOM = frozenset({",", ";"})
 """Delimiters with which all programs put double quotes around cells that contain the delimiter. In files with tabs, a
 quote is usually text, such as the quotation marks of a sentence."""
@@ -98,9 +101,19 @@ class CSVParser(LineParser):
         for block in blocks:
             if positions is None:
                 head, block = self._without_first(block)
+                self._refuse_uncut(head, path)
                 positions = tuple(picked([name.strip() for name in head], self.parameters.fields, path))
                 width = len(head)
             yield block._replace(picked=positions, width=width)
+
+    def _refuse_uncut(self, head: Row, path: str) -> None:
+        """Raise if the first line is one cell, from which another delimiter cuts the column that is wanted first."""
+        wanted = (self.parameters.fields or [""])[0]
+        for other, shown in DELIMITERS.items() if len(head) == 1 else ():
+            names = [name.strip(' "') for name in head[0].split(other)]
+            if len(names) > 1 and wanted in names:
+                problem = f"cuts the first line into one column, {head[0]!r:.80}; {shown} cuts it into columns."
+                raise ConfigError(path, [Fault("delimiter", problem, f"Set delimiter: {shown}.")])
 
     def _without_first(self, block: Block) -> tuple[Row, Block]:
         """Return (columns of the first line, the rest of the block)."""

@@ -7,7 +7,7 @@ from typing import IO, Any
 
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.parameters import param
-from xdpx.loaders.parsers.base import BadLine, Row, RowParser, missing_extra
+from xdpx.loaders.parsers.base import BadLine, Row, RowParser, missing_extra, picked
 from xdpx.loaders.parsers.files import open_raw
 
 
@@ -18,26 +18,27 @@ class ExcelParser(RowParser):
         """Keys of the excel parser."""
 
         sheet_name: str = param(doc="Name of the sheet to read.")
-        fields: list[str] | None = param(None, doc="Names of the columns to take, in this order; null takes all.")
+        fields: list[str] | None = param(
+            None, doc="Names of the columns to take, in this order, the label last; null takes all."
+        )
 
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
         """Yield the selected cells of each row after the first; empty rows are skipped."""
         with open_raw(path) as stream:
             rows = self._sheet(stream, path).iter_rows(values_only=True)
             names = self._names(next(rows, ()))
-            picked = positions(names, self.parameters.fields, path)
+            positions = picked(names, self.parameters.fields, path)
             for number, values in enumerate(rows, 2):
                 if self.parameters.fields is None and any(map(_cell, values[len(names) :])):
                     yield number, BadLine(number, f"has a cell behind the {len(names)} columns with a name")
                 elif any(value is not None for value in values):
-                    yield number, [_cell(values[index]) if index < len(values) else "" for index in picked]
+                    yield number, [_cell(values[index]) if index < len(values) else "" for index in positions]
 
     def header(self, path: str) -> Row | None:
         """Return the names of the columns."""
-        if self.parameters.fields is not None:
-            return list(self.parameters.fields)
         with open_raw(path) as stream:
-            return self._names(next(self._sheet(stream, path).iter_rows(values_only=True), ()))
+            names = self._names(next(self._sheet(stream, path).iter_rows(values_only=True), ()))
+            return [names[index] for index in picked(names, self.parameters.fields, path)]
 
     def _sheet(self, stream: IO[bytes], path: str) -> Any:
         book = _book(stream, path)
@@ -72,22 +73,6 @@ def _book(stream: IO[bytes], path: str) -> Any:
     except Exception as error:
         fault = Fault("data_files", f"is no .xlsx workbook ({error}).", "Save it as .xlsx.")
         raise ConfigError(path, [fault]) from error
-
-
-def positions(names: list[str], fields: list[str] | None, path: str) -> list[int]:
-    """Return the positions of the columns to take; all if `fields` is None.
-
-    Raises:
-        ConfigError: a field has no column.
-    """
-    if fields is None:
-        return list(range(len(names)))
-    missing = [field for field in fields if field not in names]
-    if missing:
-        near = nearest(missing[0], names)
-        remedy = f"Did you mean '{near}'?" if near else f"Choose among: {', '.join(names)}."
-        raise ConfigError(path, [Fault("fields", f"there is no column '{missing[0]}'.", remedy)])
-    return [names.index(field) for field in fields]
 
 
 def _cell(value: object) -> str:

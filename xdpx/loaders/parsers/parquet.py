@@ -7,8 +7,7 @@ from typing import IO, Any
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.loaders.parsers.base import BLOCK_ROWS, BadLine, Row, RowParser, missing_extra, row_of
-from xdpx.loaders.parsers.excel import positions
+from xdpx.loaders.parsers.base import BLOCK_ROWS, BadLine, Row, RowParser, missing_extra, picked, row_of
 from xdpx.loaders.parsers.files import open_raw
 from xdpx.loaders.parsers.json import cell
 
@@ -19,23 +18,24 @@ class ParquetParser(RowParser):
     class Parameters(RowParser.Parameters):
         """Keys of the parquet parser."""
 
-        fields: list[str] | None = param(None, doc="Names of the columns to take, in this order; null takes all.")
+        fields: list[str] | None = param(
+            None, doc="Names of the columns to take, in this order, the label last; null takes all."
+        )
 
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
         """Yield the selected cells of each row."""
         with open_raw(path) as stream:
             file = _open(stream, path)
             there = list(file.schema_arrow.names)
-            names = [there[index] for index in positions(there, self.parameters.fields, path)]
+            names = [there[index] for index in picked(there, self.parameters.fields, path)]
             for number, values in enumerate(_cells(file, names, path), 1):
                 yield number, row_of(number, names, values, [cell(value) for value in values])
 
     def header(self, path: str) -> Row | None:
         """Return the names of the columns."""
-        if self.parameters.fields is not None:
-            return list(self.parameters.fields)
         with open_raw(path) as stream:
-            return list(_open(stream, path).schema_arrow.names)
+            there = list(_open(stream, path).schema_arrow.names)
+            return [there[index] for index in picked(there, self.parameters.fields, path)]
 
 
 def _cells(file: Any, names: list[str], path: str) -> Iterator[tuple[Any, ...]]:
