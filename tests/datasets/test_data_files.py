@@ -33,3 +33,14 @@ def test_a_mapping_turned_round_is_told_from_a_missing_file(tmp_path: Path) -> N
         splits(str(tmp_path), {"train": "first.txt"})
     with pytest.raises(ConfigError, match="'second.txt' matches no file"):
         splits(str(tmp_path), {"second.txt": "train"})
+
+
+def test_files_that_would_become_one_split_are_named_with_their_folder(tmp_path: Path) -> None:
+    (tmp_path / "raw/parts").mkdir(parents=True)
+    for name in ("a.tsv", "b.tsv"):
+        (tmp_path / "raw/parts" / name).touch()
+    with pytest.raises(ConfigError, match=r"matches 2 files, but names one split\. Name one file, or join") as error:
+        splits(f"{tmp_path}/raw", {"parts/*.tsv": "train"})
+    assert len(error.value.faults) == 1
+    with pytest.raises(ConfigError, match=r"Name the splits: data_files: \{parts/b\.tsv: \.\.\.\}"):
+        splits(f"{tmp_path}/raw", {"parts/a.tsv": "train", "parts/b.tsv": "train"})

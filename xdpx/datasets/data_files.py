@@ -46,13 +46,13 @@ def splits(data_source: str, data_files: DataFiles) -> dict[str, str]:
         elif not paths:
             faults.append(_nothing(data_source, name))
         elif split is not None and len(paths) > 1:
-            faults.append(
-                Fault("data_files", f"'{name}' matches {len(paths)} files, but names one split.", "Name one file.")
-            )
+            remedy = "Name one file, or join them: cat FILE FILE > FILE."
+            faults.append(Fault("data_files", f"'{name}' matches {len(paths)} files, but names one split.", remedy))
+            continue
         pairs += [(path, split_of(path) if split is None else split.removesuffix(".pt")) for path in paths]
     found: dict[str, str] = {}
     for path, split in sorted(set(pairs)):
-        faults += _wrong_split(split, path, found)
+        faults += _wrong_split(split, path, found, data_source)
         found[split] = path
     if faults:
         raise ConfigError(data_source, dict.fromkeys(faults))  # a missing folder gives the same fault for every name
@@ -130,10 +130,11 @@ def _folder(name: str) -> Fault:
     return Fault("data_files", f"'{name}' is a folder, not a file.", remedy)
 
 
-def _wrong_split(split: str, path: str, found: Mapping[str, str]) -> list[Fault]:
+def _wrong_split(split: str, path: str, found: Mapping[str, str], data_source: str) -> list[Fault]:
     if split in found:
         problem = f"'{found[split]}' and '{path}' would both become the split '{split}'."
-        return [Fault("data_files", problem, f"Name the splits: data_files: {{{io.name(path)}: ...}}.")]
+        name = path.removeprefix(data_source.rstrip("/") + "/")
+        return [Fault("data_files", problem, f"Name the splits: data_files: {{{name}: ...}}.")]
     if not split or "/" in split or split in RESERVED:
         return [Fault("data_files", f"'{split}' cannot be the name of a split.", "Name the splits: {file: split}.")]
     return []
