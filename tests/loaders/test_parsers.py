@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import lzma
+import os
 from pathlib import Path
 from typing import Any
 
@@ -416,3 +417,13 @@ def test_a_name_that_is_not_in_the_header_is_refused_with_the_nearest(tmp_path: 
 def test_a_header_that_another_delimiter_cuts_says_which(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="delimiter: cuts the first line into one column.*Set delimiter: ','"):
         rows_of(make("csv", fields=["text", "label"]), tmp_path / "a.csv", 'id,"text",label\n1,good,1\n')
+
+
+def test_a_pipe_is_refused_since_raw_data_are_read_several_times(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.tsv")
+    with pytest.raises(ConfigError, match="is a pipe or a device, not a file"):
+        read(make("csv"), tmp_path / "a.tsv")
+
+
+def test_an_array_read_as_lines_names_the_parser_of_arrays() -> None:
+    assert "use parser: json." in make("jsonl", fields=["t"]).remedy("is a list, not an object")

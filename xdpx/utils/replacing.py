@@ -28,7 +28,7 @@ def replacing(
     """
     place = io.plain(path)
     with _named(path):
-        if not io.islocal(place) or _is_device(place):
+        if not io.islocal(place) or is_device(place):
             with io.open(place, mode, newline=newline) as file:
                 yield file
         else:
@@ -58,7 +58,7 @@ def _beside(place: str, mode: str, newline: str | None, *, private: bool) -> Gen
 def adding(path: StrPath) -> IO[Any]:
     """Open a log file for appending text. A new one gets mode 0600; a symlink is replaced instead of followed."""
     place = io.plain(path)
-    if not io.islocal(place) or _is_device(place):
+    if not io.islocal(place) or is_device(place):
         return io.open(place, "a")
     io.local_files.make_folder(os.path.dirname(place))
     if os.path.islink(place):
@@ -89,5 +89,6 @@ def write_bytes(path: StrPath, data: bytes, *, own: bool = True) -> None:
         file.write(data)
 
 
-def _is_device(place: str) -> bool:
+def is_device(place: str) -> bool:
+    """Return whether a local path is a pipe, a terminal or another device."""
     return os.path.exists(place) and not os.path.isfile(place) and not os.path.isdir(place)

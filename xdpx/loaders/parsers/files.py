@@ -16,6 +16,7 @@ from xdpx.loaders.parsers.base import BadLine, Block, Span
 from xdpx.loaders.parsers.encodings import HEAD, UTF8, as_utf8
 from xdpx.utils import io
 from xdpx.utils.raw_places import is_lfs_pointer
+from xdpx.utils.replacing import is_device
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
@@ -38,8 +39,12 @@ def open_raw(path: str, *, partly: bool = False) -> Generator[IO[bytes]]:
         partly: whether only parts of it will be read, so that only these are fetched of a remote file.
 
     Raises:
-        ConfigError: the file is a Git LFS pointer; or, while reading, compressed data are cut short or damaged.
+        ConfigError: the file is a pipe or a device, or a Git LFS pointer; or, while reading, compressed data are cut
+            short or damaged.
     """
+    if io.islocal(path) and is_device(io.plain(path)):  # raw data are read several times
+        fault = Fault("data_files", "is a pipe or a device, not a file.", "Write it to a file first: COMMAND > FILE.")
+        raise ConfigError(path, [fault])
     suffix = path[path.rfind(".") :].lower()
     opener = _OPENERS.get(suffix)
     with io.open_partly(path) if partly else io.open(path, "rb") as file:

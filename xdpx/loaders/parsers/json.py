@@ -49,6 +49,15 @@ class JSONLParser(LineParser):
         del path
         return list(self.parameters.fields)
 
+    def remedy(self, problem: str) -> str:
+        """Return what to do about a row that cannot be used, for messages."""
+        whole = (
+            "Where the whole file is one array, use parser: json. Else: "
+            if "is a list, not an object" in problem
+            else ""
+        )
+        return whole + super().remedy(problem)
+
 
 class JSONParser(RowParser):
     """Reads one JSON array of objects, one object at a time, so that a large file needs little memory."""
