@@ -186,8 +186,12 @@ class Log:
 
     # ---- lines
 
-    def info(self, text: str) -> None:
-        """Log a line."""
+    def info(self, text: str, *, once: bool = False) -> None:
+        """Log a line; with `once`, skip it if this process has logged the same text before."""
+        if once and text in self._warned:
+            return
+        if once:
+            self._warned.add(text)
         self._logger.info("%s", text)
 
     def warning(self, text: str, *, once: bool = False, under: str | None = None) -> None:

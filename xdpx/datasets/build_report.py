@@ -22,7 +22,7 @@ def report_counts(split: str, counts: Counts, *, max_len: int, unit: str) -> Non
     """Log the number of samples of a split, and what was cut or dropped."""
     share = counts.unknown / counts.tokens if counts.tokens else 0.0
     log.info(
-        f"{split}: {counts.samples:,} samples of {counts.lines:,} {unit}s; {counts.tokens:,} tokens, "
+        f"{split}: {_number(counts.samples, 'sample')} of {_number(counts.lines, unit)}; {counts.tokens:,} tokens, "
         f"{share:.2%} of them unknown; the longest sample has {counts.longest:,}"
     )
     if counts.duplicates:
@@ -84,6 +84,10 @@ class LabelCounts:
         if missing:
             more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
             log.warning(f"{split}: no sample is labelled {', '.join(map(repr, missing[:5]))}{more}")
+
+
+def _number(count: int, thing: str) -> str:
+    return f"{count:,} {thing}" + "s" * (count != 1)
 
 
 def _cell(counts: NDArray[np.int64], index: int) -> str:

@@ -61,7 +61,6 @@ class CSVParser(LineParser):
         self.delimiter = _plain(parameters.delimiter)
         by_custom = '"' if self.delimiter in QUOTED_BY_CUSTOM else None
         self.quotechar = by_custom if parameters.quotechar == AUTO else parameters.quotechar
-        self._told: set[str] = set()
 
     def blocks(self, path: str) -> Iterator[Block]:
         """Yield the blocks of a file; after the first quote, rows can only be found by sequential reading."""
@@ -157,9 +156,8 @@ class CSVParser(LineParser):
             yield from skip_lines([block], start)
 
     def _tell(self, path: str) -> None:
-        if self.parameters.quotechar == AUTO and path not in self._told:
-            self._told.add(path)
-            log.info(f"{path}: quotes wrap cells, as in any csv; where they are text, set quotechar: null")
+        if self.parameters.quotechar == AUTO:
+            log.info(f"{path}: quotes wrap cells, as in any csv; where they are text, set quotechar: null", once=True)
 
     def _quoted_rows(self, blocks: Iterator[Block], first_line: int, skip: int) -> Iterator[tuple[int, Row | BadLine]]:
         lines = _Lines(blocks, first_line)
