@@ -28,6 +28,8 @@ def test_modules_are_imported_once_in_the_order_of_their_names(write: Write) -> 
         "",
         "user/modules/_shared.py",
         "seen = []",
+        "user/modules/._a.py",
+        "\0 what a Mac leaves in an archive",
     )
     assert load_user_modules() == ["a.py", "b.py"]
     assert load_user_modules() == []
@@ -58,7 +60,8 @@ def test_a_named_folder_that_is_not_there_is_refused(write: Write, monkeypatch: 
         ("x = 1\nimport no_such_thing", "m.py:2): ModuleNotFoundError: No module named 'no_such_thing'."),
         ("x = = 1", "m.py:1): SyntaxError"),
         ("def f():\n    return 1 / 0\n\nf()", "m.py:2): ZeroDivisionError"),
-        ("from xdpx.models import register\n\n@register('cls_cnn')\nclass Mine: ...", "model 'cls_cnn' exists already"),
+        ("from xdpx.models import register\n\n@register('cls_cnn')\nclass Mine: ...", "another name. Correct"),
+        ("import sys\n\nsys.exit(0)", "m.py:3): SystemExit: 0. Correct your module"),
     ],
 )
 def test_a_module_that_fails_is_named_with_its_line(write: Write, text: str, words: str) -> None:

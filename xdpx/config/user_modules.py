@@ -42,7 +42,7 @@ def folders() -> list[Path]:
 
 
 def load_user_modules() -> list[str]:
-    """Import all modules of the user in the order of file names, except those that begin with `_`.
+    """Import all modules of the user in the order of file names, except those that begin with `_` or `.`.
 
     Returns:
         The names of the files imported by this call; modules are imported only once.
@@ -52,7 +52,7 @@ def load_user_modules() -> list[str]:
     """
     imported = []
     for folder in folders():
-        files = [file for file in sorted(folder.glob("*.py")) if not file.name.startswith("_")]
+        files = [file for file in sorted(folder.glob("*.py")) if not file.name.startswith(("_", "."))]
         new = [file for file in files if _name(file) not in sys.modules]
         if not new:
             continue
@@ -122,16 +122,16 @@ def _import(file: Path) -> None:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a sys.exit would end the command, with a code that says all is well
         del sys.modules[spec.name]
-        problem = f"{type(error).__name__}: {error}."
+        problem = f"{type(error).__name__}: {error}".rstrip(".") + "."
         remedy = "Correct your module, or move it away; --verbose shows the traceback."
         raise ConfigError(
             str(file), [Fault("user module", problem, remedy, Origin(str(file), _line(error, file)))]
         ) from error
 
 
-def _line(error: Exception, file: Path) -> int:
+def _line(error: BaseException, file: Path) -> int:
     """Return the line of `file` that caused the error, 0 if unknown."""
     if isinstance(error, SyntaxError) and error.lineno and error.filename and Path(error.filename).name == file.name:
         return error.lineno
