@@ -161,3 +161,11 @@ def test_a_model_that_gives_something_else_than_a_tensor_is_named():
         output_of(GivesADict(), batch)
     doubled = {"net_input": {"input": torch.ones(2, 2).double()}}
     assert output_of(nn.Linear(2, 1).double(), doubled).dtype == torch.float32
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (1, 2), (2, 1, 2), (2, 3)])
+def test_logits_of_another_shape_than_rows_and_classes_are_the_models_fault(shape):
+    batch = {"net_input": {"input": torch.ones(shape)}, "target": torch.zeros(2, dtype=torch.long)}
+    for ask in (loss(num_classes=2), loss(num_classes=2).predictions):
+        with pytest.raises(ConfigError, match=r"model: 'Identity' returns .* for 2 rows and 2 classes\. Return logits"):
+            ask(nn.Identity(), batch)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
+from xdpx.losses.ranking import score_of
 
 QUERY = np.array([7, 3, 7, 3, 7, 9])
 GRADE = np.array([2, 0, 0, 1, 1, 2])
@@ -93,6 +94,12 @@ def test_logits_of_classes_are_scored_from_end_to_end_and_labels_may_be_grades_o
     assert found["score"].tolist() == [1.5, -0.5]
     assert found["target"].tolist() == [3.0, 0.5]
     assert list(make("ranknet").rows({"score": found["score"].numpy()}, None)) == [["1.5"], ["-0.5"]]
+
+
+def test_one_number_per_row_is_the_score_with_a_column_of_its_own_too() -> None:
+    score = torch.tensor([0.5, -1.0])
+    assert torch.equal(score_of(score), score)
+    assert torch.equal(score_of(score[:, None]), score)
 
 
 def test_metrics_of_queries_can_be_asked_for_by_name() -> None:

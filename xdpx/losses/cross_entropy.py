@@ -57,14 +57,29 @@ class CrossEntropy(Loss):
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over the rows of the batch, their number, and how many are predicted right."""
-        logits = output_of(model, batch)
-        target = batch["target"]
+        logits, target = self.logits(model, batch), batch["target"]
         loss = self.objective(logits, target)
         facts = {"correct": self.correct(logits.detach(), target)}
         if self.parameters.use_r_dropout:
             loss, more = self._with_second_pass(model, batch, logits, loss)
             facts.update(more)
         return loss, len(target), facts
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return what the model gives for a batch: (B, C), unless `reads_class_logits` is false.
+
+        Raises:
+            ConfigError: logits of classes are not one number for each row and class.
+        """
+        logits = output_of(model, batch)
+        classes = self.parameters.num_classes or logits.shape[-1]
+        rows = len(batch["target"]) if "target" in batch else len(logits)
+        if self.reads_class_logits and logits.shape != (rows, classes):
+            name = type(getattr(model, "module", model)).__name__
+            problem = f"'{name}' returns {tuple(logits.shape)} for {rows} rows and {classes} classes."
+            remedy = f"Return logits of shape ({rows}, {classes}): a row of numbers, one for each class, per text."
+            raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+        return logits
 
     def objective(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the objective in nats, summed over rows, for logits (B, C) and classes (B). May be overridden."""
@@ -97,7 +112,7 @@ class CrossEntropy(Loss):
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return prob (B, C), pred (B), and for labelled batches target (B), loss_sum and count."""
-        logits = output_of(model, batch)
+        logits = self.logits(model, batch)
         prob = self.probabilities(logits)
         found = {"prob": prob, "pred": self.predict(prob)}
         if "query_id" in batch:
@@ -165,7 +180,7 @@ class CrossEntropy(Loss):
     def _with_second_pass(
         self, model: nn.Module, batch: Batch, first: Tensor, first_loss: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        second = output_of(model, batch)
+        second = self.logits(model, batch)
         likelihood = (first_loss + self.objective(second, batch["target"])) / 2.0
         disagreement = self.disagreement(first, second)
         facts = {"ce_loss": likelihood.detach(), "kl_loss": disagreement.detach()}

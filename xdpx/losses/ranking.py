@@ -144,8 +144,10 @@ class RankNet(RankingLoss):
 
 
 def score_of(output: Tensor) -> Tensor:
-    """Return the score of each row, (B,): the model's output (B,), or of logits (B, C) the last minus the first."""
-    return output if output.dim() == 1 else output[:, -1] - output[:, 0]
+    """Return the score of each row, (B,): the output (B,) or (B, 1), or of logits (B, C) the last minus the first."""
+    if output.dim() == 1 or output.shape[1] == 1:
+        return output.flatten()
+    return output[:, -1] - output[:, 0]
 
 
 def rivals(query: Tensor, ids: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.losses.base import Batch, output_of
+from xdpx.losses.base import Batch
 from xdpx.losses.bce import BinaryCrossEntropy
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.parameters import BCEParameters, CrossEntropyParameters, FromTeacherParameters
@@ -33,7 +33,7 @@ class FromTeacher(Taught, CrossEntropy):
         Raises:
             ConfigError: a row of the training data has no logits of a teacher.
         """
-        logits, target = output_of(model, batch), batch["target"]
+        logits, target = self.logits(model, batch), batch["target"]
         distilled = self.divergence(logits, self.teacher_logits(batch))
         gold = self.objective(logits, target)
         facts = {
