@@ -235,6 +235,12 @@ def test_a_seed_of_null_draws_one_and_keeps_it_over_a_resume(start: Start) -> No
     assert seeds[0] == seeds[1]
 
 
+def test_a_split_that_is_trained_on_and_scored_is_warned_about(start: Start) -> None:
+    for choice, warned in (("*", True), ("train", False)):
+        assert start(max_update=1, train_subset=choice, save_dir=f"of_{warned}") == 0
+        assert ("'dev' is trained on too" in Path(f"of_{warned}/log.txt").read_text()) is warned
+
+
 @pytest.mark.parametrize(("keys", "told"), [
     ({"max_update": "absent"}, "Set max_epoch or max_update"),
     ({"resume": True, "overwrite": True}, "contradicts overwrite"),

@@ -124,6 +124,11 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
     build = _build_spmd_engine if settings.engine == SPMD else _build_engine
     engine = build(run, settings, seed=seed, loss=loss, total=total, split=split, texts=texts)
     held_out = _held_out(run, settings, data, processor, seed=seed)
+    if settings.valid_subset in data.shards:
+        log.warning(
+            f"valid_subset: '{settings.valid_subset}' is trained on too, so its scores tell what was remembered. "
+            "Set exclude_valid_from_train: true, or name another split."
+        )
     return Parts(engine, loss, data, held_out, total, seed, texts, run.picked("task").train_metrics)
 
 
