@@ -406,6 +406,7 @@ def test_a_loss_that_nothing_goes_backward_from_is_refused_by_what_it_gives(spoi
         (lambda *found: found[0], "gives a Tensor, but three values"),
         (lambda *found: found[:2], r"gives \(Tensor, int\), but three values"),
         (lambda loss, count, facts: (loss, None, facts), "gives a NoneType as count"),
+        (lambda loss, count, facts: (loss, -count, facts), "gives the count -"),
         (lambda loss, count, facts: (loss, count, {"rare": torch.ones(2)}), r"gives a Tensor of shape \(2,\) as rare"),
     ],
 )

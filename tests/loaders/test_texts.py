@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from xdpx.config.faults import ConfigError
 from xdpx.datasets.store import Store
 from xdpx.loaders import loaders
 from xdpx.loaders.base import Loader, Record
@@ -155,3 +156,17 @@ def test_too_many_names_of_columns_are_refused_with_what_there_may_be(
     (tmp_path / "prepro.json").write_text(json.dumps(values))
     assert main(["x-prepro", str(tmp_path / "prepro.json")]) == 2
     assert "takes: text, and perhaps logits and a label." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "odd", [None, [], "a", {}, {"text": 3, "target": "1"}, {"text": "a"}, {"text": "a", "target": 1}]
+)
+def test_a_parse_of_ones_own_that_returns_no_record_is_refused(odd: Any) -> None:
+    class Mine(SingleLoader):
+        def parse(self, columns: Row, labelled: bool) -> Record:
+            return odd
+
+    with pytest.raises(
+        ConfigError, match=r"loader: 'Mine\.parse' returns .* for line 1\. Return a dict with texts for text"
+    ):
+        make(Mine).records(rows(["a", "1"]), labelled=True)

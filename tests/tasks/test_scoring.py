@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from xdpx.config.faults import ConfigError
 from xdpx.tasks.scoring import evaluate, gather
 
 
@@ -25,3 +26,10 @@ def test_rows_are_joined_in_order_and_single_numbers_are_added() -> None:
 def test_an_empty_split_is_an_error(engine: Any, loss: Any) -> None:
     with pytest.raises(ValueError, match="empty"):
         evaluate(engine, engine.start(0), [], loss)
+
+
+@pytest.mark.parametrize("odd", [None, "high", [0.5], np.ones(2)])
+def test_a_metric_that_is_not_a_number_is_the_fault_of_the_loss(engine: Any, loss: Any, odd: Any) -> None:
+    loss.scores = lambda gathered: {"mine": odd}
+    with pytest.raises(ConfigError, match="loss: gives the metric 'mine' as .*, not a number"):
+        evaluate(engine, engine.start(0), [{"value": np.ones(1)}], loss)

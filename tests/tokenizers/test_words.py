@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xdpx.config.faults import ConfigError
+from xdpx.tokenizers.base import Tokenizer
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.tokenizers.words import ChineseCharacterTokenizer, SpaceTokenizer
@@ -52,3 +56,20 @@ def test_many_texts_are_encoded_as_one_by_one(texts: list[str]) -> None:
 )
 def test_tokens(text: str, expected: list[str]) -> None:
     assert ChineseCharacterTokenizer(ChineseCharacterTokenizer.Parameters()).tokenize(text) == expected
+
+
+@pytest.mark.parametrize("odd", ["good film", None, [1, 2], [["a"]], [b"a"], 3])
+def test_a_tokenizer_of_ones_own_that_returns_no_list_of_texts_is_refused(odd: Any) -> None:
+    class Mine(Tokenizer):
+        def tokenize(self, text: str) -> list[str]:
+            return odd
+
+    mine = Mine(Mine.Parameters())
+    for ask in (
+        lambda: mine.count(["a"]),
+        lambda: mine.encode(["a"], Vocabulary.build({}, special_words=["[PAD]", "[UNK]"])),
+    ):
+        with pytest.raises(
+            ConfigError, match=r"tokenizer: 'Mine\.tokenize' returns .* for 'a'\. Return a list of texts"
+        ):
+            ask()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Number
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
 from xdpx.loaders.parsers.base import BadLine, Row, Rows, wrong_width
@@ -169,13 +171,29 @@ class Loader:
         bad = list(rows.bad)
         for line, row in zip(rows.lines, rows.rows, strict=True):
             try:
-                parsed.append(self.parse(row, labelled))
-                lines.append(line)
+                record = self.parse(row, labelled)
             except ValueError as error:
                 bad.append(BadLine(line, str(error)))
+                continue
+            self._refuse_other_record(record, line, labelled=labelled)
+            parsed.append(record)
+            lines.append(line)
         fields = {name: [record[name] for record in parsed] for name in self.text_fields}
         targets = plain_labels([record["target"] for record in parsed]) if labelled else None
         return self._labelled(Records(fields, targets, lines, sorted(bad)))
+
+    def _refuse_other_record(self, record: object, line: int, *, labelled: bool) -> None:
+        """Raise ConfigError if a user's `parse` returns no record, or one without a text or label."""
+        wanted = [*self.text_fields, *["target"] * labelled]
+        found = f"{type(record).__name__}"
+        if isinstance(record, Mapping):
+            values = {name: record.get(name) for name in wanted}
+            if not any(value is None or isinstance(value, Number) for value in values.values()):
+                return
+            found = f"{values}"
+        problem = f"'{type(self).__name__}.parse' returns {found:.80} for line {line}."
+        remedy = f"Return a dict with texts for {', '.join(wanted)}; raise ValueError for a line that yields none."
+        raise ConfigError(THIS_RUN, [Fault("loader", problem, remedy)])
 
     def meta(self, labels: Sequence[str]) -> dict[str, Any]:
         """Return entries of meta.hjson that training needs. `labels` are in the order of their class numbers."""

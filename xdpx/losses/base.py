@@ -150,13 +150,16 @@ class Loss:
         Raises:
             ConfigError: a metric is unknown, or the data lack what it needs.
         """
-        found = self.metrics(gathered)
+        found: Any = self.metrics(gathered)
+        if not isinstance(found, dict):
+            problem = f"returns {type(found).__name__} from its metrics."
+            raise ConfigError(THIS_RUN, [Fault("loss", problem, "Return a dict {name: number}.")])
         known = self.parameters
         for key, names in (("metrics", getattr(known, "metrics", ())), ("major_metric", [_major_metric(known)])):
             for name in names:
                 if name is not None and name not in found:
                     found[name] = self._asked_for(key, name, gathered, found)
-        return found
+        return dict(found)
 
     def _asked_for(self, key: str, name: str, gathered: Gathered, found: Mapping[str, float]) -> float:
         try:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.datasets.evaluation_data import SURPLUS
 from xdpx.engines.base import Batch, Engine, State
 from xdpx.logger import log
@@ -110,8 +111,16 @@ def _scores(gathered: dict[str, Any], loss: Metrics, labels: Sequence[str] | Non
     if not gathered:
         raise ValueError("there is no sample to score: the split is empty.")
     # Plain floats: numpy's own would be written into checkpoints, and could not be read back safely.
-    found = {name: float(value) for name, value in loss.scores(gathered).items()}
+    found = {str(name): _as_float(name, value) for name, value in loss.scores(gathered).items()}
     return Scores(found, loss.each_class(gathered, labels))
+
+
+def _as_float(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        problem = f"gives the metric '{name}' as {type(value).__name__}, not a number."
+        raise ConfigError(THIS_RUN, [Fault("loss", problem, "Return {name: number} from its metrics.")]) from error
 
 
 def lowest(scores: Sequence[ClassScore], most: int) -> tuple[str, list[ClassScore]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
 from xdpx.tokenizers.characters import Boundaries
@@ -55,11 +56,22 @@ class Tokenizer(ABC):
 
     def encode(self, texts: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
         """Return the ids of the tokens of each text."""
-        return [vocabulary.indices(self.tokenize(text)) for text in texts]
+        return [vocabulary.indices(self._tokens(text)) for text in texts]
 
     def count(self, texts: Iterable[str]) -> Counter[str]:
         """Return the counts of the tokens of many texts."""
-        return Counter(chain.from_iterable(map(self.tokenize, texts)))
+        return Counter(chain.from_iterable(map(self._tokens, texts)))
+
+    def _tokens(self, text: str) -> list[str]:
+        """Return the tokens of one text, or raise ConfigError if a user's `tokenize` returns something else."""
+        tokens: Any = self.tokenize(text)
+        if isinstance(tokens, Iterable) and not isinstance(tokens, str | bytes):
+            listed = list(tokens)
+            if all(issubclass(kind, str) for kind in set(map(type, listed))):
+                return listed
+        name = type(self).__name__
+        problem = f"'{name}.tokenize' returns {tokens!r:.60} for {text!r:.60}."
+        raise ConfigError(THIS_RUN, [Fault("tokenizer", problem, "Return a list of texts.")])
 
     def files(self) -> dict[str, str]:
         """Return name -> content of further text files that `data_dir` must contain to rebuild the tokenizer."""

@@ -540,6 +540,9 @@ def _refuse_other_results(found: object) -> None:
         raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
     _refuse_without_gradient(found[0])
     _refuse_other_facts({"count": found[1], **found[2]})
+    # Not of tensors, which may be on a GPU that would have to be waited for.
+    if isinstance(found[1], int | float) and not found[1] >= 0:
+        raise ConfigError(THIS_RUN, [Fault("loss", f"gives the count {found[1]}.", "Return how many the sum is of.")])
 
 
 def _refuse_without_gradient(loss_sum: object) -> None:
