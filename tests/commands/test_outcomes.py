@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 
@@ -44,13 +46,19 @@ def test_a_cause_is_told_on_the_same_line(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err == "cannot write checkpoint-3.pt; because: [Errno 28] No space left on device\n"
 
 
-def test_a_bug_is_called_a_bug_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_is_called_a_bug_with_its_traceback_and_own_code_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours: dict[str, Callable[[], int]] = {}
     exec(compile("def work():\n    raise ZeroDivisionError('x')", xdpx.__file__, "exec"), ours)
     assert exit_code(ours["work"]) == 1
     written = capsys.readouterr().err
     assert "Traceback" in written
     assert "this is a bug in xdpx" in written
+    assert "your own classes" not in written
+    monkeypatch.setitem(sys.modules, "xdpx_user_modules.mine", ModuleType("mine"))
+    assert exit_code(ours["work"]) == 1
+    assert "unless one of your own classes (mine.py) returned" in capsys.readouterr().err
 
 
 def test_verbose_shows_the_traceback_of_every_error(capsys: pytest.CaptureFixture[str]) -> None:

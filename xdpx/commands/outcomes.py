@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from xdpx.config import user_modules
 from xdpx.config.faults import ConfigError
 from xdpx.utils.distributed_utils import LOST_PEER_CODE, is_lost_peer
 from xdpx.utils.memory import comes_of_out_of_memory
@@ -108,6 +109,9 @@ def _tell_whose(error: Exception, *, verbose: bool) -> None:
 
         _print_traceback(error)
         _tell(f"this is a bug in xdpx {__version__}: please report it with the text above and your config.")
+        if mine := user_modules.used():
+            names = ", ".join(f"{name}.py" for name in mine)
+            _tell(f"unless one of your own classes ({names}) returned what nothing above can use: look there first.")
         return
     place = frames[own[-1]]
     where = f"{place.filename}:{place.lineno}"

@@ -68,6 +68,11 @@ def load_user_modules() -> list[str]:
     return imported
 
 
+def used() -> list[str]:
+    """Return the names of the user's modules that are imported."""
+    return sorted(name.partition(".")[2] for name in sys.modules if name.startswith(f"{_PACKAGE}."))
+
+
 def _refuse_strangers(folder: Path) -> None:
     """Raise ConfigError if the default folder, or a module in it, belongs to another user except root."""
     if os.environ.get(PATH_VARIABLE) or not hasattr(os, "geteuid"):
