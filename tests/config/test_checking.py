@@ -106,6 +106,7 @@ def test_a_relative_number_follows_its_reference() -> None:
     run = draw(interval="@{batch_size:64}/50")
     assert run.values["interval"] == 100
     assert run.relative == {"interval": "@{batch_size:64}/50"}
+    assert "refers to 'interval', which is itself relative" in faults(interval="@{interval:64}/50")
 
 
 def test_a_switched_off_key_is_left_out_and_its_class_has_the_default() -> None:

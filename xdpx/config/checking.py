@@ -230,9 +230,10 @@ def _resolve_relative(draft: Draft, table: Mapping[str, list[tuple[Selected, Dec
     for key, text in draft.relative.items():
         direct = any(item.relative == "direct" for _, item in table[key])
         try:
-            value = resolve(text, draft.values, "direct" if direct else "inverse")
+            known = {**draft.relative, **draft.values}
+            value = resolve(text, known, "direct" if direct else "inverse")
         except ValueError as error:
-            named = [other for other in table if f"@{{{other}:" in text and other not in draft.values]
+            named = [other for other in table if f"@{{{other}:" in text and other not in known]
             if named:  # the key referred to is missing or wrong, which is reported there
                 draft.faulty.add(key)
             else:
