@@ -115,7 +115,7 @@ BROKEN = [
     ("a：1", "f.hjson:1:1", "full-width colon"),
     (": 1", "f.hjson:1:1", "no key before the ':'"),
     ("}", "f.hjson:1:1", "found '}' where a key"),
-    ('a: "C:\\path"', "f.hjson:1:7", "'\\p' is no escape"),
+    ('a: "C:\\path"', "f.hjson:1:7", "'\\p' is not an escape"),
     ('a: "x\ty"', "f.hjson:1:6", "raw tab"),
     ('a: "\\ud800"', "f.hjson:1:4", "half of a surrogate pair"),
     ("# only", "f.hjson:1:7", "holds only comments"),

@@ -152,7 +152,11 @@ def test_half_is_no_advice_for_an_integer(write: Write) -> None:
 
 @pytest.mark.parametrize(
     ("path", "words"),
-    [("zzz://a/b", "'zzz://' is no known kind of path"), ("a" * 300, "File name too long"), ("''", "is an empty path")],
+    [
+        ("zzz://a/b", "'zzz://' is not a known kind of path"),
+        ("a" * 300, "File name too long"),
+        ("''", "is an empty path"),
+    ],
 )
 def test_a_path_that_cannot_be_is_a_fault(write: Write, path: str, words: str) -> None:
     write("draw.hjson", ONE)

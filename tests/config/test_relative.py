@@ -34,9 +34,9 @@ def test_a_direct_one_grows_with_it() -> None:
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("@{batch_size}/50", {"batch_size": 1}, "is no relative number"),
-    ("@{batch_size:64}", {"batch_size": 1}, "is no relative number"),
-    ("@{batch_size:64}/fifty", {"batch_size": 1}, "is no relative number"),
+    ("@{batch_size}/50", {"batch_size": 1}, "is not a relative number"),
+    ("@{batch_size:64}", {"batch_size": 1}, "is not a relative number"),
+    ("@{batch_size:64}/fifty", {"batch_size": 1}, "is not a relative number"),
     ("@{batch_size:6.4.4}/50", {"batch_size": 1}, "could not convert"),
     ("@{batch_size:64}/1e999", {"batch_size": 1}, "too large"),
     ("@{batch_sise:64}/50", {"batch_size": 1}, "Did you mean 'batch_size'"),

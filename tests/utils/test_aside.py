@@ -50,7 +50,7 @@ def test_a_network_that_failed_says_nothing_of_the_file(tmp_path: Path, monkeypa
         text_of(str(tmp_path / "a"))
 
 
-@pytest.mark.parametrize(("data", "trouble"), [(b"ab", ""), (b"a\xff", "bytes that are no text"), (b"\0", "no text")])
+@pytest.mark.parametrize(("data", "trouble"), [(b"ab", ""), (b"a\xff", "bytes that are not text"), (b"\0", "not text")])
 def test_text_is_told_from_bytes_that_are_none(tmp_path: Path, data: bytes, trouble: str) -> None:
     (tmp_path / "a").write_bytes(data)
     text, found = text_of(str(tmp_path / "a"))

@@ -21,7 +21,7 @@ def test_a_folder_is_read_without_asking_the_hub(tmp_path: Path) -> None:
 def test_what_can_be_no_name_is_refused_without_asking_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "is_reachable", lambda: pytest.fail("asked"))
     for path in ("./nowhere", "/no/where", "a/b/c", "nowhere/", "s3://bucket/model"):
-        with pytest.raises(FileNotFoundError, match="no such folder, and it is no name"):
+        with pytest.raises(FileNotFoundError, match="no such folder, and it is not a name"):
             hub.load(path, seen)
 
 

@@ -31,7 +31,7 @@ def commit_hash() -> str:
 @cache
 def _commit_of(folder: str) -> str:
     found = git.answer("rev-parse", "--short", "HEAD", folder=folder)
-    return found or _first_line(".git_version", "this is no git repository, and there is no .git_version file.")
+    return found or _first_line(".git_version", "this is not a git repository, and there is no .git_version file.")
 
 
 def test_root() -> str:

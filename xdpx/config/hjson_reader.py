@@ -226,7 +226,7 @@ class _HjsonReader:
         if len(code) == 5:
             return chr(int(code[1:], 16))
         if code not in _ESCAPES:
-            self.stop(path, f"'\\{code}' is no escape.", "Write \\\\ for a backslash.", offset + escape.start())
+            self.stop(path, f"'\\{code}' is not an escape.", "Write \\\\ for a backslash.", offset + escape.start())
         return _ESCAPES[code]
 
     def long_text(self, path: str) -> str:

@@ -145,7 +145,7 @@ def _bad_definitions(table: Table) -> list[Fault]:
     located = table.get(DEFINITIONS, Located({}, Origin(COMMAND_LINE)))
     if isinstance(located.value, dict):
         return []
-    return [Fault(DEFINITIONS, "is no dict.", "Write `__def__: { name: value }`.", located.origin)]
+    return [Fault(DEFINITIONS, "is not a dict.", "Write `__def__: { name: value }`.", located.origin)]
 
 
 def _unknown_special(table: Table) -> list[Fault]:
@@ -155,5 +155,5 @@ def _unknown_special(table: Table) -> list[Fault]:
         if key.startswith("__") and key not in SPECIAL_KEYS:
             near = nearest(key, SPECIAL_KEYS)
             remedy = f"Did you mean '{near}'?" if near else f"The special keys are {', '.join(SPECIAL_KEYS)}."
-            faults.append(Fault(key, "is no special key.", remedy, located.origin))
+            faults.append(Fault(key, "is not a special key.", remedy, located.origin))
     return faults

@@ -45,7 +45,7 @@ def resolve(
     """
     match = _RELATIVE.fullmatch(text.strip())
     if not match:
-        raise _refused(key, origin, f"{excerpt(text)} is no relative number.", f"Write {FORM}.")
+        raise _refused(key, origin, f"{excerpt(text)} is not a relative number.", f"Write {FORM}.")
     try:
         reference, value = read_number(match[2]), read_number(match[3])
     except ValueError as error:

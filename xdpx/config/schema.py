@@ -21,7 +21,7 @@ SPECIAL: dict[str, Any] = {
         "description": "Configs to inherit from: a path, a dict, or a list of paths, dicts and loops (lists of dicts).",
         "anyOf": [{"type": "string"}, {"type": "array"}, {"type": "object"}],
     },
-    "__def__": {"description": "Names for ${...} that are no parameters.", "type": "object"},
+    "__def__": {"description": "Names for ${...} that are not parameters.", "type": "object"},
     "__ignore__": {
         "description": "Keys of parents to leave out.",
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],

@@ -30,9 +30,9 @@ def read_args(path: str) -> dict[str, Any]:
         place = Origin(path, getattr(error, "lineno", 0) or 0)
         problem = "holds more than plain values."
         if isinstance(error, SyntaxError):
-            problem = f"is no Python literal: {error.msg}."
+            problem = f"is not a Python literal: {error.msg}."
         elif isinstance(error, UnicodeDecodeError):
-            problem = f"is no text: byte {error.start + 1} is not UTF-8."
+            problem = f"is not text: byte {error.start + 1} is not UTF-8."
         fault = Fault("args", problem, "Only a file written by xdpx can be read; nothing in it was executed.", place)
         raise ConfigError(path, [fault]) from error
     if not isinstance(tree, dict):

@@ -99,7 +99,7 @@ def named(path: str) -> Any:
     found = sys.modules.get(f"{_PACKAGE}.{module}")
     if found is None and module.partition(".")[0] != "xdpx" and path not in _offered():
         offered = f", nor among those that packages offer ({', '.join(_offered())})" if list(_offered()) else ""
-        raise ValueError(f"{module} is none of your modules in {DEFAULT_FOLDER}{offered}.")
+        raise ValueError(f"{module} is not one of your modules in {DEFAULT_FOLDER}{offered}.")
     try:
         found = found or import_module(module)
     except Exception as error:  # an import may raise anything

@@ -86,9 +86,9 @@ def text_of(path: StrPath) -> tuple[str, str]:
         with io.open(path, encoding="utf-8") as file:
             text: str = file.read()
     except UnicodeDecodeError:
-        return "", "holds bytes that are no text"
+        return "", "holds bytes that are not text"
     except FileNotFoundError:
         raise
     except OSError as error:
         return "", reason_of(error)
-    return ("", "holds bytes that are no text") if "\0" in text else (text, "")
+    return ("", "holds bytes that are not text") if "\0" in text else (text, "")

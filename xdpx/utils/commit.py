@@ -59,7 +59,7 @@ class Commit:
         self, folder: StrPath, name: str, *, facts: Mapping[str, Any] | None = None, needs_bytes: int = 0
     ) -> None:
         if not name or "/" in name:
-            raise ValueError(f"'{name}' is no name for a commit: it must be one part of a path.")
+            raise ValueError(f"'{name}' is not a name for a commit: it must be one part of a path.")
         self.folder, self.name = io.plain(folder), name
         self.facts = facts or {}
         self.id = new_owner_id()

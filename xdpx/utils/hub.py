@@ -39,7 +39,7 @@ def load(source: str, read: Callable[[str, bool], T]) -> T:
     if kept is not None:
         return read(kept, True)
     if not _NAME.fullmatch(source):
-        raise FileNotFoundError("there is no such folder, and it is no name that the Hugging Face hub could have")
+        raise FileNotFoundError("there is no such folder, and it is not a name that the Hugging Face hub could have")
     if not is_reachable():
         raise FileNotFoundError("there is no such folder, and the Hugging Face hub cannot be reached from here")
     return read(source, False)

@@ -104,7 +104,7 @@ class FileAccess(Places):
         """Return when a file was last modified, in seconds since 1970 (UTC). Raises OSError if the server omits it."""
         modified = self._entry(path).modified
         if modified is None:
-            raise OSError(f"{path}: the server does not tell when this was last modified.")
+            raise OSError(f"{path}: the server does not say when this was last modified.")
         return modified
 
     def last_modified_str(self, path: StrPath) -> str:

@@ -251,7 +251,7 @@ def _read_holder(path: str) -> Holder | None:
         return None
     except (ValueError, TypeError, IsADirectoryError) as error:
         advice = f"If no run is active there, remove {io.parent(path)} and start again."
-        raise OSError(f"{path}: this lease cannot be read ({error}), so nobody knows whose it is. {advice}") from error
+        raise OSError(f"{path}: this lease cannot be read ({error}), so its owner is not known. {advice}") from error
     return holder
 
 

@@ -60,7 +60,7 @@ def _pairs(region_bucket: Sequence[Any]) -> list[tuple[str, str]]:
     one_pair = len(region_bucket) == 2 and all(isinstance(part, str) and len(part) > 1 for part in region_bucket)
     pairs = [region_bucket] if one_pair else region_bucket
     if isinstance(pairs, str) or not all(_is_pair(pair) for pair in pairs):
-        raise ValueError("region_bucket is no list of [region, bucket]. Use e.g. [['cn-hangzhou', 'my-bucket']].")
+        raise ValueError("region_bucket is not a list of [region, bucket]. Use e.g. [['cn-hangzhou', 'my-bucket']].")
     return [(region, bucket) for region, bucket in pairs]
 
 

@@ -54,7 +54,7 @@ def fate_of(owner: str) -> Fate:
     """
     found = _ID.match(owner)
     if not found:
-        raise ValueError(f"'{owner}' is no owner id.")
+        raise ValueError(f"'{owner}' is not an owner id.")
     machine, pid, start = found.group(1), int(found.group(2)), int(found.group(3))
     if machine != machine_id():
         return "elsewhere"

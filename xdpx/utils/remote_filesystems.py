@@ -204,7 +204,7 @@ class RemoteFiles:
             raise _missing_extra(self.scheme, error) from error
         except ValueError as error:
             known = "Use s3://, oss://, gs://, http(s)://, memory:// or a local path."
-            raise OSError(f"{redact(path)}: '{self.scheme}://' is no known kind of path. {known}") from error
+            raise OSError(f"{redact(path)}: '{self.scheme}://' is not a known kind of path. {known}") from error
 
     def _options(self, path: str) -> dict[str, Any]:
         options: dict[str, Any] = {"use_listings_cache": False}
