@@ -259,7 +259,7 @@ def test_fields_missing_at_the_end_make_an_unlabelled_row(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[1]", "is a list, not an object"),
         ('{"label": "1"}', "has no field 'text'"),
         ('{"text": null, "label": 1}', "field 'text' is null, not text"),
@@ -293,9 +293,9 @@ def test_an_empty_json_array_has_no_rows(tmp_path: Path) -> None:
         ('{"t": "a"}', r"does not begin with '\['"),
         ("", r"does not begin with '\['"),
         ('[{"t": "a"} {"t": "b"}]', "record 1 is not followed by"),
-        ('[{"t": "a"},]', "record 2 is no JSON"),
+        ('[{"t": "a"},]', "record 2 is not JSON"),
         ('[{"t": "a"}', "record 1 is not followed by"),
-        ('[{"t": "a"', "record 1 is no JSON"),
+        ('[{"t": "a"', "record 1 is not JSON"),
         ('[{"t": "a"}] x', "goes on behind"),
     ],
 )
@@ -350,7 +350,7 @@ def test_a_sheet_or_column_that_is_not_there_is_refused_with_the_nearest(workboo
 
 def test_what_is_no_workbook_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.xlsx").write_bytes(b"PK nonsense")
-    with pytest.raises(ConfigError, match=r"is no \.xlsx workbook"):
+    with pytest.raises(ConfigError, match=r"is not an \.xlsx workbook"):
         read(make("excel", sheet_name="Data"), tmp_path / "a.xlsx")
 
 
@@ -367,7 +367,7 @@ def test_parquet_gives_its_columns_as_text_and_nulls_are_bad(tmp_path: Path) -> 
     assert read(unlabelled, tmp_path / "a.parquet")[0] == [["a"], ["中"]]
     assert unlabelled.header(str(tmp_path / "a.parquet")) == ["text"]
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-20])
-    with pytest.raises(ConfigError, match="no parquet file"):
+    with pytest.raises(ConfigError, match="not a parquet file"):
         read(make("parquet"), tmp_path / "cut.parquet")
 
 

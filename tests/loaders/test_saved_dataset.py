@@ -61,7 +61,7 @@ def test_a_column_that_is_not_there_is_refused_with_the_nearest(saved: Path) -> 
 
 
 def test_a_folder_that_nobody_saved_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no folder that datasets saved a split in"):
+    with pytest.raises(ConfigError, match="is not a folder in which datasets saved a split"):
         read(tmp_path)
 
 

@@ -112,7 +112,7 @@ def test_records_that_are_dropped_take_their_logits_with_them() -> None:
 def test_a_cell_that_is_no_list_of_finite_numbers_makes_a_bad_line(cell: str) -> None:
     found = make(loaders["single_with_logits"]).records(rows(["a", cell, "1"], ["b", "[1]", "1"]), labelled=True)
     assert found.fields["text"] == ["b"]
-    assert found.bad == [BadLine(1, f"has logits that are no list of finite numbers: {cell}")]
+    assert found.bad == [BadLine(1, f"has logits that are not a list of finite numbers: {cell}")]
 
 
 @pytest.mark.parametrize("fields", [["body"], ["body", "said"], ["body", "said", "class"], ["body", "class"]])

@@ -36,7 +36,7 @@ def test_the_loss_is_the_square_of_the_distance_to_the_label_s_number(loss: Any)
 
 def test_labels_are_ordered_by_their_value() -> None:
     assert TargetMap.by_value(["10", "9.5", "-1", "1e1"]).labels == ["-1", "9.5", "10", "1e1"]
-    with pytest.raises(ConfigError, match="target_type.*'high' is none"):
+    with pytest.raises(ConfigError, match="target_type.*'high' is not a number"):
         TargetMap.by_value(["1", "high"])
 
 

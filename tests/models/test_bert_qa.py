@@ -55,7 +55,7 @@ def test_other_answers_are_a_list_in_json() -> None:
     rows = [["q", "a b", "a", "0", '["b", "a  b"]'], ["q", "a b", "a", "0", ""], ["q", "a b", "a", "0", "b"]]
     found = loader.records(Rows(rows, [1, 2, 3], []), labelled=False)
     assert found.fields["others"] == ["b\na b", ""]
-    assert found.bad == [(3, "has the other answers 'b', which are no list of texts in JSON")]
+    assert found.bad == [(3, "has the other answers 'b', which are not a list of texts in JSON")]
 
 
 def processor(max_len: int, **keys: Any) -> Any:

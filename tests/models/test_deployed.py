@@ -24,7 +24,7 @@ def build(name: str, **keys: Any) -> Any:
 
 def test_what_is_no_torchscript_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.pth").write_bytes(b"no program")
-    with pytest.raises(ConfigError, match=r"model\.pth', which is no TorchScript: .*export_torchscript wrote"):
+    with pytest.raises(ConfigError, match=r"model\.pth', which is not TorchScript: .*export_torchscript wrote"):
         build("torchscript", model_path=str(tmp_path))
 
 

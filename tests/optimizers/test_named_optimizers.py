@@ -182,7 +182,7 @@ def test_what_is_no_pair_is_refused(text):
         with pytest.raises(ValueError, match="momentum is ''"):
             building.class_and_kwargs(wishes("sgd", optim_args=text))
     else:
-        with pytest.raises(ValueError, match="is no pair. Write key=value"):
+        with pytest.raises(ValueError, match="is not a pair. Write key=value"):
             building.class_and_kwargs(wishes("sgd", optim_args=text))
 
 
@@ -444,7 +444,7 @@ def test_x_train_refuses_what_its_engine_cannot_step_and_says_why(name):
 @pytest.mark.parametrize(
     ("name", "keys", "message"),
     [
-        ("sgd", {"optim_args": "momentum"}, "optim_args: 'momentum' is no pair"),
+        ("sgd", {"optim_args": "momentum"}, "optim_args: 'momentum' is not a pair"),
         ("adamw_torch", {"adam_betas": [0.9]}, "adam_betas: is .0.9.. Use two numbers"),
     ],
 )

@@ -76,7 +76,7 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are() -> None:
 
 @pytest.mark.parametrize("kind", ["ragged object", "text", "raggedint32", ""])
 def test_an_unknown_kind_of_column_is_refused(kind: str) -> None:
-    with pytest.raises(ValueError, match="is no kind of column"):
+    with pytest.raises(ValueError, match="is not a kind of column"):
         ColumnKind.parse(kind)
 
 

@@ -82,7 +82,7 @@ def test_a_folder_without_tokenizer_json_is_read_by_transformers(tmp_path: Path)
 @pytest.mark.parametrize("content", ["{}", "nonsense"])
 def test_what_is_no_tokenizer_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(ConfigError, match=r"is no tokenizer\.json"):
+    with pytest.raises(ConfigError, match=r"is not a tokenizer\.json"):
         load(tmp_path).tokenize("a")
 
 

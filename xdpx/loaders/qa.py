@@ -82,7 +82,7 @@ def _parts(row: Row) -> AnsweredQuestion | str:
         return f"has the answer {answer!r:.40}, which does not stand in its context"
     listed = _listed(others)
     if listed is None:
-        return f"has the other answers {others!r:.40}, which are no list of texts in JSON"
+        return f"has the other answers {others!r:.40}, which are not a list of texts in JSON"
     return AnsweredQuestion(question, context[:begin], answer, context[begin + len(answer) :], listed)
 
 

@@ -137,7 +137,9 @@ class SqlTables(Tables):
         except ImportError as error:
             raise _missing(source, f"a driver ({error})", error) from error
         except sqlalchemy.exc.ArgumentError as error:
-            fault = Fault("data_source", f"is no address of a database ({error}).", "Use e.g. postgresql://host/name.")
+            fault = Fault(
+                "data_source", f"is not the address of a database ({error}).", "Use e.g. postgresql://host/name."
+            )
             raise ConfigError(source, [fault]) from error
 
     def names(self) -> list[str]:

@@ -149,7 +149,7 @@ def numbers_of(cell: str) -> list[float]:
         found = None
     if not isinstance(found, list) or not found or not all(_is_finite(number) for number in found):
         shown = cell if len(cell) <= 40 else f"{cell[:37]}..."
-        raise ValueError(f"has logits that are no list of finite numbers: {shown}")
+        raise ValueError(f"has logits that are not a list of finite numbers: {shown}")
     return [float(number) for number in found]
 
 

@@ -108,7 +108,9 @@ MASK = 103
 
 def _unknown(key: str, fields: Mapping[str, Any]) -> Fault:
     near = nearest(key, [*fields, *OWN])
-    return Fault(key, "is no key of this network.", f"Did you mean {near}?" if near else f"It takes {', '.join(OWN)}.")
+    return Fault(
+        key, "is not a key of this network.", f"Did you mean {near}?" if near else f"It takes {', '.join(OWN)}."
+    )
 
 
 def _refused(error: Any) -> Fault:

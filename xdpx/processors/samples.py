@@ -36,7 +36,7 @@ class ColumnKind(NamedTuple):
         name = text.removeprefix("ragged ")
         if name not in DTYPES:
             raise ValueError(
-                f"'{text}' is no kind of column. Use one of {', '.join(DTYPES)}, 'ragged ' before it for rows."
+                f"'{text}' is not a kind of column. Use one of {', '.join(DTYPES)}, 'ragged ' before it for rows."
             )
         return cls(np.dtype(name), ragged)
 

@@ -61,7 +61,7 @@ class AutoTokenizer(LibraryTokenizer):
         try:
             library = Library.from_str(definition)
         except Exception as error:
-            fault = Fault("vocab_file", f"is no tokenizer.json: {error}.", "Name a Hugging Face tokenizer.")
+            fault = Fault("vocab_file", f"is not a tokenizer.json: {error}.", "Name a Hugging Face tokenizer.")
             raise ConfigError(str(self.resources or self.parameters.vocab_file), [fault]) from error
         library.no_truncation()
         library.no_padding()

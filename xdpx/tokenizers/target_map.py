@@ -106,7 +106,7 @@ class TargetMap:
         found = sorted(set(labels))
         wrong = [label for label in found if number_of(label) is None]
         if wrong:
-            problem = f"is 'number', but '{wrong[0]}' is none."
+            problem = f"is 'number', but '{wrong[0]}' is not a number."
             raise ConfigError(source, [Fault("target_type", problem, "Use target_type: text, or mend the files.")])
         return cls(sorted(found, key=lambda label: (number_of(label) or 0.0, label)))
 

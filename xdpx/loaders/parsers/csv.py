@@ -188,7 +188,7 @@ class CSVParser(LineParser):
 
     def _not_quoted(self, error: csv.Error) -> str:
         hint = "; where quotes are text, set quotechar: null" if self.parameters.quotechar == AUTO else ""
-        return f"is no quoted csv ({error}); is a quote left open?{hint}"
+        return f"is not quoted csv ({error}); is a quote left open?{hint}"
 
 
 class _Lines(Iterator[str]):

@@ -71,7 +71,7 @@ def _book(stream: IO[bytes], path: str) -> Any:
     try:
         return openpyxl.load_workbook(stream, read_only=True, data_only=True)
     except Exception as error:
-        fault = Fault("data_files", f"is no .xlsx workbook ({error}).", "Save it as .xlsx.")
+        fault = Fault("data_files", f"is not an .xlsx workbook ({error}).", "Save it as .xlsx.")
         raise ConfigError(path, [fault]) from error
 
 

@@ -93,7 +93,7 @@ def _row_of_line(line: str, fields: list[str]) -> Row | str:
         return "is nested too deeply"
     except ValueError as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        return f"is no JSON ({reason})"
+        return f"is not JSON ({reason})"
 
 
 def row_of(thing: object, fields: list[str]) -> Row | str:
@@ -182,7 +182,7 @@ class _Array(Iterator[Any]):
                 raise self._refuse(f"record {self._count} is nested too deeply", "Mend the file.") from error
             except ValueError as error:
                 if len(self._text) > MAX_LINE_BYTES or not self._more():
-                    raise self._refuse(f"record {self._count} is no JSON ({error})", "Mend the file.") from error
+                    raise self._refuse(f"record {self._count} is not JSON ({error})", "Mend the file.") from error
             else:
                 return thing
 

@@ -58,5 +58,5 @@ def _open(stream: IO[bytes], path: str) -> Any:
     try:
         return parquet.ParquetFile(stream)
     except (OSError, ValueError) as error:
-        fault = Fault("data_files", f"is no parquet file, or is cut short ({error}).", "Make the file anew.")
+        fault = Fault("data_files", f"is not a parquet file, or is cut short ({error}).", "Make the file anew.")
         raise ConfigError(path, [fault]) from error

@@ -68,7 +68,7 @@ def _json(path: str, name: str) -> dict[str, Any]:
     file = io.join(path, name)
     if not io.isfile(file):
         if name == SAVED:
-            problem = "is no folder that datasets saved a split in."
+            problem = "is not a folder in which datasets saved a split."
             raise ConfigError(path, [Fault("data_files", problem, "Name the folder of a split.")])
         return {}
     with io.open(file, encoding="utf-8") as stream:

@@ -67,7 +67,7 @@ class TorchScriptModel(Deployed):
                 warnings.simplefilter("ignore")  # torch recommends torch.export, of no use for an existing file
                 self.network = torch.jit.load(io.local(path), map_location="cpu")  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError, OSError) as error:
-            problem = f"is '{path}', which is no TorchScript: {str(error).strip().partition(chr(10))[0]}."
+            problem = f"is '{path}', which is not TorchScript: {str(error).strip().partition(chr(10))[0]}."
             remedy = "Name what x-script export_torchscript wrote."
             raise ConfigError(THIS_RUN, [Fault("model_path", problem, remedy)]) from error
         self.inputs = _inputs_beside(path)

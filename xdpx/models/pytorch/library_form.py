@@ -72,7 +72,7 @@ def form_of(model: nn.Module, problem: Problem | None, labels: Sequence[str] | N
         Inexpressible: it has no encoder of transformers.
     """
     if not isinstance(model, Bert):
-        raise Inexpressible(f"{type(model).__name__} is no encoder of transformers with a head")
+        raise Inexpressible(f"{type(model).__name__} is not an encoder of transformers with a head")
     try:
         config, kind = _with_labels(model, problem, labels)
         return _named(model, config, kind)
@@ -87,7 +87,7 @@ def _with_labels(model: Bert, problem: Problem | None, labels: Sequence[str] | N
     """Return the config with labels and problem type for a pipeline, and the kind of head."""
     head = _HEAD.search(next(iter(model.config.architectures or [""])))
     if head is None:
-        raise Inexpressible(f"the head of {type(model).__name__} is none of transformers")
+        raise Inexpressible(f"the head of {type(model).__name__} is not from transformers")
     config, kind, count = _plain(model.config), head[1], int(model.config.num_labels or 0)
     tags = kind == "TokenClassification"
     if tags and getattr(model, "neighbours", None) is not None:

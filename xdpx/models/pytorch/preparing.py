@@ -172,7 +172,9 @@ def apply_liger(model: nn.Module, kernels: Mapping[str, bool] | None = None) -> 
     if hasattr(model, "config") and hasattr(model, "save_pretrained"):
         patch(model=model, **(kernels or {}))
     else:
-        log.warning(f"use_liger_kernel: {type(model).__name__} is no model of transformers; no kernel was swapped in.")
+        log.warning(
+            f"use_liger_kernel: {type(model).__name__} is not a model of transformers; no kernel was swapped in."
+        )
 
 
 def align_special_tokens(model: nn.Module, processing_class: object) -> dict[str, int]:

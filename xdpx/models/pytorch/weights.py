@@ -101,7 +101,7 @@ def read_table(path: str) -> dict[str, Any]:
         with io.open(path) as file:
             found = json.load(file)
     except ValueError as error:
-        raise _fault(f"has a '{path}' that is no JSON ({error}).", FETCH) from error
+        raise _fault(f"has a '{path}' that is not JSON ({error}).", FETCH) from error
     if not isinstance(found, dict):
         raise _fault(f"has a '{path}' that holds no table.", FETCH)
     return found

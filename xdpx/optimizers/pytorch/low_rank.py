@@ -76,7 +76,7 @@ def _is_meant(wanted: str | list[str], name: str, module: nn.Module) -> bool:
         return isinstance(module, nn.Linear) and (every or re.fullmatch(wanted, name) is not None)
     plain = any(part in name for part in wanted)
     if plain and not isinstance(module, nn.Linear):
-        log.warning(f"optim_target_modules: {name} is meant, but is no linear layer; only those are projected.")
+        log.warning(f"optim_target_modules: {name} is meant, but is not a linear layer; only those are projected.")
     meant = plain or any(re.fullmatch(pattern, name) for pattern in wanted)
     return meant and isinstance(module, nn.Linear)
 

@@ -146,5 +146,5 @@ def _parts(text: str | None) -> Iterator[str]:
 def _pair(part: str) -> tuple[str, str]:
     key, equals, value = part.partition("=")
     if not (key and equals) or "=" in value:
-        raise ValueError(f"optim_args: '{part}' is no pair. Write key=value pairs with commas, e.g. 'momentum=0.9'.")
+        raise ValueError(f"optim_args: '{part}' is not a pair. Write key=value pairs with commas, e.g. 'momentum=0.9'.")
     return key, value

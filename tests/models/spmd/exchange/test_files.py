@@ -47,7 +47,7 @@ def test_a_file_that_was_cut_short_is_told_by_its_path(tmp_path: Path) -> None:
     save_file({"w": np.ones(8, np.float32)}, tmp_path / "model.safetensors")
     whole = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(whole[:-4])
-    with pytest.raises(DamagedFile, match=r"model\.safetensors: is no whole safetensors file"):
+    with pytest.raises(DamagedFile, match=r"model\.safetensors: is not a complete safetensors file"):
         read_table(str(tmp_path), load_weights)
 
 
