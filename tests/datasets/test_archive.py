@@ -70,13 +70,13 @@ def test_a_file_cut_short_anywhere_is_refused(path: Path) -> None:
 
 def test_a_checkpoint_is_no_store(tmp_path: Path) -> None:
     torch.save({"weight": torch.zeros(3)}, tmp_path / "model.pt")
-    with pytest.raises(StoreError, match=r"model.pt is no store of samples.*x-prepro; run it again"):
+    with pytest.raises(StoreError, match=r"model.pt is not a store of samples.*x-prepro; run it again"):
         map_archive(str(tmp_path / "model.pt"))
 
 
 def test_a_list_of_samples_as_the_first_xdpx_wrote_is_no_store(tmp_path: Path) -> None:
     torch.save([{"id": 0, "tokens": [1, 2]}], tmp_path / "train.pt")
-    with pytest.raises(StoreError, match="no store of samples"):
+    with pytest.raises(StoreError, match="not a store of samples"):
         map_archive(str(tmp_path / "train.pt"))
 
 
@@ -86,7 +86,7 @@ def test_a_list_of_samples_as_the_first_xdpx_wrote_is_no_store(tmp_path: Path) -
         (b'"xdpx-store-1"', b'"xdpx-store-9"', "its format is 'xdpx-store-9'"),
         (b'["int32", 5]', b'["int32", 6]', "has 20 bytes instead of 24"),
         (b'["int32", 5]', b'["int32",-5]', "has 20 bytes instead of -20"),
-        (b'["int32", 5]', b'["O    ", 5]', "is no type of numbers"),
+        (b'["int32", 5]', b'["O    ", 5]', "is not a type of numbers"),
         (b'"columns"', b'"kolumns"', "columns"),
         (b'{"format"', b'["format"', "damaged"),
     ],

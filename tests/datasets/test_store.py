@@ -100,8 +100,8 @@ def test_lines_of_json_hold_the_same_samples(tmp_path: Path, write_store: Any) -
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
-        (['{"a": 1}', '{"a": 1'], r"dev.jsonl:2 is no JSON"),
-        (['{"a": 1}', "3"], r"dev.jsonl:2 is no JSON object"),
+        (['{"a": 1}', '{"a": 1'], r"dev.jsonl:2 is not JSON"),
+        (['{"a": 1}', "3"], r"dev.jsonl:2 is not a JSON object"),
         (['{"a": 1}', '{"b": 1}'], r"dev.jsonl:2 has the keys b; the first line has a"),
         (['{"a": 1}', '{"a": "x"}'], r"column 'a' is not made of numbers"),
         (['{"a": [1]}', '{"a": [[1]]}'], r"column 'a' is not made of numbers"),

@@ -70,7 +70,7 @@ def test_the_manifest_says_what_is_in_the_store(tmp_path: Path) -> None:
 def test_the_part_of_a_writer_that_died_is_not_taken(tmp_path: Path) -> None:
     with pytest.raises(KeyError), PartWriter(str(tmp_path / "p"), SCHEMA) as part:
         part.add({"tokens": [1], "length": 1, "weight": 0.0})
-    with pytest.raises(StoreError, match="no whole part: its writer did not finish"):
+    with pytest.raises(StoreError, match="not a complete part: its writer did not finish"):
         assemble([str(tmp_path / "p")], str(tmp_path / "train.pt"), SCHEMA)
     assert not (tmp_path / "train.pt").exists()
 

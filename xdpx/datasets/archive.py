@@ -144,7 +144,7 @@ def map_archive(path: str) -> tuple[StoreLayout, dict[str, dict[str, np.ndarray[
 
 def _facts(dtype: str, count: int) -> TensorFacts:
     if dtype not in DTYPES:
-        raise ValueError(f"'{dtype}' is no type of numbers that a store may hold")
+        raise ValueError(f"'{dtype}' is not a type of numbers that a store may hold")
     return TensorFacts(np.dtype(dtype), int(count))
 
 
@@ -182,7 +182,7 @@ def _read_layout(archive: zipfile.ZipFile, path: str) -> StoreLayout:
         info = archive.getinfo(f"{ROOT}/{INDEX}")
     except KeyError:
         what = "It was not written by this version of x-prepro; run it again"
-        raise StoreError(f"{path} is no store of samples: there is no {INDEX} in it. {what}.") from None
+        raise StoreError(f"{path} is not a store of samples: there is no {INDEX} in it. {what}.") from None
     if info.file_size > _LARGEST_INDEX:
         raise ValueError(f"its {INDEX} has {info.file_size} bytes")
     return StoreLayout.from_json(archive.read(info))

@@ -74,5 +74,5 @@ class BuildParameters(Parameters):
             if code not in CODES:
                 near = nearest(code, CODES)
                 remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(CODES)}."
-                found.append(("ignore_findings", f"'{code}' is none. {remedy}"))
+                found.append(("ignore_findings", f"'{code}' is not the name of a finding. {remedy}"))
         return found

@@ -194,7 +194,7 @@ class Builder:
     def _make_recipe(self, found: Resources) -> Recipe:
         target_unk = self._run.parameters("processor").target_unk
         if target_unk is not None and found.target_map is not None and found.target_map.find(target_unk) is None:
-            fault = Fault("target_unk", f"'{target_unk}' is no label.", "Name one of those in target_map.txt.")
+            fault = Fault("target_unk", f"'{target_unk}' is not a label.", "Name one of those in target_map.txt.")
             raise ConfigError(self._data_dir, [fault])
         encoder = Encoder(self._tokenizer, found.vocabulary)
         words = word_encoder(self._loader, found.words)

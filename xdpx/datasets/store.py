@@ -71,7 +71,7 @@ class Store(Samples):
             return super().take(rows)
         except (IndexError, ValueError) as error:
             why = f"{self.path}: its rows lead beyond what it holds ({error})"
-            raise StoreError(f"{why}. `x-script verify` tells whether it is damaged.") from error
+            raise StoreError(f"{why}. `x-script verify` checks whether it is damaged.") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.path, self.first_id)
@@ -131,9 +131,9 @@ def _warn_unverified(path: str) -> None:
     """Warn that a store has no manifest: never the result of a killed run, but maybe of a manual copy."""
     name = f"{split_name(path)}.manifest.json"
     if has_damaged_manifest(path, split_name(path)):
-        what = f"its {name} is damaged, so nobody can tell whether the store is whole. Copy it again, or run x-prepro."
+        what = f"its {name} is damaged, so the store cannot be checked. Copy it again, or run x-prepro."
     else:
-        what = f"there is no {name} beside it, so nobody can tell whether it is whole. Copy that too."
+        what = f"there is no {name} beside it, so it cannot be checked. Copy that too."
     log.warning(f"{path}: {what}", once=True)
 
 
@@ -183,9 +183,9 @@ def _parse(line: str, number: int, path: str) -> dict[str, Any]:
     try:
         sample = json.loads(line)
     except json.JSONDecodeError as error:
-        raise StoreError(f"{path}:{number} is no JSON: {error}. {AGAIN}") from error
+        raise StoreError(f"{path}:{number} is not JSON: {error}. {AGAIN}") from error
     if not isinstance(sample, dict):
-        raise StoreError(f"{path}:{number} is no JSON object with the columns of a sample. {AGAIN}")
+        raise StoreError(f"{path}:{number} is not a JSON object with the columns of a sample. {AGAIN}")
     return sample
 
 

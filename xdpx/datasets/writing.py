@@ -173,7 +173,7 @@ def _part_facts(path: str, kinds: Mapping[str, ColumnKind]) -> dict[str, Any]:
         with io.open(f"{path}.part") as file:
             facts: dict[str, Any] = json.loads(file.read())
     except FileNotFoundError as error:
-        raise StoreError(f"{path} is no whole part: its writer did not finish.") from error
+        raise StoreError(f"{path} is not a complete part: its writer did not finish.") from error
     if facts["schema"] != {name: str(kind) for name, kind in kinds.items()}:
         raise StoreError(f"{path} has the columns {facts['schema']} instead of {kinds}.")
     for name, dtype in _file_names(kinds):

@@ -105,7 +105,7 @@ def test_an_npy_file_that_cannot_be_mapped_is_refused(tmp_path: Path, array: Any
 
 def test_what_is_no_npy_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.npy").write_text("hello")
-    with pytest.raises(ConfigError, match="is no .npy file"):
+    with pytest.raises(ConfigError, match="is not a .npy file"):
         NumpyFiles(paths={"targets": str(tmp_path / "bad.npy")}).num_examples  # noqa: B018 - opened by being asked
 
 

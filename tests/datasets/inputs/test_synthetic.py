@@ -49,7 +49,7 @@ def test_it_resumes_on_another_number_of_hosts() -> None:
     other = with_hosts(make(batch_size=2), 0, 2).Instantiate()
     other.set_state(data.get_state())
     assert (other.get_next().labels == data.get_next().labels[:2]).all()
-    with pytest.raises(ValueError, match="no whole number of global batches of 3"):
+    with pytest.raises(ValueError, match="not a whole number of global batches of 3"):
         make(batch_size=3).Instantiate().set_state({"rows": 8})
 
 

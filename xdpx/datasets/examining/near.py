@@ -64,7 +64,7 @@ def near(sample: Sample, *, classes: bool) -> Iterator[Finding]:
     again = np.unique(second[within])
     if len(again) >= max(2, 0.001 * len(sample)):
         problem = "{rows} are nearly the same as one before in training."
-        yield sample.finding("near_duplicates", again, problem, "Keep one of each, if they are no different texts.",
+        yield sample.finding("near_duplicates", again, problem, "Keep one of each, if they are not different texts.",
                              examples=_shown(sample, second, first, alike, np.flatnonzero(within)))  # fmt: skip
 
 

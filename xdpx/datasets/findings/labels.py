@@ -66,7 +66,7 @@ def written_nothings(counts: Mapping[str, int]) -> Iterator[Finding]:
     for label, count in counts.items():
         if label.strip().lower() in NOTHINGS:
             problem = f"label {label!r} ({count:,} rows) is a missing value to many programs, but a class here."
-            yield Finding("no_labels", "warning", PLACE, problem, "If it is none, drop these rows.")
+            yield Finding("no_labels", "warning", PLACE, problem, "If it stands for a missing label, drop these rows.")
 
 
 def spellings(counts: Mapping[str, int], *, numbers: bool) -> Iterator[Finding]:

@@ -157,7 +157,7 @@ def first_row_left_out(path: str, parser: LineParser, labels: Collection[str]) -
         return
     head = head_of(path, type(parser)(known.model_copy(update={"start_line": 0, "fields": None})))
     if head.first_line == 1 and head.rows and folded(head.rows[0][-1]) in labels:
-        problem = f"start_line: 1 leaves out a row that is no header: {', '.join(map(repr, head.rows[0]))[:80]}."
+        problem = f"start_line: 1 leaves out a row that is not a header: {', '.join(map(repr, head.rows[0]))[:80]}."
         yield Finding("header", "fault", f"{path}:1", problem, "start_line: 0 reads it.")
 
 

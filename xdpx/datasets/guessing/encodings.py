@@ -54,7 +54,7 @@ def _given(data: bytes, path: str, name: str) -> tuple[str, Decision]:
     except UnicodeDecodeError as error:
         other = likely(data)
         remedy = f"It is likely {other}: encoding={other}." if other else "Leave it out, and it is looked for."
-        problem = f"is {name}, but byte {error.start + 1:,} of the file is none of it."
+        problem = f"is {name}, but byte {error.start + 1:,} of the file is not valid in it."
         raise question(path, "encoding", problem, remedy) from None
     return encoding, Decision("encoding", encoding, "given")
 
@@ -66,7 +66,7 @@ def _found(data: bytes, path: str) -> tuple[str, Decision]:
     found = likely(data)
     if not found:
         remedy = "Name it: encoding=gb18030, cp1252, utf-16, ... Is it a text file?"
-        raise question(path, "encoding", "is neither UTF-8 nor any that can be told.", remedy)
+        raise question(path, "encoding", "is neither UTF-8 nor another that can be recognised.", remedy)
     return found, Decision("encoding", found, "likely", "encoding=...")
 
 

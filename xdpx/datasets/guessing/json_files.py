@@ -49,7 +49,7 @@ def _array(path: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise question(path, "file", f"is no JSON ({error}).", "Mend it.") from None
+        raise question(path, "file", f"is not JSON ({error}).", "Mend it.") from None
 
 
 def _lines(path: str, lines: Sequence[str]) -> Iterator[Any]:
@@ -57,7 +57,7 @@ def _lines(path: str, lines: Sequence[str]) -> Iterator[Any]:
         try:
             yield json.loads(line)
         except ValueError as error:
-            raise question(path, "file", f"object {number} is no JSON ({error}).", "Mend it.") from None
+            raise question(path, "file", f"object {number} is not JSON ({error}).", "Mend it.") from None
 
 
 def _one_object(path: str, whole: Mapping[str, Any]) -> Read:
@@ -85,7 +85,9 @@ def _table(path: str, things: Iterable[Any], shape: str) -> Read:
     found: list[Mapping[str, Any]] = []
     for number, thing in enumerate(things, 1):
         if not isinstance(thing, Mapping):
-            raise question(path, "file", f"object {number} is none, but {thing!r:.40}.", "Write {...} for each row.")
+            raise question(
+                path, "file", f"item {number} is not an object, but {thing!r:.40}.", "Write {...} for each row."
+            )
         names.update(dict.fromkeys(thing))
         found.append(thing)
     if not found:

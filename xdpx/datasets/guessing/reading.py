@@ -110,7 +110,7 @@ def read_table(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
 def _text(path: str, text: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
     lines = [line for line in text.split("\n") if line.strip()]
     if "\0" in text:
-        raise question(path, "file", "holds NUL characters, so it is no text.", "Is it damaged, or of another format?")
+        raise question(path, "file", "holds NUL characters, so it is not text.", "Is it damaged, or of another format?")
     if (found := read_json(path, text)) is not None:
         names, rows, shape = found
         return Table(path, names, True, rows), [Decision("format", f"JSON, {shape}", "certain")]
@@ -246,7 +246,7 @@ def _cut_all(path: str, text: str, delimiter: str, *, quoted: bool) -> tuple[lis
             elif len(row) > 1:
                 bare.append(reader.line_num)
     except csv.Error as error:
-        problem = f"line {reader.line_num} is no quoted csv ({error})."
+        problem = f"line {reader.line_num} is not quoted csv ({error})."
         raise question(
             path, "delimiter", problem, "Is a quote left open there? Mend it, or give delimiter=..."
         ) from None

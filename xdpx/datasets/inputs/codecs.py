@@ -217,7 +217,7 @@ class SentencePiece(Codec):
         try:
             return SentencePieceProcessor(model_proto=self._content)
         except RuntimeError as error:
-            problem = f"'{path}' is no model of SentencePiece ({len(self._content)} bytes)."
+            problem = f"'{path}' is not a SentencePiece model ({len(self._content)} bytes)."
             raise _fault(problem, "Give the .model file that spm_train wrote, not its .vocab or a pointer.") from error
 
     @property

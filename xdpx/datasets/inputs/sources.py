@@ -258,7 +258,7 @@ def _map_npy(path: str) -> NDArray[Any]:
             shape, fortran, dtype = header(file)
             offset = file.tell()
     except ValueError as error:
-        raise ConfigError(path, [Fault("paths", f"is no .npy file ({error}).", "Write it by np.save.")]) from error
+        raise ConfigError(path, [Fault("paths", f"is not a .npy file ({error}).", "Write it by np.save.")]) from error
     if dtype.hasobject or fortran:
         what = "Python objects" if dtype.hasobject else "columns one after the other (Fortran order)"
         raise ConfigError(path, [Fault("paths", f"holds {what}.", "Save np.ascontiguousarray(array) of numbers.")])

@@ -105,7 +105,7 @@ class SyntheticInput(BaseInput):
         rows = state_number(state, "rows", self)
         if rows % self.global_batch_size:
             raise ValueError(
-                f"{self.name}: {rows} rows were used, which is no whole number of global batches of "
+                f"{self.name}: {rows} rows were used, which is not a whole number of global batches of "
                 f"{self.global_batch_size}. Keep batch_size x num_infeed_hosts, or choose a divisor of it."
             )
         self._batch = rows // self.global_batch_size

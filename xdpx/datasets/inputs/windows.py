@@ -54,7 +54,7 @@ class EvalWindow:
     def __post_init__(self) -> None:
         numbered = self.kind != "full_epoch"
         if numbered is (self.num_batches is None) or (self.num_batches is not None and self.num_batches < 1):
-            raise ValueError(f"{self.kind}({self.num_batches}) is no eval window. {_ALLOWED}")
+            raise ValueError(f"{self.kind}({self.num_batches}) is not an eval window. {_ALLOWED}")
 
     @property
     def resets(self) -> bool:
@@ -72,7 +72,7 @@ def parse_window(text: str) -> EvalWindow:
         return EvalWindow("full_epoch")
     found = _NUMBERED.fullmatch(plain)
     if found is None:
-        raise ValueError(f"'{text}' is no eval window. {_ALLOWED}")
+        raise ValueError(f"'{text}' is not an eval window. {_ALLOWED}")
     return EvalWindow("first" if found.group(1) == "first" else "rolling", int(found.group(2)))
 
 

@@ -237,7 +237,7 @@ def planned_count(data_dir: str) -> int:
     """
     manifest = commit.read_manifest(place_of(data_dir), PLAN)
     if manifest is None:
-        problem = f"there is no whole plan in {place_of(data_dir)}: no task of x-prepro has begun."
+        problem = f"there is no complete plan in {place_of(data_dir)}: no task of x-prepro has begun."
         raise ConfigError(place_of(data_dir), [Fault("data_dir", problem, "Run x-prepro with num_shards first.")])
     found: int = manifest.facts["num_shards"]
     return found

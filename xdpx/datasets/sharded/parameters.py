@@ -67,7 +67,9 @@ def shard_of(
     tasks = around.get(VARIABLES.get(told, ""), "")
     if num_shards == 0 and not (tasks.isdecimal() and int(tasks)):
         remedy = "Write how many tasks there are, e.g. num_shards: 8."
-        return None, [Fault("num_shards", "is 0, but this is no task of an array that tells how many it has.", remedy)]
+        return None, [
+            Fault("num_shards", "is 0, but this is not a task of an array that says how many it has.", remedy)
+        ]
     count = num_shards or int(tasks)
     if shard_index is None and not told:
         problem = f"is missing: none of {', '.join(VARIABLES)} is set here."
