@@ -103,9 +103,9 @@ def test_a_header_that_lies_is_no_whole_file(folder: Path) -> None:
 def test_an_index_that_leads_out_of_its_folder_is_not_followed(folder: Path, name: object) -> None:
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": name}}))
-    with pytest.raises(ValueError, match="no file beside it"):
+    with pytest.raises(ValueError, match="not a file beside it"):
         foreign.shards(str(index))
-    assert check(folder) == [f"{index.name}: it lists {name!r}, which is no file beside it."]
+    assert check(folder) == [f"{index.name}: it lists {name!r}, which is not a file beside it."]
     index.write_text("{}")
     assert check(folder) == ["model.safetensors.index.json: it lists no shards."]
 

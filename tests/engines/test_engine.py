@@ -396,7 +396,7 @@ def test_a_loss_that_nothing_goes_backward_from_is_refused_by_what_it_gives(spoi
             return spoil(loss_sum), count, facts
 
     chosen = own_engine(Small, Spoilt)
-    with pytest.raises(ConfigError, match=f"loss: gives .*{found}.* as its first value"):
+    with pytest.raises(ConfigError, match=f"loss: returns .*{found}.* as its first value"):
         chosen.update(chosen.start(1), [BATCHES[0]])
 
 

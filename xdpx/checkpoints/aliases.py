@@ -31,7 +31,7 @@ def resolve(path: str, folder: str | None = None) -> str:
         return path
     where = head or folder
     if not where:
-        raise FileNotFoundError(f"{path}: which run? Write the folder in front of it, like out/my_run/{path}.")
+        raise FileNotFoundError(f"{path} does not say of which run. Write its folder in front, like out/my_run/{path}.")
     return io.join(where, layout.weights_file(best_step(where) if alias == BEST else last_step(where)))
 
 
@@ -57,7 +57,7 @@ def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
                 if is_of_tensorflow(key, values):
                     problem, remedy = f"cannot be used: {error}", "Name what TensorFlow wrote, or set from_tf: false."
                 else:
-                    problem, remedy = f"is '{value}', which is nothing yet. {error}", "Train that run first."
+                    problem, remedy = f"is '{value}', which does not exist. {error}", "Train that run first."
                 faults.append(Fault(key, problem, remedy, code="missing_path"))
     if faults:
         raise ConfigError(THIS_RUN, faults)
@@ -88,7 +88,7 @@ def best_step(folder: str) -> int:
     saved = set(_saved_steps(folder))
     log_path = io.join(folder, VALID_LOG)
     if not io.isfile(log_path):
-        raise FileNotFoundError(f"{log_path}: there is no log of scores, so nobody knows which checkpoint is best.")
+        raise FileNotFoundError(f"{log_path}: there is no log of scores, so the best checkpoint is not known.")
     with io.open(log_path, errors="replace", newline="\n") as log_file:
         reached = _best_so_far(line.removesuffix("\n") for line in log_file if line.endswith("\n"))
     for step in reversed(reached):

@@ -123,7 +123,7 @@ class FolderCommit:
         needs_bytes: int = 0,
     ) -> None:
         if not name or "/" in name:
-            raise ValueError(f"'{name}' is no name for a checkpoint: it must be one part of a path.")
+            raise ValueError(f"'{name}' is not a name for a checkpoint: it must be one part of a path.")
         self.parent, self.name, self.facts, self.ranks = io.plain(parent), name, dict(facts or {}), ranks
         self._writes = ranks.rank == 0 or (everywhere and ranks.local_rank == 0)
         self._needs_bytes = needs_bytes

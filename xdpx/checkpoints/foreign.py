@@ -89,7 +89,7 @@ def _archive_fault(path: str, hashes: bool) -> str:
         if start == _OLD_TORCH:
             return ""
         if start != b"PK" or not zipfile.is_zipfile(file):
-            return "it was cut short, or is no tensor file"
+            return "it was cut short, or is not a tensor file"
         with zipfile.ZipFile(file) as archive:
             broken = archive.testzip() if hashes else None
     return f"its part {broken} is not what was written (CRC differs)" if broken else ""
@@ -108,7 +108,7 @@ def shards(index: str) -> list[str]:
         raise ValueError(f"{io.name(index)}: it lists no shards") from error
     strange = [name for name in names if not isinstance(name, str) or "/" in name or name in {"", ".", ".."}]
     if strange:
-        raise ValueError(f"{io.name(index)}: it lists {strange[0]!r}, which is no file beside it")
+        raise ValueError(f"{io.name(index)}: it lists {strange[0]!r}, which is not a file beside it")
     return names
 
 

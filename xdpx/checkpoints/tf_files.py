@@ -50,7 +50,7 @@ def index_of(path: str) -> str:
             return str(found[0])
         names = ", ".join(io.name(each).removesuffix(INDEX) for each in found) or "none"
         raise FileNotFoundError(f"'{path}' holds no {PROGRAM}, and not one checkpoint but: {names}.")
-    raise FileNotFoundError(f"'{prefix}{INDEX}' does not exist, and '{path}' is no folder of a SavedModel.")
+    raise FileNotFoundError(f"'{prefix}{INDEX}' does not exist, and '{path}' is not a folder of a SavedModel.")
 
 
 def is_there(path: str) -> bool:
@@ -81,7 +81,7 @@ def read(index: str) -> dict[str, Tensor]:
             return {names.get(key, key): _tensor(reader.get_tensor(key)) for key in kept if names.get(key, key)}
         except (tf.errors.OpError, ValueError, RuntimeError) as error:
             reason = str(error).strip().partition("\n")[0].rstrip(".")
-            raise NotWhole(f"{index}: is no whole checkpoint of TensorFlow ({reason}). Copy it again.") from error
+            raise NotWhole(f"{index}: is not a complete checkpoint of TensorFlow ({reason}). Copy it again.") from error
 
 
 def _local_prefix(index: str, spare: str) -> str:

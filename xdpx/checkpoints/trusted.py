@@ -60,7 +60,7 @@ def load_tensors(path: str, *, mmap: bool = False, device: str = "cpu", arrays: 
         text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         reason = text.partition(". ")[0]  # the rest of torch's message is speculation about the cause
         raise DamagedFile(
-            f"{path}: is no whole tensor file ({reason}). Use another checkpoint, or copy it again."
+            f"{path}: is not a complete tensor file ({reason}). Use another checkpoint, or copy it again."
         ) from error
 
 
@@ -92,7 +92,7 @@ def load_safetensors(path: str) -> dict[str, torch.Tensor]:
         return load_file(local, device="cpu")
     except SafetensorError as error:
         reason = _pointer(local) or f"{error}). Use another checkpoint, or copy it again"
-        raise DamagedFile(f"{path}: is no whole safetensors file ({reason}.") from error
+        raise DamagedFile(f"{path}: is not a complete safetensors file ({reason}.") from error
 
 
 def _pointer(local: str) -> str:

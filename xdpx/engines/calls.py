@@ -104,7 +104,7 @@ def _loss(begun: Sequence[Call], ended: Sequence[Call], losses: Sequence[TensorF
     if whole is not None and any(facts.negative_inf for facts in whole.made):
         made = [call for call in ended if _are_bad(call.made) and not _are_bad(call.given)]
         call = next((call for call in made if not any(each.is_inside(call) for each in made)), whole)
-        note = "-inf is no fault in a mask, but here it comes as far as the loss: "
+        note = "-inf is not a fault in a mask, but here it comes as far as the loss: "
         notes = [*_between(call, begun), note + "; ".join(facts.words() for facts in losses)]
         return call.origin("forward", call.made, notes)
     return Origin("loss", "loss", made=losses, given=[] if whole is None else whole.made)

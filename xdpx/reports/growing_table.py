@@ -137,11 +137,11 @@ def _trouble_of(path: str) -> str:
         try:
             while block := log_file.read(BLOCK):
                 if b"\0" in block:
-                    return "holds bytes that are no text"
+                    return "holds bytes that are not text"
                 if not block.isascii() or decoder.getstate()[0]:
                     decoder.decode(block)
         except UnicodeDecodeError:
-            return "holds bytes that are no text"
+            return "holds bytes that are not text"
         size = log_file.tell()
     columns = _header(path)
     return "has no line with the names of its columns" if size and columns and "step" not in columns else ""

@@ -41,4 +41,4 @@ def format_conflicts(key: str, figure_format: str) -> list[tuple[str, str]]:
         return []
     near = nearest(figure_format.lstrip(".").lower(), FORMATS)
     advice = f"Did you mean '{near}'?" if near else f"Use one of: {', '.join(FORMATS)}."
-    return [(key, f"is '{figure_format}', which is no figure format. {advice}")]
+    return [(key, f"is '{figure_format}', which is not a figure format. {advice}")]

@@ -58,7 +58,7 @@ def _known(path: str) -> dict[str, Any]:
     try:
         return dict(json.loads(text))
     except (ValueError, TypeError) as error:
-        set_aside(path, trouble or f"is no table of metrics ({error})", then="a new one begins")
+        set_aside(path, trouble or f"is not a table of metrics ({error})", then="a new one begins")
         return {}
 
 

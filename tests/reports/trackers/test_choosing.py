@@ -52,7 +52,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_all_there_are():
 
 
 def test_what_is_neither_a_name_nor_a_function_is_refused():
-    with pytest.raises(ValueError, match=r"report_to: 3 is no tracker\. Use a name, a function"):
+    with pytest.raises(ValueError, match=r"report_to: 3 is not a tracker\. Use a name, a function"):
         tracker_for(3)
 
 

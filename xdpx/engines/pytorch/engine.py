@@ -552,10 +552,10 @@ def _refuse_without_gradient(loss_sum: object) -> None:
     elif loss_sum.numel() != 1:
         found = f"a tensor of shape {tuple(loss_sum.shape)}"
     elif not loss_sum.requires_grad:
-        found = "a tensor that no trained weight has a part in"
+        found = "a tensor that depends on no trained weight"
     else:
         return
-    problem = f"gives {found} as its first value, but a tensor with one number is needed, whose gradient is known."
+    problem = f"returns {found} as its first value. It must be a tensor of one number that has a gradient."
     remedy = "Return the sum over rows, without item(), float() or detach(); and leave a weight it depends on unfrozen."
     raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
 

@@ -289,7 +289,7 @@ class Use:
     def text(self) -> str:
         """A summary in one or two sentences."""
         if not self.files and not self.programs:
-            return f"XLA says nothing of a profile. Was {LOG_LEVEL}=0, was the run on a GPU, is the log that of stderr?"
+            return f"XLA logged no profile. Was {LOG_LEVEL}=0, was the run on a GPU, is the log that of stderr?"
         if not self.used:
             found = f"XLA read {', '.join(self.files)}" if self.files else "XLA names no file"
             return f"{found}, and scheduled {self.programs} programs by a profile: it was not used."

@@ -183,8 +183,7 @@ class Talk:
         except jax.errors.JaxRuntimeError as error:
             raise TimeoutError(
                 f"process {process_index()} of {process_count()} waited {self._milliseconds / 1000:.0f} seconds at "
-                f"'{word}' for the others, in vain ({str(error).splitlines()[0]}). Look at their logs: one has ended, "
-                "or hangs."
+                f"'{word}' for the others ({str(error).splitlines()[0]}). Look at their logs: one has ended, or hangs."
             ) from error
 
 

@@ -91,7 +91,7 @@ def tracker_for(wanted: object) -> Any:
     if callable(wanted):
         return Calling(wanted)
     advice = "Use a name, a function of (values, step), or an object with events such as on_log."
-    raise ValueError(f"report_to: {wanted!r} is no tracker. {advice}")
+    raise ValueError(f"report_to: {wanted!r} is not a tracker. {advice}")
 
 
 def installed() -> list[str]:

@@ -78,7 +78,7 @@ def _sharding(world: World, fsdp: FsdpLike, ddp: DdpOptions | None, precision: s
         raise ValueError(f"fsdp: is '{fsdp.strategy}'. Use one of {', '.join(KINDS)}.")
     if world.mode != "distributed":
         raise ValueError(
-            f"fsdp: is '{fsdp.strategy}', but this process was started alone, and there is nobody to share with. Start "
+            f"fsdp: is '{fsdp.strategy}', but this process was started alone, so there is nothing to share with. Start "
             "the script by `torchrun --nproc_per_node <processes>` or `accelerate launch`, or leave fsdp out."
         )
     if fsdp.strategy == "no_shard" and not fsdp.offload and not fsdp.activation_checkpointing:
