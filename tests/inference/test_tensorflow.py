@@ -256,10 +256,10 @@ def test_a_damaged_checkpoint_and_a_wrong_path_are_named(
     prefix, _ = checkpoints["bert"]
     for end in (".index", ".data-00000-of-00001"):
         (tmp_path / f"cut.ckpt{end}").write_bytes(Path(prefix + end).read_bytes()[:200])
-    with pytest.raises(trusted.DamagedFile, match=r"cut.ckpt.index: is no whole checkpoint of TensorFlow \("):
+    with pytest.raises(trusted.DamagedFile, match=r"cut.ckpt.index: is not a complete checkpoint of TensorFlow \("):
         trusted.load_weights(tf_files.index_of(str(tmp_path / "cut.ckpt")))
     with pytest.raises(
-        FileNotFoundError, match=r"'.*model.index' does not exist, and '.*' is no folder of a SavedModel"
+        FileNotFoundError, match=r"'.*model.index' does not exist, and '.*' is not a folder of a SavedModel"
     ):
         tf_files.index_of(str(tmp_path / "model"))
     assert tf_files.index_of(f"{prefix}.meta") == f"{prefix}.index"

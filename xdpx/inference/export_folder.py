@@ -38,7 +38,7 @@ def read(folder: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(path, [Fault("export", f"cannot be read ({error}).", _ADVICE)]) from error
     if not known:
-        problem = "was written by a newer xdpx, or is no table of an export."
+        problem = "was written by a newer xdpx, or is not a table of an export."
         raise ConfigError(path, [Fault("export", problem, "Update xdpx, or export it again.")])
     return found
 

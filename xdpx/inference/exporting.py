@@ -162,7 +162,7 @@ def exportable_of(predictor: Predictor, chunks: Sequence[Chunk], *, calibrated: 
         raise refusal(what, "reads nothing that could be followed through it", "Name a raw file: rows.")
     odd = [name for name, each in batches[0].items() if not isinstance(each, torch.Tensor)]
     if odd:
-        raise refusal(what, f"reads {odd[0]}, which is no array")
+        raise refusal(what, f"reads {odd[0]}, which is not an array")
     with torch.no_grad():
         form = output_form(model(**batches[0]))
     if form is None:
@@ -410,7 +410,7 @@ def occupied(out_dir: str, kinds: Sequence[str]) -> list[Fault]:
         return []
     earlier = export_folder.written_by_us(place)
     if earlier is None:
-        return [Fault("out_dir", f"'{out_dir}' holds something that is no whole export.", "Choose a new folder.")]
+        return [Fault("out_dir", f"'{out_dir}' holds something that is not a complete export.", "Choose a new folder.")]
     if earlier.get("format") not in kinds:
         problem = f"'{out_dir}' is an export to {earlier.get('format')}."
         return [Fault("out_dir", problem, "Only one of the same format is replaced: choose a new folder.")]

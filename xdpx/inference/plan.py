@@ -67,7 +67,7 @@ class InferenceParameters(declare.Parameters):
         None, doc="How the engine spmd spreads [rows, weights and rows, matrices] over devices; null: all on the rows."
     )
     exact: bool = param(
-        False, doc="Give each row the same bits whatever batch it comes in, at a cost that is measured and told."
+        False, doc="Give each row the same bits whatever batch it comes in, at a cost that is measured and reported."
     )
     seed: int = param(1, doc="Decides initial weights where there is no checkpoint.")
     workers: int | None = param(None, doc="Processes that read raw text; by default as in preprocessing.", gt=0)
@@ -395,7 +395,7 @@ def _stay_off_the_network(values: Mapping[str, Any], stored: Mapping[str, Any], 
     faults = [
         Fault(
             key,
-            f"is {value} in {io.join(folder, ARGS_FILE)}, which may come from somebody else.",
+            f"is {value} in {io.join(folder, ARGS_FILE)}, which may come from another person.",
             f"If you trust that address, write it yourself: extra_config: {{{key}: ...}}.",
         )
         for key, value in values.items()
@@ -412,7 +412,7 @@ def _refuse_unknown(extra: Mapping[str, Any], known: Mapping[str, Any], source: 
         if key not in known:
             near = nearest(key, known)
             remedy = f"Did you mean '{near}'?" if near else "Remove it."
-            faults.append(Fault(f"extra_config.{key}", "is no parameter of this run.", remedy))
+            faults.append(Fault(f"extra_config.{key}", "is not a parameter of this run.", remedy))
     if faults:
         raise ConfigError(source, faults)
 

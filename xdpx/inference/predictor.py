@@ -320,7 +320,7 @@ class Predictor:
     @property
     def _prepro(self) -> Any:
         if self.plan.prepro is None:
-            problem = f"of {self.plan.data_dir} is gone, so nobody knows how to read raw text."
+            problem = f"of {self.plan.data_dir} is gone, so raw text cannot be read as in training."
             raise ConfigError(THIS_RUN, [Fault("args.py", problem, "Give data_dir in extra_config.")])
         return self.plan.prepro
 

@@ -74,7 +74,7 @@ def _fitting(path: str, prepro: Run, key: str, source: str) -> Run:
         if _fits(path, run, alone=True):
             log.info(f"{path}: read as its ending says, {_shown(said)}; training read {_shown(values)}")
             return run
-    problem = f"'{path}' does not fit what training read ({_shown(values)}), and nothing tells its columns."
+    problem = f"'{path}' does not fit what training read ({_shown(values)}), and nothing says what its columns are."
     unnamed = ", or fields: null where no line names them" if said["parser"] == "csv" else ""
     remedy = f"Say which: extra_config: {{{_config(said)}, fields: [...]}}{unnamed}."
     raise ConfigError(source, [Fault(key, problem, remedy)])

@@ -75,7 +75,7 @@ def texts_of(form: Form, processor: Processor, tokenizer: object) -> tuple[dict[
 
 def _tokenizer_files(form: Form, processor: Any, tokenizer: object) -> dict[str, str]:
     if not isinstance(tokenizer, LibraryTokenizer):
-        raise _NoTokenizer(f"the tokenizer {type(tokenizer).__name__} is none of transformers")
+        raise _NoTokenizer(f"the tokenizer {type(tokenizer).__name__} is not from transformers")
     before, behind = getattr(processor, "cls_index", None), getattr(processor, "sep_index", None)
     if before is None or behind is None or processor.vocabulary is None:
         raise _NoTokenizer(f"the processor {type(processor).__name__} frames texts by no [CLS] and [SEP]")

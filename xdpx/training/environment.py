@@ -33,5 +33,5 @@ def commit_lines() -> list[str]:
     """Say which commit of the working directory is in use, and how many of its files differ from it."""
     head = git.head()
     if head is None:
-        return ["the working directory is no git repository"]
+        return ["the working directory is not a git repository"]
     return [f"git commit {head}, {git.num_changed() or 'no'} files differ from it"]

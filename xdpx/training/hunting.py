@@ -114,7 +114,7 @@ class Hunter(Callback):
             kept = [f"written to {path}.txt; the batch is in {path}.pt: x-script replay_nan {path}.pt"] if path else []
             for line in [*lines, *kept]:
                 log.warning(line)
-        return f"{told} {path}.txt tells more.".strip() if path else told
+        return f"{told} See {path}.txt.".strip() if path else told
 
     def _look(self, session: Session, number: int) -> Look:
         """Run an update again, if every process still has its batch."""

@@ -56,7 +56,7 @@ def read_status(folder: str) -> Status | None:
 def trouble_of_status(path: str) -> str:
     """Return what is wrong with a status file, '' if nothing is."""
     text, trouble = text_of(path)
-    return trouble or ("" if _parsed(text) else "is no status of a run")
+    return trouble or ("" if _parsed(text) else "is not the status of a run")
 
 
 def _parsed(text: str) -> Status | None:

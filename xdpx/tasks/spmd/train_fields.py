@@ -134,5 +134,5 @@ def duration(text: str) -> timedelta:
     """Read a length of time: `12h`, `30m`, `1d12h`. Raises ValueError, saying what is allowed."""
     parts = _DURATION.findall(text.replace(" ", ""))
     if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
-        raise ValueError(f"'{text}' is no length of time. Write numbers with s, m, h, d or w, e.g. 12h or 1d12h.")
+        raise ValueError(f"'{text}' is not a length of time. Write numbers with s, m, h, d or w, e.g. 12h or 1d12h.")
     return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
