@@ -161,5 +161,5 @@ def test_of_a_head_that_transformers_lacks_the_encoder_is_written(
 
 
 def test_a_model_that_is_no_encoder_has_no_form() -> None:
-    with pytest.raises(Inexpressible, match="Linear is no encoder"):
+    with pytest.raises(Inexpressible, match="Linear is not an encoder"):
         form_of(torch.nn.Linear(1, 1), None, None)

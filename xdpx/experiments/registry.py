@@ -50,7 +50,7 @@ experiment = register
 
 def _store(cls: type[BaseExperiment], tags: frozenset[str], allow_overwrite: bool) -> None:
     if not (isinstance(cls, type) and issubclass(cls, BaseExperiment)):
-        raise TypeError(f"{cls!r} is no experiment: derive it from xdpx.experiments.BaseExperiment.")
+        raise TypeError(f"{cls!r} is not an experiment: derive it from xdpx.experiments.BaseExperiment.")
     name = f"{cls.__module__}.{cls.__qualname__}"
     before = _registered.get(name)
     if before is not None and not allow_overwrite and _file_of(before) != _file_of(cls):
@@ -174,7 +174,7 @@ def _load(file: Path, name: str) -> Any:
         return sys.modules[key]
     spec = spec_from_file_location(key, file.resolve())
     if spec is None or spec.loader is None:
-        raise _refusal(name, f"{file} is no Python file.", "Write path/to/file.py:ClassName.")
+        raise _refusal(name, f"{file} is not a Python file.", "Write path/to/file.py:ClassName.")
     module = module_from_spec(spec)
     sys.modules[key] = module
     try:

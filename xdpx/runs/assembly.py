@@ -126,7 +126,7 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
     held_out = _held_out(run, settings, data, processor, seed=seed)
     if settings.valid_subset in data.shards:
         log.warning(
-            f"valid_subset: '{settings.valid_subset}' is trained on too, so its scores tell what was remembered. "
+            f"valid_subset: '{settings.valid_subset}' is trained on too, so its scores say nothing about new text. "
             "Set exclude_valid_from_train: true, or name another split."
         )
     return Parts(engine, loss, data, held_out, total, seed, texts, run.picked("task").train_metrics)
@@ -302,7 +302,7 @@ def _strategy(settings: TrainParameters) -> Strategy | None:
         if settings.use_bmuf:
             log.warning("use_bmuf: there is one process, which trains without blocks. nproc says how many there are.")
         if settings.shares_weights:
-            log.warning(f"strategy {settings.strategy}: there is one process, which has nobody to share with (nproc).")
+            log.warning(f"strategy {settings.strategy}: there is one process, so nothing is shared (nproc).")
         return None
     from xdpx.engines.pytorch import world
     from xdpx.engines.pytorch.strategies.blocks import BlockOptions, Blocks

@@ -68,7 +68,7 @@ def bring_back(folder: str, texts: Mapping[str, str]) -> None:
 
 def _trouble(path: str, name: str) -> str:
     if name in _FOLDERS:
-        return "" if io.isdir(path) else "is no folder"
+        return "" if io.isdir(path) else "is not a folder"
     trouble = is_unreadable(path)
     if trouble:
         return trouble

@@ -228,7 +228,7 @@ class _Training:
                 log.info(f"parameters that differ from those of the checkpoint, and hold from here on:\n{told}")
             judging = changed_keys.judges(self.run, self.changed)
             if judging and progress.best_score is not None:
-                log.info(f"{', '.join(judging)} changed: scores cannot be compared, so what is best is looked for anew")
+                log.info(f"{', '.join(judging)} changed: scores cannot be compared, so the best so far is forgotten")
                 progress.forget_best()
         log.info(f"training to step {until} of {self.parts.total}, {progress.group_size} samples each")
 

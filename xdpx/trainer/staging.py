@@ -227,7 +227,7 @@ class StagedTrials:
                 remedy = (
                     f"Did you mean '{near}'?" if near else "To use it for the model, let model_init take the trial."
                 )
-                faults.append(Fault(f"hp_space.{name}", "is no argument of TrainingArguments.", remedy))
+                faults.append(Fault(f"hp_space.{name}", "is not an argument of TrainingArguments.", remedy))
         if faults:
             raise ConfigError(SOURCE, faults)
 

@@ -316,7 +316,7 @@ def test_an_input_may_leave_its_place_out_of_checkpoints(
 
 def test_a_folder_with_something_else_is_left_alone(tiny: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear all")
-    with pytest.raises(ConfigError, match="no job"):
+    with pytest.raises(ConfigError, match="not belong to a job"):
         run(tiny.Tiny, job_log_dir=tmp_path, **QUIET)
 
 

@@ -211,7 +211,7 @@ def test_a_resumed_run_leaves_out_the_rest_of_an_epoch_that_the_uninterrupted_on
 
 def test_events_that_an_engine_does_not_tell_of_are_named(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     desk.train(Recorder(), until=1)
-    assert "does not tell of on_substep_end, on_pre_optimizer_step, on_optimizer_step" in capsys.readouterr().err
+    assert "does not send on_substep_end, on_pre_optimizer_step, on_optimizer_step" in capsys.readouterr().err
 
 
 def test_an_error_names_the_callback_and_the_event(desk: Desk) -> None:

@@ -103,7 +103,7 @@ def test_anything_else_that_is_returned_is_refused_by_name(stage):
             return True
 
     stage.handler.add_callback(Confused)
-    with pytest.raises(TypeError, match=r"Confused\.on_epoch_end returned True, which is no TrainerControl\. Return"):
+    with pytest.raises(TypeError, match=r"Confused\.on_epoch_end returned True, which is not a TrainerControl"):
         stage.fire("on_epoch_end")
 
 

@@ -191,7 +191,7 @@ def test_an_output_without_a_loss_says_what_was_given_and_what_to_do(inputs, mes
 
 def test_a_model_that_returns_one_tensor_of_many_numbers_has_no_loss() -> None:
     assert trainer_loss.loss_of(torch.tensor(0.5), {}) == 0.5
-    with pytest.raises(ValueError, match=r"one tensor of shape \(4, 2\), which is no loss"):
+    with pytest.raises(ValueError, match=r"one tensor of shape \(4, 2\), which is not a loss"):
         trainer_loss.loss_of(torch.ones(4, 2), {})
 
 

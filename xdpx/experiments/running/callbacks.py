@@ -66,7 +66,7 @@ class SkippingAccumulator(MetricAccumulator):
             if not math.isfinite(facts.get("grad_norm", 0.0)):
                 self._hear(number)
             known = ("skipped", "num_tokens", "learning_rate", "is_valid_step")
-            log.warning(f"step {number} was skipped: the gradient is no number, or longer than wanted")
+            log.warning(f"step {number} was skipped: the gradient is NaN or infinite, or longer than wanted")
             facts = {name: facts[name] for name in known if name in facts}
         elif facts.get("count") == 0:
             log.warning("an update counts nothing, all weights of its batches are 0: its loss is no number", once=True)

@@ -55,7 +55,7 @@ def mend(folder: str) -> None:
     for name in io.listdir(folder):
         path = io.join(folder, name)
         if name in FOLDERS:
-            trouble = "" if io.isdir(path) else "is no folder"
+            trouble = "" if io.isdir(path) else "is not a folder"
         elif name == STATUS_FILE and io.isfile(path):
             trouble = trouble_of_status(path)
         else:

@@ -73,7 +73,7 @@ def space_of(experiment: BaseExperiment) -> Space:
         if dimension.name not in fields:
             near = nearest(dimension.name, fields)
             remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(fields)}."
-            faults.append(Fault(dimension.name, "is no field of the experiment.", remedy))
+            faults.append(Fault(dimension.name, "is not a field of the experiment.", remedy))
             continue
         for value in dimension.grid(2)[:MOST_CHECKED]:
             try:

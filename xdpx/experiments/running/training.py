@@ -69,7 +69,7 @@ def train(parts: Parts) -> Stop:
     """
     if job_folder.content(parts.folder) == "something else":
         remedy = "Choose a folder that does not exist, is empty, or holds this job."
-        fault = Fault("job_log_dir", f"'{parts.folder}' holds files that are no job.", remedy)
+        fault = Fault("job_log_dir", f"'{parts.folder}' holds files that do not belong to a job.", remedy)
         raise ConfigError(type(parts.experiment).__name__, [fault])
     folder, ranks = parts.folder, ranks_for("life", parts.options)  # saving may talk in the background, separately
     callbacks = _user_callbacks(parts)

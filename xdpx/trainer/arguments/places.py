@@ -117,7 +117,7 @@ class Places(Fields):
         except ImportError as error:
             raise ImportError(
                 "args.distributed_state is an object of accelerate, which is not installed. Install it (pip install "
-                "accelerate), or read args.world, which tells the same without it."
+                "accelerate), or read args.world, which says the same without it."
             ) from error
         return PartialState(cpu=joined.device.type == "cpu")
 

@@ -147,7 +147,7 @@ class CallbackAdapter:
         engine.tell = self.fire
         unheard = self.handler.waiting_in_vain(engine.events)
         if unheard:
-            log.warning(f"this engine does not tell of {', '.join(unheard)}, which callbacks wait for.")
+            log.warning(f"this engine does not send {', '.join(unheard)}, for which callbacks wait.")
         state.global_step, state.max_steps = session.number, session.total
         state.num_train_epochs = args.num_train_epochs or 0
         state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps

@@ -284,5 +284,7 @@ def _checked(answer: Any, callback: object, event: str) -> TrainerControl:
     """Return the control that a callback returned. Raises TypeError for anything else."""
     if not hasattr(answer, "should_training_stop"):
         advice = "Return the control, or nothing."
-        raise TypeError(f"{type(callback).__name__}.{event} returned {answer!r}, which is no TrainerControl. {advice}")
+        raise TypeError(
+            f"{type(callback).__name__}.{event} returned {answer!r}, which is not a TrainerControl. {advice}"
+        )
     return answer  # type: ignore[no-any-return]  # it may be the original's class

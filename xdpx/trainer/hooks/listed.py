@@ -70,7 +70,7 @@ def _remedy(name: str) -> str:
 def _misfit(thing: object, arguments: Mapping[str, Any]) -> str:
     """Return why a callback cannot be constructed with these arguments, "" if it can."""
     if not any(event.startswith("on_") for event in dir(thing)):
-        return "has no event, such as on_step_end, so it is no callback."
+        return "has no event, such as on_step_end, so it is not a callback."
     if not callable(thing):
         return "is an object already, so it takes no arguments." if arguments else ""
     try:

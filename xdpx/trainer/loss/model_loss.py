@@ -215,8 +215,8 @@ def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
     """
     if isinstance(outputs, Tensor) and outputs.ndim > 0:
         raise ValueError(
-            f"The model returned one tensor of shape {tuple(outputs.shape)}, which is no loss. Let forward return the "
-            "loss first when it is given labels, override compute_loss, or give compute_loss_func."
+            f"The model returned one tensor of shape {tuple(outputs.shape)}, which is not a loss. Let forward return "
+            "the loss first when it is given labels, override compute_loss, or give compute_loss_func."
         )
     if isinstance(outputs, Mapping):
         if outputs.get("loss") is None:
