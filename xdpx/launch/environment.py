@@ -69,7 +69,7 @@ def adopt_launch(keys: LaunchKeys, environment: MutableMapping[str, str] = os.en
         remedy = "Start it by torchrun or accelerate launch, or set nproc to start processes here."
         raise ConfigError(THIS_RUN, [Fault("distributed_init_method", problem, remedy)])
     if not launched and keys.local_rank:
-        problem = f"is {keys.local_rank}, but nobody has started several processes, and nothing says where they meet."
+        problem = f"is {keys.local_rank}, but only one process was started, and no address of the first is given."
         remedy = "Use device_id to choose a GPU; or set distributed_init_method: tcp://<host>:<port>, or nproc."
         raise ConfigError(THIS_RUN, [Fault("local_rank", problem, remedy)])
     faults = _contradictions(keys, size, environment) if launched else []

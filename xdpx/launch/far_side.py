@@ -43,7 +43,7 @@ class FarSide:
         if "://" in path:
             return
         if any(path == each or path.startswith(each.rstrip("/") + "/") for each in self.only_there):
-            self._note(f"{key}: {path} is said to be there; it was not looked for.")
+            self._note(f"{key}: {path} is taken to be there; it was not checked.")
         elif path.startswith("/"):
             self._about_absolute(key, path)
         elif self.packed and key not in WRITTEN and io.exists(path):

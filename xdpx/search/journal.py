@@ -144,7 +144,7 @@ class Journal:
 
     def _check_facts(self, first: Line) -> None:
         if first.get("search") != FORMAT:
-            raise OSError(f"{self.path}: is no journal of a search that this version can read (format {FORMAT}).")
+            raise OSError(f"{self.path}: is not a journal of a search that this version can read (format {FORMAT}).")
         before, now = first["facts"], self._facts
         changed = [key for key in {**before, **now} if key not in before or key not in now or before[key] != now[key]]
         remedy = "Put it back to continue the search, or choose another folder to begin anew."

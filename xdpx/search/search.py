@@ -211,7 +211,7 @@ def _typed_options(classes: Sequence[type[Tuner] | type[Schedule]], options: Map
         if key not in known:
             near = nearest(key, known)
             remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(known) or 'none'}."
-            faults.append(Fault(key, "is no option of this tuner and schedule.", remedy))
+            faults.append(Fault(key, "is not an option of this tuner and schedule.", remedy))
     typed = []
     for one, keys in zip(classes, declared, strict=True):
         try:

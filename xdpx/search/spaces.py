@@ -104,7 +104,7 @@ class Float(Dimension):
     def fault_of(self, value: object) -> str:
         """Return what is wrong with a value."""
         if not _is_number(value):
-            return f"{shown(value)} is no number"
+            return f"{shown(value)} is not a number"
         return "" if self.low <= value <= self.high else f"{shown(value)} is not in [{self.low}, {self.high}]"  # type: ignore[operator]
 
 
@@ -160,7 +160,7 @@ class Int(Dimension):
     def fault_of(self, value: object) -> str:
         """Return what is wrong with a value."""
         if not isinstance(value, int) or isinstance(value, bool):
-            return f"{shown(value)} is no integer"
+            return f"{shown(value)} is not an integer"
         if not self.low <= value <= self.high:
             return f"{shown(value)} is not in [{self.low}, {self.high}]"
         reached = value in self._powers() if self.log and self.step else (value - self.low) % (self.step or 1) == 0
@@ -201,7 +201,7 @@ class Categorical(Dimension):
         for index, known in enumerate(self.values):
             if same(known, value):
                 return index
-        raise ValueError(f"{shown(value)} is none of {shown(list(self.values))}")
+        raise ValueError(f"{shown(value)} is not one of {shown(list(self.values))}")
 
     def grid(self, float_samples: int) -> Sequence[Value]:
         """Return every value."""
@@ -492,7 +492,7 @@ def _condition_faults(dimensions: Sequence[Dimension]) -> list[Fault]:
                 faults.append(
                     Fault(
                         key,
-                        "is no parameter of the space.",
+                        "is not a parameter of the space.",
                         f"Did you mean '{near}'?" if near else f"There are: {', '.join(by_name)}.",
                     )
                 )

@@ -44,5 +44,5 @@ def fault_of(settings: TuneParameters) -> Fault | None:
         return Fault("save_dir", problem, "Restore that file, or choose another folder to begin anew.")
     if any(name != JOURNAL for name in names):
         remedy = "It is never deleted or mixed with a search: choose a folder that does not exist, or is empty."
-        return Fault("save_dir", f"'{folder}' holds files that are no search of x-tune.", remedy)
+        return Fault("save_dir", f"'{folder}' holds files that do not belong to a search of x-tune.", remedy)
     return None

@@ -44,7 +44,9 @@ class TuneParameters(declare.Parameters):
     max_trials: int = param(gt=0, doc="Most trials to begin.", group=GROUP)
     seed: int = param(1, ge=0, doc="Decides what the tuner proposes.", group=GROUP)
     tuner: str = param("random", doc="Who proposes the values of a trial.", registry="tuner", group=GROUP)
-    schedule: str = param("bracket", doc="Who goes on, and who is culled.", registry="schedule", group=GROUP)
+    schedule: str = param(
+        "bracket", doc="Which trials continue, and which are stopped.", registry="schedule", group=GROUP
+    )
     parallel_runs: int = param(
         gt=0, doc="Trials of a bracket, and most trials at the same time, on this machine or another.", group=GROUP
     )

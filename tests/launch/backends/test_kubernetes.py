@@ -147,5 +147,5 @@ def test_kubectl_creates_tells_reads_and_deletes(
         assert place.logs(record).rstrip().endswith("step 1")
         assert "600 seconds to save" in place.cancel(record)
         assert kept == {}
-        with pytest.raises(Refused, match="kubernetes does not tell.*NotFound"):
+        with pytest.raises(Refused, match="kubernetes does not answer.*NotFound"):
             place.status(record)

@@ -105,7 +105,7 @@ class Dlc:
     def _job(self, record: Record) -> Any:  # the SDK's own classes have no types
         from alibabacloud_pai_dlc20201203.models import GetJobRequest
 
-        return _told("dlc does not tell", lambda: client().get_job(record.id, GetJobRequest())).body
+        return _told("dlc does not answer", lambda: client().get_job(record.id, GetJobRequest())).body
 
 
 def request_body(job: Job) -> dict[str, Any]:

@@ -20,7 +20,7 @@ USED = (
     "volume", "secret", "runtime",
 )  # fmt: skip
 CLAIM = re.compile("[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-REMEDY = "`kubectl cluster-info` tells whether the cluster answers, and which one it is."
+REMEDY = "`kubectl cluster-info` shows whether the cluster answers, and which one it is."
 
 
 class Kubernetes:
@@ -68,7 +68,7 @@ class Kubernetes:
     def status(self, record: Record) -> str:
         """Return the conditions of the job and its numbers of pods."""
         words = ["kubectl", "get", record.id, *_within(record.resources.get("namespace")), "-o", "json"]
-        return told(json.loads(ask(words, what="kubernetes does not tell", remedy=REMEDY)))
+        return told(json.loads(ask(words, what="kubernetes does not answer", remedy=REMEDY)))
 
     def logs(self, record: Record) -> str:
         """Return the logs of the pods, each line prefixed with the name of its pod."""

@@ -132,7 +132,7 @@ def outcome(record: Record, script: str) -> str:
     code = _exit_code(record)
     if code is not None:
         return {0: "finished", EXIT_CODE: f"interrupted; its {script} continues it"}.get(code, f"failed ({code})")
-    return "running" if is_at_work(record, script) else "gone without a word (killed, or the machine was restarted)"
+    return "running" if is_at_work(record, script) else "ended without a message (killed, or the machine was restarted)"
 
 
 def is_at_work(record: Record, script: str) -> bool:

@@ -88,7 +88,7 @@ class Pai:
 
     def status(self, record: Record) -> str:
         """Return the state of the instance from odpscmd."""
-        return ask(["odpscmd", "-e", f"status {record.id};"], what="pai does not tell", remedy=REMEDY).strip()
+        return ask(["odpscmd", "-e", f"status {record.id};"], what="pai does not answer", remedy=REMEDY).strip()
 
     def logs(self, record: Record) -> str:
         """Return the messages of PAI so far, without repetitions."""

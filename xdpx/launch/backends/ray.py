@@ -55,7 +55,7 @@ class Ray:
 
     def status(self, record: Record) -> str:
         """Return the state of a submission."""
-        said = _ask(["ray", "job", "status", *_of(record)], what="Ray does not tell", remedy="Is the cluster up?")
+        said = _ask(["ray", "job", "status", *_of(record)], what="Ray does not answer", remedy="Is the cluster up?")
         found = re.search(r"(?:Job '[^']+' (?:was )?|Status for job '[^']+': )(\w+)", said)
         return found[1].lower() if found else said
 

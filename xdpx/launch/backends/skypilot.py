@@ -15,7 +15,7 @@ from xdpx.utils import io
 
 TASK, JOB = "sky.yaml", "job.sh"
 USED = ("nodes", "gpus", "gpu_type", "processes", "cpus", "memory", "image", "secret")
-REMEDY = "`sky check` tells which clouds answer; `sky api status` whether its server does."
+REMEDY = "`sky check` shows which clouds answer; `sky api status` whether its server does."
 MEETING = Meeting("${SKYPILOT_NODE_RANK:-0}", '$(head -n 1 <<< "${SKYPILOT_NODE_IPS:-127.0.0.1}")')
 
 
@@ -53,7 +53,7 @@ class SkyPilot:
 
     def status(self, record: Record) -> str:
         """Return the line of the job in the queue."""
-        listed = ask(["sky", "jobs", "queue"], what="skypilot does not tell", remedy=REMEDY).splitlines()
+        listed = ask(["sky", "jobs", "queue"], what="skypilot does not answer", remedy=REMEDY).splitlines()
         return "\n".join(line for line in listed if record.id in line) or "no such job in `sky jobs queue`"
 
     def logs(self, record: Record) -> str:

@@ -58,7 +58,7 @@ class Slurm:
         words = ["squeue", "--noheader", "--states=all", "--format=%i %T %M %R", f"--jobs={record.id}"]
         ended = io.glob(io.join(record.folder, "exit_code.*"))
         try:
-            said = ask(words, what="Slurm does not tell", remedy="It forgets jobs some minutes after their end.")
+            said = ask(words, what="Slurm does not answer", remedy="It forgets jobs some minutes after their end.")
         except Refused:
             if not ended:
                 raise

@@ -52,7 +52,7 @@ class Ssh:
             yield Fault("--hosts", f"names a host twice: {', '.join(found)}.", remedy)
         for host in found:
             if host.startswith("-") or any(letter.isspace() for letter in host):
-                yield Fault("--hosts", f"has '{host}', which is no name of a host.", "Write name or user@name.")
+                yield Fault("--hosts", f"has '{host}', which is not the name of a host.", "Write name or user@name.")
         if job.resources.nodes not in {1, len(found)}:
             yield Fault("--nodes", f"is {job.resources.nodes}, but there are {len(found)} hosts.", "Leave --nodes out.")
 
