@@ -79,7 +79,7 @@ def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(root):
     (root / "pipe").mkdir()
     os.mkfifo(root / "pipe" / "valid.log.tsv")
     [run] = [run for run in runs_below(str(root)) if run.path.endswith("pipe")]
-    assert "no plain file" in summary_of(run, str(root)).trouble
+    assert "not a plain file" in summary_of(run, str(root)).trouble
 
 
 def test_a_trainer_that_has_saved_nothing_yet_is_seen_by_its_lines(root):

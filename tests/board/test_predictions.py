@@ -40,7 +40,7 @@ def test_rows_without_truth_and_rows_of_json_are_shown_in_their_order(tmp_path):
 
 def test_what_is_no_table_is_refused(tmp_path):
     (tmp_path / "p.tsv").write_bytes(b"a\0b")
-    with pytest.raises(NotShown, match="no text"):
+    with pytest.raises(NotShown, match="not text"):
         read_predictions(str(tmp_path / "p.tsv"))
     with pytest.raises(NotShown, match="no table"):
         write(tmp_path / "q.tsv", "")

@@ -26,7 +26,7 @@ def test_the_commit_hash_is_that_of_the_working_directory(tmp_path: Path, monkey
 
 def test_outside_git_the_file_git_version_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="no git repository"):
+    with pytest.raises(ValueError, match="not a git repository"):
         builtin_names.commit_hash()
     (tmp_path / ".git_version").write_text("abc1234\n")
     assert builtin_names.commit_hash() == "abc1234"

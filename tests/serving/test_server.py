@@ -66,7 +66,7 @@ def test_exact_answers_have_the_bits_of_predict_whatever_they_are_asked_with(run
 @pytest.mark.parametrize(
     ("path", "body", "status", "said"),
     [
-        ("/predict", b"{", 400, "no JSON"),
+        ("/predict", b"{", 400, "not JSON"),
         ("/predict", {"text": 3}, 422, "text: Input should be a valid string"),
         ("/predict", {"txt": "a"}, 422, "text: Field required"),
         ("/predict", {"text": "a\0b"}, 422, "NUL"),
@@ -75,7 +75,7 @@ def test_exact_answers_have_the_bits_of_predict_whatever_they_are_asked_with(run
         ("/predict_batch", {"pairs": [[]]}, 422, "pairs.0"),
         ("/predict", {"text": "a" * (MOST_CHARACTERS + 1)}, 422, "at most 100000"),
         ("/predict_batch", {"texts": ["a"] * (MOST_ROWS + 1)}, 422, "at most 1024"),
-        ("/predict", b"[" * 100_000, 400, "no JSON"),
+        ("/predict", b"[" * 100_000, 400, "not JSON"),
         ("/models/other/predict", {"text": "a"}, 404, "but: tiny"),
         ("/page/serve.py", None, 404, "no such file"),
         ("/page/..%2fguard.py", None, 404, ""),

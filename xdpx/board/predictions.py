@@ -78,7 +78,7 @@ def read_predictions(path: str) -> Predictions:
         raise NotShown(f"{io.name(path)} cannot be read ({error.strerror or error}).") from error
     text = data[:LARGEST].decode("utf-8-sig", "replace")
     if "\0" in text[:4096]:
-        raise NotShown(f"{io.name(path)} is no text.")
+        raise NotShown(f"{io.name(path)} is not text.")
     columns, rows = _json_rows(text) if path.endswith(".jsonl") else _rows(text, path)
     if not columns:
         raise NotShown(f"{io.name(path)} holds no table.")
@@ -90,7 +90,7 @@ def _rows(text: str, path: str) -> tuple[list[str], list[list[str]]]:
         try:
             lines = [row for row in csv.reader(StringIO(text, newline="")) if row]
         except csv.Error as error:
-            raise NotShown(f"{io.name(path)} is no table ({error}).") from error
+            raise NotShown(f"{io.name(path)} is not a table ({error}).") from error
     else:
         lines = [line.split("\t") for line in text.split("\n") if line]
     return (lines[0], lines[1:]) if lines else ([], [])

@@ -36,7 +36,7 @@ def openable(path: str, root: str) -> str:
     except OSError as error:
         raise NotShown(f"{io.name(path)} cannot be read ({error.strerror}).") from error
     if not stat.S_ISREG(mode):
-        raise NotShown(f"{io.name(path)} is no plain file.")
+        raise NotShown(f"{io.name(path)} is not a plain file.")
     return path
 
 

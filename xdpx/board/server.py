@@ -228,9 +228,9 @@ async def _body(request: web.Request) -> dict[str, object]:
     try:
         body = json.loads(await request.text())
     except (ValueError, RecursionError) as error:
-        raise web.HTTPBadRequest(text="The request is no JSON.") from error
+        raise web.HTTPBadRequest(text="The request is not JSON.") from error
     if not isinstance(body, dict):
-        raise web.HTTPBadRequest(text="The request is no object.")
+        raise web.HTTPBadRequest(text="The request is not a JSON object.")
     return body
 
 
@@ -238,7 +238,7 @@ def _number(request: web.Request, name: str, default: int) -> int:
     try:
         return int(request.query.get(name, default))
     except ValueError as error:
-        raise web.HTTPBadRequest(text=f"{name}: is no whole number.") from error
+        raise web.HTTPBadRequest(text=f"{name}: is not a whole number.") from error
 
 
 def _json(content: object) -> web.Response:

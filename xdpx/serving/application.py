@@ -25,7 +25,7 @@ from xdpx.serving.shapes import Answer, Health, Limits, Many, ModelFacts, One, P
 
 SUMMARY = "Ask trained models for labels and their probabilities."
 SHOWN_PROBLEMS = 5
-NO_JSON = "The body is no JSON."
+NO_JSON = "The body is not JSON."
 UNREADABLE = "There was an error parsing the body"
 """What FastAPI says where JSON is too deep, or holds a number too long."""
 _REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -33,7 +33,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     for status, text in {
         400: NO_JSON, 401: "The token is missing or wrong.", 403: "Asked by a name of another machine.",
         404: "There is no such model.", 408: "The request took too long to come.", 413: "The request is too large.",
-        422: "A row is no text that the model reads, or too long.", 429: "Too many rows wait; see Retry-After.",
+        422: "A row is not a text that the model reads, or is too long.", 429: "Too many rows wait; see Retry-After.",
         503: "The server is ending.",
     }.items()
 }  # fmt: skip
