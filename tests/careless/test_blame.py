@@ -168,7 +168,7 @@ def test_a_name_that_is_no_utf8_is_told_in_a_line(told: Told) -> None:
     assert exit_code(work) == 1
     text = told()
     assert BUG not in text
-    assert "is no UTF-8" in text
+    assert "is not UTF-8" in text
 
 
 # ---- the user's own code

@@ -89,7 +89,7 @@ def test_quotes_in_a_tsv_stay_text(tmp_path: Path) -> None:
 def test_a_cell_that_opens_with_a_quotation_is_refused_and_told_how_to_be_text(tmp_path: Path, said: Said) -> None:
     raw(tmp_path, train_csv='"It is" he said,1\nfine,0\n')
     prepro(tmp_path, code=2, parser="csv", delimiter=",")
-    assert "train.csv:1: is no quoted csv" in (told := said())
+    assert "train.csv:1: is not quoted csv" in (told := said())
     assert "set quotechar: null" in told
     data = prepro(tmp_path, parser="csv", delimiter=",", quotechar=None)
     assert texts_and_labels(data) == [('"it is" he said', "1"), ("fine", "0")]

@@ -152,7 +152,7 @@ def test_scores_that_mean_something_else_are_not_compared(resume, capfd, keys):
     """Else no loss is ever "better" than the accuracy of before, and the weights of before stay the best."""
     code, folder = resume(save_best_only=True, **keys)
     assert code == 0
-    assert "scores cannot be compared, so what is best is looked for anew" in capfd.readouterr().err
+    assert "scores cannot be compared, so the best so far is forgotten" in capfd.readouterr().err
     assert (
         rows(folder, "valid.log.tsv")[12]["best_score"]
         == rows(folder, "valid.log.tsv")[12][f"valid_{keys.get('major_metric', 'acc')}"]
@@ -195,7 +195,7 @@ def test_a_change_is_measured_against_the_state_that_is_used_not_against_a_stret
     (folder / "status.json").write_text(json.dumps({**facts, "status": "failed", "step": 6}))
     capfd.readouterr()
     assert train(data, folder, **{**ADAM, "learning_rate": 0.1, "major_metric": "loss", "ascending_metric": False}) == 0
-    assert "what is best is looked for anew" in capfd.readouterr().err
+    assert "the best so far is forgotten" in capfd.readouterr().err
 
 
 class Patient(TrainerCallback, ExportableState):

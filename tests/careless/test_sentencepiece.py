@@ -61,7 +61,7 @@ def test_a_recipe_ends_texts_as_the_vocabulary_says(
 def test_what_is_no_such_vocabulary_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bad.model").write_text("a letter, and no model of anything at all.")
     pytest.importorskip("sentencepiece")
-    with pytest.raises(ConfigError, match=r"bad.model' is no model of SentencePiece \(42 bytes\). Give the .model"):
+    with pytest.raises(ConfigError, match=r"bad.model' is not a SentencePiece model \(42 bytes\). Give the .model"):
         SentencePiece(model_file=str(tmp_path / "bad.model")).encode(["a"])
     with pytest.raises(ConfigError, match=r"has no piece that ends a text. Train it with one"):
         SentencePiece(model_file=trained(tmp_path, eos=-1)).end  # noqa: B018 - read by being asked

@@ -94,7 +94,7 @@ def test_a_config_imports_no_module_but_those_of_the_user(desk: Path, monkeypatc
     (installed / "some_package.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(installed))
     for name in ("some_package:Own", "os:system", "subprocess:run"):
-        with pytest.raises(ValueError, match="is none of your modules in user/modules"):
+        with pytest.raises(ValueError, match="is not one of your modules in user/modules"):
             user_modules.named(name)
     assert not was_run()
     points = {"own": (EntryPoint("own", "some_package:Own", "xdpx.callback"),)}

@@ -40,7 +40,7 @@ def test_the_board_starts_answers_and_ends(tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["zork"], "'zork' is no folder"),
+        (["zork"], "'zork' is not a folder"),
         ([".", "--host", "0.0.0.0"], "others could look into your runs. Add --token new"),
         ([".", "--token", "short"], "can be guessed"),
     ],

@@ -46,7 +46,7 @@ WRONG: list[tuple[str, str]] = [
     ("a.hjson", "a.hjson: no such command. There are x-"),
     ("x-train", "x-train: has no config."),
     ("x-train x-eval b", "x-train: has no config."),
-    ("x-train a b", "b: stands where nothing is expected."),
+    ("x-train a b", "b: is not expected here."),
     ("x-train a x-evla b", "x-evla: no such command. Did you mean 'x-eval'?"),
     ("", "command: is missing."),
     ("--schema", "--schema: needs a command."),
@@ -63,7 +63,7 @@ def test_a_wrong_line_is_one_fault_that_says_what_to_write(line: str, words: str
 
 
 def test_an_empty_word_is_no_config() -> None:
-    with pytest.raises(ConfigError, match="'': stands where nothing is expected"):
+    with pytest.raises(ConfigError, match="'': is not expected here"):
         parse(["x-train", "", "lr=1"])  # a shell variable that is not set, in quotes
 
 

@@ -47,7 +47,7 @@ def test_values_follow_an_equals_sign_or_a_blank_and_numbers_are_numbers() -> No
         (["--eval_on_test=perhaps"], "Use true or false"),
         (["--set", "NAME"], "Write --set NAME=value"),
         (["--devices=4"], "goes with --plan"),
-        (["one", "two"], "stands where nothing is expected"),
+        (["one", "two"], "is not expected here"),
         (["--job_log_dir"], "has no value"),
     ],
 )

@@ -35,7 +35,7 @@ def test_a_line_is_a_text_or_a_list_of_them(line, num_texts, row):
 
 @pytest.mark.parametrize("line", ["a b", "['a', 3]", "['a', 'b'", "[a, b]", "__import__('os').getcwd()"])
 def test_a_line_that_should_be_a_list_and_is_none_is_told_how_to_be_written(line):
-    with pytest.raises(ConfigError, match=r"no Python list of 2 texts. Write: \['\.\.\.', '\.\.\.'\]"):
+    with pytest.raises(ConfigError, match=r"not a Python list of 2 texts. Write: \['\.\.\.', '\.\.\.'\]"):
         row_of(line, 2)
 
 
@@ -74,7 +74,7 @@ def test_the_documented_file_opens_the_prompt_although_it_lies_beside_our_tokeni
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["zork"], "'zork' is no folder"),
+        (["zork"], "'zork' is not a folder"),
         ([".", "--host", "0.0.0.0"], "others could use your models. Add --token new"),
         ([".", "--token", "short"], "can be guessed"),
         (["a=.", "a=."], "'a' names several models"),

@@ -32,7 +32,7 @@ def test_words_after_two_dashes_belong_to_the_commands() -> None:
 def test_an_action_takes_an_id_or_none() -> None:
     assert (parse(["logs", "12"], PLACES).action, parse(["logs", "12"], PLACES).id) == ("logs", "12")
     assert parse(["status"], PLACES).id == ""
-    assert "stands where nothing is expected" in refusal("cancel", "1", "2")
+    assert "is not expected here" in refusal("cancel", "1", "2")
 
 
 def test_what_is_wrong_is_told_with_the_nearest_right_word() -> None:

@@ -104,10 +104,10 @@ def test_an_error_in_a_callback_names_it_and_its_event(start: Start, capsys: pyt
 @pytest.mark.parametrize(("entry", "says"), [
     ("thrfity", "Did you mean 'thrifty'"),
     ({"thrifty": {"stepps": 3}}, "unexpected keyword argument 'stepps'"),
-    ("nowhere.at_all:Thing", "nowhere.at_all is none of your modules"),
+    ("nowhere.at_all:Thing", "nowhere.at_all is not one of your modules"),
     ("xdpx.nowhere:Thing", "xdpx.nowhere cannot be imported"),
     ("mine:Missing", "has no 'Missing'"),
-    ("json:JSONDecoder", "json is none of your modules"),
+    ("json:JSONDecoder", "json is not one of your modules"),
     ("xdpx:TrainingArguments", "has no event"),
     ({"thrifty": {}, "jsonl": {}}, "one name per entry"),
 ])  # fmt: skip

@@ -116,7 +116,7 @@ def test_names_cannot_lead_out_of_the_folder(tmp_path: Path, name: str) -> None:
     if name != "a/b":
         with pytest.raises(ValueError, match="leads out"), Commit(tmp_path, "set") as new:
             new.open(name)
-    with pytest.raises(ValueError, match="no name for a commit"):
+    with pytest.raises(ValueError, match="not a name for a commit"):
         Commit(tmp_path, name if "/" in name else "")
 
 

@@ -54,7 +54,7 @@ REFUSED = {
     ("bert_lm_lopkm", "pt2"): "fails for an input of shape",
     ("bert_pretrain_lopkm", "pt2"): "fails for an input of shape",
 }
-NO_ENCODER = "is no encoder of transformers with a head"
+NO_ENCODER = "is not an encoder of transformers with a head"
 EVERY = [(model, name) for model in sorted(FIRST) for name in FORMATS]
 CASES = EVERY if os.environ.get("XDPX_EVERY_EXPORT") else sorted(QUICK)
 

@@ -87,7 +87,7 @@ def test_nothing_goes_where_the_best_cannot_be_told(make_run, capsys):
     (run / "valid.log.tsv").unlink()
     main(["clean_checkpoints", str(run)])
     assert len(checkpoints(run)) == 5
-    assert "nobody knows which is best" in capsys.readouterr().out
+    assert "the best one is not known" in capsys.readouterr().out
 
 
 def test_nothing_goes_while_what_would_be_kept_is_damaged(make_run, capsys):

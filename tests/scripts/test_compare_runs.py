@@ -124,7 +124,7 @@ def test_numbers_are_compared_by_their_ranks_and_tags_by_their_entities(tmp_path
         (["one.tsv", "two.tsv", "out_file=a.xyz"], "End it in one of"),
         (["one.tsv", "two.tsv", "major_metric=bleu"], "there is no 'bleu'"),
         (["one.tsv", "plain.tsv"], "no column of predictions"),
-        (["one.tsv", "bytes.tsv"], "is no text: byte 17 is not UTF-8"),
+        (["one.tsv", "bytes.tsv"], "is not text: byte 17 is not UTF-8"),
         (["even.tsv", "nan.tsv"], "1 of 3 rows hold NaN or infinity, first row 2"),
         (["even.tsv", "alike.tsv"], "'spearman' is not defined for alike.tsv"),
     ],

@@ -49,5 +49,5 @@ def test_files_are_compared_whatever_the_order_of_their_lines(files: tuple[str, 
 
 @pytest.mark.parametrize("name", ["sub_data", "diff_data"])
 def test_what_is_no_file_is_refused(name: str, files: tuple[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"gone\.txt: is no file"):
+    with pytest.raises(ConfigError, match=r"gone\.txt: is not a file"):
         main([name, files[0], "gone.txt"])

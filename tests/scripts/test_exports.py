@@ -90,7 +90,7 @@ def test_what_a_user_has_in_a_folder_is_never_replaced(
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")
     for way in (mine, mine / "new" / ".."):
-        with pytest.raises(ConfigError, match="holds something that is no whole export"):
+        with pytest.raises(ConfigError, match="holds something that is not a complete export"):
             export("torchscript", run_dir, way)
     earlier = shutil.copytree(exported("torchscript"), tmp_path / "earlier")
     with pytest.raises(ConfigError, match="is an export to torchscript"):

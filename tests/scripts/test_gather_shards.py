@@ -50,5 +50,5 @@ def test_a_checkpoint_without_shards_is_named(tmp_path):
 
 
 def test_a_folder_alone_is_that_of_a_sharded_x_prepro(tmp_path):
-    with pytest.raises(ConfigError, match="no data_dir of a sharded x-prepro"):
+    with pytest.raises(ConfigError, match="not the data_dir of a sharded x-prepro"):
         main(["gather_shards", str(tmp_path)])

@@ -120,5 +120,5 @@ def test_traces_of_a_folder_become_one_with_a_row_of_processes_for_each(
     (folder / "bad.json").write_text("{")
     with pytest.raises(ConfigError, match=r"bad\.json"):
         combine_profile.main([str(folder)])
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         combine_profile.main([str(tmp_path / "none")])

@@ -36,7 +36,7 @@ def test_every_fault_of_all_three_configs_is_told_at_once(search: Words, tmp_pat
     assert "'learning_rate'" in told
     assert "space_config: dropout: is 1.5" in told
     assert "'crss'" in told
-    assert "no search of x-tune" in told
+    assert "not belong to a search of x-tune" in told
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     token = token_of(asked.token, TOKEN_VARIABLE)
     faults = list(faults_of(asked.host, token, others="look into your runs"))
     if not io.isdir(asked.folder):
-        faults.insert(0, Fault("FOLDER", f"'{asked.folder}' is no folder.", "Name the one that holds your runs."))
+        faults.insert(0, Fault("FOLDER", f"'{asked.folder}' is not a folder.", "Name the one that holds your runs."))
     if faults:
         raise ConfigError("x-board", faults)
     asyncio.run(_serve(asked.folder, asked.host, asked.port, token, opened=asked.open))

@@ -87,7 +87,7 @@ class Calibrate:
         predictor = Predictor(plan, cuda=known.cuda, seed=known.seed)
         loss = predictor.task.loss
         if not loss.reads_softmax:
-            problem = f"was trained by the loss '{plan.train.values['loss']}', whose probabilities are no one softmax."
+            problem = f"was trained by loss '{plan.train.values['loss']}', whose probabilities are not of one softmax."
             raise ConfigError(self.source, [Fault("save_dir", problem, "Only such probabilities have a temperature.")])
         _, gathered, _ = score_placed(predictor.engine, predictor.state, predictor.placed_batches(source), loss)
         prob, target = np.asarray(gathered["prob"], np.float64), np.asarray(gathered["target"])

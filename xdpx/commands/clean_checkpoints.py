@@ -115,7 +115,7 @@ def _best_steps(run: str, saved: Sequence[int]) -> set[int]:
     scores = dict(zip(logs.valid["step"].astype(int).tolist(), logs.major_scores.tolist(), strict=True))
     scored = {step: scores[step] for step in saved if scores.get(step) == scores.get(step, float("nan"))}
     if not scored:
-        raise LeftAlone("none of its checkpoints has a score in valid.log.tsv, so nobody knows which is best")
+        raise LeftAlone("none of its checkpoints has a score in valid.log.tsv, so the best one is not known")
     best = (max if logs.ascending else min)(scored, key=lambda step: scored[step])
     try:
         return {best, best_step(run)}

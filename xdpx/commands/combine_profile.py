@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     need_paths(NAME, arguments, USAGE, exactly=1)
     folder = arguments.paths[0].rstrip("/")
     if not io.isdir(folder):
-        raise ConfigError(f"x-script {NAME}", [Fault(folder, "is no folder.", f"Usage: {USAGE}")])
+        raise ConfigError(f"x-script {NAME}", [Fault(folder, "is not a folder.", f"Usage: {USAGE}")])
     names = [name for name in io.listdir(folder) if name.endswith(".json")]
     if not names:
         problem = "holds no trace (.json)."
@@ -48,7 +48,7 @@ def _events(path: str) -> list[dict[str, Any]]:
         events = found["traceEvents"] if isinstance(found, dict) else found
         return [event for event in events if isinstance(event, dict)]
     except (ValueError, KeyError, TypeError) as error:
-        fault = Fault(path, f"is no trace ({type(error).__name__}: {error}).", "Move it away.")
+        fault = Fault(path, f"is not a trace ({type(error).__name__}: {error}).", "Move it away.")
         raise ConfigError(f"x-script {NAME}", [fault]) from error
 
 

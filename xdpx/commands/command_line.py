@@ -29,7 +29,7 @@ FLAGS = {
     "--resumable": "x-train: resume=auto, where the config says neither resume nor overwrite nor auto_suffix",
     "--keep-going": "when a run fails, go on with the others",
     "--verbose": "show tracebacks and warnings in full",
-    "--quiet": "tell warnings and results only; log files hold every line",
+    "--quiet": "print warnings and results only; log files hold every line",
     "--version": "print the version",
     "--completion": "bash, zsh or fish: print what makes that shell complete commands, keys, names and config files",
 }
@@ -214,7 +214,7 @@ class _Reader:
         if types_of(key, job.command if job.command in self.commands else ""):
             value = value if colon else self.words.pop(0) if self.words and "=" not in self.words[0] else "VALUE"
             remedy = f"Write {key}={value}."
-        return Fault(word or "''", "stands where nothing is expected.", remedy)
+        return Fault(word or "''", "is not expected here.", remedy)
 
     def check_whole(self) -> None:
         if self.options.schema and not any(job.command in self.commands for job in self.jobs):

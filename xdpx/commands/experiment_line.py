@@ -25,7 +25,7 @@ OWN_FLAGS = {
     "peek": "I/N: print rows of each input as process I of N sees them; alone 0/1",
     "peek_batches": "how many batches --peek shows (1)",
     "verbose": "show tracebacks and warnings in full",
-    "quiet": "tell warnings only",
+    "quiet": "print warnings only",
     "version": "print the version",
 }
 RUN_FLAGS = {
@@ -54,8 +54,8 @@ RUN_FLAGS = {
     "study": "NAME: search over the fields in the experiment's search_space(); each trial is a job in trial_<number>",
     "num_trials": "with --study: most trials to begin (20)",
     "metrics_from": "with --study: what tells how good a trial is: eval (default) or decode",
-    "tuner": "with --study: who is tried: random, grid, tpe, gp",
-    "schedule": "with --study: who goes on: asha, hyperband, one_epoch, bracket, full",
+    "tuner": "with --study: how values are chosen: random, grid, tpe, gp",
+    "schedule": "with --study: which trials continue: asha, hyperband, one_epoch, bracket, full",
     "jax_profiler_port": "port where a profiler can look in",
     "jax_traceback_filtering_option": "how JAX shortens its tracebacks",
     "pgle": "profile-guided scheduling on NVIDIA GPUs: auto, profile (trace some updates), a profile.pb, off",
@@ -105,7 +105,7 @@ REFUSED = {
     "tfds_data_dir": "TensorFlow Datasets is not used: set TRAIN_DATA, EVAL_DATA and VOCABULARY by --set.",
     "controller_mode": "Every process of a job trains each trial; the first one decides, with --study.",
     "tuner_group": "One job trains the trials of a study one after another. x-tune spreads those of x-train.",
-    "pythia_port": "A study needs no service: --study, and --tuner says who proposes.",
+    "pythia_port": "A study needs no service: --study, and --tuner chooses the values.",
 }
 """Flags of Pax that are not supported, and what to do instead."""
 
@@ -163,7 +163,7 @@ class _Reader:
             elif not self.line.exp:
                 self.line.exp = word
             else:
-                self.fault(word, "stands where nothing is expected.", "Flags begin with --; set fields by --set.")
+                self.fault(word, "is not expected here.", "Flags begin with --; set fields by --set.")
         self.line.exp = str(self.line.values.pop("exp", self.line.exp))
         self.check_whole()
 
@@ -232,7 +232,7 @@ class _Reader:
         try:
             found = json.loads(text) if text.startswith(("[", "{")) else text.split(",")
         except ValueError as error:
-            self.fault(f"--{name}", f"is '{text}', which is no JSON ({error}).", "Write names, with commas between.")
+            self.fault(f"--{name}", f"is '{text}', which is not JSON ({error}).", "Write names, with commas between.")
             return
         self.line.values[name] = found if isinstance(found, list) else [found]
 

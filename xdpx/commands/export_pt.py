@@ -139,7 +139,7 @@ class ExportPT:
         taken = kind.Parameters.model_fields
         if config is None and "extra_config" in taken:
             problem = f"is missing, and no bert_config.json lies beside '{self._path}'."
-            raise ConfigError(self.source, [Fault("tf_config", problem, "Name the file that tells its sizes.")])
+            raise ConfigError(self.source, [Fault("tf_config", problem, "Name the file that holds its sizes.")])
         unknown = [unknown_name("extra_configs", key, [*taken]) for key in known.extra_configs if key not in taken]
         if known.num_classes is not None and "num_classes" not in taken:
             problem = f"is {known.num_classes}, but {known.model_class} has no classes."

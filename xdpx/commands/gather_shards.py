@@ -80,7 +80,7 @@ def _runs(path: str, overrides: Sequence[str]) -> list[Run]:
     data_dir = io.plain(path).rstrip("/").removesuffix(SUFFIX)
     if not io.isdir(place_of(data_dir)):
         if io.isdir(path):
-            problem = f"'{path}' is no data_dir of a sharded x-prepro: there is no {place_of(data_dir)}."
+            problem = f"'{path}' is not the data_dir of a sharded x-prepro: there is no {place_of(data_dir)}."
             raise ConfigError(f"x-script {NAME}", [Fault("arguments", problem, f"Usage: {USAGE}")])
         return load(path, "x-prepro", overrides)
     stored = stored_config(place_of(data_dir))

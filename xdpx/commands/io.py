@@ -83,7 +83,7 @@ def _overview() -> str:
             "",
             *lines,
             "",
-            "`x-io <verb> --help` tells more about one.",
+            "`x-io <verb> --help` explains one.",
         ]
     )
 

@@ -13,7 +13,7 @@ from xdpx.utils import io
 def lines_of(name: str, path: str) -> Iterator[bytes]:
     """Yield the lines of a file without line ends. Raises ConfigError, naming script `name`, if there is no file."""
     if not io.isfile(path):
-        raise ConfigError(f"x-script {name}", [Fault(path, "is no file.", "Correct the path.")])
+        raise ConfigError(f"x-script {name}", [Fault(path, "is not a file.", "Correct the path.")])
     with io.open(path, "rb") as file:
         for line in file:
             yield line.removesuffix(b"\n").removesuffix(b"\r")

@@ -85,7 +85,7 @@ def _tell_error(error: Exception, *, verbose: bool) -> int:
         _tell(_one_line(error))
     elif isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
         _traceback_if(verbose)
-        _tell(f"{error.object!r}: is no UTF-8, which names of files must be. Rename it, or set PYTHONUTF8=1.")
+        _tell(f"{error.object!r}: is not UTF-8, as names of files must be. Rename it, or set PYTHONUTF8=1.")
     else:
         _tell_whose(error, verbose=verbose)
     return WORLD

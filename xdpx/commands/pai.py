@@ -132,7 +132,7 @@ def trouble_of(name: str, text: str) -> str:
     try:
         resources = Resources.model_validate({"gpus": 1, name: text})
     except ValidationError:
-        return f"'{text}' is no value for it."
+        return f"'{text}' is not a value for it."
     return next((str(fault) for fault in pai.bound_faults(resources)), "")
 
 

@@ -151,7 +151,7 @@ class PKMInit:
     def _refuse_misfit(self, model: Any) -> None:
         known = self.parameters
         if not hasattr(model, "bert"):
-            fault = Fault("save_dir", "is no run of a BERT: there are no feed-forward parts.", "Name another run.")
+            fault = Fault("save_dir", "is not a run of a BERT: there are no feed-forward parts.", "Name another run.")
             raise ConfigError(self.source, [fault])
         width = int(model.config.hidden_size)
         wrong = {

@@ -23,7 +23,7 @@ def _text_of(path: str, found: bytes) -> str:
     try:
         return found.decode()
     except UnicodeDecodeError as error:
-        problem = f"is no text: byte {error.start + 1} is not UTF-8."
+        problem = f"is not text: byte {error.start + 1} is not UTF-8."
         raise ConfigError(path, [Fault("predict_file", problem, "Name a file that x-pred wrote.")]) from error
 
 
@@ -62,7 +62,7 @@ def read_classes(path: str, cells: Sequence[str], known: TargetMap, key: str) ->
         label = cells[int(found.argmin())]
         near = nearest(label, known.labels)
         remedy = f"Did you mean '{near}'?" if near else "Give the target_map.txt of the data that were predicted."
-        raise ConfigError(path, [Fault(key, f"holds '{label}', which is no label.", remedy)])
+        raise ConfigError(path, [Fault(key, f"holds '{label}', which is not a label.", remedy)])
     return found
 
 

@@ -81,7 +81,7 @@ class Prepro:
         if is_table(source) and parser != "table":
             yield Fault("parser", f"is '{parser}', but data_source is a database.", "Use parser: table.")
         elif parser == "table" and not is_table(source):
-            problem, remedy = "is 'table', but data_source is no database.", "Give e.g. sqlite:///reviews.db."
+            problem, remedy = "is 'table', but data_source is not a database.", "Give e.g. sqlite:///reviews.db."
             yield Fault("parser", problem, remedy)
 
     def _about_fields(self) -> Iterator[Fault]:

@@ -67,7 +67,7 @@ class PruneHeads:
         predictor = Predictor(plan, cuda=known.cuda, seed=known.seed)
         model = predictor.task.model
         if not hasattr(model, "bert"):
-            fault = Fault("save_dir", "is no run of a BERT: there are no attention heads.", "Name another run.")
+            fault = Fault("save_dir", "is not a run of a BERT: there are no attention heads.", "Name another run.")
             raise ConfigError(self.source, [fault])
         before = self._scores(predictor, plan)
         found = pruning.weakest(pruning.importances(model.bert, self._losses(predictor, plan)), known.prune_config)

@@ -72,7 +72,7 @@ def row_of(line: str, num_texts: int) -> str | list[str]:
     if num_texts == 1:
         return text
     wanted = f"[{', '.join(['...'.join(chr(39) * 2)] * num_texts)}]"
-    problem = f"is '{text[:40]}', which is no Python list of {num_texts} texts."
+    problem = f"is '{text[:40]}', which is not a Python list of {num_texts} texts."
     raise ConfigError("serve", [Fault("the line", problem, f"Write: {wanted}, with a quote around each text.")])
 
 

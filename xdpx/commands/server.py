@@ -88,7 +88,7 @@ def _faults(folders: Sequence[tuple[str, str]]) -> Iterator[Fault]:
     names = [name for name, _ in folders]
     for name, folder in folders:
         if not io.isdir(folder):
-            yield Fault("SAVE_DIR", f"'{folder}' is no folder.", "Name the folder of a run, or of an export.")
+            yield Fault("SAVE_DIR", f"'{folder}' is not a folder.", "Name the folder of a run, or of an export.")
         if not name:
             yield Fault(
                 "SAVE_DIR", f"'{folder}' has no name before its '='.", "Write NAME=SAVE_DIR, or SAVE_DIR alone."

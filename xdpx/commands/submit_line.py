@@ -60,7 +60,7 @@ def parse(words: Sequence[str], places: Sequence[str]) -> Request:
     rest = _take_flags(list(words), request, faults)
     if rest and rest[0] in ACTIONS:
         request.action, request.id = rest[0], " ".join(rest[1:2])
-        faults += [Fault(word, "stands where nothing is expected.", "Give one id, or none.") for word in rest[2:]]
+        faults += [Fault(word, "is not expected here.", "Give one id, or none.") for word in rest[2:]]
     else:
         request.steps = _steps(rest, faults)
         faults += _about_place(request.flags.get("on"), places)

@@ -39,7 +39,8 @@ class Tune:
         runs = f" of {len(plan.members)} runs each" if len(plan.members) > 1 else ""
         return (
             f"at most {settings.max_trials} trials{runs} over {parameters}; {settings.tuner} proposes, "
-            f"{settings.schedule} decides by {plan.metric} who goes on; a whole run has {plan.budget.total:,} samples"
+            f"{settings.schedule} decides by {plan.metric} which trials continue; "
+            f"a whole run has {plan.budget.total:,} samples"
         )
 
     def run(self) -> int:
