@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from xdpx.config.faults import ConfigError
 from xdpx.processors import processors
 from xdpx.processors.base import Batch, Fields, Processor
 from xdpx.processors.samples import Ragged, Samples, offsets_of
@@ -50,6 +51,17 @@ def test_a_processor_for_single_records_also_takes_many(vocabulary: Any) -> None
         {"word": 6, "length": 1, "target": 1},
         {"word": 7, "length": 1, "target": 1},
     ]
+
+
+@pytest.mark.parametrize("odd", [{}, [], {"word": "a", "length": 1}, {"word": 2**40, "length": 1}, {"word": 1}, 3])
+def test_a_sample_that_cannot_be_stored_is_the_fault_of_its_processor(odd: Any, vocabulary: Any) -> None:
+    class Mine(LastWordProcessor):
+        def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
+            return odd
+
+    processor = Mine(Mine.Parameters(max_len=3), vocabulary=vocabulary)
+    with pytest.raises(ConfigError, match=r"'Mine\.numerize' returns what cannot be stored .* word \(int32\), length"):
+        processor.numerize_many({"tokens": ragged([[5, 6]])}, None)
 
 
 def without_others(sample: Any) -> Any:

@@ -88,7 +88,15 @@ class Processor(ABC):
             if sample is not None:
                 samples.append(sample)
                 kept.append(index)
-        return Samples.from_dicts(samples, self.columns(labelled=targets is not None)).columns, np.array(kept, np.int64)
+        wanted = self.columns(labelled=targets is not None)
+        try:
+            return Samples.from_dicts(samples, wanted).columns, np.array(kept, np.int64)
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            problem = (
+                f"'{type(self).__name__}.numerize' returns what cannot be stored ({type(error).__name__}: {error})."
+            )
+            remedy = f"Return a dict with {', '.join(f'{column} ({kind})' for column, kind in wanted.items())}."
+            raise ConfigError(THIS_RUN, [Fault("processor", problem, remedy)]) from error
 
     def with_label_sets(self, samples: Samples, sets: Ragged) -> Samples:
         """Return samples with `target`, an index into `sets`, replaced by that row of classes.
