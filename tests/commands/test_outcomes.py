@@ -58,7 +58,7 @@ def test_a_bug_is_called_a_bug_with_its_traceback_and_own_code_is_named(
     assert "your own classes" not in written
     monkeypatch.setitem(sys.modules, "xdpx_user_modules.mine", ModuleType("mine"))
     assert exit_code(ours["work"]) == 1
-    assert "unless one of your own classes (mine.py) returned" in capsys.readouterr().err
+    assert "check your own classes first (mine.py)" in capsys.readouterr().err
 
 
 def test_verbose_shows_the_traceback_of_every_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,7 +111,7 @@ def _tell_whose(error: Exception, *, verbose: bool) -> None:
         _tell(f"this is a bug in xdpx {__version__}: please report it with the text above and your config.")
         if mine := user_modules.used():
             names = ", ".join(f"{name}.py" for name in mine)
-            _tell(f"unless one of your own classes ({names}) returned what nothing above can use: look there first.")
+            _tell(f"But check your own classes first ({names}): a value that one of them returned may be the cause.")
         return
     place = frames[own[-1]]
     where = f"{place.filename}:{place.lineno}"
