@@ -6,7 +6,9 @@ from safetensors.torch import save_file
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, BertConfig, BertModel
 
 from xdpx.config.faults import ConfigError
+from xdpx.inference.tracing import trace
 from xdpx.models import models
+from xdpx.models.pytorch.positional import Positional
 
 TINY = {
     "hidden_size": 8,
@@ -44,6 +46,14 @@ def test_padding_is_never_attended_to():
     rows = ([2, 5, 6, 3], [2, 3])
     assert torch.allclose(model(**texts(*rows)), model(**texts(*rows, pad_to=11)), atol=1e-6)
     assert torch.allclose(model(**texts(*rows))[1], model(**texts(rows[1]))[0], atol=1e-6)
+
+
+def test_an_encoder_is_traced_without_looking_whether_there_is_padding(capsys):
+    model = build().eval()
+    batches = [tuple(texts(*rows).values()) for rows in ([[2, 5, 3]], [[2, 5, 6, 3], [2, 3]])]
+    trace(Positional(model, ["input_ids", "attention_mask"]), batches, what="Bert")
+    told = capsys.readouterr()
+    assert not told.out + told.err
 
 
 def test_a_text_longer_than_the_model_has_positions_is_refused():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
-from xdpx.inference.tracing import in_torch, work_out_weights
+from xdpx.inference.tracing import hushed, in_torch, work_out_weights
 from xdpx.utils import io
 
 if TYPE_CHECKING:
@@ -117,12 +116,6 @@ def without_compiler() -> list[Fault]:
 @contextmanager
 def _quiet() -> Generator[None]:
     """Silence torch's warnings about its own formats."""
-    logger = logging.getLogger("torch")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(before)
+    with warnings.catch_warnings(), hushed("torch"):
+        warnings.simplefilter("ignore")
+        yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -103,7 +104,7 @@ def trace(network: nn.Module, batches: Sequence[Tensors], *, what: str) -> Any:
         with _looks(looked):
             expected.append(_tensors(network(*each)))
     work_out_weights(network)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as told, hushed("transformers"):
         warnings.simplefilter("always")
         try:
             found = torch.jit.trace(network, batches[0], check_trace=False)  # type: ignore[no-untyped-call]
@@ -119,6 +120,18 @@ def trace(network: nn.Module, batches: Sequence[Tensors], *, what: str) -> Any:
             "first batch. Write it with torch.where, or name rows that decide otherwise: rows=…"
         )
     return found
+
+
+@contextmanager
+def hushed(library: str) -> Generator[None]:
+    """Let a library log nothing but errors within the `with` block."""
+    logger = logging.getLogger(library)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 @contextmanager

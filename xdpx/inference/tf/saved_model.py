@@ -13,7 +13,7 @@ from xdpx.inference.formats import Exportable, Format, Network, first_line
 from xdpx.inference.saved_program import fixed_axes, refuse_fixed
 from xdpx.inference.tf import texts
 from xdpx.inference.tf.graph import Graph, program_of
-from xdpx.inference.tracing import work_out_weights
+from xdpx.inference.tracing import hushed, work_out_weights
 from xdpx.logger import log
 from xdpx.utils import commit, io
 
@@ -88,7 +88,8 @@ class SavedModelFormat(Format):
             held.words_file = tf.saved_model.Asset(io.join(folder, WORDS))
             if self._tables:
                 signatures |= texts.signature(tf, exportable, held, length)
-        _saved(tf, held, folder, signatures)
+        with hushed("tensorflow"):
+            tf.saved_model.save(held, folder, signatures=signatures)
         for name in (WORDS, LABELS):  # copied to assets by now
             if io.isfile(io.join(folder, name)):
                 io.remove(io.join(folder, name))
@@ -189,15 +190,3 @@ def filled(given: NDArray[Any], name: str, length: int | None, pad_index: int) -
 
 def _type(tf: ModuleType, given: Any) -> Any:
     return tf.as_dtype(given.numpy().dtype)
-
-
-def _saved(tf: ModuleType, held: Any, folder: str, signatures: Mapping[str, Any]) -> None:
-    import logging
-
-    loud = logging.getLogger("tensorflow")
-    before = loud.level
-    loud.setLevel(logging.ERROR)
-    try:
-        tf.saved_model.save(held, folder, signatures=dict(signatures))
-    finally:
-        loud.setLevel(before)

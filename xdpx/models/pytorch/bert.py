@@ -101,8 +101,10 @@ class Bert(Model):
             raise _too_long(input_ids.shape[1], most)
         mask = attention_mask.bool()
         # Without padding no mask is needed. Checking is free on a CPU, but would synchronise with a GPU.
-        # An exported network must work for any text, so it always has the mask.
-        whole = mask.device.type == "cpu" and not torch.compiler.is_exporting() and bool(mask.all())
+        # An exported or traced network must work for any text, so it always has the mask.
+        traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]  # torch does not type it
+        exported = torch.compiler.is_exporting() or traced
+        whole = mask.device.type == "cpu" and not exported and bool(mask.all())
         given = {"input_ids": input_ids, "attention_mask": None if whole else encoders.mask_for(self.config, mask)}
         # Architectures trained without segments have one row for them, or none, or no such input.
         segments = getattr(self.config, "type_vocab_size", 0) > 1
