@@ -39,6 +39,18 @@ def test_predictions_are_those_of_x_pred(finished_run, run):
         assert list(one.probabilities.values()) == pytest.approx(ast.literal_eval(row["prob"]), abs=1e-6)
 
 
+def test_raw_text_is_read_as_in_training_when_data_dir_is_preprocessed_anew(finished_run):
+    (finished_run.run / "vocab.txt").write_bytes((finished_run.data / "vocab.txt").read_bytes())
+    args = (finished_run.data / "args.py").read_text()
+    (finished_run.run / "prepro.args.py").write_text(args)
+    expected = xdpx.load_run(finished_run.run).predict(["Good film"])
+    (finished_run.data / "args.py").write_text(args.replace("'workers'", "'lower': False, 'workers'"))
+    (finished_run.data / "vocab.txt").write_text("[PAD]\n[UNK]\nGood\n")
+    assert xdpx.load_run(finished_run.run).predict(["Good film"]) == expected
+    (finished_run.run / "prepro.args.py").unlink()
+    assert xdpx.load_run(finished_run.run).predict(["Good film"]) != expected
+
+
 def test_any_column_of_texts_will_do(run):
     pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
     expected = run.predict(TEXTS)

@@ -151,8 +151,9 @@ class InferencePlan:
 
     @property
     def resource_folder(self) -> str:
-        """The folder that a tokenizer is built from: data_dir, or save_dir with the copy that the run kept."""
-        return next((folder for folder in reversed(self.folders) if io.isdir(folder)), self.data_dir)
+        """The folder that a tokenizer is built from: the one that holds the vocabulary in use."""
+        vocabulary = self.resource(agreement.VOCABULARY)
+        return io.parent(vocabulary) if vocabulary else self.data_dir
 
 
 class Input(NamedTuple):
@@ -372,19 +373,20 @@ def _pretrained(values: Mapping[str, Any], checkpoint: str | None, save_dir: str
 def _preprocessing(
     data_dir: str | None, extra: Mapping[str, Any], options: InferenceParameters, source: str
 ) -> Run | None:
-    """Return the run of x-prepro that says how to read raw text: its args.py in data_dir, with the user's overrides.
+    """Return the run of x-prepro that says how to read raw text, with the user's overrides; None if it is unknown.
 
-    If data_dir is missing, e.g. on another machine, or not given, the copy in save_dir is used; None without either.
+    It is the copy that training kept in save_dir: data_dir may have been preprocessed anew since, in another way. The
+    args.py of data_dir counts where there is no copy, or no run.
     """
-    of_data = [(data_dir, ARGS_FILE)] if data_dir is not None else []
-    places = [*of_data, *([(options.save_dir, PREPRO_ARGS)] if options.save_dir else [])]
-    data_dir, name = next((place for place in places if io.isfile(io.join(*place))), places[0])
-    path = io.join(data_dir, name)
-    if not io.isfile(path):
+    of_run = [(options.save_dir, PREPRO_ARGS)] if options.save_dir else []
+    places = [*of_run, *([(data_dir, ARGS_FILE)] if data_dir is not None else [])]
+    found = next((place for place in places if io.isfile(io.join(*place))), None)
+    if found is None:
         return None
-    kept = read_args(path)
+    folder, name = found
+    kept = read_args(io.join(folder, name))
     values = {**kept, **extra, "skip_bad_lines": options.skip_bad_lines, "remove_duplicate": False}
-    _stay_off_the_network(values, {key: kept[key] for key in kept if key not in _RAW_PLACES}, data_dir, source)
+    _stay_off_the_network(values, {key: kept[key] for key in kept if key not in _RAW_PLACES}, folder, source)
     values |= {"workers": options.workers} if options.workers else {}
     return resolve(values, "x-prepro", source=source, strict=False, paths=False)
 
@@ -440,8 +442,9 @@ def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
     if is_table(name) and plan.prepro.values["parser"] != "table":
         problem = f"'{name}' is a table, but the data were read by the parser '{plan.prepro.values['parser']}'."
         raise _refuse(source, key, problem, "Set extra_config: {parser: table, fields: [...]}, or give a file.")
-    if getattr(plan.prepro.picked("tokenizer"), "needs_vocabulary", False):  # it encodes texts with a vocabulary file
-        _refuse_other_data(plan, plan.resource_folder, [agreement.VOCABULARY], key, source)
+    encodes = getattr(plan.prepro.picked("tokenizer"), "needs_vocabulary", False)  # with a vocabulary file
+    if encodes and not plan.exported:
+        _refuse_other_data(plan, plan.data_dir, [agreement.VOCABULARY], key, source)
     reading = _reading(name, plan, plan.prepro, key, source)
     return Input(name, name, is_store=False, reading=reading, key=key)
 
