@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from xdpx.runs import run_folder
+from xdpx.runs import run_folder, side_files
 from xdpx.training.status import Status, read_status
+from xdpx.utils import commit
 
 
 def finished(folder: Path) -> Path:
@@ -60,3 +61,15 @@ def test_pages_of_scores_go_with_the_run_that_they_are_of(tmp_path):
     (tmp_path / "eval" / "checkpoint-5-dev.html").write_text("<!doctype html>")
     assert run_folder.clear(str(tmp_path)) == []
     assert not (tmp_path / "eval").exists()
+
+
+def test_files_of_a_users_own_tokenizer_travel_with_the_run_and_are_its_own(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", finished(tmp_path / "run")
+    data.mkdir()
+    for name in ("args.py", "vocab.txt", "rules.json"):
+        (data / name).write_text("{}")
+    commit.seal(data, "resources", ["args.py", "vocab.txt", "rules.json"])
+    side_files.seal(str(run), side_files.keep(str(run), str(data)))
+    assert {"vocab.txt", "rules.json", "prepro.args.py"} <= run_folder.listed(str(run))
+    assert run_folder.clear(str(run)) == []
+    assert not (run / "rules.json").exists()

@@ -17,11 +17,12 @@ from tests.scripts.conftest import trained
 from xdpx.commands import export_int8, rounding
 from xdpx.commands.script import SHIPPED, main
 from xdpx.config.faults import ConfigError
-from xdpx.inference import exporting
+from xdpx.inference import export_folder, exporting
 from xdpx.inference.formats import FORMATS, format_named
 from xdpx.inference.plan import InferenceParameters, make_plan
 from xdpx.inference.predictor import Predictor
 from xdpx.run import main as command
+from xdpx.tokenizers.words import SpaceTokenizer
 
 TEXTS = ["good film", "very bad", "", "I 💛 \U0001d518 好", "good " * 200]
 LIGHT = ("onnx", "openvino", "pt2", "torchscript")
@@ -81,6 +82,16 @@ def test_the_commands_take_an_export_for_a_run(
     assert command(["x-eval", str(tmp_path / "eval.json")]) == 0
     with pytest.raises(ConfigError, match=r"checkpoint: is <best>, but .* is an export: one network, for the CPU"):
         xdpx.load_run(out, checkpoint="<best>")
+
+
+def test_files_of_a_users_own_tokenizer_leave_with_the_network(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SpaceTokenizer, "files", lambda self: {"rules.json": "{}", "vocab.txt": "of the run"})
+    assert export("torchscript", run_dir, tmp_path / "out") == 0
+    assert (tmp_path / "out/rules.json").read_text() == "{}"
+    assert (tmp_path / "out/vocab.txt").read_text() == (run_dir.parent / "data/vocab.txt").read_text()
+    assert not export_folder.foreign_files(str(tmp_path / "out"))
 
 
 def test_what_a_user_has_in_a_folder_is_never_replaced(

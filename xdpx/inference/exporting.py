@@ -24,6 +24,7 @@ from xdpx.inference.exported import open_network
 from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
 from xdpx.inference.plan import InferenceParameters, Input, find_input, make_plan
 from xdpx.inference.predictor import Chunk, Predictor
+from xdpx.inference.transformers_folder import tokenizer_of
 from xdpx.tokenizers import agreement
 from xdpx.utils import commit, io
 from xdpx.utils.owners import new_owner_id
@@ -35,7 +36,7 @@ REAL_BATCHES = 4
 ROWS_PER_BATCH = 8
 TRAINING = "train"
 RESOURCES = (agreement.VOCABULARY, agreement.LABELS, word_vocabulary.FILE, agreement.DEFINITION)
-"""Files that are needed to read raw text."""
+"""Files that are needed to read raw text, beside those that a tokenizer keeps."""
 INPUTS = "inputs.json"
 TIMED = (8, 32)
 """Text lengths in tokens for which the latency is measured, beside the longest."""
@@ -443,6 +444,10 @@ def _write_texts(folder: str, predictor: Predictor, facts: Mapping[str, Any]) ->
         found, target = plan.resource(name), io.join(folder, name)
         if found is not None and not io.exists(target):  # the format may have written a fuller one
             io.copy(found, target)
+    tokenizer = tokenizer_of(plan.prepro, plan.resource_folder)
+    for name, text in (tokenizer.files() if tokenizer is not None else {}).items():
+        if not io.exists(io.join(folder, name)):
+            commit.write_text(io.join(folder, name), text)
     commit.write_text(io.join(folder, "labels.txt"), "".join(f"{label}\n" for label in predictor.labels or []))
     commit.write_text(io.join(folder, ARGS_FILE), args_text(plan.train))
     if plan.prepro is not None:

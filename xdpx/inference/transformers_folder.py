@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xdpx.config.faults import ConfigError
 from xdpx.metrics.judging import NUMBER_COLUMNS, TAG_COLUMNS
-from xdpx.tokenizers.base import LibraryTokenizer
+from xdpx.tokenizers.base import LibraryTokenizer, Tokenizer
 
 if TYPE_CHECKING:
     from xdpx.config.loading import Run
@@ -112,9 +112,10 @@ def _template(first: tuple[str, int], last: tuple[str, int]) -> dict[str, Any]:
     }
 
 
-def tokenizer_of(prepro: Run | None, resources: str) -> object:
+def tokenizer_of(prepro: Run | None, resources: str) -> Tokenizer | None:
     """Return the tokenizer of the run; None if it is unknown or cannot be built."""
     try:
-        return None if prepro is None else prepro.build("tokenizer", resources=resources)
+        found: Tokenizer | None = None if prepro is None else prepro.build("tokenizer", resources=resources)
+        return found
     except ConfigError:
         return None

@@ -12,7 +12,7 @@ from xdpx.config.faults import Fault
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.runs.snapshot import SNAPSHOT
 from xdpx.training.status import STATUS_FILE, Content
-from xdpx.utils import io
+from xdpx.utils import commit, io, verified
 from xdpx.utils.aside import original_name
 
 STARTER_CONFIG = "starter_config.hjson"
@@ -26,7 +26,7 @@ OWN = (
     PREPRO_ARGS, STARTER_CONFIG, TRAIN_LOG, VALID_LOG, SNAPSHOT, STATUS_FILE, "temperature.json", "metrics.jsonl",
     *RESOURCES,
 )  # fmt: skip
-"""Everything that a run writes into its save_dir."""
+"""Everything that a run writes into its save_dir, beside the files of a user's own tokenizer."""
 
 
 def content(folder: str) -> Content:
@@ -45,11 +45,11 @@ def content(folder: str) -> Content:
 
 def clear(folder: str, *, but: tuple[str, ...] = ()) -> list[str]:
     """Delete the files of a run, and return the names of the others, which are kept."""
-    left = []
+    left, own = [], listed(folder)
     for name in io.listdir(folder):
         if name in but or name.startswith("."):
             continue
-        if is_own(original_name(name)):
+        if is_own(original_name(name)) or original_name(name) in own:
             io.remove(io.join(folder, name))
         else:
             left.append(name)
@@ -59,6 +59,12 @@ def clear(folder: str, *, but: tuple[str, ...] = ()) -> list[str]:
 def is_own(name: str) -> bool:
     """Return whether a run writes a file or folder of this name."""
     return any(fnmatch(name, pattern) for pattern in OWN)
+
+
+def listed(folder: str) -> frozenset[str]:
+    """Return the names of the files that a model is built from, as a run or preprocessed data listed them."""
+    manifest = commit.read_manifest(folder, verified.RESOURCES)
+    return frozenset(manifest.files if manifest is not None else ())
 
 
 def with_suffix(folder: str) -> Iterator[str]:

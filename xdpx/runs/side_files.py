@@ -22,16 +22,21 @@ _CHECKPOINT = re.compile(r"checkpoint-.*")
 _THEN = "the run goes on without it"
 
 
-def seal(folder: str, texts: list[str]) -> None:
-    """Record the hashes of the files needed to rebuild the model: parameters, vocabulary, labels, architecture."""
-    patterns = (ARGS_FILE, PREPRO_ARGS, "args.resume-*.py", *run_folder.RESOURCES, *texts)
+def seal(folder: str, others: list[str]) -> None:
+    """Record the hashes of the files needed to rebuild the model: parameters, and `others`, by their names."""
+    patterns = (ARGS_FILE, PREPRO_ARGS, "args.resume-*.py", *others)
     names = [name for name in io.listdir(folder) if any(fnmatch(name, pattern) for pattern in patterns)]
     commit.seal(folder, RESOURCES, [name for name in names if io.isfile(io.join(folder, name))])
 
 
-def keep(folder: str, data_dir: str) -> None:
-    """Copy what a trained model needs from data_dir, and the preprocessing arguments, so the run is self-contained."""
-    for name in run_folder.RESOURCES:
+def keep(folder: str, data_dir: str) -> list[str]:
+    """Copy what a trained model needs from data_dir, and the preprocessing arguments, so the run is self-contained.
+
+    Returns the names of what it needs, including the files of a user's own tokenizer.
+    """
+    of_data = run_folder.listed(data_dir) - {ARGS_FILE}
+    names = [*run_folder.RESOURCES, *sorted(of_data - {*run_folder.RESOURCES})]
+    for name in names:
         source = io.join(data_dir, name)
         if io.isfile(source) and not io.exists(io.join(folder, name)):
             io.copy(source, io.join(folder, name))
@@ -39,6 +44,7 @@ def keep(folder: str, data_dir: str) -> None:
     if io.isfile(source) and not io.exists(kept):
         with io.open(source, encoding="utf-8") as file:
             commit.write_text(kept, file.read(), private=True)
+    return names
 
 
 def mend(folder: str) -> None:
@@ -49,10 +55,11 @@ def mend(folder: str) -> None:
     seal_file = io.join(folder, RESOURCES + commit.SUFFIX)
     if io.exists(seal_file) and commit.read_manifest(folder, RESOURCES) is None:
         set_aside(seal_file, "is damaged", then="what it lists is taken as it is")
-    troubles = altered(folder)
+    troubles, listed = altered(folder), run_folder.listed(folder)
     for name in io.listdir(folder):
         path = io.join(folder, name)
-        if not run_folder.is_own(name) or _CHECKPOINT.fullmatch(name) or name in (TRAIN_LOG, VALID_LOG):
+        foreign = not run_folder.is_own(name) and name not in listed
+        if foreign or _CHECKPOINT.fullmatch(name) or name in (TRAIN_LOG, VALID_LOG):
             continue
         trouble = troubles.get(path) or _trouble(path, name)
         if trouble:

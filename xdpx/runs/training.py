@@ -244,10 +244,10 @@ class _Training:
             write_snapshot(io.join(folder, SNAPSHOT), config=self.run.source)
         else:
             write_changed_snapshot(folder, step, config=self.run.source)
-        side_files.keep(folder, self.settings.data_dir)
+        kept = side_files.keep(folder, self.settings.data_dir)
         for name, text in self.parts.texts.items():
             commit.write_text(io.join(folder, name), text)
-        side_files.seal(folder, list(self.parts.texts))
+        side_files.seal(folder, [*kept, *self.parts.texts])
 
     def _callbacks(self) -> list[Callback]:
         parts, settings = self.parts, self.settings
