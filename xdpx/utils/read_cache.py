@@ -1,7 +1,7 @@
 """The read cache: local copies of remote files, validated against the remote file before each use, with LRU eviction.
 
 A copy is `<root>/files/<hash of path>/<hash of version>/<file name>`, moved there by one rename, so existing copies are
-complete. The version is size, modification time and tag of the remote file. Processes that need the same file wait for
+complete. The version is size and tag of the remote file. Processes that need the same file wait for
 a single download.
 """
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 20 << 30
 SHOW_FROM = 1 << 20
 """Size in bytes from which downloads show a bar."""
+DIGESTED = 4 << 20
+"""Bytes of a file that are hashed at a time."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _logger = logging.getLogger("xdpx.io")
 
@@ -89,30 +91,32 @@ class ReadCache:
         return copy
 
     def _place(self, entry: Entry) -> str:
-        version = _hash(f"{entry.size}|{entry.modified}|{entry.tag}")
+        version = _hash(f"{entry.size}|{entry.tag}")
         name = entry.path.rstrip("/").rpartition("/")[2].partition("?")[0][-120:] or "file"
         return os.path.join(self.root, "files", _hash(entry.path), version, name)
 
     def _is_whole(self, copy: str, entry: Entry) -> bool:
         kept = self.files.entry(copy)
-        unknown = entry.size is None and not entry.tag
-        return kept is not None and not unknown and entry.size in {None, kept.size}
+        # Without a tag a file that was replaced by one of the same size cannot be told from the old one.
+        return kept is not None and bool(entry.tag) and entry.size in {None, kept.size}
 
     def _download(self, store: RemoteFiles, entry: Entry) -> str:
         shelf = os.path.dirname(os.path.dirname(self._place(entry)))
         self.files.make_folder(shelf)
         with self.files.lock(f"{shelf}.lock"):
+            before = ""
             for _ in range(2):
                 copy = self._place(entry)
                 if self._is_whole(copy, entry):
                     return copy  # another process was faster
                 self._save(store, entry, copy)
                 now = store.entry(entry.path)
-                if now is None or self._place(now) == copy:
+                # Some web servers call a file modified just now, whenever they are asked: the bytes decide.
+                if now is None or self._place(now) == copy or (digest := self._digest(copy)) == before:
                     self._forget_older(shelf, keep=os.path.dirname(copy))
                     self.evict(keep=copy)
                     return copy
-                entry = now
+                before, entry = digest, now
         raise OSError(f"{redact(entry.path)}: it changed again and again while it was read. Try when it is at rest.")
 
     def _save(self, store: RemoteFiles, entry: Entry, copy: str) -> None:
@@ -126,6 +130,13 @@ class ReadCache:
             with contextlib.suppress(OSError):
                 self.files.unlink(temporary)
             raise
+
+    def _digest(self, copy: str) -> str:
+        digest = hashlib.sha256()
+        with self.files.open(copy) as file:
+            while block := file.read(DIGESTED):
+                digest.update(block)
+        return digest.hexdigest()
 
     def _forget_older(self, shelf: str, *, keep: str) -> None:
         for version in self.files.children(shelf):
