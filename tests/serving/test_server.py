@@ -16,11 +16,13 @@ import aiohttp
 import pytest
 
 from tests.serving.conftest import Serving
+from xdpx.inference import export_folder
 from xdpx.inference.session import load_run
 from xdpx.serving.batching import Sizes
 from xdpx.serving.counting import Counts
 from xdpx.serving.models import Model
 from xdpx.serving.shapes import MOST_CHARACTERS, MOST_ROWS, Limits
+from xdpx.utils import commit
 
 TEXTS = ["good film", "bad plot", "very good plot very good", "not good", "", "电影 😀"]
 TOKEN = "a-token-that-is-long-enough"
@@ -250,6 +252,29 @@ def test_a_better_checkpoint_that_could_not_be_opened_for_a_while_takes_over_lat
             time.sleep(0.02)
         assert model.facts.checkpoint == str(better)
         assert 'result="failed"} 2.0' in ask(f"{server.address}/metrics")[2]
+
+
+def test_an_export_that_is_replaced_takes_over(run, tmp_path):
+    opened = []
+
+    def written(network):
+        (tmp_path / "model.onnx").write_bytes(network)
+        (tmp_path / export_folder.FILE).write_text("{}")
+        commit.seal(tmp_path, export_folder.SET, ["model.onnx", export_folder.FILE])
+
+    def open_run(folder, *, threads):
+        opened.append((Path(folder) / "model.onnx").read_bytes())
+        return load_run(run, threads=threads)
+
+    written(b"first")
+    model = Model("tiny", str(tmp_path), open_run, Sizes(threads=1), Counts(), cores=1)
+    assert not model.refresh()
+    written(b"later")
+    assert model.refresh()
+    (tmp_path / "export.manifest.json").rename(tmp_path / "hidden")  # as while a folder is replaced
+    assert not model.refresh()
+    model.close()
+    assert opened == [b"first", b"later"]
 
 
 def test_hostile_requests_neither_end_the_server_nor_get_a_5xx(serving):

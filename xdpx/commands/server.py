@@ -4,10 +4,11 @@ Usage: x-serve SAVE_DIR [NAME=SAVE_DIR ...] [--port 6490] [--open] [--host HOST 
                [--engine pytorch|spmd] [--exact] [--tokens 512] [--rows 64] [--waiting 2048] [--threads 2]
 
 A SAVE_DIR is the folder of a run, of which the best checkpoint is served and replaced when training writes a better
-one; or an export. POST /predict {"text": ...}, /predict_batch {"texts": [...]} or {"pairs": [[...], ...]}; with several
-models /models/NAME/predict; /docs documents all, and / is a page to try them. --tokens and --rows limit a batch,
---waiting the rows in the queue (beyond it the answer is 429), --threads sets how many batches are computed in parallel,
-each by a copy of the model. With --exact the bits of a row do not depend on the batch, as with `x-pred exact=true`.
+one; or an export, until another is written in its place. POST /predict {"text": ...}, /predict_batch {"texts": [...]}
+or {"pairs": [[...], ...]}; with several models /models/NAME/predict; /docs documents all, and / is a page to try them.
+--tokens and --rows limit a batch, --waiting the rows in the queue (beyond it the answer is 429), --threads sets how
+many batches are computed in parallel, each by a copy of the model. With --exact the bits of a row do not depend on the
+batch, as with `x-pred exact=true`.
 
 Only this machine can connect, unless --host names another address. Then a token is required, which clients send as
 `Authorization: Bearer TOKEN`; `--token new` makes one, and $XDPX_SERVE_TOKEN keeps it out of the list of processes.

@@ -1,4 +1,4 @@
-"""The served models, by name; when a run writes a better checkpoint, it is loaded and answers from then on."""
+"""The served models, by name; a better checkpoint of a run, or a new export in its folder, is loaded and takes over."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from typing import NamedTuple, Protocol
 
 from xdpx.checkpoints.aliases import BEST, resolve
 from xdpx.config.spmd_keys import SPMD
+from xdpx.inference import export_folder
 from xdpx.inference.answers import Prediction
 from xdpx.inference.session import TrainedRun
 from xdpx.logger import log
 from xdpx.serving.batching import Batcher, Closed, Request, Sizes, Text
 from xdpx.serving.counting import Counts
 from xdpx.serving.shapes import ModelFacts
-from xdpx.utils import io
+from xdpx.utils import commit, io
 
 MOST_COPIES = 2
 """How many batches a CPU computes side by side, with half of the cores each: threads of one batch wait for each other
 after every layer, which costs most where the machine has other work, too."""
 LOOKS = 2.0
-"""Seconds between two looks for better checkpoints."""
+"""Seconds between two looks for other weights."""
 MOST_WAIT = 300.0
-"""Seconds after which a checkpoint that could not be opened is tried again, at the latest: the network may be back."""
+"""Seconds after which weights that could not be opened are tried again, at the latest: the network may be back."""
 
 
 Mark = tuple[str, int | None, str]
-"""What changes when a run has a better checkpoint: its path, size and tag."""
+"""What changes with the weights in a folder: path, size and tag of a run's best checkpoint, or an export's manifest."""
 
 
 class Open(Protocol):
@@ -42,7 +43,7 @@ class Open(Protocol):
 
 
 class _Failed(NamedTuple):
-    """A checkpoint that could not be opened, and when it is tried again: `wait` seconds later."""
+    """Weights that could not be opened, and when they are tried again: `wait` seconds later."""
 
     mark: Mark
     wait: float
@@ -98,7 +99,7 @@ class Model:
             try:
                 self._batcher.ask(texts, deliver)
                 break
-            except Closed:  # a better checkpoint took over in this very moment
+            except Closed:  # other weights took over in this very moment
                 continue
         else:
             raise Closed
@@ -108,9 +109,9 @@ class Model:
         return [each for each in request.answers if each is not None]
 
     def refresh(self) -> bool:
-        """Load a better checkpoint, if the run has written one, and return whether it did. No request is lost.
+        """Load a better checkpoint of the run, or the export that replaced this one, and return whether there was any.
 
-        A checkpoint that cannot be opened is logged once and retried later; the current model goes on answering.
+        No request is lost. What cannot be opened is logged once and retried later; the current model goes on answering.
         """
         mark = _mark(self.folder)
         if mark is None or mark == self._mark:
@@ -124,7 +125,7 @@ class Model:
         except Exception as error:  # whatever it is, those who ask are answered as before
             self._counts.loads.labels(self.name, "failed").inc()
             if failed is None:
-                log.warning(f"{self.name}: the newest checkpoint cannot be opened, the one before it answers: {error}")
+                log.warning(f"{self.name}: the newest weights cannot be opened, those before them answer: {error}")
             wait = LOOKS if failed is None else min(2 * failed.wait, MOST_WAIT)
             self._failed = _Failed(mark, wait, again_at=time.monotonic() + wait)
             return False
@@ -178,7 +179,7 @@ class Models:
         return next(iter(self._models.values())) if name is None else self._models.get(name)
 
     def watch(self) -> None:
-        """Look for better checkpoints from now on."""
+        """Look for other weights from now on."""
         self._watching.start()
 
     def close(self) -> None:
@@ -196,8 +197,11 @@ class Models:
 
 
 def _mark(folder: str) -> Mark | None:
-    """Return a value that changes when a run has a better checkpoint; None if no checkpoint is visible."""
+    """Return a value that changes when a folder has other weights; None while none are visible."""
     try:
+        if export_folder.is_export(folder):
+            manifest = commit.read_manifest(folder, export_folder.SET)
+            return (folder, None, str(manifest.files)) if manifest is not None else None
         path = resolve(BEST, folder)
         entry = io.store(path).entry(path)
     except OSError:
