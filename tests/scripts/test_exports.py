@@ -121,9 +121,13 @@ def test_what_a_user_has_in_a_folder_is_never_replaced(
 def test_what_an_export_cannot_do_is_refused_and_not_passed_over(
     exported: Callable[[str], Path], run_dir: Path, tmp_path: Path
 ) -> None:
-    for key, value in (("model", "gru"), ("hidden_size", 16)):
-        with pytest.raises(ConfigError, match=rf"extra_config\.{key}: would change the network, but .* is an export"):
-            xdpx.load_run(exported("torchscript"), extra_config={key: value})
+    network = {"model": "gru", "hidden_size": 16, "num_classes": 3, "pad_index": 1, "task": "fewshot", "engine": "spmd"}
+    with pytest.raises(ConfigError) as refused:
+        xdpx.load_run(exported("torchscript"), extra_config=network)
+    assert [fault.key for fault in refused.value.faults] == [f"extra_config.{key}" for key in network]
+    assert "would change nothing: '" in str(refused.value)
+    with pytest.raises(ConfigError, match=r"extra_config\.exact: .* key of the command.*beside extra_config"):
+        xdpx.load_run(exported("torchscript"), extra_config={"exact": True})
     assert xdpx.load_run(exported("torchscript"), extra_config={"max_len": 5}).predict(TEXTS)
     for word, said in (
         ("exact=true", "True, but other libraries"),

@@ -30,6 +30,14 @@ _TRAINING_ONLY = {
 _ONLY_TRAINS = frozenset({"command", "optimizer", "lr_scheduler"})
 """Parts that do not affect a prediction; the rules between their keys were checked at training."""
 
+_OF_NETWORK = frozenset(
+    {"vocab_size", "word_vocab_size", "num_classes", "pad_index", "eos_index", "engine", "mesh", "task"}
+)
+"""Keys of processors, losses and x-train that say what a network was built for; an export cannot change them."""
+
+_OF_COMMAND = frozenset({"cuda", "exact", "nproc", "skip_bad_lines"})
+"""Keys of a run that are not read from it, but from the command."""
+
 _RAW_PLACES = frozenset({"data_source", "data_files", "data_dir"})
 """Paths that x-prepro read from and wrote to; nothing reads them again."""
 _COPY_AGAIN = (
@@ -238,15 +246,21 @@ def _refuse_other_tokens(plan: InferencePlan, source: str) -> None:
 
 
 def _refuse_of_network(extra: Mapping[str, Any], train: Run, folder: str, source: str) -> None:
-    """Refuse overrides of the network: in an export it is a file, which they would not change."""
-    of_model, of_others = {"model"}, set[str]()
+    """Refuse overrides of the network and of what runs it: an export is a file, which they would not change."""
+    fixed, of_others = {"model", "task", "engine", "mesh"}, set[str]()
     for (_, kind), name in train.picks.items():
-        (of_model if kind == "model" else of_others).update(item.key for item in entry(kind, name).parameters)
-    found = [key for key in extra if key == "model" or key in of_model - of_others]
-    if found:
-        problem = f"would change the network, but '{folder}' is an export, whose network is a file."
-        remedy = "Leave it out, or name the run that it was exported from."
-        raise ConfigError(source, [Fault(f"extra_config.{key}", problem, remedy) for key in found])
+        keys = {item.key for item in entry(kind, name).parameters}
+        if kind == "model":
+            fixed |= keys
+        elif kind == "task":
+            fixed |= keys - {item.key for item in entry(kind, "default").parameters}
+        else:
+            of_others |= keys - _OF_NETWORK
+    remedy = "Leave it out, or name the run that it was exported from."
+    problem = f"would change nothing: '{folder}' is an export, whose network is a file."
+    faults = [Fault(f"extra_config.{key}", problem, remedy) for key in extra if key in fixed - of_others]
+    if faults:
+        raise ConfigError(source, faults)
 
 
 def _refuse_for_engine(train: Run, options: InferenceParameters, source: str) -> None:
@@ -409,9 +423,13 @@ def _stay_off_the_network(values: Mapping[str, Any], stored: Mapping[str, Any], 
 
 
 def _refuse_unknown(extra: Mapping[str, Any], known: Mapping[str, Any], source: str) -> None:
+    """Refuse overrides that would have no effect: of unknown keys, and of the command's own."""
     faults = []
     for key in extra:
-        if key not in known:
+        if key in _OF_COMMAND:
+            problem, remedy = "would change nothing: it is a key of the command.", "Write it beside extra_config."
+            faults.append(Fault(f"extra_config.{key}", problem, remedy))
+        elif key not in known:
             near = nearest(key, known)
             remedy = f"Did you mean '{near}'?" if near else "Remove it."
             faults.append(Fault(f"extra_config.{key}", "is not a parameter of this run.", remedy))
