@@ -169,6 +169,11 @@ def exportable_of(predictor: Predictor, chunks: Sequence[Chunk], *, calibrated: 
     if form is None:
         raise refusal(what, "gives something else than tensors")
     network = Positional(model, list(batches[0])).eval()
+    counted = probes.remembered(network, list(batches[0].values()))
+    if counted:
+        attribute = counted.removeprefix("model.")
+        problem = f"gives other outputs for the same input at every call, as its attribute '{attribute}' changes"
+        raise refusal(what, problem, "Let forward keep nothing for its next call when self.training is false.")
     names = [name for name in form if name is not None]
     return Exportable(
         network, list(batches[0]), names, batches, predictor.plan, predictor.processor, predictor.labels,

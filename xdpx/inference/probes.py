@@ -1,4 +1,4 @@
-"""Artificial inputs: texts of a given length, and rows that are empty, very long or far from ASCII."""
+"""Artificial inputs: texts of a given length, odd rows of raw text; and what they show of a network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from xdpx.processors.samples import Samples
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from xdpx.loaders.base import Loader
     from xdpx.processors.base import Processor
@@ -71,6 +71,41 @@ def odd_rows(loader: Loader, words: Sequence[str], max_len: int) -> list[list[st
     turned = [texts[index:] + texts[:index] for index in range(count)]
     before = ["0"] * len(loader.before)
     return [[*before, *cells] for cells in zip(*turned, strict=True)]
+
+
+def remembered(network: nn.Module, given: Sequence[Tensor]) -> str | None:
+    """Return the attribute that changes a network's outputs from call to call, with its path; None if there is none.
+
+    A counter in Python, for example, which an export would keep as it is at the time.
+    """
+    import torch
+
+    with torch.no_grad():
+        network(*given)  # what is computed once and then kept is no memory
+        first, before = network(*given), _attributes(network)
+        again, after = network(*given), _attributes(network)
+    pairs = zip(*(found if isinstance(found, tuple) else (found,) for found in (first, again)), strict=True)
+    if all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in pairs):
+        return None
+    return next((name for name, value in after.items() if before.get(name) != value), None)
+
+
+def _attributes(network: nn.Module) -> dict[str, object]:
+    """Return a value of each attribute of a network that changes with it."""
+    from torch import nn
+
+    of_torch = vars(nn.Module()).keys()
+    found: dict[str, object] = {}
+    for path, module in network.named_modules():
+        tensors = {**module._parameters, **module._buffers}
+        values = {name: value for name, value in vars(module).items() if name not in of_torch}
+        found |= {
+            f"{path}.{name}".lstrip("."): (id(each), each._version)
+            for name, each in tensors.items()
+            if each is not None
+        }
+        found |= {f"{path}.{name}".lstrip("."): repr(value) for name, value in values.items()}
+    return found
 
 
 def milliseconds(run: Callable[[], object]) -> float:
