@@ -85,6 +85,25 @@ def test_folders_of_a_trainer_are_compared_and_what_one_lacks_is_told(
     assert "weights/layer.bias: only in the first" in told
 
 
+def test_parameters_that_differ_are_told_of_runs_of_every_kind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [trainer_run(tmp_path / name, {1: 0.5}, {2: ONES}) for name in "ab"]
+    folders += [x_train_run(tmp_path / name, {1: "0.5"}, {2: ONES}) for name in "cd"]
+    for rate, folder in zip((0.1, 0.2) * 2, folders, strict=True):
+        place = Path(folder) / "checkpoint-2/training_args.json"
+        place = place if place.parent.is_dir() else Path(folder) / "model_params.txt"
+        place.write_text(json.dumps({"rate": rate}) if place.suffix == ".json" else f"task.rate : {rate}\nseed : 1\n")
+    for pair, line in ((folders[:2], "rate: 0.1 -> 0.2"), (folders[2:], "task.rate: '0.1' -> '0.2'")):
+        assert main(["first_difference", *pair]) == 0
+        assert f"parameters: 1 differ\n  +- {line}\ntrain: 1 logged" in capsys.readouterr().out
+        assert main(["diff_params", *pair]) == 0
+        assert capsys.readouterr().out == f"+- {line}\n"
+    (Path(folders[0]) / "checkpoint-2/training_args.json").unlink()
+    assert main(["first_difference", *folders[:2]]) == 0
+    assert "parameters: not both runs hold theirs, so none was compared" in capsys.readouterr().out
+
+
 def test_what_was_not_compared_is_not_passed_over_in_silence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

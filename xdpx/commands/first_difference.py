@@ -10,6 +10,7 @@ Exit code 1 if something differs.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 NAME = "first_difference"
 USAGE = "x-script first_difference LEFT RIGHT"
+MODEL_PARAMS = "model_params.txt"
+"""In which x-exp writes every value of an experiment, one per line."""
 MOST_SHOWN = 10
 NOT_COMPARED = re.compile(r"step|epoch|wps|ups|mfu|.*(second|time|memory|per_|wall|speed).*")
 """Columns of the position in training or the speed of the machine, which are not results of the computation."""
@@ -64,15 +67,44 @@ def _nothing_in_common(left: str, right: str) -> Fault:
 
 
 def _parameters(left: str, right: str) -> Iterator[str]:
-    from xdpx.config.args_file import differences, newest_args
+    from xdpx.config.args_file import differences
+
+    settings = [settings_of(folder) for folder in (left, right)]
+    if not all(settings):
+        yield "parameters: not both runs hold theirs, so none was compared"
+        return
+    lines = differences(*settings)
+    yield f"parameters: {len(lines) or 'none'} differ"
+    yield from (f"  {line}" for line in lines)
+
+
+def settings_of(folder: str) -> dict[str, Any]:
+    """Return the parameters that a run of any kind wrote down; {} if there are none.
+
+    Raises:
+        ConfigError: the file with them cannot be read.
+    """
+    from xdpx.board.finding import RunFolder, listing
+    from xdpx.checkpoints.parts import ARGUMENTS_TEXT
+    from xdpx.config.args_file import newest_args
     from xdpx.config.stored_args import read_args
 
-    files = [newest_args(folder) for folder in (left, right)]
-    settings = [read_args(file) for file in files if file]
-    if len(settings) == 2:
-        lines = differences(*settings)
-        yield f"parameters: {len(lines) or 'none'} differ"
-        yield from (f"  {line}" for line in lines)
+    run = RunFolder(folder, listing(folder))
+    if run.door == "x-train":
+        path = newest_args(folder)
+        return read_args(path) if path else {}
+    path = io.join(folder, *([MODEL_PARAMS] if run.door == "x-exp" else [run.newest_checkpoint, ARGUMENTS_TEXT]))
+    if not io.isfile(path):
+        return {}
+    with io.open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    if run.door == "x-exp":
+        return {name: value for name, sign, value in (line.partition(" : ") for line in text.splitlines()) if sign}
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        problem = f"cannot be read: {error}."
+        raise ConfigError(f"x-script {NAME}", [Fault(path, problem, "Remove it to compare the rest.")]) from error
 
 
 def _logs(left: str, right: str) -> Iterator[tuple[str, bool]]:
