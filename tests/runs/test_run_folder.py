@@ -1,9 +1,10 @@
+import json
 from pathlib import Path
 
 import pytest
 
 from xdpx.runs import run_folder, side_files
-from xdpx.training.status import Status, read_status
+from xdpx.training.status import Status, read_status, trouble_of_status
 from xdpx.utils import commit
 
 
@@ -45,6 +46,10 @@ def test_a_status_comes_back_as_it_was_and_a_damaged_one_counts_as_none(tmp_path
     status = Status("preempted", 3, 10, "abc", train_steps=0.5, reason="SIGTERM")
     status.write(str(tmp_path))
     assert read_status(str(tmp_path)) == status
+    facts = json.loads((tmp_path / "status.json").read_text())
+    (tmp_path / "status.json").write_text(json.dumps({**facts, "of_a_later_version": [1]}))
+    assert read_status(str(tmp_path)) == status
+    assert not trouble_of_status(str(tmp_path / "status.json"))
     (tmp_path / "status.json").write_text('{"status": "fin')
     assert read_status(str(tmp_path)) is None
 

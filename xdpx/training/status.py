@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
@@ -62,9 +62,9 @@ def trouble_of_status(path: str) -> str:
 def _parsed(text: str) -> Status | None:
     try:
         facts = json.loads(text)
-        facts.pop("written", None)
-        found = Status(**facts)
-    except (ValueError, TypeError, AttributeError, RecursionError):
+        # Keys of a later version are passed over, as is the time of writing.
+        found = Status(**{field.name: facts[field.name] for field in fields(Status) if field.name in facts})
+    except (ValueError, TypeError, RecursionError):
         return None
     counts = (found.step, found.total_steps, found.until)
     measures = (found.train_steps, found.best_score)
