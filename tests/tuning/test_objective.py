@@ -26,6 +26,11 @@ def test_the_interval_of_a_mean_is_that_of_student() -> None:
     assert low == pytest.approx(0.6 - 4.303 * 0.1 / 3**0.5)
     assert high == pytest.approx(0.6 + 4.303 * 0.1 / 3**0.5)
     assert interval_at(parts[:1], 10) is None
+    near = [Progress(10, [(10, score)], over=True) for score in (0.9, 0.99, 1.0)]
+    assert [interval_at(near, 10, metric=name)[1] for name in ("acc", "macro_f1", "mcc")] == [1.0, 1.0, 1.0]
+    assert interval_at(near, 10, metric="loss")[1] > 1.08
+    percent = [Progress(10, [(10, score)], over=True) for score in (90.0, 99.0, 100.0)]
+    assert interval_at(percent, 10, metric="acc")[1] > 100
 
 
 def test_seeds_of_one_fold_are_no_further_folds_for_the_interval() -> None:

@@ -52,7 +52,7 @@ class SeedGroup:
         """Ends of the 95 % confidence interval of the mean; NaN for one run."""
         from xdpx.metrics import mean_interval
 
-        return mean_interval(self.scores)
+        return mean_interval(self.scores, metric=self.metric)
 
 
 def groups_of(runs: Sequence[RunLogs]) -> list[SeedGroup]:

@@ -5,7 +5,6 @@ Letters: N rows, K groups of rows.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -14,16 +13,11 @@ from numpy.typing import NDArray
 
 from xdpx import metrics
 from xdpx.metrics import Judged, Score
+from xdpx.metrics.intervals import OF_CLASSES, SHARES, SIGNED
 
 SAME = 1e-4
 """A mean over rows within this relative difference of a score counts as that score, in single precision."""
 UNKNOWN = float("nan")
-SIGNED = re.compile(r"(.*_)?(mcc|kappa|pearson|spearman)")
-"""Scores between -1 and 1."""
-SHARES = re.compile(r"(.*_)?(acc|em|mrr|ndcg|hit|(micro|weighted|samples)_(precision|recall|f1))(@\d+)?")
-"""Scores between 0 and 1 in which every row has equal weight."""
-OF_CLASSES = re.compile(r"(.*_)?(precision|recall|f1|auc|average_precision|balanced_acc)(_.*)?")
-"""Scores between 0 and 1 in which a rare class counts as much as a frequent one."""
 
 
 class Scoring(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,12 @@ DRAWS = 1000
 """Number of bootstrap resamples."""
 MOST_INVALID = 0.05
 """Maximum share of draws without a value, e.g. a correlation of constant rows."""
+SIGNED = re.compile(r"(.*_)?(mcc|kappa|pearson|spearman)")
+"""Scores between -1 and 1."""
+SHARES = re.compile(r"(.*_)?(acc|em|mrr|ndcg|hit|(micro|weighted|samples)_(precision|recall|f1))(@\d+)?")
+"""Scores between 0 and 1 in which every row has equal weight."""
+OF_CLASSES = re.compile(r"(.*_)?(precision|recall|f1|auc|average_precision|balanced_acc)(_.*)?")
+"""Scores between 0 and 1 in which a rare class counts as much as a frequent one."""
 T975 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
     2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
@@ -42,8 +49,12 @@ def share_interval(share: float, total: int) -> tuple[float, float]:
     return max(0.0, (middle - reach) / (1 + spread)), min(1.0, (middle + reach) / (1 + spread))
 
 
-def mean_interval(values_N: NDArray[np.float64]) -> tuple[float, float]:
+def mean_interval(values_N: NDArray[np.float64], *, metric: str = "") -> tuple[float, float]:
     """Return the 95 % confidence interval of a mean; nan for fewer than two values.
+
+    Args:
+        values_N: the values.
+        metric: the name of what they are; of a metric that never leaves a range, neither does the interval.
 
     Source: Student, "The probable error of a mean", Biometrika 6 (1908).
     """
@@ -51,4 +62,15 @@ def mean_interval(values_N: NDArray[np.float64]) -> tuple[float, float]:
         return float("nan"), float("nan")
     reach = student_t(len(values_N) - 1) * float(values_N.std(ddof=1)) / math.sqrt(len(values_N))
     mean = float(values_N.mean())
-    return mean - reach, mean + reach
+    low, high = range_of(metric)
+    if values_N.min() < low or values_N.max() > high:  # another scale than the name promises
+        return mean - reach, mean + reach
+    return max(low, mean - reach), min(high, mean + reach)
+
+
+def range_of(metric: str) -> tuple[float, float]:
+    """Return the least and the largest value that a metric of this name can have."""
+    if SIGNED.fullmatch(metric):
+        return -1.0, 1.0
+    bounded = SHARES.fullmatch(metric) or OF_CLASSES.fullmatch(metric)
+    return (0.0, 1.0) if bounded else (-math.inf, math.inf)

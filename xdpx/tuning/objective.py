@@ -92,7 +92,9 @@ def _score_at(part: Progress, samples: int) -> float | None:
     return exact
 
 
-def interval_at(parts: Sequence[Progress], samples: int, *, folds: int = 1) -> tuple[float, float] | None:
+def interval_at(
+    parts: Sequence[Progress], samples: int, *, folds: int = 1, metric: str = ""
+) -> tuple[float, float] | None:
     """Return the ends of the 95 % interval of the mean score at so many samples; None for fewer than two runs.
 
     Args:
@@ -100,9 +102,10 @@ def interval_at(parts: Sequence[Progress], samples: int, *, folds: int = 1) -> t
         samples: where to look.
         folds: how many there are. Runs of one fold share its rows, so of several folds each counts once, by its mean:
             as runs by themselves, 5 folds with 5 seeds gave an interval that held the truth 57 times of 100.
+        metric: the name of the score.
     """
     scores = [score for part in parts if (score := _score_at(part, samples)) is not None]
     if len(scores) < 2 or len(scores) < len(parts):
         return None
     scores_N = np.array(scores, np.float64)
-    return mean_interval(scores_N if folds == 1 else scores_N.reshape(folds, -1).mean(1))
+    return mean_interval(scores_N if folds == 1 else scores_N.reshape(folds, -1).mean(1), metric=metric)

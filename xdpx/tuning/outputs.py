@@ -142,7 +142,7 @@ def intervals(plan: Plan, search: Search) -> dict[int, tuple[float, float]]:
             continue
         runs = plan.runs_of(trial.number, trial.values)
         parts = [progress_of(stage) for stage in plan.stages_of(runs, trial.number, plan.budget.total)]
-        interval = interval_at(parts, samples, folds=len(plan.base_runs))
+        interval = interval_at(parts, samples, folds=len(plan.base_runs), metric=plan.metric)
         if interval is not None:
             found[trial.number] = interval
     return found
