@@ -228,6 +228,12 @@ def test_a_damaged_export_is_refused(exported: Callable[[str], Path], tmp_path: 
     (moved / "model.pth").write_bytes(content)
     with pytest.raises(OSError, match=r"model\.pth: its content is not what was written.*Export it again"):
         xdpx.load_run(moved)
+    (moved / "vocab.txt").write_bytes((moved / "vocab.txt").read_bytes().replace(b"film", b"fiml"))
+    with pytest.raises(OSError, match=r"vocab\.txt: its content is not what was written.*Export it again"):
+        make_plan(InferenceParameters(save_dir=str(moved)), "test")
+    (moved / "export.json").write_text('{"version": 1, "format": "torchscript"}')
+    with pytest.raises(ConfigError, match="export: cannot be read .'file'.*Export it again"):
+        xdpx.load_run(moved)
     (moved / "export.json").write_text('{"version": 99, "format": "torchscript"}')
     with pytest.raises(ConfigError, match="written by a newer xdpx"):
         xdpx.load_run(moved)

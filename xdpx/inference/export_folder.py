@@ -16,6 +16,8 @@ SET = "export"
 """Name of the manifest of its files: `export.manifest.json` lists them with their hashes."""
 VERSION = 1
 """Format version of `FILE`."""
+SMALL = 1 << 20
+"""Size in bytes up to which a file is compared with its hash whenever a plan is made; others when they are opened."""
 _ADVICE = "Export it again, or copy it again from where it was made."
 
 
@@ -34,7 +36,8 @@ def read(folder: str) -> dict[str, Any]:
     try:
         with io.open(path, encoding="utf-8") as file:
             found: dict[str, Any] = json.loads(file.read())
-        known = isinstance(found, dict) and int(found["version"]) <= VERSION and isinstance(found["format"], str)
+        known = isinstance(found, dict) and int(found["version"]) <= VERSION
+        known = known and isinstance(found["format"], str) and isinstance(found["file"], str)
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(path, [Fault("export", f"cannot be read ({error}).", _ADVICE)]) from error
     if not known:
@@ -43,9 +46,14 @@ def read(folder: str) -> dict[str, Any]:
     return found
 
 
-def refuse_damaged(folder: str) -> None:
-    """Raise OSError if a file of an export differs from its hash in the manifest; reads every byte."""
-    found = commit.problems(folder, SET, hashes=True)
+def refuse_damaged(folder: str, *, whole: bool = True) -> None:
+    """Raise OSError if a file of an export differs from what its manifest says.
+
+    Args:
+        folder: of the export.
+        whole: read every byte. Without it large files, such as the network, are compared by their size alone.
+    """
+    found = commit.problems(folder, SET, hashes=True, largest=None if whole else SMALL)
     if found:
         raise OSError(f"{folder}: {' '.join(found)} {_ADVICE}")
 

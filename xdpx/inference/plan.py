@@ -196,12 +196,15 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
 
     Raises:
         ConfigError: the run, the config or an override is missing or invalid.
-        Altered: a file that the model is built from was changed since it was written.
+        OSError: a file that the model is built from was changed since it was written.
     """
     if not options.save_dir and not options.config:
         raise _refuse(source, "save_dir", "is empty.", "Name the folder of a run, or give config.")
     exported = options.save_dir if options.save_dir and export_folder.is_export(options.save_dir) else None
-    if options.save_dir and not exported:
+    if exported:
+        export_folder.read(exported)
+        export_folder.refuse_damaged(exported, whole=False)
+    elif options.save_dir:
         refuse_altered(options.save_dir, advice=_COPY_AGAIN)
     values = _values_of_run(options, source) if options.save_dir else _values_of_config(options, source)
     extra = _extra_values(options.extra_config, source)

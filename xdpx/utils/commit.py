@@ -306,27 +306,31 @@ def manifests(folder: StrPath) -> list[str]:
     return sorted(found)
 
 
-def problems(folder: StrPath, name: str, *, hashes: bool) -> list[str]:
+def problems(folder: StrPath, name: str, *, hashes: bool, largest: int | None = None) -> list[str]:
     """Return what is wrong with a committed set; an empty list means that it is valid.
 
     Args:
         folder: of the set.
         name: of the set.
         hashes: also compare SHA-256, which reads every byte; else only presence and sizes.
+        largest: size in bytes up to which hashes are compared; None: of all files.
 
     Returns:
         One sentence per problem, each naming the file.
     """
-    return [f"{what}: {trouble}." for what, trouble in troubles(folder, name, hashes=hashes).items()]
+    return [f"{what}: {trouble}." for what, trouble in troubles(folder, name, hashes=hashes, largest=largest).items()]
 
 
-def troubles(folder: StrPath, name: str, *, hashes: bool) -> dict[str, str]:
-    """Return file name -> problem for a committed set; set name -> problem if its manifest is missing or damaged."""
+def troubles(folder: StrPath, name: str, *, hashes: bool, largest: int | None = None) -> dict[str, str]:
+    """Return what `problems` tells, by file name; by the name of the set if its manifest is missing or damaged."""
     manifest = _load(folder, name)
     if isinstance(manifest, str):
         return {name: manifest}
     place = io.plain(folder)
-    found = {each: _trouble(io.join(place, each), facts, hashes) for each, facts in manifest.files.items()}
+    found = {
+        each: _trouble(io.join(place, each), facts, hashes and (largest is None or facts.size <= largest))
+        for each, facts in manifest.files.items()
+    }
     return {each: trouble for each, trouble in found.items() if trouble}
 
 
