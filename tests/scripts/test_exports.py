@@ -169,14 +169,16 @@ def test_what_came_into_a_folder_while_an_export_was_written_stays(tmp_path: Pat
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "notes.txt"]
 
 
-def test_pages_of_scores_do_not_stand_in_the_way_of_the_next_export(
+def test_pages_of_scores_and_a_temperature_do_not_stand_in_the_way_of_the_next_export(
     exported: Callable[[str], Path], run_dir: Path, tmp_path: Path
 ) -> None:
     out, rows = shutil.copytree(exported("torchscript"), tmp_path / "taken"), run_dir.parent / "rows.tsv"
     (tmp_path / "eval.json").write_text(json.dumps({"save_dir": f"{out}/", "valid_subset": str(rows)}))
     assert command(["x-eval", str(tmp_path / "eval.json")]) == 0
     assert [path.name for path in (tmp_path / "taken.eval").glob("*.html")] == ["model-rows.tsv.html"]
+    (out / "temperature.json").write_text("{}")
     assert export("torchscript", run_dir, out) == 0
+    assert not (out / "temperature.json").exists()
 
 
 def test_an_export_that_answers_other_than_the_run_is_refused(

@@ -18,7 +18,7 @@ from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS, args_text
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.datasets import word_vocabulary
 from xdpx.datasets.evaluation_data import EvaluationData
-from xdpx.inference import export_folder, probes
+from xdpx.inference import export_folder, probes, temperature
 from xdpx.inference.answers import refuse_without_answer
 from xdpx.inference.exported import open_network
 from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
@@ -420,7 +420,8 @@ def occupied(out_dir: str, kinds: Sequence[str]) -> list[Fault]:
     if earlier.get("format") not in kinds:
         problem = f"'{out_dir}' is an export to {earlier.get('format')}."
         return [Fault("out_dir", problem, "Only one of the same format is replaced: choose a new folder.")]
-    foreign = export_folder.foreign_files(place)
+    # A temperature that was fitted for the earlier network goes with it.
+    foreign = [name for name in export_folder.foreign_files(place) if name != temperature.FILE_NAME]
     problem = f"'{out_dir}' is an earlier export, but it also holds {', '.join(foreign[:3])}."
     return [Fault("out_dir", problem, "Move that away, or choose a new folder.")] if foreign else []
 
