@@ -60,8 +60,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _nothing_in_common(left: str, right: str) -> Fault:
     """Return the fault for two folders without a common logged step or checkpoint."""
-    held = {folder: ", ".join(map(str, sorted(checkpoints_of(folder)))) or "none" for folder in (left, right)}
-    has = " and ".join(f"{folder} has checkpoints of steps {steps}" for folder, steps in held.items())
+    steps = {folder: ", ".join(map(str, sorted(checkpoints_of(folder)))) for folder in (left, right)}
+    held = {folder: f"checkpoints of steps {found}" if found else "no checkpoints" for folder, found in steps.items()}
+    has = " and ".join(f"{folder} has {what}" for folder, what in held.items())
     problem = f"no logged step and no checkpoint is in both: {has}."
     return Fault("LEFT, RIGHT", problem, "Compare two runs of one door that logged or saved at the same steps.")
 

@@ -210,7 +210,7 @@ def _remedy(path: str, asked: Origin) -> str:
     if io.name(path).split(".")[0] == META:
         return "x-prepro writes it: run x-prepro first, or correct the folder."
     if io.isdir(path):
-        return f"Name a file in it; for the run that is in a folder write save_dir={path} instead."
+        return f"Name a file in it; for commands that take a run, such as x-eval, write save_dir={path}."
     folder = io.parent(path) or "."
     if not io.isdir(folder):
         return f"The folder '{folder}' does not exist."
