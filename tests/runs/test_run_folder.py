@@ -1,9 +1,11 @@
 import json
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
 from xdpx.runs import run_folder, side_files
+from xdpx.tokenizers.base import TAKEN
 from xdpx.training.status import Status, read_status, trouble_of_status
 from xdpx.utils import commit
 
@@ -78,3 +80,8 @@ def test_files_of_a_users_own_tokenizer_travel_with_the_run_and_are_its_own(tmp_
     assert {"vocab.txt", "rules.json", "prepro.args.py"} <= run_folder.listed(str(run))
     assert run_folder.clear(str(run)) == []
     assert not (run / "rules.json").exists()
+
+
+def test_what_a_run_writes_is_taken_for_files_of_tokenizers() -> None:
+    free = [name for name in run_folder.OWN if not any(fnmatch(name, pattern) for pattern in TAKEN)]
+    assert free == ["tokenizer.json"]

@@ -87,10 +87,9 @@ def test_the_commands_take_an_export_for_a_run(
 def test_files_of_a_users_own_tokenizer_leave_with_the_network(
     run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SpaceTokenizer, "files", lambda self: {"rules.json": "{}", "vocab.txt": "of the run"})
+    monkeypatch.setattr(SpaceTokenizer, "files", lambda self: {"rules.json": "{}"})
     assert export("torchscript", run_dir, tmp_path / "out") == 0
     assert (tmp_path / "out/rules.json").read_text() == "{}"
-    assert (tmp_path / "out/vocab.txt").read_text() == (run_dir.parent / "data/vocab.txt").read_text()
     assert not export_folder.foreign_files(str(tmp_path / "out"))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xdpx.config.faults import ConfigError
-from xdpx.tokenizers.base import Tokenizer
+from xdpx.tokenizers.base import Tokenizer, kept_files
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.tokenizers.words import ChineseCharacterTokenizer, SpaceTokenizer
@@ -73,3 +73,20 @@ def test_a_tokenizer_of_ones_own_that_returns_no_list_of_texts_is_refused(odd: A
             ConfigError, match=r"tokenizer: 'Mine\.tokenize' returns .* for 'a'\. Return a list of texts"
         ):
             ask()
+
+
+def test_files_of_a_users_own_tokenizer_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = SpaceTokenizer(SpaceTokenizer.Parameters())
+
+    def refused(files: object) -> str:
+        monkeypatch.setattr(SpaceTokenizer, "files", lambda self: files)
+        with pytest.raises(ConfigError) as error:
+            kept_files(tokenizer)
+        return str(error.value)
+
+    for name in ("vocab.txt", "valid.log.tsv", "checkpoint-5.pt", "export.manifest.json", ".lease"):
+        assert f"names '{name}', as XDPX does" in refused({name: "{}"})
+    for name in ("../rules.json", "", "sub/rules.json", 3):
+        assert "Use a file name without folders" in refused({name: "{}"})
+    assert "gives bytes as the content of 'a'" in refused({"a": b"", "rules.json": "{}"})
+    assert "gives NoneType" in refused(None)

@@ -23,7 +23,7 @@ from xdpx.datasets.store import SUFFIXES
 from xdpx.loaders.base import Loader
 from xdpx.logger import log
 from xdpx.tokenizers.agreement import case_conflict
-from xdpx.tokenizers.base import Tokenizer
+from xdpx.tokenizers.base import Tokenizer, kept_files
 from xdpx.tokenizers.target_map import TargetMap, by_writing
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import commit, io
@@ -137,7 +137,7 @@ def gather(  # noqa: PLR0913 - the inputs of all resources
         of_processor, list(files.values()), loader, work=work, workers=parameters.workers, of_words=of_words
     )
     vectors = _vectors(parameters, whole or vocabulary, words) if with_vectors else None
-    return Resources(vocabulary, target_map, tokenizer.files(), vectors, dict(seen.lines), whole)
+    return Resources(vocabulary, target_map, kept_files(tokenizer), vectors, dict(seen.lines), whole)
 
 
 def worded_splits(wanted: str | Sequence[str], splits: Iterable[str]) -> list[str]:

@@ -26,6 +26,7 @@ from xdpx.inference.plan import InferenceParameters, Input, find_input, make_pla
 from xdpx.inference.predictor import Chunk, Predictor
 from xdpx.inference.transformers_folder import tokenizer_of
 from xdpx.tokenizers import agreement
+from xdpx.tokenizers.base import kept_files
 from xdpx.utils import commit, io
 from xdpx.utils.owners import new_owner_id
 from xdpx.utils.progress import format_bytes
@@ -451,7 +452,7 @@ def _write_texts(folder: str, predictor: Predictor, facts: Mapping[str, Any]) ->
         if found is not None and not io.exists(target):  # the format may have written a fuller one
             io.copy(found, target)
     tokenizer = tokenizer_of(plan.prepro, plan.resource_folder)
-    for name, text in (tokenizer.files() if tokenizer is not None else {}).items():
+    for name, text in (kept_files(tokenizer) if tokenizer is not None else {}).items():
         if not io.exists(io.join(folder, name)):
             commit.write_text(io.join(folder, name), text)
     commit.write_text(io.join(folder, "labels.txt"), "".join(f"{label}\n" for label in predictor.labels or []))

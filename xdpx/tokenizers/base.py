@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -74,8 +75,47 @@ class Tokenizer(ABC):
         raise ConfigError(THIS_RUN, [Fault("tokenizer", problem, "Return a list of texts.")])
 
     def files(self) -> dict[str, str]:
-        """Return name -> content of further text files that `data_dir` must contain to rebuild the tokenizer."""
+        """Return name -> content of further text files that `data_dir` must contain to rebuild the tokenizer.
+
+        They are copied into runs and exports, so a name must not be one that XDPX writes there (`TAKEN`).
+        """
         return {}
+
+
+TAKEN = (
+    "args.py", "args.resume-*.py", "prepro.args.py", "vocab.txt", "word_vocab.txt", "target_map.txt", "labels.txt",
+    "config.json", "bert_config.json", "tokenizer_config.json", "inputs.json", "export.json", "temperature.json",
+    "findings.json", "status.json", "memory_copies.json", "meta.hjson", "starter_config*", "snapshot*", "log.txt",
+    "metrics.jsonl", "*.log.tsv", "*.manifest.json*", "*.pt", "*.pts", "checkpoint-*", "model.*", "saved_model.pb",
+    "assets", "variables", "plots", "eval", "transformers", "stacks", "nonfinite", "profile", ".*",
+)  # fmt: skip
+"""Patterns of the names of files and folders in data_dir, save_dir and exports."""
+
+
+def kept_files(tokenizer: Tokenizer) -> dict[str, str]:
+    """Return the files of a tokenizer.
+
+    Raises:
+        ConfigError: a name is no plain file name, or is taken, or a content is no text.
+    """
+    found: object = tokenizer.files()  # written by users
+    what = f"{type(tokenizer).__name__}.files()"
+    if not isinstance(found, Mapping):
+        problem = f"{what} gives {type(found).__name__}."
+        raise ConfigError(THIS_RUN, [Fault("tokenizer", problem, "Let it return a dict: file name to text.")])
+    faults = []
+    for name, text in found.items():
+        if not isinstance(name, str) or not name or "/" in name or "\\" in name:
+            faults.append(Fault("tokenizer", f"{what} names {name!r}.", "Use a file name without folders."))
+        elif any(fnmatchcase(name, pattern) for pattern in TAKEN):
+            problem = f"{what} names '{name}', as XDPX does a file of its own."
+            faults.append(Fault("tokenizer", problem, "Choose another name, such as rules.json."))
+        elif not isinstance(text, str):
+            problem = f"{what} gives {type(text).__name__} as the content of '{name}'."
+            faults.append(Fault("tokenizer", problem, "Let it be text."))
+    if faults:
+        raise ConfigError(THIS_RUN, faults)
+    return dict(found)
 
 
 # The library's own threads would compete with our worker processes for the same cores.
