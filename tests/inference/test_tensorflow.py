@@ -24,6 +24,7 @@ from xdpx.commands.script import main as script
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import resolve
 from xdpx.models import models
+from xdpx.models.pytorch import google_names
 from xdpx.run import main as door
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -223,6 +224,21 @@ def test_a_table_of_the_user_maps_a_network_of_his_own(tf: Any, tmp_path: Path) 
     assert np.array_equal(model.embedding.table.weight.detach().numpy(), drawn(shapes)["net/words"])
 
 
+def test_no_variable_takes_the_place_of_another_of_the_same_name(tf: Any, tmp_path: Path) -> None:
+    network = tf.Module()
+    network.a, network.b, network.c = (tf.Variable(float(value), name=name) for value, name in enumerate("xxy"))
+    found = tf_files.read(tf_files.index_of(tf.train.Checkpoint(net=network).write(str(tmp_path / "own"))))
+    keys = {f"net/{name}/.ATTRIBUTES/VARIABLE_VALUE": float(value) for value, name in enumerate("ab")}
+    assert {name: value.item() for name, value in found.items()} == {**keys, "y": 2.0}
+    with pytest.raises(ConfigError, match=r"makes 'x' of both module/x and x"):
+        google_names.ours({"module/x": torch.ones(1), "x": torch.zeros(1)})
+
+
+def test_a_variable_that_the_table_names_is_none_of_an_optimizer() -> None:
+    found = {"net/step/w:0": torch.ones(1), "net/Adam/w": torch.ones(1), "global_step:0": torch.ones(1)}
+    assert [*google_names.ours(found, google_names.user_table([["net/step/w", "step.weight"]]))] == ["step.weight"]
+
+
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
@@ -232,10 +248,8 @@ def test_a_table_of_the_user_maps_a_network_of_his_own(tf: Any, tmp_path: Path) 
     ],
 )
 def test_a_row_of_the_table_that_is_none_is_refused(row: list[Any], problem: str) -> None:
-    from xdpx.models.pytorch.google_names import user_table
-
     with pytest.raises(ConfigError, match=problem):
-        user_table([row])
+        google_names.user_table([row])
 
 
 def test_a_size_that_differs_is_refused_and_left_out_only_where_that_is_asked_for(

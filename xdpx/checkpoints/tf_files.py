@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,10 @@ def _tensor(value: Any) -> Tensor:
 
 
 def _own_names(reader: Any) -> Mapping[str, str]:
-    """Return {key: name} of variables stored by object path (TensorFlow 2); the name of optimizer slots is ''."""
+    """Return {key: name} of variables stored by object path (TensorFlow 2); the name of optimizer slots is ''.
+
+    TensorFlow 2 allows one name for several variables; those keep their keys, which differ.
+    """
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
     if not reader.has_tensor(_OBJECTS):
@@ -118,8 +122,11 @@ def _own_names(reader: Any) -> Mapping[str, str]:
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
     graph.ParseFromString(reader.get_tensor(_OBJECTS))
     slots = {slot.slot_variable_node_id for node in graph.nodes for slot in node.slot_variables}
+    variables = {
+        each.checkpoint_key: (number, each) for number, node in enumerate(graph.nodes) for each in node.attributes
+    }
+    counts = Counter(each.full_name for number, each in variables.values() if number not in slots)
     return {
-        each.checkpoint_key: "" if number in slots else (each.full_name or each.checkpoint_key)
-        for number, node in enumerate(graph.nodes)
-        for each in node.attributes
+        key: "" if number in slots else each.full_name if counts[each.full_name] == 1 else key
+        for key, (number, each) in variables.items()
     }

@@ -102,15 +102,16 @@ def ours(found: Mapping[str, Tensor], table: Sequence[Row] = ()) -> dict[str, Te
     Raises:
         ConfigError: two variables map to the same weight.
     """
-    cleaned = {_WRAPPED.sub("", name): value for name, value in found.items()}
-    both = [*table, *rows(albert=any(_ANY_LAYER.search(name) for name in cleaned))]
+    both = [*table, *rows(albert=any(_ANY_LAYER.search(name) for name in found))]
     known = [(_pattern(row.theirs), row) for row in both]
+    asked_for = [pattern for pattern, _ in known[: len(table)]]
     renamed: dict[str, Tensor] = {}
     origin: dict[str, str] = {}
-    for name, value in cleaned.items():
-        if _NOT_OF_THE_MODEL.search(name):
+    for name, value in found.items():
+        plain = _WRAPPED.sub("", name)
+        if _NOT_OF_THE_MODEL.search(plain) and not any(pattern.fullmatch(plain) for pattern in asked_for):
             continue
-        new, turned = _renamed(name, known)
+        new, turned = _renamed(plain, known)
         if new in renamed:
             problem = f"makes '{new}' of both {origin[new]} and {name}."
             raise ConfigError(THIS_RUN, [Fault("tf_names", problem, "Write a pattern that fits one of them.")])
