@@ -234,6 +234,12 @@ def test_no_variable_takes_the_place_of_another_of_the_same_name(tf: Any, tmp_pa
         google_names.ours({"module/x": torch.ones(1), "x": torch.zeros(1)})
 
 
+def test_what_is_no_matrix_is_not_turned() -> None:
+    name = "bert/encoder/layer_0/attention/self/query/kernel"
+    with pytest.raises(ConfigError, match=r"turns bert/.*/kernel into '.*query.weight', but .* its size is 4x2x2"):
+        google_names.ours({name: torch.ones(4, 2, 2)})
+
+
 def test_a_variable_that_the_table_names_is_none_of_an_optimizer() -> None:
     found = {"net/step/w:0": torch.ones(1), "net/Adam/w": torch.ones(1), "global_step:0": torch.ones(1)}
     assert [*google_names.ours(found, google_names.user_table([["net/step/w", "step.weight"]]))] == ["step.weight"]
