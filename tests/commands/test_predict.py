@@ -9,6 +9,8 @@ import torch
 from xdpx.commands.predict import _write_arrays, kept_when_interrupted, logits_of
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
+from xdpx.training.status import Status
+from xdpx.utils import commit
 
 
 def predict(finished_run, source, **keys):
@@ -235,6 +237,16 @@ def test_what_cannot_be_done_is_refused_before_anything_is_built(finished_run, k
     wanted = {"predict_file_map": {"{root}/dev.txt": "{root}/out.tsv"}, "save_dir": "{root}/run"} | keys
     with pytest.raises(ConfigError, match=message):
         finished_run.perform("x-pred", **filled(wanted))
+
+
+def test_no_file_of_the_model_is_replaced_by_predictions(finished_run):
+    commit.seal(finished_run.data, "resources", ["vocab.txt"])
+    Status("finished", 10, 10, "abc").write(str(finished_run.run))
+    for target in (finished_run.data / "vocab.txt", finished_run.run / "valid.log.tsv"):
+        before = target.read_bytes()
+        with pytest.raises(ConfigError, match=f"'{target}' is a file of a run, an export or its data"):
+            finished_run.perform("x-pred", predict_file_map={str(finished_run.root / "dev.txt"): str(target)})
+        assert target.read_bytes() == before
 
 
 def test_logits_that_a_loss_predicts_itself_are_written_once(tmp_path):

@@ -19,7 +19,8 @@ from xdpx.inference.plan import InferencePlan, Input, PredictingParameters, find
 from xdpx.inference.temperature import temperature_of
 from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import log
-from xdpx.utils import io
+from xdpx.runs import run_folder
+from xdpx.utils import commit, io
 from xdpx.utils.commit import replacing, sweep_beside
 from xdpx.utils.distributed_utils import is_master
 
@@ -98,6 +99,8 @@ class Predict:
             yield Fault(key, f"'{target}' cannot be written.", "Choose another file.")
         if _place(target) in inputs:
             yield Fault(key, f"would replace its input '{target}'.", "Choose another file.")
+        elif _belongs_to_a_model(target):
+            yield Fault(key, f"'{target}' is a file of a run, an export or its data.", "Choose another file.")
         if not self.parameters.binary and target.lower().endswith(NOT_PLAIN_TEXT):
             problem = f"'{target}' would hold plain text, columns between tabs, in spite of its ending."
             yield Fault(key, problem, "Give a name such as out.tsv.")
@@ -293,3 +296,12 @@ def _write_arrays(chunks: Iterable[Chunk], predictor: Predictor, target: str, *,
             tensors = {name: torch.from_numpy(np.concatenate(values)) for name, values in parts.items()}
             save_tensors(tensors, out)
     return first
+
+
+def _belongs_to_a_model(path: str) -> bool:
+    """Return whether a file is one of a run, an export or preprocessed data."""
+    folder, name = io.parent(io.abspath(path)), io.name(path)
+    manifests = (commit.read_manifest(folder, each) for each in commit.manifests(folder))
+    if any(name in manifest.files for manifest in manifests if manifest is not None):
+        return True
+    return io.exists(path) and run_folder.is_own(name) and run_folder.content(folder) == "run"
