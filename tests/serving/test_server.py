@@ -18,6 +18,7 @@ import pytest
 from tests.serving.conftest import Serving
 from xdpx.inference import export_folder
 from xdpx.inference.session import load_run
+from xdpx.serving.application import SEND_JSON
 from xdpx.serving.batching import Sizes
 from xdpx.serving.counting import Counts
 from xdpx.serving.models import Model
@@ -88,6 +89,11 @@ def test_what_cannot_be_answered_is_told_in_a_sentence(serving, path, body, stat
     found, _, told = ask(serving.address + path, body)
     assert found == status, told
     assert said in told["detail"]
+
+
+def test_json_that_is_sent_as_something_else_is_told_the_header(serving):
+    status, _, told = ask(f"{serving.address}/predict", {"text": "good"}, **{"Content-Type": "text/plain"})
+    assert (status, told["detail"]) == (400, f"The body is no JSON, but text/plain. {SEND_JSON}")
 
 
 def test_a_request_that_is_too_large_or_too_slow_is_refused(run):

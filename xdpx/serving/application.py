@@ -26,6 +26,7 @@ from xdpx.serving.shapes import Answer, Health, Limits, Many, ModelFacts, One, P
 SUMMARY = "Ask trained models for labels and their probabilities."
 SHOWN_PROBLEMS = 5
 NO_JSON = "The body is not JSON."
+SEND_JSON = "Send the header Content-Type: application/json."
 UNREADABLE = "There was an error parsing the body"
 """What FastAPI says where JSON is too deep, or holds a number too long."""
 _REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -197,9 +198,10 @@ async def _told(request: Request, error: Exception) -> Response:
 
 
 async def _told_invalid(request: Request, error: Exception) -> Response:
-    del request
     assert isinstance(error, RequestValidationError)  # noqa: S101 - for the type checker: it is registered for these
-    found = error.errors()
+    found, kind = error.errors(), request.headers.get("Content-Type", "")
+    if kind and "json" not in kind.lower():
+        return JSONResponse({"detail": f"{NO_JSON[:-1]}, but {_plain(kind)}. {SEND_JSON}"}, 400)
     if any(each["type"] == "json_invalid" for each in found):
         return JSONResponse({"detail": NO_JSON}, 400)
     told = [f"{'.'.join(map(str, each['loc'][2:])) or 'body'}: {each['msg']}." for each in found[:SHOWN_PROBLEMS]]
