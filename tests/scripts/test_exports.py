@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import xdpx
+from tests.checkpoints.test_folders import dead_owner
 from tests.scripts.conftest import trained
 from xdpx.commands import export_int8, rounding
 from xdpx.commands.script import SHIPPED, main
@@ -166,6 +167,24 @@ def test_what_came_into_a_folder_while_an_export_was_written_stays(tmp_path: Pat
     with pytest.raises(ConfigError, match="holds something"):
         written_slowly()
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "notes.txt"]
+
+
+def test_what_a_killed_export_left_is_cleared_by_the_next_and_what_it_replaced_comes_back(
+    exported: Callable[[str], Path], tmp_path: Path
+) -> None:
+    shutil.copytree(exported("torchscript"), tmp_path / f"out.replaced.tmp-{dead_owner()}")
+    for name in ("out", "other"):
+        shutil.copytree(exported("torchscript"), tmp_path / f"{name}.tmp-{dead_owner()}")
+
+    def fails() -> None:
+        with exporting.staged(str(tmp_path / "out"), {"format": "torchscript"}):
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        fails()
+    other, out = sorted(tmp_path.iterdir())
+    assert out.name == "out"
+    assert other.name.startswith("other.tmp-")
 
 
 def test_pages_of_scores_and_a_temperature_do_not_stand_in_the_way_of_the_next_export(

@@ -362,17 +362,34 @@ def beside(path: str | None, parent: StrPath) -> str | None:
 
 def recover(parent: StrPath, *, naming: Naming = step_of) -> None:
     """Publish folders that dead processes had written completely, and remove their incomplete ones."""
+    _settle_all(parent, naming, lambda name: True)
+
+
+def recover_one(parent: StrPath, name: str) -> None:
+    """Do so for one folder that is no checkpoint: the one it was replacing comes back, what is staged is removed."""
+    _settle_all(parent, lambda found: 0, lambda found: found == name)
+
+
+def _settle_all(parent: StrPath, naming: Naming, wanted: Callable[[str], bool]) -> None:
     place = io.plain(parent)
     if not io.islocal(place) or not io.isdir(place):
         return
-    left = [entry for entry in io.store(place).children(place) if entry.folder and owner_in(entry.path)]
+    left = [
+        entry
+        for entry in io.store(place).children(place)
+        if entry.folder and owner_in(entry.path) and wanted(io.name(_target(entry).removesuffix(REPLACED)))
+    ]
     for entry in sorted(left, key=lambda entry: REPLACED in entry.path):  # new folders before those they replace
         with contextlib.suppress(FileNotFoundError, PermissionError):  # another process may recover too
             _settle(entry, naming)
 
 
+def _target(entry: Entry) -> str:
+    return entry.path.rpartition(".tmp-")[0]
+
+
 def _settle(entry: Entry, naming: Naming) -> None:
-    owner, target = owner_in(entry.path) or "", entry.path.rpartition(".tmp-")[0]
+    owner, target = owner_in(entry.path) or "", _target(entry)
     fate = fate_of(owner)
     if fate == "alive":
         return

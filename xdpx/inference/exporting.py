@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import xdpx
-from xdpx.checkpoints import publishing
+from xdpx.checkpoints import folders, publishing
 from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS, args_text
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.datasets import word_vocabulary
@@ -395,6 +395,7 @@ def staged(out_dir: str, facts: Mapping[str, Any], *, replaces: Sequence[str] = 
     """
     parent, name, owner = io.parent(io.abspath(out_dir)), io.name(io.abspath(out_dir)), new_owner_id()
     folder = publishing.staging_of(parent, name, owner)
+    folders.recover_one(parent, name)
     io.makedirs(folder)
     try:
         yield folder
