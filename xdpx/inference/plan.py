@@ -222,7 +222,8 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
         train_values |= _pretrained(train_values, checkpoint, options.save_dir)
     if options.save_dir:
         _stay_off_the_network(train_values, values, options.save_dir, source)
-    train = resolve(train_values, "x-train", source=source, strict=False, paths=False, unruled=_ONLY_TRAINS)
+    with _names_of_own_code(values if options.save_dir else {}):
+        train = resolve(train_values, "x-train", source=source, strict=False, paths=False, unruled=_ONLY_TRAINS)
     _refuse_for_engine(train, options, source)
     if exported:
         _refuse_of_network(extra, train, exported, source)
@@ -405,7 +406,25 @@ def _preprocessing(
     values = {**kept, **extra, "skip_bad_lines": options.skip_bad_lines, "remove_duplicate": False}
     _stay_off_the_network(values, {key: kept[key] for key in kept if key not in _RAW_PLACES}, folder, source)
     values |= {"workers": options.workers} if options.workers else {}
-    return resolve(values, "x-prepro", source=source, strict=False, paths=False)
+    with _names_of_own_code(kept):
+        return resolve(values, "x-prepro", source=source, strict=False, paths=False)
+
+
+@contextmanager
+def _names_of_own_code(stored: Mapping[str, Any]) -> Generator[None]:
+    """Tell of names in the args.py of a run that are not registered here where they come from."""
+    remedy = (
+        "It was where the run was made: by your own user/modules, or by a package. Start in the folder that holds "
+        "user/modules, or name that in XDPX_USER_MODULES; or install the package."
+    )
+    try:
+        yield
+    except ConfigError as error:
+        faults = [
+            replace(each, remedy=remedy) if each.problem == f"no '{stored.get(each.key)}' is registered." else each
+            for each in error.faults
+        ]
+        raise ConfigError(error.source, faults) from error.__cause__
 
 
 def _stay_off_the_network(values: Mapping[str, Any], stored: Mapping[str, Any], folder: str, source: str) -> None:
