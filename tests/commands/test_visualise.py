@@ -37,6 +37,12 @@ def test_one_run_is_drawn_into_its_own_folder(runs, capsys):
     assert "2 figures in" in capsys.readouterr().out
 
 
+def test_a_log_that_holds_nothing_to_draw_is_said_to(runs, capsys):
+    (runs / "one" / "valid.log.tsv").write_bytes(b"\xff\xfe\x00")
+    visualise(runs, save_dir=runs / "one")
+    assert "plots: its logs hold no row that can be drawn" in capsys.readouterr().out
+
+
 def test_a_star_draws_every_run_of_a_folder_and_two_those_below(runs):
     assert expand(f"{runs}/*") == [str(runs / "one"), str(runs / "two")]
     assert expand(f"{runs}/**/*") == [str(runs / "deep/three"), str(runs / "one"), str(runs / "two")]

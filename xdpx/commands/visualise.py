@@ -129,7 +129,8 @@ class Visualise:
                 figext=options.figext,
                 walltime=options.walltime,
             )
-            print(f"{len(written)} figures in {io.join(folder, 'plots')}")
+            why = "" if written else ": its logs hold no row that can be drawn"
+            print(f"{len(written)} figures in {io.join(folder, 'plots')}{why}")
 
 
 def _named(save_dir: str | list[str]) -> list[str]:
