@@ -129,6 +129,10 @@ def test_what_an_export_cannot_do_is_refused_and_not_passed_over(
     with pytest.raises(ConfigError, match=r"extra_config\.exact: .* key of the command.*beside extra_config"):
         xdpx.load_run(exported("torchscript"), extra_config={"exact": True})
     assert xdpx.load_run(exported("torchscript"), extra_config={"max_len": 5}).predict(TEXTS)
+    with pytest.raises(
+        ConfigError, match=r"extra_config\.max_len: is 41, but .* texts of up to 40 tokens\. Use at most"
+    ):
+        xdpx.load_run(exported("torchscript"), extra_config={"max_len": 41})
     for word, said in (
         ("exact=true", "True, but other libraries"),
         ("cuda=true", "True, but an export is one network"),

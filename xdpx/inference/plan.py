@@ -227,6 +227,8 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
     _refuse_for_engine(train, options, source)
     if exported:
         _refuse_of_network(extra, train, exported, source)
+        if "max_len" in extra:
+            _refuse_longer(train.values["max_len"], exported, source)
     else:
         refuse_altered(train.values["data_dir"], advice=AGAIN)
     prepro = _preprocessing(None if exported else train.values["data_dir"], extra, options, source)
@@ -265,6 +267,15 @@ def _refuse_of_network(extra: Mapping[str, Any], train: Run, folder: str, source
     faults = [Fault(f"extra_config.{key}", problem, remedy) for key in extra if key in fixed - of_others]
     if faults:
         raise ConfigError(source, faults)
+
+
+def _refuse_longer(max_len: int, folder: str, source: str) -> None:
+    """Refuse longer texts than those that an export was compared with its run on: it may have no positions for more."""
+    most = export_folder.read(folder).get("max_len")
+    if isinstance(most, int) and max_len > most:
+        problem = f"is {max_len}, but '{folder}' was exported for texts of up to {most} tokens."
+        remedy = f"Use at most {most}, or name the run that it was exported from."
+        raise ConfigError(source, [Fault("extra_config.max_len", problem, remedy)])
 
 
 def _refuse_for_engine(train: Run, options: InferenceParameters, source: str) -> None:
