@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from xdpx.checkpoints import layout
 from xdpx.checkpoints.aliases import BEST, resolve
 from xdpx.config.spmd_keys import SPMD
 from xdpx.inference import export_folder
@@ -31,7 +32,7 @@ MOST_WAIT = 300.0
 
 
 Mark = tuple[str, int | None, str]
-"""What changes with the weights in a folder: path, size and tag of a run's best checkpoint, or an export's manifest."""
+"""What changes with the weights in a folder: path, size and tag of the best checkpoint, or what a manifest lists."""
 
 
 class Open(Protocol):
@@ -203,6 +204,9 @@ def _mark(folder: str) -> Mark | None:
             manifest = commit.read_manifest(folder, export_folder.SET)
             return (folder, None, str(manifest.files)) if manifest is not None else None
         path = resolve(BEST, folder)
+        manifest = commit.read_manifest(io.parent(path), io.name(path).removesuffix(layout.WEIGHTS))
+        if manifest is not None:
+            return (path, None, str(manifest.files))
         entry = io.store(path).entry(path)
     except OSError:
         return None
