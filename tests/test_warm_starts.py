@@ -1,4 +1,4 @@
-"""A program that is forked off a warm process does what it does when it is started anew."""
+"""A program that is forked off a warm process does what it does when it is started again."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run(line: list[str], folder: Path) -> Outcome:
 def both(
     line: list[str], folder: Path, warm: warm_starts.Warm, monkeypatch: pytest.MonkeyPatch
 ) -> list[tuple[int, str, str]]:
-    """Return how a program ends that is started anew, and how one that is forked."""
+    """Return how a program ends that is started again, and how one that is forked."""
     with monkeypatch.context() as patch:
         patch.setenv(warm_starts.ANEW, "1")
         anew = run(line, folder)

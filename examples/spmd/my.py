@@ -75,7 +75,7 @@ class Exp(TransformerLm):
         return task
 
     def datasets(self) -> list[Any]:
-        """Return the text cut into rows: shuffled anew in each epoch to train on, once in order to evaluate."""
+        """Return the text cut into rows: shuffled again in each epoch to train on, once in order to evaluate."""
         text = Task.HParams(
             name="text",
             source={name: self._file(f"{name}.txt") for name in ("train", "valid")},

@@ -133,7 +133,7 @@ def test_a_split_that_was_to_be_made_anew_is_not_trained_on_as_it_was(
     killed_before(world, "train0")
     assert train(world) == 2
     assert "before it had made train0, train1" in " ".join(capsys.readouterr().err.split())
-    assert prepro(world, "data_files=dev.txt", f"vocab_file={world}/data/vocab.txt") == 0  # which does not mend that
+    assert prepro(world, "data_files=dev.txt", f"vocab_file={world}/data/vocab.txt") == 0  # which does not fix that
     assert train(world) == 2
     assert prepro(world) == 0
     assert train(world) == 0

@@ -224,7 +224,7 @@ def test_predictions_may_come_from_and_go_to_a_store(finished_run):
         ({"save_dir": "{root}/data"}, "checkpoint|args"),
         ({"checkpoint": "{root}/run/checkpoint-7.pt"}, "checkpoint-7.pt' does not exist"),
         ({"from_tf": True}, "is true, but checkpoint is missing"),
-        ({"from_tf": True, "checkpoint": "{root}/run"}, "cannot be used: '.*' holds no saved_model.pb"),
+        ({"from_tf": True, "checkpoint": "{root}/run"}, "cannot be used: '.*' contains no saved_model.pb"),
         ({"max_predict": 0}, "max_predict"),
     ],
 )

@@ -59,7 +59,7 @@ def test_the_prompt_answers_every_line_and_ends_with_the_input(finished_run, cap
 
 def test_what_is_no_run_is_told(tmp_path, capsys):
     assert door.main(["x-script", "serve", str(tmp_path)]) == 2
-    assert "holds no args.py" in capsys.readouterr().err
+    assert "contains no args.py" in capsys.readouterr().err
     assert door.main(["x-script", "serve", "a", "b", "c"]) == 2
     assert "Usage: x-script serve SAVE_DIR [CHECKPOINT]" in capsys.readouterr().err
 

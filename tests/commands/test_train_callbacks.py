@@ -58,7 +58,7 @@ def start(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
         return door.main(["x-train", "train.json"])
 
     yield train
-    callbacks._loaded.pop("thrifty", None)  # each test brings the module anew
+    callbacks._loaded.pop("thrifty", None)  # each test brings the module again
 
 
 def step_of(folder: str = "run") -> int:

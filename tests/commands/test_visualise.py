@@ -40,7 +40,7 @@ def test_one_run_is_drawn_into_its_own_folder(runs, capsys):
 def test_a_log_that_holds_nothing_to_draw_is_said_to(runs, capsys):
     (runs / "one" / "valid.log.tsv").write_bytes(b"\xff\xfe\x00")
     visualise(runs, save_dir=runs / "one")
-    assert "plots: its logs hold no row that can be drawn" in capsys.readouterr().out
+    assert "plots: its logs contain no row that can be drawn" in capsys.readouterr().out
 
 
 def test_a_star_draws_every_run_of_a_folder_and_two_those_below(runs):
@@ -64,8 +64,8 @@ def test_wall_time_can_be_the_axis(runs):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"save_dir": "nowhere"}, "save_dir.*'nowhere' holds no logs"),
-        ({"save_dir": "{runs}/one", "ref_dir": "nowhere"}, "ref_dir.*'nowhere' holds no logs"),
+        ({"save_dir": "nowhere"}, "save_dir.*'nowhere' contains no logs"),
+        ({"save_dir": "{runs}/one", "ref_dir": "nowhere"}, "ref_dir.*'nowhere' contains no logs"),
         ({"save_dir": "{runs}/one", "ref_dir": ["a", "b", "c", "d", "e"]}, "ref_dir.*names 5 runs"),
         ({"save_dir": "{runs}/one", "figext": "pgn"}, "figext.*Did you mean 'png'"),
         ({"save_dir": "{runs}/one", "figext": "mp3"}, "figext.*Use one of"),
@@ -109,7 +109,7 @@ def test_a_folder_on_the_line_is_drawn(runs, monkeypatch):
 def test_a_page_of_what_is_no_run_is_refused(runs, monkeypatch, capsys):
     monkeypatch.chdir(runs)
     assert door.main(["x-viz", "one", "notes", "--html"]) == 2
-    assert "'notes' holds no run" in capsys.readouterr().err
+    assert "'notes' contains no run" in capsys.readouterr().err
     assert door.main(["x-viz", "deep", "--html"]) == 2
     assert "write 'deep/**/*'" in capsys.readouterr().err
     assert door.main(["x-viz", "save_dir=one", "page=x.html"]) == 2

@@ -36,7 +36,7 @@ class Draw:
         save_best: bool = param(False, doc="keep the best alone", when=("save", "is", True))
         save_above: float | None = param(None, doc="keep above", when=("save_best", "is", True))
         style: Literal["plain", "rich"] = param("plain", doc="how it looks")
-        overwrite: bool = param(False, doc="begin anew")
+        overwrite: bool = param(False, doc="start over")
         resume: bool = param(False, doc="go on")
         sizes: list[int] = param([3], doc="widths", gt=0)
 

@@ -117,7 +117,7 @@ def test_a_tensor_of_another_size_than_announced_is_not_written(tmp_path: Path) 
 
 
 def test_opening_runs_no_pickle(path: Path) -> None:
-    # Were data.pkl looked at, this would fail: it is no pickle at all.
+    # Were data.pkl looked at, this would fail: it is not a pickle at all.
     data = path.read_bytes()
     at = data.index(b"\x80\x02}(X")
     path.write_bytes(data[:at] + b"\xff" * 20 + data[at + 20 :])

@@ -152,7 +152,7 @@ def test_a_vocabulary_of_the_same_size_but_another_order_is_refused(source: Path
 
 
 BAD = {
-    "columns": ("a\tx\nb\tx\ty\n", r"train\.txt: 1 fault\n  .*train\.txt:2: has 3 columns, not 2: 'b\\tx\\ty'\. Mend"),
+    "columns": ("a\tx\nb\tx\ty\n", r"train\.txt: 1 fault\n  .*train\.txt:2: has 3 columns, not 2: 'b\\tx\\ty'\. Fix"),
     "first line": ("a\tx\ty\n", r"train\.txt:1: has 3 columns, not text and a label, or text alone"),
     "label": ("a\t \n", r"train\.txt:1: has an empty label"),
     "nothing": ("", r"train\.txt.*\n  data_files: is empty"),

@@ -86,5 +86,5 @@ def test_waiting_ends_when_nobody_wants_it_any_more(data_dir: Any) -> None:
 
 
 def test_a_folder_without_meta_is_the_users_fault(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"data_dir: .* holds no meta.hjson .*Run x-prepro first"):
+    with pytest.raises(ConfigError, match=r"data_dir: .* contains no meta.hjson .*Run x-prepro first"):
         Meta.read(str(tmp_path))

@@ -190,7 +190,7 @@ def test_a_missing_file_or_folder_is_seen_by_the_check(open_data: Any, tmp_path:
     assert "train1.pt' does not exist" in str(fault)
     (tmp_path / "meta.hjson").unlink()
     (fault,) = TrainingData.check(parameters)
-    assert "holds no meta.hjson" in str(fault)
+    assert "contains no meta.hjson" in str(fault)
 
 
 def test_a_damaged_shard_stops_training_with_its_name(open_data: Any, tmp_path: Any) -> None:

@@ -1,4 +1,4 @@
-"""Every golden run is trained anew and compared; and the comparison notices what it is there for."""
+"""Every golden run is trained again and compared; and the comparison notices what it is there for."""
 
 from __future__ import annotations
 

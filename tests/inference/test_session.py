@@ -126,7 +126,7 @@ def test_labels_that_do_not_fit_the_texts_are_refused(finished_run, run):
     assert "labels: are missing" in refused(run.evaluate, TEXTS)
     assert "labels[0]: is None" in refused(run.evaluate, TEXTS, [None] * 4)
     assert "'nowhere' is neither a split" in refused(run.evaluate, "nowhere")
-    assert "data: holds no row to score" in refused(run.evaluate, [], [])
+    assert "data: contains no row to score" in refused(run.evaluate, [], [])
     assert "data: has no labels, so it cannot be scored" in refused(run.evaluate, finished_run.root / "plain.txt")
 
 
@@ -138,8 +138,8 @@ def test_a_preprocessed_split_without_labels_is_not_scored(finished_run, run):
 
 
 def test_a_folder_without_a_run_is_refused(finished_run, tmp_path):
-    assert "holds no args.py" in refused(xdpx.load_run, tmp_path / "nothing")
-    assert "holds no checkpoint" in refused(xdpx.load_run, finished_run.data)
+    assert "contains no args.py" in refused(xdpx.load_run, tmp_path / "nothing")
+    assert "contains no checkpoint" in refused(xdpx.load_run, finished_run.data)
     assert "batch_size: is 'many'" in refused(xdpx.load_run, finished_run.run, batch_size="many", cuda=1)
     assert "batch_size: is 0" in refused(xdpx.load_run, finished_run.run, batch_size=0)
     for checkpoint in finished_run.run.glob("*.pt"):

@@ -110,5 +110,5 @@ def test_metrics_of_queries_can_be_asked_for_by_name() -> None:
 
 def test_data_without_queries_are_refused() -> None:
     given = {"net_input": {"scores": torch.zeros(2)}, "target": torch.zeros(2, dtype=torch.long), "id": torch.arange(2)}
-    with pytest.raises(ConfigError, match="hold no query ids. Preprocess with loader: rank"):
+    with pytest.raises(ConfigError, match="contain no query ids. Preprocess with loader: rank"):
         make("listnet")(Given(), given)

@@ -1,4 +1,4 @@
-"""Calibration: exactly right probabilities, too sure ones, and the temperature that mends them."""
+"""Calibration: exactly right probabilities, too sure ones, and the temperature that fixes them."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_a_width_that_the_weights_do_not_have_is_refused(folder):
 
 
 def test_a_folder_without_weights_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"holds no model.safetensors"):
+    with pytest.raises(ConfigError, match=r"contains no model.safetensors"):
         build(pretrained_model=str(tmp_path), **TINY).load_pretrained(torch.load)
 
 

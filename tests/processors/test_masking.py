@@ -106,7 +106,7 @@ def show_masks() -> str:
 
 
 def test_masks_are_those_that_every_earlier_version_drew() -> None:
-    # A run that is resumed with a newer version must see the same masks. Never write this file anew.
+    # A run that is resumed with a newer version must see the same masks. Never write this file again.
     assert show_masks() == GOLDEN.read_text()
 
 

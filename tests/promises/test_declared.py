@@ -39,7 +39,7 @@ FOREIGN = {
     "sharding": "arrays of JAX",
     "loss_key": "hparams of a user's own aggregator",
 }
-"""Attributes that may be asked for, since their owner is no class of ours and need not have them."""
+"""Attributes that may be asked for, since their owner is not a class of ours and need not have them."""
 
 
 def probes(source: str) -> Iterator[tuple[int, str]]:

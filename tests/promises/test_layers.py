@@ -213,7 +213,7 @@ def rooms_named_by(source: str) -> Iterator[tuple[int, str]]:
 
 def names_of_higher_rooms(source: str, home: str) -> list[str]:
     return [
-        f"line {line}: a string names `{room}`, which is no lower room. Import it there, or let it register itself."
+        f"line {line}: a string names `{room}`, which is not a lower room. Import it there, or let it register itself."
         for line, room in rooms_named_by(source)
         if room != home and FLOOR.get(room, -1) >= FLOOR[home]
     ]

@@ -30,7 +30,7 @@ def test_equal_runs_are_said_to_be_equal(tmp_path, capsys):
 
 
 def test_a_folder_without_parameters_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"holds no args\.py"):
+    with pytest.raises(ConfigError, match=r"contains no args\.py"):
         main(["diff_params", str(tmp_path), str(tmp_path)])
 
 

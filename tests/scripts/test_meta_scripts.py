@@ -71,5 +71,5 @@ def test_a_data_dir_equals_itself(folders: list[str], capsys) -> None:
 
 
 def test_a_folder_without_meta_data_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"holds no meta\.hjson"):
+    with pytest.raises(ConfigError, match=r"contains no meta\.hjson"):
         main(["diff_meta", str(tmp_path), str(tmp_path)])

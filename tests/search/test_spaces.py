@@ -128,7 +128,7 @@ def test_conditions_that_can_never_hold_are_refused() -> None:
     assert "hardly any y" in faults_of({"y": x, "x": {**x, "when": {"y": 0.5}}})["x.when.y"]
     x = {"type": "int", "values": [0, 1], "when": {"y": 1}}
     assert "circle" in faults_of({"x": x, "y": {**x, "when": {"x": 1}}})["x.when"]
-    assert "holds no parameter" in faults_of({})["space"]
+    assert "contains no parameter" in faults_of({})["space"]
 
 
 dimensions = st.one_of(

@@ -46,7 +46,7 @@ def test_a_person_types_and_sees_probabilities(run):
             await page.ask(f"({TYPED})(['very good <i>film</i>'])")
             await page.click("#go")
             await page.until(f"{SEEN}?.includes('%')")
-            assert await page.ask("document.querySelectorAll('.answer i').length") == 0  # a text is no markup
+            assert await page.ask("document.querySelectorAll('.answer i').length") == 0  # text is not markup
             first, second = await page.ask(
                 "[...document.querySelectorAll('.fill')].map((bar) => bar.getBoundingClientRect().width)"
             )

@@ -93,7 +93,7 @@ def test_what_cannot_be_answered_is_told_in_a_sentence(serving, path, body, stat
 
 def test_json_that_is_sent_as_something_else_is_told_the_header(serving):
     status, _, told = ask(f"{serving.address}/predict", {"text": "good"}, **{"Content-Type": "text/plain"})
-    assert (status, told["detail"]) == (400, f"The body is no JSON, but text/plain. {SEND_JSON}")
+    assert (status, told["detail"]) == (400, f"The body is not JSON, but text/plain. {SEND_JSON}")
 
 
 def test_a_request_that_is_too_large_or_too_slow_is_refused(run):

@@ -39,7 +39,7 @@ def test_line_ends_of_other_systems_and_a_mark_at_the_beginning_are_no_part_of_t
     assert Vocabulary.read(str(tmp_path / "vocab.txt")).tokens == ["[PAD]", "[UNK]", "a"]
 
 
-@pytest.mark.parametrize(("content", "message"), [(b"", "holds no token"), (b"\xff\xfea", "not UTF-8")])
+@pytest.mark.parametrize(("content", "message"), [(b"", "contains no token"), (b"\xff\xfea", "not UTF-8")])
 def test_a_file_that_is_no_vocabulary_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "vocab.txt").write_bytes(content)
     with pytest.raises(ConfigError, match=message):

@@ -253,7 +253,7 @@ def test_a_best_checkpoint_that_was_removed_is_named_and_the_last_weights_stay(t
         load_best_model_at_end=True, callbacks=[Removing()], num_train_epochs=1,
     )  # fmt: skip
     assert toy.train().global_step == 4
-    assert "checkpoint-4, the best, holds no weights any more, so the last weights stay" in capsys.readouterr().err
+    assert "checkpoint-4, the best, contains no weights any more, so the last weights stay" in capsys.readouterr().err
 
 
 def test_what_ends_before_the_checkpoint_trains_nothing_and_another_schedule_is_refused(

@@ -69,7 +69,7 @@ def read_predictions(path: str) -> Predictions:
     """Read a prediction file: of x-pred, tab separated, CSV, or JSON lines.
 
     Raises:
-        NotShown: the file cannot be read, or holds no table.
+        NotShown: the file cannot be read, or contains no table.
     """
     try:
         with io.open_partly(path) as file:
@@ -81,7 +81,7 @@ def read_predictions(path: str) -> Predictions:
         raise NotShown(f"{io.name(path)} is not text.")
     columns, rows = _json_rows(text) if path.endswith(".jsonl") else _rows(text, path)
     if not columns:
-        raise NotShown(f"{io.name(path)} holds no table.")
+        raise NotShown(f"{io.name(path)} contains no table.")
     return _judged(columns, rows, cut=len(data) > LARGEST)
 
 

@@ -159,7 +159,7 @@ def _add_history(found: Summary, run: RunFolder, root: str) -> None:
         found.trouble = str(error)
         return
     if not any(tables.values()) and (entry.size or 0) > 0:
-        found.trouble = f"{io.name(path)} holds no log that can be read"
+        found.trouble = f"{io.name(path)} contains no log that can be read"
     train, valid = tables["train"], tables["valid"]
     found.train, found.valid = list(train), list(valid)
     found.updated = max(found.updated, entry.modified or 0.0)

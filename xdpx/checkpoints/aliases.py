@@ -38,8 +38,8 @@ def resolve(path: str, folder: str | None = None) -> str:
 def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a run with aliases replaced by files, in the keys that name pretrained weights.
 
-    The name of a Hugging Face model that is no local path becomes its folder in the local cache, if it is cached; with
-    from_tf, the name of a TensorFlow checkpoint becomes its index file.
+    The name of a Hugging Face model that is not a local path becomes its folder in the local cache, if it is cached;
+    with from_tf, the name of a TensorFlow checkpoint becomes its index file.
 
     Raises:
         ConfigError: there is no such checkpoint; with a fault for each key.
@@ -127,5 +127,5 @@ def _saved_steps(folder: str) -> list[int]:
     names = [io.name(path) for path in io.listdir(folder)] if io.isdir(folder) else []
     steps = sorted(step for step in map(layout.step_of, names) if step is not None)
     if not steps:
-        raise FileNotFoundError(f"{folder}: holds no {layout.weights_file(0).replace('0', '<step>')}.")
+        raise FileNotFoundError(f"{folder}: contains no {layout.weights_file(0).replace('0', '<step>')}.")
     return steps

@@ -269,7 +269,7 @@ def newest(parent: StrPath, *, resumable: bool = True, changed: bool = False) ->
 
 def tell_changes(path: str, changes: Iterable[str]) -> None:
     """Log a warning that a checkpoint is used although it was changed."""
-    log.warning(f"{path} is used as it is now: {' '.join(changes)} What was removed begins anew.")
+    log.warning(f"{path} is used as it is now: {' '.join(changes)} What was removed starts over.")
 
 
 def _never_resumable(path: str) -> bool:
@@ -366,7 +366,7 @@ def recover(parent: StrPath, *, naming: Naming = step_of) -> None:
 
 
 def recover_one(parent: StrPath, name: str) -> None:
-    """Do so for one folder that is no checkpoint: the one it was replacing comes back, what is staged is removed."""
+    """Do so for one folder that is not a checkpoint: the one it was replacing comes back, what is staged is removed."""
     _settle_all(parent, lambda found: 0, lambda found: found == name)
 
 

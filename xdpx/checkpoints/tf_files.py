@@ -50,7 +50,7 @@ def index_of(path: str) -> str:
         if len(found) == 1:
             return str(found[0])
         names = ", ".join(io.name(each).removesuffix(INDEX) for each in found) or "none"
-        raise FileNotFoundError(f"'{path}' holds no {PROGRAM}, and not one checkpoint but: {names}.")
+        raise FileNotFoundError(f"'{path}' contains no {PROGRAM}, and not one checkpoint but: {names}.")
     raise FileNotFoundError(f"'{prefix}{INDEX}' does not exist, and '{path}' is not a folder of a SavedModel.")
 
 

@@ -108,7 +108,7 @@ def _end_with_parent() -> None:
 
 
 class _Prefixed(TextIOBase):
-    """A text stream that prefixes every line and reports that it is no terminal, so that no progress bars are drawn."""
+    """A text stream that prefixes every line and reports that it is not a terminal, so no progress bars are drawn."""
 
     def __init__(self, stream: TextIO, prefix: str) -> None:
         self._stream = stream

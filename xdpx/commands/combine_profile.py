@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigError(f"x-script {NAME}", [Fault(folder, "is not a folder.", f"Usage: {USAGE}")])
     names = [name for name in io.listdir(folder) if name.endswith(".json")]
     if not names:
-        problem = "holds no trace (.json)."
+        problem = "contains no trace (.json)."
         raise ConfigError(f"x-script {NAME}", [Fault(folder, problem, "Write some: x-script run_profiling --help.")])
     combined: list[dict[str, Any]] = []
     for number, name in enumerate(names):

@@ -185,7 +185,7 @@ def of_file(path: str, metric: str, target: str) -> Comparable:
     if set(kept) <= {target}:  # only the position distinguishes rows with the same label
         keys = [f"row {number}\t{label}" for number, label in enumerate(wanted, 1)]
     if not keys:
-        raise ConfigError(path, [Fault("predictions", "holds no rows.", "Predict anew.")])
+        raise ConfigError(path, [Fault("predictions", "contains no rows.", "Predict again.")])
     reading = {"pred": _classes, "score": _numbers, "tags": _tags}[column]
     rows, right, deciding, share = reading(path, wanted, found, metric)
     return Comparable(path, path, path, metrics.of_all(rows.score, len(keys)), rows, keys, right, deciding, share)
@@ -221,7 +221,7 @@ def _numbers(path: str, wanted: Sequence[str], found: Sequence[str], metric: str
     unknown = np.flatnonzero(~(np.isfinite(target) & np.isfinite(given)))
     if len(unknown):
         problem = f"{len(unknown):,} of {len(target):,} rows hold NaN or infinity, first row {unknown[0] + 1}."
-        raise ConfigError(path, [Fault("score", problem, "Find out why the model gives it, and predict anew.")])
+        raise ConfigError(path, [Fault("score", problem, "Find out why the model gives it, and predict again.")])
 
     def score(rows: NDArray[np.int64], groups: NDArray[np.int64]) -> Mapping[str, float]:
         del groups
@@ -255,7 +255,7 @@ def _tags(path: str, wanted: Sequence[str], found: Sequence[str], metric: str) -
     unequal = [line for line, (one, other) in enumerate(zip(targets, preds, strict=True), 2) if len(one) != len(other)]
     if unequal:
         problem = f"line {unequal[0]} has another number of tags than of words."
-        raise ConfigError(path, [Fault("tags", problem, "Predict anew.")])
+        raise ConfigError(path, [Fault("tags", problem, "Predict again.")])
     judged = metrics.judge_tags(targets, preds, np.arange(len(targets)))
     if metric not in {"", "acc", "precision", "recall", "f1"}:
         raise ConfigError(path, [Fault("metric", f"there is no '{metric}'.", "It has: acc, precision, recall, f1.")])

@@ -69,7 +69,7 @@ class CompareRuns:
             if not io.exists(path):
                 faults.append(Fault("runs", f"there is no '{path}'.", "Name a run's folder or a file of predictions."))
             elif io.isdir(path) and not io.isfile(io.join(path, "args.py")):
-                problem = f"'{path}' is a folder, but no run: it holds no args.py."
+                problem = f"'{path}' is a folder, but no run: it contains no args.py."
                 faults.append(Fault("runs", problem, "Name a folder that x-train wrote, or predictions."))
         kinds = {io.isdir(path) for path in known.runs}
         if not faults and len(kinds) > 1:
@@ -222,7 +222,9 @@ def in_words(pair: Mapping[str, Any], told: Mapping[str, Any]) -> str:
     )
     if pair["more_than_chance"]:
         return f"{metric}: {better} is better than {worse} ({facts}): more than chance."
-    return f"{metric}: that {better} scores better than {worse} may be chance ({facts}). More rows would tell."
+    return (
+        f"{metric}: that {better} scores better than {worse} may be chance ({facts}). More rows would help to decide."
+    )
 
 
 def _p(value: float) -> str:

@@ -43,7 +43,7 @@ def _meta(folder: str) -> dict[str, Any]:
     from xdpx.datasets.meta import read_meta
 
     if not io.isfile(io.join(folder, "meta.hjson")):
-        fault = Fault(folder, "holds no meta.hjson.", "Give a data_dir that x-prepro made.")
+        fault = Fault(folder, "contains no meta.hjson.", "Give a data_dir that x-prepro made.")
         raise ConfigError(f"x-script {NAME}", [fault])
     return dict(read_meta(folder))
 

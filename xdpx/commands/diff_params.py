@@ -45,14 +45,14 @@ def read_settings(path: str) -> dict[str, Any]:
             found = settings_of(path)
             if found:
                 return found
-            fault = Fault(path, "holds no args.py.", "Give a run's folder, an args.py or a config.")
+            fault = Fault(path, "contains no args.py.", "Give a run's folder, an args.py or a config.")
             raise ConfigError(f"x-script {NAME}", [fault])
         return read_args(args_file)
     return _config_values(path)
 
 
 def _config_values(path: str) -> dict[str, Any]:
-    """Return the values of a config with its defaults. Paths are not checked: an existing save_dir is no fault here."""
+    """Return the values of a config with its defaults. Paths are not checked: an existing save_dir is no fault."""
     from xdpx.config.loading import load
     from xdpx.config.reading import read_runs
 

@@ -137,7 +137,7 @@ def _devices() -> Iterator[Fact]:
             continue
         probe, trouble = _probe(library)
         if probe is None:
-            yield Fact(f"{library} {_version(library)} does not start: {trouble}", f"Install {library} anew.")
+            yield Fact(f"{library} {_version(library)} does not start: {trouble}", f"Install {library} again.")
             continue
         yield Fact(f"{library} {probe['version']}, built for {probe['built_for']}")
         for device in probe["devices"]:
@@ -229,7 +229,7 @@ def _environment() -> Iterator[Fact]:
             f"Where no launcher set them: unset {' '.join(left)}",
         )
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
-        yield Fact("PYTHONDONTWRITEBYTECODE is set: every start compiles torch anew", "unset PYTHONDONTWRITEBYTECODE")
+        yield Fact("PYTHONDONTWRITEBYTECODE is set: every start compiles torch again", "unset PYTHONDONTWRITEBYTECODE")
 
 
 def _storage(path: str) -> Iterator[Fact]:

@@ -99,7 +99,7 @@ class Evaluate:
         return [*faults, *self._about_target()]
 
     def _about_target(self) -> Iterator[Fault]:
-        """Refuse to overwrite files that hold no scores or no page."""
+        """Refuse to overwrite files that contain no scores or no page."""
         page = self.parameters.page
         if page and (io.isdir(page) or not io.is_writable(page)):
             yield Fault("page", f"'{page}' cannot be written as a file.", "Name another file, such as eval.html.")

@@ -53,7 +53,7 @@ RUN_FLAGS = {
     "profile": "trace five updates into the folder profile",
     "study": "NAME: search over the fields in the experiment's search_space(); each trial is a job in trial_<number>",
     "num_trials": "with --study: most trials to begin (20)",
-    "metrics_from": "with --study: what tells how good a trial is: eval (default) or decode",
+    "metrics_from": "with --study: what scores a trial: eval (default) or decode",
     "tuner": "with --study: how values are chosen: random, grid, tpe, gp",
     "schedule": "with --study: which trials continue: asha, hyperband, one_epoch, bracket, full",
     "jax_profiler_port": "port where a profiler can look in",

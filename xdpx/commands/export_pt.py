@@ -51,7 +51,7 @@ class ExportPT:
         tf_format: str | None = param(None, doc="Accepted without effect, for old configs: it follows from the path.")
         signature_def_key: str | None = param(None, doc="Accepted without effect: all signatures share the variables.")
         tf_names: list[list[Any]] = param(
-            [], doc="Names for a model of your own: [[in the file, ours, true to transpose a matrix], ...]."
+            [], doc="Names for a model of your own: [[in the file, in XDPX, true to transpose a matrix], ...]."
         )
 
         def conflicts(self) -> list[tuple[str, str]]:

@@ -91,7 +91,7 @@ def _read(path: str) -> dict[str, Any]:
         joined = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(("#", "export ")))
         found = {name: yaml.safe_load(value) for name, value in _WORD.findall(joined)}
     if not isinstance(found, dict) or not found:
-        raise ConfigError(f"x-script {NAME}", [Fault(path, "holds no settings.", "Give a YAML file or a script.")])
+        raise ConfigError(f"x-script {NAME}", [Fault(path, "contains no settings.", "Give a YAML file or a script.")])
     return found
 
 

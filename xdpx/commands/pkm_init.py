@@ -45,14 +45,14 @@ class ClusterParameters(Parameters):
     coarse_kmeans_seed: int = param(1, doc="Its random seed.", ge=0, group=CLUSTERS)
     coarse_kmeans_n_init: int = param(50, doc="Its random restarts, of which the best is kept.", gt=0, group=CLUSTERS)
     coarse_kmeans_reassignment_ratio: float = param(
-        0.01, doc="Share of the largest cluster below which a centre is drawn anew.", ge=0, lt=1, group=CLUSTERS
+        0.01, doc="Share of the largest cluster below which a centre is drawn again.", ge=0, lt=1, group=CLUSTERS
     )
     fine_kmeans_iter: int = param(2000, doc="Passes of k-means for keys.", gt=0, group=CLUSTERS)
     fine_kmeans_tolerance: float = param(0.0, doc="Movement of centres at which it ends.", ge=0, group=CLUSTERS)
     fine_kmeans_seed: int = param(1, doc="Its random seed, and that of the queries.", ge=0, group=CLUSTERS)
     fine_kmeans_n_init: int = param(4, doc="Its random restarts, of which the best is kept.", gt=0, group=CLUSTERS)
     fine_kmeans_reassignment_ratio: float = param(
-        0.01, doc="Share of the largest cluster below which a centre is drawn anew.", ge=0, lt=1, group=CLUSTERS
+        0.01, doc="Share of the largest cluster below which a centre is drawn again.", ge=0, lt=1, group=CLUSTERS
     )
     value_init_iter: int = param(1000, doc="Updates of the values, first part.", ge=0, group=VALUES)
     value_finetune_iter: int = param(8000, doc="Updates of the values, second part.", ge=0, group=VALUES)

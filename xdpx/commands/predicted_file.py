@@ -51,7 +51,7 @@ def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> l
     short = [number for number, row in enumerate(rows, 2) if len(row) <= max(places)]
     if short:
         problem = f"line {short[0]} has {len(rows[short[0] - 2])} columns, the header {len(header)}."
-        raise ConfigError(path, [Fault("predict_file", problem, "Predict anew.")])
+        raise ConfigError(path, [Fault("predict_file", problem, "Predict again.")])
     return [[row[place] for row in rows] for place in places]
 
 
@@ -71,7 +71,7 @@ def read_probabilities(path: str, cells: Sequence[str], num_classes: int) -> NDA
     try:
         prob = np.array([ast.literal_eval(cell) for cell in cells], np.float64)
     except (ValueError, SyntaxError) as error:
-        fault = Fault("predict_file", f"holds no lists of probabilities ({error}).", "Predict with x-pred.")
+        fault = Fault("predict_file", f"contains no lists of probabilities ({error}).", "Predict with x-pred.")
         raise ConfigError(path, [fault]) from error
     if prob.ndim != 2 or prob.shape[1] != num_classes:
         problem = f"holds probabilities of another number of classes than the {num_classes} of target_map_file."

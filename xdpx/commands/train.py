@@ -168,7 +168,7 @@ class Train:
         found = run_folder.content(settings.save_dir)
         if settings.resume is True and found != "run":
             remedy = "Name the save_dir of the run, or use resume: auto to begin if there is none."
-            yield Fault("save_dir", f"'{settings.save_dir}' holds no run to resume.", remedy)
+            yield Fault("save_dir", f"'{settings.save_dir}' contains no run to resume.", remedy)
         elif found == "something else" or (found == "run" and not (settings.resume or settings.overwrite)):
             yield run_folder.occupied(settings.save_dir, found)
 

@@ -58,7 +58,7 @@ class Visualise:
         if self.parameters.html:
             return self._faults_of_page()
         faults = [
-            Fault("save_dir", f"'{folder}' holds no logs.", _remedy(), code="missing_path")
+            Fault("save_dir", f"'{folder}' contains no logs.", _remedy(), code="missing_path")
             for folder in _named(self.parameters.save_dir)
             if not expand(folder)
         ]
@@ -69,7 +69,7 @@ class Visualise:
             faults.append(Fault("save_dir", f"'{closed[0]}', where its figures go, cannot be written to.", remedy))
         for folder in named_references(self.parameters.ref_dir).values():
             if not _has_logs(folder):
-                faults.append(Fault("ref_dir", f"'{folder}' holds no logs.", _remedy(), code="missing_path"))
+                faults.append(Fault("ref_dir", f"'{folder}' contains no logs.", _remedy(), code="missing_path"))
         return faults
 
     def _folders(self) -> list[str]:
@@ -83,9 +83,9 @@ class Visualise:
         without = [folder for folder in folders if not is_run(listing(folder))]
         if without and any(runs_below(without[0])):
             remedy = f"To take all that are below it, write '{without[0]}/**/*'; or look at them with x-board."
-            return [Fault("save_dir", f"'{without[0]}' holds no run itself.", remedy, code="missing_path")]
+            return [Fault("save_dir", f"'{without[0]}' contains no run itself.", remedy, code="missing_path")]
         if not folders or without:
-            problem = f"'{without[0] if without else self.parameters.save_dir}' holds no run."
+            problem = f"'{without[0] if without else self.parameters.save_dir}' contains no run."
             remedy = "Give the folder of a run of x-train or x-exp, or the output_dir of a Trainer."
             return [Fault("save_dir", problem, remedy, code="missing_path")]
         if len(folders) > MOST_ON_A_PAGE:
@@ -129,7 +129,7 @@ class Visualise:
                 figext=options.figext,
                 walltime=options.walltime,
             )
-            why = "" if written else ": its logs hold no row that can be drawn"
+            why = "" if written else ": its logs contain no row that can be drawn"
             print(f"{len(written)} figures in {io.join(folder, 'plots')}{why}")
 
 

@@ -69,7 +69,7 @@ def _read(text: str) -> Override:
     keys = tuple(part.strip() for part in key.split("."))
     if not equals or not all(keys):
         raise _refused(
-            excerpt(text), "is no `key=value`.", "Write e.g. learning_rate=1e-4; `key=` gives an empty text."
+            excerpt(text), "is not a `key=value`.", "Write e.g. learning_rate=1e-4; `key=` gives an empty text."
         )
     if keys[0] in _FIXED:
         raise _refused(key, "cannot be set on the command line.", "Write it in a config.")

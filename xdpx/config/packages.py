@@ -52,7 +52,7 @@ def load(point: EntryPoint) -> Any:
         return point.load()
     except Exception as error:  # an import may raise anything
         problem = f"({point.value}) cannot be imported: {type(error).__name__}: {error}."
-        remedy = "Mend or uninstall the package; --verbose shows the traceback."
+        remedy = "Fix or uninstall the package; --verbose shows the traceback."
         raise ConfigError(package_of(point), [Fault(f"{point.group} {point.name}", problem, remedy)]) from error
 
 

@@ -29,7 +29,7 @@ def read_meta(data_dir: str) -> dict[str, Any]:
     except ValueError as error:
         raise _damaged(path, str(error)) from error
     if not isinstance(meta, dict) or not isinstance(meta.get("data_size", {}), dict):
-        raise _damaged(path, "it holds no table of keys")
+        raise _damaged(path, "it contains no table of keys")
     if any(leads_out(split) for split in [*meta.get("data_size", {}), *map(str, meta.get("arriving", ()))]):
         raise _damaged(path, "it names splits outside of its folder")
     return meta

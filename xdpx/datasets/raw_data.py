@@ -78,7 +78,7 @@ class RawFile:
             return cls(path, parser, labelled)
         if blank and loader.is_labelled([""]) is not None:
             return cls(path, parser, False)
-        problem, remedy = "holds no line that can be used", f"A line has: {loader.expected()}."
+        problem, remedy = "contains no line that can be used", f"A line has: {loader.expected()}."
         if is_table(path) or not io.size(path):
             problem = "is empty"
         elif skipped:  # all lines may share the problem of the first, such as another encoding

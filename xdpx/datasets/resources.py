@@ -328,7 +328,7 @@ def _changed_lists(data_dir: str, resources: Resources) -> list[Fault]:
     for name, text in resources.lists.items():
         path = io.join(data_dir, name)
         if io.isfile(path) and trouble_of(path, NAME) and promised.get(name) == _digest(text):
-            log.warning(f"{path} was damaged, and is written anew.")
+            log.warning(f"{path} was damaged, and is rewritten.")
             continue
         before = _lines(path) if io.isfile(path) else []
         after = text.split("\n")[:-1]

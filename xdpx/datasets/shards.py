@@ -45,7 +45,7 @@ class Meta:
         """
         content = read_meta(data_dir)
         if "data_size" not in content:
-            fault = Fault("data_dir", f"'{data_dir}' holds no {META} that lists its splits.", "Run x-prepro first.")
+            fault = Fault("data_dir", f"'{data_dir}' contains no {META} that lists its splits.", "Run x-prepro first.")
             raise ConfigError(data_dir, [fault])
         return cls(content["data_size"], tuple(content.get("arriving", ())))
 

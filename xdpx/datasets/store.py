@@ -47,7 +47,7 @@ class Store(Samples):
 
         Raises:
             FileNotFoundError: the file does not exist.
-            StoreError: the file is truncated or altered, is no store, or contradicts its manifest.
+            StoreError: the file is truncated or altered, is not a store, or contradicts its manifest.
         """
         if not io.isfile(path):
             raise FileNotFoundError(f"{path} does not exist. Run x-prepro to make it.")

@@ -212,7 +212,7 @@ class TrainingData:
         promised = self._meta.sizes.get(shard, len(store))
         if len(store) != promised:
             what = f"{store.path} holds {len(store)} samples, but meta.hjson says {promised}"
-            raise StoreError(f"{what}: it was made anew meanwhile, or x-prepro was interrupted. Run x-prepro again.")
+            raise StoreError(f"{what}: it was made again meanwhile, or x-prepro was interrupted. Run x-prepro again.")
         return store
 
 

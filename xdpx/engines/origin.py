@@ -137,7 +137,7 @@ class Origin:
     def advice(self) -> str:
         """Return what most likely helps."""
         if self.phase == "batch":
-            return "mend these samples, or what makes numbers of them."
+            return "fix these samples, or what encodes them."
         if self.phase == "weights":
             return (
                 "the weights were broken before: go on from an older checkpoint, with a lower learning_rate or a "

@@ -93,7 +93,7 @@ def _items(given: object, loader: Loader, what: str) -> Iterable[object]:
         raise _refusal([Fault(what, "is a single text.", f"Give a list: {right}.")])
     if isinstance(given, Mapping | AnySet):
         kind = type(given).__name__
-        raise _refusal([Fault(what, f"is a {kind}, which holds no rows in their order.", f"Give a list: {right}.")])
+        raise _refusal([Fault(what, f"is a {kind}, which contains no rows in their order.", f"Give a list: {right}.")])
     if not isinstance(given, np.ndarray) and len(getattr(given, "shape", ())) > 1:  # tables iterate over column names
         problem = f"is a {type(given).__name__} of {given.shape[1]} columns."  # type: ignore[attr-defined]
         remedy = 'Give one, such as table["text"]; or several: list(zip(table["a"], table["b"])).'

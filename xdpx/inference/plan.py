@@ -298,7 +298,9 @@ def _values_of_run(options: InferenceParameters, source: str) -> dict[str, Any]:
     folder = str(options.save_dir)
     path = newest_args(folder)
     if path is None:
-        raise _missing(source, "save_dir", f"'{folder}' holds no args.py.", "Give the folder of a run made by x-train.")
+        raise _missing(
+            source, "save_dir", f"'{folder}' contains no args.py.", "Give the folder of a run made by x-train."
+        )
     return {"loss_unit": "bits", **read_args(path)}  # the unit of runs older than this key
 
 
@@ -404,7 +406,7 @@ def _preprocessing(
 ) -> Run | None:
     """Return the run of x-prepro that says how to read raw text, with the user's overrides; None if it is unknown.
 
-    It is the copy that training kept in save_dir: data_dir may have been preprocessed anew since, in another way. The
+    It is the copy that training kept in save_dir: data_dir may have been preprocessed again since, in another way. The
     args.py of data_dir counts where there is no copy, or no run.
     """
     of_run = [(options.save_dir, PREPRO_ARGS)] if options.save_dir else []

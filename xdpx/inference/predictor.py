@@ -194,7 +194,7 @@ class Predictor:
 
         Args:
             source: the raw file.
-            classes: whether samples hold their class; if not, a label not seen in training is no fault.
+            classes: whether samples hold their class; if not, a label not seen in training is not a fault.
             ignore_novel_target: treat such a label as the first class.
             skip_bad_lines: whether to skip bad lines; None: as the command says.
         """
@@ -207,7 +207,7 @@ class Predictor:
     def chunks(self, source: Input, *, most: int | None = None) -> Iterator[Chunk]:
         """Yield an input in chunks of a few thousand rows; at most `most` rows in all.
 
-        Labels are not needed here, so a label not seen in training is no fault.
+        Labels are not needed here, so a label not seen in training is not a fault.
         """
         left = most if most is not None else -1
         for chunk in self._store_chunks(source) if source.is_store else self._raw_chunks(source):

@@ -81,7 +81,7 @@ def remembered(network: nn.Module, given: Sequence[Tensor]) -> str | None:
     import torch
 
     with torch.no_grad():
-        network(*given)  # what is computed once and then kept is no memory
+        network(*given)  # what is computed once and then kept is not a memory
         first, before = network(*given), _attributes(network)
         again, after = network(*given), _attributes(network)
     pairs = zip(*(found if isinstance(found, tuple) else (found,) for found in (first, again)), strict=True)

@@ -168,7 +168,9 @@ class TrainedRun:
             if labels is not None:
                 rows = with_labels(rows_of(data, predictor.loader), labels, predictor.loader)
                 if not rows:
-                    raise ConfigError("evaluate", [Fault("data", "holds no row to score.", "Give at least one text.")])
+                    raise ConfigError(
+                        "evaluate", [Fault("data", "contains no row to score.", "Give at least one text.")]
+                    )
                 source = self._input(rows)
             elif data is None or isinstance(data, str | os.PathLike):
                 name = str(self._plan.train.values["valid_subset"]) if data is None else os.fspath(data)

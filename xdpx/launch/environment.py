@@ -104,7 +104,7 @@ def as_launched(count: int, *, by_srun: bool) -> Generator[None]:
 
 
 def _refuse_other_numbers(environment: Mapping[str, str]) -> None:
-    """Raise ConfigError for each variable of a launcher that is no number, or a rank that is none of the size."""
+    """Raise ConfigError for each variable of a launcher that is not a number, or a rank that is none of the size."""
     found = {name: environment[name].strip() for name in NUMBERS if environment.get(name, "").strip()}
     remedy = "Unset it for a single process, or start all by torchrun, accelerate launch or srun, which set it."
     faults = [

@@ -197,7 +197,7 @@ class PrototypeContrastLoss(SimCSELoss):
             False, doc="The prototype of a row is that of its class; else the nearest one."
         )
         negative_proto_size: int = declare.param(
-            256, ge=0, doc="Other prototypes that each row is compared with, drawn anew each time; 0: all."
+            256, ge=0, doc="Other prototypes that each row is compared with, drawn again each time; 0: all."
         )
         lambda_proto_loss: float = declare.param(0.01, ge=0, doc="Weight of the contrast with prototypes.")
 

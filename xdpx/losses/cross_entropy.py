@@ -202,7 +202,7 @@ class CrossEntropy(Loss):
         if not self.parameters.query_level_f1:
             return None
         if "query_id" not in gathered:
-            problem = "is true, but the data holds no query ids."
+            problem = "is true, but the data contains no query ids."
             raise ConfigError(THIS_RUN, [Fault("query_level_f1", problem, "Set it to false.")])
         return metrics.best_row_per_query(np.asarray(gathered["query_id"]), prob[:, -1])
 

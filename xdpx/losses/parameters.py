@@ -41,14 +41,14 @@ class EpisodeShape(declare.Parameters):
 
     n_way: int = declare.param(10, ge=2, doc="N: classes of an episode.")
     k_shot: int = declare.param(5, ge=1, doc="K: rows of each class that it is to be known by.")
-    q_query: int = declare.param(5, ge=1, doc="Q: rows of each class that are to be told.")
+    q_query: int = declare.param(5, ge=1, doc="Q: number of rows of each class to classify.")
 
 
 class CrossEntropyParameters(LossParameters):
     """Keys of `cross_entropy`: what is trained and how the scores count."""
 
     negative_classes_in_f1: list[int] = declare.param(
-        [], doc="Class numbers left out of precision, recall and F1 ('nothing of interest')."
+        [], doc="Class numbers left out of precision, recall and F1, such as 'other'."
     )
     predict_threshold: float | None = declare.param(
         None, ge=0, le=1, doc="Probability a class must reach, else the negative class is predicted; null: argmax."

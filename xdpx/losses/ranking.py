@@ -157,13 +157,13 @@ def rivals(query: Tensor, ids: Tensor) -> Tensor:
 
 
 def _row_of_each(values: Tensor, rival: Tensor) -> Tensor:
-    """Return (B, B): in row i the values of the rivals of i. A row without rivals, which nobody reads, stays finite."""
+    """Return (B, B): in row i the values of the rivals of i. A row without rivals is never read, and stays finite."""
     lowest = torch.finfo(values.dtype).min
     return values.expand(len(values), -1).masked_fill(~rival, lowest)
 
 
 def _queries_of(found: Mapping[str, Any]) -> Any:
     if "query_id" not in found:
-        problem = "is about the candidates of queries, but the data hold no query ids."
+        problem = "is about the candidates of queries, but the data contain no query ids."
         raise ConfigError(THIS_RUN, [Fault("loss", problem, "Preprocess with loader: rank.")])
     return found["query_id"]

@@ -168,7 +168,7 @@ def several_labels(
 
 
 def _kept(table_CC: Counts, negative_classes: Iterable[int]) -> list[int]:
-    """Return the classes that occur as target or prediction and are not negative (absent classes are no classes)."""
+    """Return the classes that occur as target or prediction and are not negative (absent classes are not classes)."""
     present = np.flatnonzero(table_CC.sum(axis=0) + table_CC.sum(axis=1))
     return [int(index) for index in present if index not in set(negative_classes)]
 

@@ -114,7 +114,7 @@ def compare_scores(
         second: the same for the other model.
         num_rows: N, 1 or more.
         groups_N: as for `bootstrap`.
-        draws: how often the rows are drawn anew.
+        draws: how often the rows are drawn again.
 
     Source: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 15.4; Davison and Hinkley, 1997,
     equation 4.11.

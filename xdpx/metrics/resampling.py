@@ -26,7 +26,7 @@ MOST_ROWS = 20_000
 def bootstrap(
     score: Score, num_rows: int, *, groups_N: NDArray[np.int64] | None = None, draws: int = DRAWS, seed: int = 0
 ) -> dict[str, NDArray[np.float64]]:
-    """Return the scores of a split that is drawn anew, with replacement, by name, (D,); the same ones every time.
+    """Return the scores of a split that is drawn again, with replacement, by name, (D,); the same ones every time.
 
     Args:
         score: of some rows.
@@ -124,14 +124,14 @@ def evidence_of(classes_N: NDArray[Any]) -> float:
 def macro_f1_interval(
     table_CC: Counts, *, negative_classes: Sequence[int] = (), draws: int = DRAWS
 ) -> tuple[float, float]:
-    """Return the ends of the 95 % interval of macro F1 by the bootstrap: rows are drawn anew, the same way every time.
+    """Return the ends of the 95 % interval of macro F1 by the bootstrap: rows are drawn again, the same way every time.
 
     Drawing rows is drawing cells of the table, so that many rows cost no more than few.
 
     Args:
         table_CC: rows counted by (target, prediction).
         negative_classes: left out of the average.
-        draws: how often the split is drawn anew.
+        draws: how often the split is drawn again.
 
     Source: as `bounded_interval`.
     """

@@ -35,7 +35,7 @@ class BertPromptSingleProcessor(BertProcessor):
         label_length: int = param(2, doc="Number of masks in a row, i.e. maximum tokens that represent a class.", ge=1)
         hard_templates: list[str] | None = param(
             None,
-            doc="Templates, drawn anew for each text in each epoch; the first is used for scoring. Tokens of the "
+            doc="Templates, drawn again for each text in each epoch; the first is used for scoring. Tokens of the "
             "vocabulary separated by spaces, including [TEXT] and one [MASK] for all masks; null: [MASK] [TEXT].",
         )
         soft_prompt_length: int | None = param(None, doc="Number of [unusedN] tokens in front; null: none.", ge=0)

@@ -29,7 +29,7 @@ Parts = tuple[Ragged, Integers, Integers]
 class SentenceOrderProcessor(BertLMProcessor):
     """[CLS] first [SEP] second [SEP], masked as by `bert_lm`, and the order of the parts (0: as written, 1: swapped).
 
-    A block is split at the start of a sentence, drawn anew in every epoch. Batches are those of `bert_lm` with
+    A block is split at the start of a sentence, drawn again in every epoch. Batches are those of `bert_lm` with
     `token_type_ids` and `cls_target` (B,). Use it with `corpus`, best with `break_mode: complete_doc`.
 
     Source: Lan et al., "ALBERT", ICLR 2020, section 3.1, inter-sentence coherence loss.

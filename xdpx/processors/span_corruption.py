@@ -162,6 +162,6 @@ def _sentinels_of(vocabulary: Vocabulary | None) -> list[int]:
         found = [index for word in words if vocabulary and (index := vocabulary.find(word)) is not None]
         if found:
             return found
-    problem = "are not known: the vocabulary holds no <extra_id_0> and no [unused1], or there is no vocabulary."
+    problem = "are not known: the vocabulary contains no <extra_id_0> and no [unused1], or there is no vocabulary."
     remedy = "Add such tokens to vocab.txt, give the ids of some, or inherit the data's meta."
     raise ConfigError(THIS_RUN, [Fault("sentinels", problem, remedy)])

@@ -312,7 +312,7 @@ class DeviceParameters(declare.Parameters):
         group="trainer/distributed",
     )  # fmt: skip
     average_sync: bool = param(
-        False, doc="Average the optimizers' states after the warm-up and in checkpoints, instead of beginning anew.",
+        False, doc="Average the optimizers' states after the warm-up and in checkpoints, instead of starting over.",
         when=("use_bmuf", "is", True), group="trainer/distributed",
     )  # fmt: skip
     empty_cache_freq: int = param(

@@ -47,7 +47,7 @@ def _nothing_to_resume(folder: str, checkpointer: Checkpointer) -> str:
     if states:
         return f"{folder}: none of the states of steps {states} is whole, so there is nothing to resume from."
     return (
-        f"{folder}: holds no checkpoint-<step>.pts to resume from. It is written with save_full_checkpoint: true. "
+        f"{folder}: contains no checkpoint-<step>.pts to resume from. It is written with save_full_checkpoint: true. "
         "To train on from weights alone, set pretrained_model to a checkpoint-<step>.pt and use a new save_dir."
     )
 
@@ -100,7 +100,7 @@ def same_data(data_dir: str, saved: Mapping[str, Any]) -> dict[str, str]:
     changed = [name for name, before in trained_on.items() if digest(io.join(data_dir, name)) not in {before, None}]
     if changed:
         names = ", ".join(changed[:4]) + (f" and {len(changed) - 4} more" if len(changed) > 4 else "")
-        problem = f"is '{data_dir}', where {names} was made anew since this run was trained on it."
+        problem = f"is '{data_dir}', where {names} was made again since this run was trained on it."
         remedy = "Bring the old data back, or begin a new run. To train on with other data, give it its own folder."
         raise ConfigError(THIS_RUN, [Fault("data_dir", problem, remedy)])
     return trained_on

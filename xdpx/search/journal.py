@@ -28,7 +28,7 @@ from xdpx.utils.replacing import adding
 
 FORMAT = 1
 FILE_NAME = "search.jsonl"
-ADVICE = "Restore the file, or choose another folder to begin anew."
+ADVICE = "Restore the file, or choose another folder to start over."
 Line = dict[str, Any]
 Build = Callable[[Mapping[int, Values]], Search]
 """Makes the search, given {trial number: values} from the journal."""
@@ -147,7 +147,7 @@ class Journal:
             raise OSError(f"{self.path}: is not a journal of a search that this version can read (format {FORMAT}).")
         before, now = first["facts"], self._facts
         changed = [key for key in {**before, **now} if key not in before or key not in now or before[key] != now[key]]
-        remedy = "Put it back to continue the search, or choose another folder to begin anew."
+        remedy = "Put it back to continue the search, or choose another folder to start over."
         faults = [
             Fault(key, f"is {_told(now, key)}, but the search was begun with {_told(before, key)}.", remedy)
             for key in changed

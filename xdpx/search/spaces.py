@@ -180,7 +180,7 @@ class Categorical(Dimension):
     def __post_init__(self) -> None:
         """Turn tuples within into lists, as a journal reads them back."""
         values: object = self.values
-        if not isinstance(values, str):  # a Space refuses text, whose letters nobody means
+        if not isinstance(values, str):  # a Space refuses text, which would be taken for its letters
             object.__setattr__(self, "values", tuple(_plain(value) for value in self.values))
 
     @property
@@ -237,7 +237,7 @@ class Space:
             faults = _condition_faults(dimensions)
         if not dimensions:
             faults.append(
-                Fault("space", "holds no parameter.", "Name at least one: {type: float, values: [low, high]}.")
+                Fault("space", "contains no parameter.", "Name at least one: {type: float, values: [low, high]}.")
             )
         if faults:
             raise ConfigError(source, faults)
@@ -303,7 +303,7 @@ class Space:
         return {dimension.name: _written(dimension) for dimension in self.dimensions}
 
     def faults_of(self, values: Mapping[str, object]) -> list[Fault]:
-        """Return what is wrong with a given point; keys that are no parameter are not checked."""
+        """Return what is wrong with a given point; keys that are not parameters are not checked."""
         found = []
         for dimension in self.dimensions:
             if dimension.name in values and (problem := dimension.fault_of(values[dimension.name])):
@@ -500,7 +500,7 @@ def _condition_faults(dimensions: Sequence[Dimension]) -> list[Fault]:
             if not wanted:
                 faults.append(Fault(key, "is empty.", "List at least one value."))
             if by_name[other].size == math.inf:
-                problem = f"names a value of a range of floats: hardly any {other} that is drawn is exactly it."
+                problem = f"names a value of a range of floats: {other} will almost never be exactly that value."
                 faults.append(Fault(key, problem, f"Make {other} categorical, or depend on another parameter."))
                 continue
             for value in wanted:

@@ -40,7 +40,7 @@ class Answering(Protocol):
     """What a batcher needs of a model: the two halves of `TrainedRun.predict`, which threads may use side by side."""
 
     def encode(self, texts: Sequence[Text]) -> list[EncodedRow]:
-        """Return the rows that `answer` computes. Raises ConfigError where one is no text that the model reads."""
+        """Return the rows that `answer` computes. Raises ConfigError where one is not text that the model reads."""
         ...
 
     def answer(self, encoded: Sequence[EncodedRow]) -> list[Prediction]:

@@ -116,6 +116,6 @@ def _cookies(header: str) -> list[str]:
 
 
 async def _nothing(scope: Scope, send: Send) -> None:
-    """Refuse what is no request of HTTP, such as a WebSocket."""
+    """Refuse what is not a request of HTTP, such as a WebSocket."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})

@@ -86,7 +86,7 @@ class Model:
 
         Raises:
             Full: too many rows wait.
-            ConfigError: a row is no text that the model reads.
+            ConfigError: a row is not text that the model reads.
         """
         if not texts:
             return []

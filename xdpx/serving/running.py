@@ -54,7 +54,7 @@ class Server(uvicorn.Server):
         self._ending = ending
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Shut down gracefully at the first signal, which is no error; at once at a second Ctrl-C."""
+        """Shut down gracefully at the first signal, which is not an error; at once at a second Ctrl-C."""
         del frame
         self.force_exit |= self.should_exit and sig == signal.SIGINT
         self.should_exit = True

@@ -43,7 +43,7 @@ class FreeLB(NoisyTask):
             group=GROUP,
         )
         recompute_emb: bool = declare.param(
-            False, doc="Compute anew in every pass what lies below the noise, with its own dropout.", group=GROUP
+            False, doc="Compute again in every pass what lies below the noise, with its own dropout.", group=GROUP
         )
         orig_loss_proportion: float = declare.param(
             0.0, ge=0, le=1, doc="Share of the loss that is taken without noise, in a pass of its own.", group=GROUP

@@ -42,7 +42,7 @@ class ClusterTaskParameters(DataParameters, NetworkParameters):
         [], gt=0, doc="How many prototypes are in each set, e.g. [64, 128]; []: none, as loss simcse.", group=CLUSTERS
     )
     cluster_warmup: int = declare.param(0, ge=0, doc="Updates before prototypes are first found.", group=CLUSTERS)
-    cluster_interval: int = declare.param(10_000, gt=0, doc="Updates until they are found anew.", group=CLUSTERS)
+    cluster_interval: int = declare.param(10_000, gt=0, doc="Updates until they are found again.", group=CLUSTERS)
     cluster_niter: int = declare.param(50, gt=0, doc="Passes of k-means.", group=CLUSTERS)
     cluster_nredo: int = declare.param(3, gt=0, doc="Beginnings of k-means, of which the best stays.", group=CLUSTERS)
     max_points_per_centroid: int = declare.param(1000, gt=0, doc="Most rows for each prototype.", group=CLUSTERS)
@@ -52,7 +52,7 @@ class ClusterTaskParameters(DataParameters, NetworkParameters):
     data_size_for_cluster: int = declare.param(
         10_000,
         gt=0,
-        doc="Rows of the training data that prototypes are found in, drawn anew each time.",
+        doc="Rows of the training data that prototypes are found in, drawn again each time.",
         group=CLUSTERS,
     )
     supervised: bool = declare.param(False, doc="Prototypes are the means of classes.", group=CLUSTERS)

@@ -46,7 +46,7 @@ class Smart(NoisyTask):
     def __init__(self, parameters: Parameters, model: nn.Module, loss: Any) -> None:
         super().__init__(parameters, model, loss)
         if not loss.reads_class_logits:
-            problem = f"is '{parameters.loss}', which cannot tell how far two predictions are apart."
+            problem = f"is '{parameters.loss}', which defines no distance between two predictions."
             remedy = "Use a loss over the logits of classes, such as cross_entropy or bce, or another task."
             raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
 

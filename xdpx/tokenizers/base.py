@@ -96,7 +96,7 @@ def kept_files(tokenizer: Tokenizer) -> dict[str, str]:
     """Return the files of a tokenizer.
 
     Raises:
-        ConfigError: a name is no plain file name, or is taken, or a content is no text.
+        ConfigError: a name is not a plain file name, or is taken, or a content is not text.
     """
     found: object = tokenizer.files()  # written by users
     what = f"{type(tokenizer).__name__}.files()"

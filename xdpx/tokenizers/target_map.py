@@ -45,7 +45,7 @@ class TargetMap:
         if twice:
             raise _refuse(path, f"holds '{twice[0]}' twice (case does not count).", "Give each label once.")
         if not found.labels:
-            raise _refuse(path, "holds no label.", "Give one label per line.")
+            raise _refuse(path, "contains no label.", "Give one label per line.")
         return found
 
     @classmethod
@@ -107,7 +107,7 @@ class TargetMap:
         wrong = [label for label in found if number_of(label) is None]
         if wrong:
             problem = f"is 'number', but '{wrong[0]}' is not a number."
-            raise ConfigError(source, [Fault("target_type", problem, "Use target_type: text, or mend the files.")])
+            raise ConfigError(source, [Fault("target_type", problem, "Use target_type: text, or fix the files.")])
         return cls(sorted(found, key=lambda label: (number_of(label) or 0.0, label)))
 
     def __len__(self) -> int:

@@ -45,7 +45,7 @@ class Vocabulary:
             fault = Fault("vocab_file", f"'{path}' is not UTF-8 text ({error.reason}).", "Give one token per line.")
             raise ConfigError(path, [fault]) from error
         if not tokens:
-            raise ConfigError(path, [Fault("vocab_file", "holds no token.", "Give one token per line.")])
+            raise ConfigError(path, [Fault("vocab_file", "contains no token.", "Give one token per line.")])
         return cls((token.replace(NEWLINE, "\n") for token in tokens), pad_word=pad_word, unk_word=unk_word)
 
     @classmethod

@@ -246,7 +246,9 @@ def load_best(run: TrainerRun) -> None:
     if best is None:
         log.warning("load_best_model_at_end: no checkpoint of a best model was written, so the last weights stay.")
     elif not collectives.broadcast_object(model_files.holds_weights(best)):
-        log.warning(f"load_best_model_at_end: {best}, the best, holds no weights any more, so the last weights stay.")
+        log.warning(
+            f"load_best_model_at_end: {best}, the best, contains no weights any more, so the last weights stay."
+        )
     else:
         log.info(f"loading the best model, {best} ({metric:.6g})")
         load_weights(run, best)

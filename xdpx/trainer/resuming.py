@@ -28,7 +28,7 @@ FREE = ("output_dir", "resume_from_checkpoint", "do_train", "do_eval", "do_predi
 
 
 def find(wanted: str | bool | None, parent: str, ranks: folders.Ranks, *, changed: bool = False) -> str | None:
-    """Return the checkpoint to resume from, after checking its files; None to begin anew.
+    """Return the checkpoint to resume from, after checking its files; None to start over.
 
     Args:
         wanted: a path, True for the newest valid one, False or None.
@@ -140,7 +140,7 @@ def load_training_state(run: TrainerRun, checkpoint: str) -> None:
     missing = saved.missing()
     if missing:
         log.warning(
-            f"{checkpoint}: {' '.join(missing)} What is missing begins anew, so training is not continued exactly."
+            f"{checkpoint}: {' '.join(missing)} What is missing starts over, so training is not continued exactly."
         )
 
 

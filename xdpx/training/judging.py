@@ -11,7 +11,7 @@ from xdpx.utils.process_facts import Life
 from xdpx.utils.pulse import Standing
 
 FROZEN_SECONDS = 1.0
-"""How long a process of this machine may be stopped (SIGSTOP). Short: the system reports it, so it is no guess."""
+"""How long a process of this machine may be stopped (SIGSTOP). Short: the system reports it, so it is not a guess."""
 GRACE_SECONDS = 0.5
 """Wait after a process is gone: it may have reported an error, and then the others end by themselves with it."""
 FAR_PATIENCE = 2.0

@@ -124,7 +124,7 @@ def claimed(
                 raise
             log.warning(
                 f"{folder} cannot be written to ({error}): nothing keeps other trainings out of it or tells how this "
-                "one stands, and its first checkpoint will fail unless that is mended by then."
+                "one stands, and its first checkpoint will fail unless that is fixed by then."
             )
         then()
 

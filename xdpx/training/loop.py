@@ -40,7 +40,7 @@ class Stop:
 class Session:
     """One stretch of training: what callbacks see of it, and what a checkpoint of it holds."""
 
-    engine: Any  # an Updater to the loop; whoever builds callbacks that ask more of it gives them more
+    engine: Any  # the loop needs an Updater; callbacks that need more get an engine that has it
     state: State
     progress: Progress
     until: int  # the last update of this stretch

@@ -18,7 +18,7 @@ SECONDS_OF_ONE_REQUEST = 10.0
 """A signal that comes again so soon is the same request. Slurm sends SIGTERM twice within milliseconds to tasks of a
 step that is preempted; where all processes of a job get one, those that our own processes started get theirs, too."""
 SECONDS_OF_ONE_KEY = 1.0
-"""The same for SIGINT: somebody at a keyboard who presses Ctrl-C again later means it."""
+"""The same for SIGINT: a user who presses Ctrl-C again later means it."""
 
 EXIT_CODE = 85
 """Neither success nor failure: the run was interrupted, and the very same command continues it."""
@@ -48,7 +48,7 @@ class Preemption:
         self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
 
     def __enter__(self) -> Preemption:
-        # Python delivers signals to the main thread only; elsewhere whoever owns the process decides.
+        # Python delivers signals to the main thread only; elsewhere the owner of the process decides.
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._note) for number in self._signals}
         return self

@@ -38,7 +38,7 @@ def replay_if_asked(session: Session) -> None:
 
     Raises:
         Replayed: always, if the variable is set.
-        ConfigError: the file holds no update, or the state was too large to be saved with it.
+        ConfigError: the file contains no update, or the state was too large to be saved with it.
     """
     path = os.environ.get(VARIABLE)
     if path:
@@ -53,7 +53,7 @@ def taken_again(engine: Updater, state: Any, saved: Mapping[str, Any]) -> Replay
     origin = engine.again(state, saved, number)
     if origin is None:
         finite = f"update {number} was taken again, and all of it is finite now"
-        why = "what made it is mended, or is not in the file, such as a fault of the machine or of one rank alone."
+        why = "what made it is fixed, or is not in the file, such as a fault of the machine or of one rank alone."
         return Replayed([f"{finite}: {why}"], is_finite=True)
     return Replayed(report(number, origin, saved["group"]), is_finite=False)
 
@@ -71,7 +71,7 @@ def read(path: str) -> dict[str, Any]:
         raise ConfigError("replay", [Fault("arguments", f"there is no file '{path}'.", remedy)])
     saved = load_tensors(path)
     if not isinstance(saved, Mapping) or saved.get("format") != FORMAT:
-        problem = f"'{path}' holds no batch that a training left."
+        problem = f"'{path}' contains no batch that a training left."
         raise ConfigError("replay", [Fault("arguments", problem, "Name a file of the folder nonfinite of a run.")])
     return {**saved, "group": [_arrays(batch) for batch in saved["group"]]}
 

@@ -185,7 +185,7 @@ class _Driver:
         if outcome.kind == "world":
             raise OSError(f"{stage.name}: {outcome.reason}")
         if outcome.kind == "interrupted":
-            if self.preemption.received is None:  # somebody stopped this one alone: it goes on
+            if self.preemption.received is None:  # only this process was stopped: the search goes on
                 opened.waiting.insert(0, stage)
             return
         opened.outcomes[stage.name] = outcome

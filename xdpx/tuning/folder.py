@@ -36,12 +36,12 @@ def fault_of(settings: TuneParameters) -> Fault | None:
         return Fault("save_dir", f"'{folder}' holds a search already.", remedy, code="occupied")
     if settings.resume is True:
         remedy = "Name the save_dir of the search, or use resume: auto to begin if there is none."
-        return Fault("save_dir", f"'{folder}' holds no search to go on with.", remedy)
+        return Fault("save_dir", f"'{folder}' contains no search to go on with.", remedy)
     names = io.listdir(folder) if io.isdir(folder) else []
     names = [name for name in names if not name.startswith(".") and ".tmp-" not in name]
     if JOURNAL in names and len(names) > 1:
         problem = f"'{folder}' has a {JOURNAL} without its first line, which says what was searched there."
-        return Fault("save_dir", problem, "Restore that file, or choose another folder to begin anew.")
+        return Fault("save_dir", problem, "Restore that file, or choose another folder to start over.")
     if any(name != JOURNAL for name in names):
         remedy = "It is never deleted or mixed with a search: choose a folder that does not exist, or is empty."
         return Fault("save_dir", f"'{folder}' holds files that do not belong to a search of x-tune.", remedy)

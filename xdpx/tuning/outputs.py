@@ -113,7 +113,7 @@ def write_all(plan: Plan, search: Search) -> None:
 
 
 def finish(plan: Plan, search: Search) -> None:
-    """Remove the weights that nobody asked for, and tell what was found."""
+    """Remove the weights that were not requested, and log what was found."""
     best = search.best
     if best is None:
         return
@@ -171,7 +171,7 @@ def _reference(folder: str, plan: Plan) -> overview.Curve:
 
 
 def write_state(plan: Plan, search: Search, state: State, reason: str = "") -> None:
-    """Write status.json: how the search stands, for people and for whoever starts it again."""
+    """Write status.json: how the search stands, for people and for the next start."""
     best = search.best
     facts: dict[str, Any] = {
         "status": state, "reason": reason, "fingerprint": plan.run_fingerprint, "metric": plan.metric,

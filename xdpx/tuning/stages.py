@@ -20,7 +20,8 @@ from xdpx.utils.commit import LeaseHeld
 from xdpx.utils.memory import comes_of_out_of_memory
 
 SECONDS_TO_WAIT_FOR_OWNER = 60.0
-"""A process whose driver was killed saves and ends by itself; whoever goes on with its run waits for it so long."""
+"""A process whose driver was killed saves and ends by itself; the next driver waits this long before it continues the
+run."""
 
 DAMAGED = ".damaged"
 """Ending of the name under which a run is set aside of which no state can be read any more."""

@@ -22,7 +22,7 @@ MOST_ROWS = 12
 
 
 class Watch:
-    """Tells what happens as lines of the log, and where somebody watches, keeps a table up to date."""
+    """Tells what happens as lines of the log, and on a terminal keeps a table up to date."""
 
     def __init__(self, plan: Plan, search: Search, live: Live | None = None) -> None:
         self._plan, self._search, self._live = plan, search, live
@@ -103,7 +103,7 @@ _STYLES = {"running": "", "waiting": "", "finished": "blue", "culled": "dim", "f
 
 @contextmanager
 def watching(plan: Plan, search: Search) -> Generator[Watch]:
-    """Show the table while the block runs, where somebody watches and rich is installed."""
+    """Show the table while the block runs, on a terminal, if rich is installed."""
     if not on_terminal():
         yield Watch(plan, search)
         return

@@ -177,7 +177,7 @@ class Lease:
         chain = self._chain()
         if not chain:
             what = f"the folder, or {FOLDER} in it, was deleted or moved while this run was using it"
-            raise LeaseLost(f"{self.folder}: {what}. It stops here; put it back and start again, or begin anew.")
+            raise LeaseLost(f"{self.folder}: {what}. It stops here; put it back and start again, or start over.")
         if chain[-1].id != self.me.id:
             what = f"another run ({chain[-1]}) has taken this folder over"
             raise LeaseLost(f"{self.folder}: {what}. This one must not write any more.")

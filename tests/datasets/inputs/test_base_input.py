@@ -155,7 +155,7 @@ class Given(BaseInput):
 
 def test_what_is_no_batch_of_numbers_is_refused_and_a_plain_dict_is_one() -> None:
     data = Given(is_training=True)
-    with pytest.raises(ConfigError, match=r"train.get_next: gave None, which is no batch. Return a NestedMap"):
+    with pytest.raises(ConfigError, match=r"train.get_next: gave None, which is not a batch. Return a NestedMap"):
         data.get_next()
     data.gives = {"a": np.zeros(2), "text": np.array(["x", "y"]), "rows": [1, 2], "none": None}
     assert isinstance(data.get_next(), NestedMap)

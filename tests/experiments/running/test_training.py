@@ -43,7 +43,7 @@ def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
 
 
 def frozen(target: Path) -> Path:
-    """Copy what a job needs: each process reads the code anew, and an edit between two of them may change bits."""
+    """Copy what a job needs: each process reads the code again, and an edit between two of them may change bits."""
     shutil.copytree(ROOT / "xdpx", target / "xdpx", ignore=shutil.ignore_patterns("__pycache__"))
     for name in (Path(__file__).with_name("tiny.py"), ROOT / "LICENSE"):
         copy = target / name.relative_to(ROOT)
@@ -241,7 +241,7 @@ def test_weights_of_another_job_are_taken_over_by_rules(tiny: ModuleType, job: s
     ("pattern", "template", "told"),
     [
         ("params/encoder/(.*)", "params/lm/{}", "matches no variable"),
-        ("params/lm/(.*", "params/lm/{}", "is no regular expression: missing"),
+        ("params/lm/(.*", "params/lm/{}", "is not a regular expression: missing"),
         ("params/lm/(.*)", "params/{}/{}", r"'params/\{\}/\{\}' does not fit 'params/lm/\(\.\*\)'"),
     ],
 )
@@ -310,7 +310,7 @@ def test_an_input_may_leave_its_place_out_of_checkpoints(
         run(Forgetful(STEPS=steps, EVAL=0, SEEN=str(seen)), job_log_dir=folder, **QUIET)
     assert seen.read_text().split() == ["0", "1", "0", "1"]
     told = capsys.readouterr().err
-    assert "input_checkpointing_enabled is False: the training input begins anew" in told
+    assert "input_checkpointing_enabled is False: the training input starts over" in told
     assert told.count("sees the first data again") == 1
 
 

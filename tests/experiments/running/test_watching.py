@@ -107,7 +107,7 @@ def test_predictions_are_written_as_arrays(tiny: ModuleType, copied: str, tmp_pa
     assert len(files) == 32
     arrays = [np.load(file) for file in files[:4]]
     assert {row["logits"].shape for row in arrays} == {(1, 16, 128)}
-    assert {tuple(row) for row in arrays} == {("logits",)}  # what is no row of an example is left out
+    assert {tuple(row) for row in arrays} == {("logits",)}  # what is not a row of an example is left out
 
 
 def test_what_is_not_there_cannot_be_looked_at(tiny: ModuleType, tmp_path: Path) -> None:

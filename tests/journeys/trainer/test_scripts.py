@@ -37,7 +37,7 @@ EXACT = ("loss", "grad_norm", "learning_rate", "epoch", "step", "train_loss", "t
 
 
 def differences(expected: Any, found: Any, at: str = "") -> Iterator[str]:
-    """Name every place where two outcomes differ. What ours logs or leaves beyond the original is no difference."""
+    """Name every place where two outcomes differ. What ours logs or leaves beyond the original is not a difference."""
     if isinstance(expected, list) and isinstance(found, list):
         found = [
             each for each in found if each in expected or not str(each).endswith((*OF_THE_CLOCK, *OF_EVERY_TRAINING))
@@ -84,7 +84,7 @@ def outcome(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(UPSTREAM))
-    monkeypatch.delitem(sys.modules, "small_things", raising=False)  # its dice begin anew
+    monkeypatch.delitem(sys.modules, "small_things", raising=False)  # its dice start over
     runpy.run_path(str(UPSTREAM / f"{name}.py"), run_name="__main__")
     return json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
 

@@ -83,7 +83,7 @@ def test_excluded_weights_stay_and_have_no_state() -> None:
 def test_a_pattern_that_no_weight_has_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'embb' is found in no name.*params/head"):
         Learner(optimizer=SGD, bprop_variable_exclusion=["embb"]).init(PARAMS)
-    with pytest.raises(ConfigError, match=r"learner.bprop_variable_exclusion: '\(emb' is no regular expression"):
+    with pytest.raises(ConfigError, match=r"learner.bprop_variable_exclusion: '\(emb' is not a regular expression"):
         Learner(optimizer=SGD, bprop_variable_exclusion="(emb").init(PARAMS)
     with pytest.raises(ConfigError, match="main.weight_decay_exclusion: 'norn' is found in no name"):
         Learner(optimizer=SGD.clone().set(weight_decay=0.1, weight_decay_exclusion=["norm", "norn"])).init(PARAMS)

@@ -208,7 +208,7 @@ class Silent(BaseModel):
     [
         (({"total_loss": 1.0}, {}), "gave for 'total_loss' no pair of single numbers"),
         (({"total_loss": (np.ones(3), np.ones(3))}, {}), "gave for 'total_loss' no pair of single numbers"),
-        ({"total_loss": (1.0, 3.0)}, "gave a dict, which is no pair of mappings"),
+        ({"total_loss": (1.0, 3.0)}, "gave a dict, which is not a pair of mappings"),
     ],
 )
 def test_what_is_no_loss_is_named(gives: Any, told: str) -> None:

@@ -146,7 +146,7 @@ def test_weights_of_the_days_before_safetensors_are_read(tmp_path: Path) -> None
 
 
 def test_a_folder_without_weights_is_told(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"holds no model\.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"contains no model\.safetensors"):
         load_model(Tied(), str(tmp_path))
 
 

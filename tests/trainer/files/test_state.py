@@ -64,7 +64,7 @@ def test_a_field_of_a_newer_version_is_named_and_left_out(tmp_path: Path, capsys
 @pytest.mark.parametrize("text", ["", '{"global_step": 3', "[1, 2]", "\x00\x00"])
 def test_a_file_that_is_not_whole_is_refused_by_its_path(tmp_path: Path, text: str) -> None:
     (tmp_path / "state.json").write_text(text)
-    with pytest.raises(ValueError, match=r"state\.json: holds no state of a training .* Resume from another"):
+    with pytest.raises(ValueError, match=r"state\.json: contains no state of a training .* Resume from another"):
         TrainerState.load_from_json(tmp_path / "state.json")
 
 

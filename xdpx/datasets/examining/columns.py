@@ -212,7 +212,7 @@ def _told_by_length(sample: Sample, names: Sequence[str], classes: NDArray[np.in
         if max(area, 1 - area) >= NEARLY_ALL:
             shorter = "shorter" if area < 0.5 else "longer"
             problem = f"texts labelled '{name}' are {shorter} than others: "
-            problem += f"length alone tells them apart with an AUC of {max(area, 1 - area):.3f}."
+            problem += f"length alone separates them with an AUC of {max(area, 1 - area):.3f}."
             rows = np.flatnonzero(mine)[classes == index]
             yield sample.finding(
                 "shortcut", rows, problem, "Are texts of all labels from the same source?", severity="warning"

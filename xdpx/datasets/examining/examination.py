@@ -153,7 +153,7 @@ def _bad_lines(sample: Sample, *, skipped: bool) -> Iterator[Finding]:
         examples = tuple(Example(f"{path}:{line}", problem) for line, problem in sample.bad[split])
         problem = f"{count:,} of {count + rows:,} lines ({share:.2%}) cannot be used"
         problem += ", and are skipped." if skipped else ": x-prepro stops at the first."
-        remedy = "Mend the file." if skipped else "Mend the file, or set skip_bad_lines: true."
+        remedy = "Fix the file." if skipped else "Fix the file, or set skip_bad_lines: true."
         severity: Severity = "fault" if not skipped else "warning" if share >= MANY else "note"
         yield Finding("bad_lines", severity, path, problem, remedy, share, examples)
 

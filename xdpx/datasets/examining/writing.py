@@ -180,11 +180,11 @@ def _wrongly_decoded(sample: Sample, signs: _Signs) -> Iterator[Finding]:
         return
     rows = np.array(list(mended))
     examples = [
-        sample.example(row, f"means {mended[row]!r:.80}" if mended[row] else "cannot be mended")
+        sample.example(row, f"means {mended[row]!r:.80}" if mended[row] else "cannot be fixed")
         for row in list(mended)[:SHOWN]
     ]
     problem = "{rows} were decoded with another encoding than they were written in."
-    remedy = "Set encoding, or mend the file: text.encode('cp1252').decode() in Python undoes the usual mistake."
+    remedy = "Set encoding, or fix the file: text.encode('cp1252').decode() in Python undoes the usual mistake."
     yield sample.finding("encoding", rows, problem, remedy, examples=examples)
 
 

@@ -57,7 +57,7 @@ WHY: Mapping[str, str] = {
     "markup": "The model learns tags and entities, which texts in use may not have.",
     "escapes": "A backslash and letters stand where a character should: tokens of no word.",
     "mixed_scripts": "Letters of another alphabet that look alike make words that no vocabulary has.",
-    "other_script": "Few rows of another language or script are hardly learned, and mostly unknown to a vocabulary.",
+    "other_script": "A few rows in another language or script are barely learned, and mostly unknown to a vocabulary.",
     "placeholder": "What programs write for a missing text is read as a text with a meaning.",
     "no_letters": "Nothing but digits and signs says little about a label.",
     "giant_text": "A text far longer than all others is often a quote that was never closed, or a whole file.",

@@ -79,7 +79,7 @@ def spellings(counts: Mapping[str, int], *, numbers: bool) -> Iterator[Finding]:
     written = by_writing(counts)
     for label, (_, *others) in written.items():
         if others:
-            problem = f"label '{label}' is also written {some(others)}: one class, as case does not tell labels apart."
+            problem = f"label '{label}' is also written {some(others)}: one class, as case does not distinguish labels."
             yield Finding("label_spelling", "warning", PLACE, problem, "If they are two, name them apart.")
     alike: dict[str, list[str]] = {}
     for label in written:

@@ -262,7 +262,7 @@ def _refuse_one_class(table: Table, label: int) -> None:
     """Raise ConfigError if all rows have the same label, since any model would score 1."""
     classes = _classes(table, label)
     if len(classes) == 1:
-        problem = f"is '{next(iter(classes))}' in every row: there is nothing to tell apart."
+        problem = f"is '{next(iter(classes))}' in every row: there is nothing to distinguish."
         raise question(table.path, "label", problem, "Is it the right column? Name another: label=NAME.")
 
 

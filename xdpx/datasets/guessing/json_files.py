@@ -49,7 +49,7 @@ def _array(path: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise question(path, "file", f"is not JSON ({error}).", "Mend it.") from None
+        raise question(path, "file", f"is not JSON ({error}).", "Fix it.") from None
 
 
 def _lines(path: str, lines: Sequence[str]) -> Iterator[Any]:
@@ -57,7 +57,7 @@ def _lines(path: str, lines: Sequence[str]) -> Iterator[Any]:
         try:
             yield json.loads(line)
         except ValueError as error:
-            raise question(path, "file", f"object {number} is not JSON ({error}).", "Mend it.") from None
+            raise question(path, "file", f"object {number} is not JSON ({error}).", "Fix it.") from None
 
 
 def _one_object(path: str, whole: Mapping[str, Any]) -> Read:
@@ -91,7 +91,7 @@ def _table(path: str, things: Iterable[Any], shape: str) -> Read:
         names.update(dict.fromkeys(thing))
         found.append(thing)
     if not found:
-        raise question(path, "file", "holds no objects.", "Is it the right one?")
+        raise question(path, "file", "contains no objects.", "Is it the right one?")
     plain = [name for name in names if any(_cell(thing.get(name)) is not None for thing in found[:LOOKED_AT])]
     return plain, [[_cell(thing.get(name)) or "" for name in plain] for thing in found], shape
 

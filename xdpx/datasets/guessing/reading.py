@@ -248,7 +248,7 @@ def _cut_all(path: str, text: str, delimiter: str, *, quoted: bool) -> tuple[lis
     except csv.Error as error:
         problem = f"line {reader.line_num} is not quoted csv ({error})."
         raise question(
-            path, "delimiter", problem, "Is a quote left open there? Mend it, or give delimiter=..."
+            path, "delimiter", problem, "Is a quote left open there? Fix it, or give delimiter=..."
         ) from None
     width = _usual([row for _, row in rows])
     odd = tuple(
@@ -258,7 +258,7 @@ def _cut_all(path: str, text: str, delimiter: str, *, quoted: bool) -> tuple[lis
     )
     if len(odd) > (1 - EVEN) * len(rows) + 1:
         problem = f"cuts {len(odd):,} of {len(rows):,} rows into another number of columns; {odd[0]}."
-        raise question(path, "delimiter", problem, "Give another: delimiter=...; or mend the file.")
+        raise question(path, "delimiter", problem, "Give another: delimiter=...; or fix the file.")
     if bare:
         odd = (f"{len(bare):,} rows of delimiters alone, such as line {bare[0]}", *odd)
     return [row for _, row in rows if len(row) == width], odd
@@ -334,7 +334,7 @@ def _of_parser(path: str, parser: RowParser) -> Table:
             rows.append(row)
     if not rows:
         raise question(
-            path, "file", "holds no row that can be read.", left_out[0] if left_out else "Is it the right one?"
+            path, "file", "contains no row that can be read.", left_out[0] if left_out else "Is it the right one?"
         )
     return Table(path, names, named=True, rows=rows, left_out=tuple(left_out))
 

@@ -145,7 +145,7 @@ class LingvoInputAdaptor(BaseInput):
         if state.get("hosts") != self.num_hosts:
             raise ValueError(
                 f"{self.name}: the state is of {state.get('hosts')!r} hosts, this is one of {self.num_hosts}. What an "
-                "iterable gives to each host cannot be shared anew: restart with as many, or use SeqIOInput."
+                "iterable gives to each host cannot be shared again: restart with as many, or use SeqIOInput."
             )
         self.reset()
         self._seed = state["seed"]

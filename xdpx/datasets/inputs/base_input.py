@@ -135,7 +135,7 @@ class BaseInput(Configurable):
             except StopIteration:
                 raise ValueError(
                     f"{self.name}: {count} batches were read before, now there are {number}. The data changed, or "
-                    f"{type(self).__name__} has no reset() to begin anew."
+                    f"{type(self).__name__} has no reset() to start over."
                 ) from None
 
     @property
@@ -314,7 +314,7 @@ def _counted(get_next: Callable[[Any], NestedMap]) -> Callable[[Any], NestedMap]
                 self._inside = False
         if not isinstance(batch, Mapping):
             remedy = "Return a NestedMap of arrays, or raise StopIteration at the end of the data."
-            raise refused(self.hparams, "get_next", f"gave {batch!r:.80}, which is no batch.", remedy)
+            raise refused(self.hparams, "get_next", f"gave {batch!r:.80}, which is not a batch.", remedy)
         self._batches_given += 1
         return batch if isinstance(batch, NestedMap) else NestedMap.FromNestedDict(batch)
 

@@ -36,7 +36,7 @@ class LingvoEvalAdaptor(LingvoInputAdaptor):
         super().__init__(hparams)
         self._batch = 0
         if hparams.is_training or not self.window.resets:
-            problem = f"is '{self.window}', is_training {hparams.is_training}; finite data are seen anew."
+            problem = f"is '{self.window}', is_training {hparams.is_training}; finite data are seen again."
             raise refused(hparams, "eval_window", problem, "Write eval_window='full_epoch' (reset_for_eval=True).")
 
     def _check_batch_size(self) -> None:

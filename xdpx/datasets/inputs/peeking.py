@@ -140,5 +140,5 @@ def _replay(data: BaseInput) -> str:
     return (
         f"{data.name}: {data.replay}: a job that goes on reads every batch before its place again, which takes as "
         "long as the first time and is right only where the same batches come again. Give it get_state and "
-        "set_state, or set input_checkpointing_enabled=False to begin the data anew."
+        "set_state, or set input_checkpointing_enabled=False to begin the data again."
     )

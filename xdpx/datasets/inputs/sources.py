@@ -268,7 +268,7 @@ def _map_npy(path: str) -> NDArray[Any]:
 
 
 def _bad_line(path: str, line: int, problem: str) -> ConfigError:
-    fault = Fault(f"line {line}", f"{problem}.", "Mend the line, or name another parser and its columns.")
+    fault = Fault(f"line {line}", f"{problem}.", "Fix the line, or name another parser and its columns.")
     return ConfigError(path, [fault])
 
 

@@ -132,7 +132,7 @@ def _refuse_contradiction(hparams: WindowFields, window: EvalWindow) -> None:
     """Raise ConfigError if fields of Pax that are set contradict the window."""
     said = hparams.reset_for_eval or "reset_for_eval" in hparams.given()
     if said and bool(hparams.reset_for_eval) is not window.resets:
-        does = "begins anew every time" if window.resets else "goes on where the last evaluation ended"
+        does = "starts over every time" if window.resets else "goes on where the last evaluation ended"
         problem = f"is {hparams.reset_for_eval}, but eval_window='{window}' {does}."
         raise _refused(hparams, "reset_for_eval", problem, "Leave it out: eval_window says it all.")
     count = None if hparams.eval_loop_num_batches == -1 else hparams.eval_loop_num_batches

@@ -91,7 +91,7 @@ class ShardFolder:
 
     def _differences(self, facts: Mapping[str, Any]) -> list[Fault]:
         """Return faults for each difference between the existing plan and this run."""
-        remedy = f"Go back to what it was begun with, or remove {self.path} to begin anew."
+        remedy = f"Go back to what it was begun with, or remove {self.path} to start over."
         faults = []
         if facts.get("num_shards") != self.count:
             was = facts.get("num_shards")

@@ -32,7 +32,7 @@ class ShardParameters(Parameters):
     )
     shard_index: int | None = param(
         None,
-        doc="Which of them this is, from 0; null: what x-submit, Slurm or Kubernetes tells each task of an array.",
+        doc="Which of them this is, from 0; null: as x-submit, Slurm or Kubernetes numbers the tasks of an array.",
         ge=0,
         when=("num_shards", "is not", 1),
     )

@@ -12,7 +12,7 @@ Marks = list[tuple[Tensor | None, int]]
 
 
 class Buffers:
-    """The buffers of a model, looked up anew each time: a model may replace them (`self.seen = self.seen + 1`)."""
+    """The buffers of a model, looked up again each time: a model may replace them (`self.seen = self.seen + 1`)."""
 
     def __init__(self, model: nn.Module) -> None:
         self._holders = [module._buffers for module in model.modules() if module._buffers]

@@ -17,7 +17,7 @@ from xdpx.engines.pytorch.gradients import SCALING, Scaling, gradients_of, is_ab
 from xdpx.engines.pytorch.strategies.states import like, parameters_of
 
 SCHEDULED = frozenset({"lr", "initial_lr", "betas", "momentum"})
-"""Settings that are computed anew before each update from the optimizer's initial ones, so never restored."""
+"""Settings that are computed again before each update from the optimizer's initial ones, so never restored."""
 
 
 def check(optimizer: torch.optim.Optimizer, schedule: Schedule | None) -> None:

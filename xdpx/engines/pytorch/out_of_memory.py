@@ -170,7 +170,7 @@ def with_fitting_batches(
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error) or (together and not isinstance(error, HeardByAll)):
                 raise
-            log.warning(f"batches of {size} samples do not fit into memory: begins anew with {int(size * SHRINK)}.")
+            log.warning(f"batches of {size} samples do not fit into memory: starts over with {int(size * SHRINK)}.")
         size = int(size * SHRINK)
         begin_anew()
         gc.collect()

@@ -1,7 +1,7 @@
 """Model FLOPs, counted: the matrix products of a forward pass, read off its jaxpr.
 
 A product of (M, K) with (K, N) is 2·M·K·N FLOPs. A scanned body counts as often as it runs, which XLA's own
-`cost_analysis` leaves out. What is computed again in the backward pass (remat) is no part of the model and never
+`cost_analysis` leaves out. What is computed again in the backward pass (remat) is not part of the model and never
 counted; training is three times the forward pass, since the backward pass has two products for each. Looking a table
 up by a product with one-hot rows costs FLOPs on the device but is a lookup to the model: it is kept apart.
 """

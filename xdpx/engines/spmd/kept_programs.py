@@ -42,8 +42,8 @@ def _read(path: str, lowered: Any) -> Any:
             return None
         in_tree = jax.tree.structure(lowered.args_info)
         return serialize_executable.deserialize_and_load(program, in_tree, lowered.out_tree)
-    except Exception as error:  # whatever is wrong with it, it can be compiled anew
-        log.info(f"{path}: a program that was kept is not used, and compiled anew: {error}")
+    except Exception as error:  # whatever is wrong with it, it can be compiled again
+        log.info(f"{path}: a stored program is not used, and is compiled again: {error}")
         return None
 
 

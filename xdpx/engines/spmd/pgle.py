@@ -238,7 +238,7 @@ def make_profile(folder: str, convert: Callable[[str], bytes] | None = None) -> 
         convert: folder of a trace on this machine -> the profile; None for JAX's own.
 
     Raises:
-        ConfigError: there is no trace, or it holds no times of operations.
+        ConfigError: there is no trace, or it contains no times of operations.
     """
     run = newest_run(folder)
     with tempfile.TemporaryDirectory() as place:

@@ -69,7 +69,9 @@ class SkippingAccumulator(MetricAccumulator):
             log.warning(f"step {number} was skipped: the gradient is NaN or infinite, or longer than wanted")
             facts = {name: facts[name] for name in known if name in facts}
         elif facts.get("count") == 0:
-            log.warning("an update counts nothing, all weights of its batches are 0: its loss is no number", once=True)
+            log.warning(
+                "an update counts nothing, all weights of its batches are 0: its loss is not a number", once=True
+            )
         super()._enter(number, facts)
 
     def state_dict(self) -> dict[str, Any]:

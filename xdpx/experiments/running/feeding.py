@@ -79,7 +79,7 @@ class Feed:
         if TRAINING not in kept:
             of_input = self._parts.train.enable_input_checkpointing
             switch = "input_checkpointing_enabled" if of_input else "enable_input_checkpointing"
-            log.warning(f"{switch} is False: the training input begins anew, and may repeat data.")
+            log.warning(f"{switch} is False: the training input starts over, and may repeat data.")
         saved: Mapping[str, Any] = inputs or {}
         if inputs is None and kept:
             saved = self._read(checkpoint) or {}
@@ -89,7 +89,7 @@ class Feed:
                     log.info(f"{name}: {data.replay}, so it reads again up to its place {saved[name]}")
                 self._go_to(data, saved[name], checkpoint)
             else:
-                log.warning(f"{checkpoint} does not say where {data.name} was: it begins anew, and may repeat data.")
+                log.warning(f"{checkpoint} does not say where {data.name} was: it starts over, and may repeat data.")
 
     def _go_to(self, data: BaseInput, place: object, checkpoint: str) -> None:
         try:
@@ -98,7 +98,7 @@ class Feed:
             raise
         except ValueError as error:
             problem = f"its place in {checkpoint} does not fit: {error}"
-            remedy = "With input_checkpointing_enabled=False the data begin anew."
+            remedy = "With input_checkpointing_enabled=False the data start over."
             raise ConfigError(type(self._parts.experiment).__name__, [Fault(data.name, problem, remedy)]) from error
 
     def close(self) -> None:

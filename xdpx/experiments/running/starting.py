@@ -189,7 +189,7 @@ def _malformed(rules: CheckpointLoadingRules) -> Iterator[Fault]:
         try:
             template.format(*[""] * re.compile(pattern).groups)
         except re.error as error:
-            yield Fault(key, f"'{pattern}' is no regular expression: {error}.", "Escape what is literal.")
+            yield Fault(key, f"'{pattern}' is not a regular expression: {error}.", "Escape what is literal.")
         except (IndexError, KeyError, ValueError) as error:
             problem = f"'{template}' does not fit '{pattern}': {error}."
             yield Fault(key, problem, "Write one {} for each group in round brackets, or fewer.")

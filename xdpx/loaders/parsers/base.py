@@ -103,7 +103,7 @@ class Parser(ABC):
     def remedy(self, problem: str) -> str:
         """Return what to do about a row that cannot be used, for messages."""
         del problem
-        return "Mend the file, or set skip_bad_lines: true."
+        return "Fix the file, or set skip_bad_lines: true."
 
 
 class RowParser(Parser):

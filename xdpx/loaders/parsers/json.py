@@ -161,7 +161,7 @@ class _Array(Iterator[Any]):
         if self._closed:
             raise StopIteration
         if self._count and character != ",":
-            raise self._refuse(f"record {self._count} is not followed by ',' or ']'", "Mend the file.")
+            raise self._refuse(f"record {self._count} is not followed by ',' or ']'", "Fix the file.")
         if self._count:
             self._position += 1
             self._next_character()
@@ -179,10 +179,10 @@ class _Array(Iterator[Any]):
             try:
                 thing, self._position = self._scan(self._text, self._position)
             except RecursionError as error:
-                raise self._refuse(f"record {self._count} is nested too deeply", "Mend the file.") from error
+                raise self._refuse(f"record {self._count} is nested too deeply", "Fix the file.") from error
             except ValueError as error:
                 if len(self._text) > MAX_LINE_BYTES or not self._more():
-                    raise self._refuse(f"record {self._count} is not JSON ({error})", "Mend the file.") from error
+                    raise self._refuse(f"record {self._count} is not JSON ({error})", "Fix the file.") from error
             else:
                 return thing
 
@@ -203,7 +203,7 @@ class _Array(Iterator[Any]):
         try:
             text = self._decode(data, final=not data)
         except UnicodeDecodeError as error:
-            raise self._refuse(f"is not UTF-8 text behind record {self._count} ({error})", "Mend the file.") from error
+            raise self._refuse(f"is not UTF-8 text behind record {self._count} ({error})", "Fix the file.") from error
         self._text = self._text[self._position :] + text
         self._position = 0
         return bool(data)

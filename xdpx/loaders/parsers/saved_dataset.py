@@ -60,7 +60,7 @@ def _tables(path: str) -> Iterator[Any]:
             try:
                 yield from pyarrow.ipc.open_stream(stream)
             except (OSError, ValueError) as error:  # pyarrow's errors for damaged files
-                fault = Fault("data_files", f"'{file['filename']}' is damaged ({error}).", "Save the data set anew.")
+                fault = Fault("data_files", f"'{file['filename']}' is damaged ({error}).", "Save the data set again.")
                 raise ConfigError(path, [fault]) from error
 
 

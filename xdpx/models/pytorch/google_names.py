@@ -100,7 +100,7 @@ def ours(found: Mapping[str, Tensor], table: Sequence[Row] = ()) -> dict[str, Te
         table: of the user, with precedence over that of BERT or ALBERT. A name in neither is kept.
 
     Raises:
-        ConfigError: two variables map to the same weight, or one that is to be turned is no matrix.
+        ConfigError: two variables map to the same weight, or one that is to be turned is not a matrix.
     """
     both = [*table, *rows(albert=any(_ANY_LAYER.search(name) for name in found))]
     known = [(_pattern(row.theirs), row) for row in both]
@@ -116,7 +116,9 @@ def ours(found: Mapping[str, Tensor], table: Sequence[Row] = ()) -> dict[str, Te
             problem = f"makes '{new}' of both {origin[new]} and {name}."
             raise ConfigError(THIS_RUN, [Fault("tf_names", problem, "Write a pattern that fits one of them.")])
         if turned and value.dim() != 2:
-            problem = f"turns {name} into '{new}', but it is no matrix: its size is {'x'.join(map(str, value.shape))}."
+            problem = (
+                f"turns {name} into '{new}', but it is not a matrix: its size is {'x'.join(map(str, value.shape))}."
+            )
             raise ConfigError(THIS_RUN, [Fault("tf_names", problem, f"Give {name} a row that does not turn it.")])
         renamed[new], origin[new] = (value.t().contiguous() if turned else value), name
     return renamed

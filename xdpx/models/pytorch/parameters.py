@@ -25,7 +25,7 @@ class ModelParameters(declare.Parameters):
     )
     tf_names: list[list[Any]] = declare.param(
         [],
-        doc="Names for a TensorFlow model of your own: [[in the file, ours, true to transpose a matrix], ...], "
+        doc="Names for a TensorFlow model of your own: [[in the file, in XDPX, true to transpose a matrix], ...], "
         "with {} for a number. Google's names of BERT and ALBERT are known.",
         when=("from_tf", "is", True),
     )

@@ -71,7 +71,7 @@ def take_over(model: nn.Module, found: Mapping[str, Tensor], *, strict_size: boo
         )
     if not fitting:
         names = _listing(found)
-        raise _fault(f"'{source}' holds no weight of this model (it holds {names}).", "Name a matching file.")
+        raise _fault(f"'{source}' contains no weight of this model (it holds {names}).", "Name a matching file.")
     with torch.no_grad():
         for name in fitting:
             own[name].copy_(found[name])
@@ -92,7 +92,7 @@ def _files_of(source: str) -> list[str]:
             table = read_table(io.join(source, name)).get("weight_map", {})
             return [io.join(source, shard) for shard in sorted(set(table.values()))]
     wanted = " or ".join(SINGLE_FILES)
-    raise _fault(f"is the folder '{source}', which holds no {wanted}.", "Name a folder in Hugging Face format.")
+    raise _fault(f"is the folder '{source}', which contains no {wanted}.", "Name a folder in Hugging Face format.")
 
 
 def read_table(path: str) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def read_table(path: str) -> dict[str, Any]:
     except ValueError as error:
         raise _fault(f"has a '{path}' that is not JSON ({error}).", FETCH) from error
     if not isinstance(found, dict):
-        raise _fault(f"has a '{path}' that holds no table.", FETCH)
+        raise _fault(f"has a '{path}' that contains no table.", FETCH)
     return found
 
 

@@ -115,7 +115,7 @@ def fill_from_data(embedding: Embedding, data_dir: str | None, read_weights: Rea
 
 def _vectors(content: object, path: str) -> Tensor:
     if not isinstance(content, Tensor):
-        problem = f"finds {path}, which holds no single tensor of word vectors."
+        problem = f"finds {path}, which contains no single tensor of word vectors."
         raise ConfigError(THIS_RUN, [Fault("data_dir", problem, "Run x-prepro again with `embeddings`.")])
     return content
 

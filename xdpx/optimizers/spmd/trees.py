@@ -59,7 +59,7 @@ def matching(patterns: Sequence[str], names: Iterable[str], *, where: str) -> se
             hits = {name for name in known if re.search(pattern, name)}
         except re.error as error:
             raise refusal(
-                where, f"'{pattern}' is no regular expression: {error}.", "Escape what is literal."
+                where, f"'{pattern}' is not a regular expression: {error}.", "Escape what is literal."
             ) from error
         if not hits:
             some = ", ".join(known[:3])

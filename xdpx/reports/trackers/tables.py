@@ -58,7 +58,7 @@ class RunTables:
             path = io.join(folder, ARGS_FILE)
             trouble = is_unreadable(path) if io.exists(path) else ""
             if trouble:
-                set_aside(path, trouble, then="it is written anew")
+                set_aside(path, trouble, then="it is rewritten")
             commit.write_text(path, settings_text(args), private=True)
             self._train, self._valid = (GrowingTable(io.join(folder, name)) for name in (TRAIN_LOG, VALID_LOG))
             self._train.drop_after(before)

@@ -23,7 +23,7 @@ def eval_set(asked: Any, given: Any) -> tuple[str, Any]:
         raise ValueError("Trainer: there is no eval_dataset. Give one to the Trainer, or to evaluate.")
     if isinstance(asked, str):
         if not isinstance(given, Mapping) or asked not in given:
-            there = f"has {', '.join(map(str, given))}" if isinstance(given, Mapping) else "is no dict of sets"
+            there = f"has {', '.join(map(str, given))}" if isinstance(given, Mapping) else "is not a dict of sets"
             raise ValueError(
                 f"eval_dataset: '{asked}' is asked for, but it {there}. Name one of them, or give the set."
             )

@@ -156,7 +156,7 @@ def resumed(source: Any, skip: int, state: Any = None) -> Any:
         return source.skip(skip)
     log.info(
         f"The training data is a stream ({type(source).__name__}) without state_dict or skip: {skip} samples are read "
-        "again to get to where the run stopped. Set ignore_data_skip=True to begin anew with the data instead."
+        "again to get to where the run stopped. Set ignore_data_skip=True to start over with the data instead."
     )
     return Skipping(source, skip)
 

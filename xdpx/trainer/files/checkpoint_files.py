@@ -300,7 +300,7 @@ class TrainerCheckpoint:
             changed: also accept one that was changed on purpose, see `folders.damage`.
 
         Raises:
-            DamagedCheckpoint: it is missing, damaged, changed, or holds no weights.
+            DamagedCheckpoint: it is missing, damaged, changed, or contains no weights.
         """
         told = ranks.broadcast(_refusal(path, changed=changed) if ranks.rank == 0 else None)
         if told:

@@ -170,7 +170,7 @@ def read_weights(folder: str) -> dict[str, Any]:
         path = io.join(folder, name)
         if io.isfile(path):
             return {key: value for file in shards(path) for key, value in _read_file(io.join(folder, file)).items()}
-    raise FileNotFoundError(f"{folder}: holds no {parts.WEIGHTS}. Use a folder that a model was saved to.")
+    raise FileNotFoundError(f"{folder}: contains no {parts.WEIGHTS}. Use a folder that a model was saved to.")
 
 
 def _read_file(path: str) -> dict[str, Any]:

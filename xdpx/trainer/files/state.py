@@ -107,7 +107,7 @@ class TrainerState:
                 found = dict(json.load(file))
         except (ValueError, TypeError) as error:
             advice = "Resume from another checkpoint; this one was not written to its end."
-            raise ValueError(f"{json_path}: holds no state of a training ({error}). {advice}") from error
+            raise ValueError(f"{json_path}: contains no state of a training ({error}). {advice}") from error
         known = {field.name: found.pop(field.name) for field in fields(cls) if field.name in found}
         if found:
             log.warning(f"{json_path}: {', '.join(sorted(found))}: of another version, and not used.")

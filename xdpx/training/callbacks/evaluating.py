@@ -102,7 +102,7 @@ class Evaluating(Scoring):
     """Score the held-out data when it is due, and in any case at the end.
 
     Args:
-        batches: gives the held-out batches anew each time, always the same ones.
+        batches: gives the held-out batches again each time, always the same ones.
         labels: names of the classes, where they are known.
     """
 

@@ -1,4 +1,4 @@
-"""Rows for train.log.tsv, and one live line for whoever watches."""
+"""Rows for train.log.tsv, and one live line on a terminal."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class Saving(Checkpointing):
         self.checkpointer = checkpointer
         self._metadata = metadata
         self._values = values
-        self._asked_steps: list[int] = []  # steps whose weights somebody else wanted: they stay
+        self._asked_steps: list[int] = []  # steps whose weights were requested: they stay
         self._weights: list[int] = []  # steps whose weights the policy wanted, oldest first
         self._last_state = (0, 0)  # its step, and the last evaluation that it knows of
 

@@ -1,4 +1,4 @@
-"""When enough is enough: no better score, no learning rate, a loss that ran away, or somebody who asked."""
+"""When enough is enough: no better score, no learning rate, a loss that ran away, or a request."""
 
 from __future__ import annotations
 

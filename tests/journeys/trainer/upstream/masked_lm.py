@@ -1,4 +1,4 @@
-"""A masked language model as run_mlm.py does it: words are hidden anew at each step."""
+"""A masked language model as run_mlm.py does it: words are hidden again at each step."""
 
 from small_things import SIZES, tell, text, tokenizer
 from transformers import (

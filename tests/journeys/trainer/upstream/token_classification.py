@@ -1,4 +1,4 @@
-"""Tags of words as run_ner.py does it: -100 where no word begins, scores of what is no padding."""
+"""Tags of words as run_ner.py does it: -100 where no word begins, scores of what is not padding."""
 
 import numpy as np
 from small_things import SIZES, WORDS, dice, tell, text, tokenizer

@@ -52,5 +52,5 @@ def test_a_file_that_was_cut_short_is_told_by_its_path(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds no model.safetensors"):
+    with pytest.raises(ConfigError, match="contains no model.safetensors"):
         read_table(str(tmp_path), no_pickles)

@@ -208,7 +208,9 @@ def _sizes(path: str, *, optional: bool = False) -> dict[str, Any]:
     except Exception as error:  # safetensors has an error of its own, KeyError and JSON errors come as well
         raise RuntimeError(f"{path}: cannot be read ({error}). Use another checkpoint, or copy it again.") from error
     if not found and not optional:
-        raise FileNotFoundError(f"{path}: holds no shards (*.safetensors). Use another checkpoint, or copy it again.")
+        raise FileNotFoundError(
+            f"{path}: contains no shards (*.safetensors). Use another checkpoint, or copy it again."
+        )
     return found
 
 

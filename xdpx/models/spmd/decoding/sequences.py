@@ -90,7 +90,7 @@ class Limits:
             number: a scalar.
 
         Raises:
-            ConfigError: an end of sequence is no id of the model, so that no row would ever end.
+            ConfigError: an end of sequence is not an id of the model, so that no row would ever end.
         """
         unknown = [end for end in self.ends if not 0 <= end < scores.shape[-1]]
         if unknown:

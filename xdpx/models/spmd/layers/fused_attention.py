@@ -150,7 +150,7 @@ def _choice(
     against = _lacks_in_ours(query, key, has_bias=has_bias, mask=mask)
     if against:
         return KernelChoice(
-            "plain", f"not fused: {lacks}, which cuDNN's kernel has not, with {against}, which ours has not"
+            "plain", f"not fused: {lacks}, which cuDNN's kernel has not, with {against}, which this one does not have"
         )
     return KernelChoice("pallas", f"our fused kernel, for {lacks}, which cuDNN's has not")
 
