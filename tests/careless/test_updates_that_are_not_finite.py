@@ -257,7 +257,7 @@ class Net(nn.Module):
         self.inner, self.drop = nn.Linear(3, 4), nn.Dropout(0.5)
 
     def forward(self, x, labels=None):
-        hidden = self.drop(self.inner(x)) + (0 if "fixed" in sys.argv else torch.log(x[:, :1]))
+        hidden = self.drop(self.inner(x)) + (0 if "mended" in sys.argv else torch.log(x[:, :1]))
         return {"loss": (hidden.sum(dim=1) - labels).square().mean(), "logits": hidden}
 
 torch.manual_seed(len(sys.argv))
@@ -284,7 +284,7 @@ def test_a_trainer_takes_the_batch_again_by_its_script_and_says_the_same(
     assert door.main(["x-script", "replay_nan", str(kept)]) == 0
     assert "its script builds the model" in capsys.readouterr().out
     assert door.main(["x-script", "replay_nan", str(kept), "mended", "train.py"]) == 2
-    assert "fixed train.py: is given, but" in capsys.readouterr().err
+    assert "mended train.py: is given, but" in capsys.readouterr().err
     assert door.main(["x-script", "replay_nan", str(kept), "train.py", "other weights at first"]) == 1
     told = capsys.readouterr().out
     assert said in told, "weights, batch and dropout are those of the file"

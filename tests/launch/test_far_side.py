@@ -35,7 +35,7 @@ def test_a_far_root_makes_relative_paths_meaningful_and_they_are_named(run: Run)
 def test_what_is_said_to_be_there_is_believed_and_named(run: Run) -> None:
     far = FarSide(shared=False, only_there=("raw", "/data"))
     assert far.faults([run]) == []
-    assert [note.partition(" is said")[0] for note in far.notes] == ["data_source: raw", "data_dir: /data/made"]
+    assert [note.partition(" is taken")[0] for note in far.notes] == ["data_source: raw", "data_dir: /data/made"]
 
 
 def test_shared_files_need_nothing(run: Run) -> None:

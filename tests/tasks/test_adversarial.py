@@ -257,7 +257,7 @@ def test_the_noise_of_smart_is_bounded_entry_by_entry():
 @pytest.mark.parametrize("loss", ["circle_siamese", "bert_prompt_loss", "mse"])
 def test_smart_refuses_a_loss_over_something_else_than_classes(loss):
     kind = losses[loss]
-    with pytest.raises(ConfigError, match="cannot tell how far"):
+    with pytest.raises(ConfigError, match="defines no distance"):
         build("smart", None, kind(kind.Parameters(**({"label_values": [0.0]} if loss == "mse" else {}))))
 
 

@@ -109,6 +109,7 @@ def test_a_trial_of_folds_and_seeds_from_python_has_their_mean_and_its_interval(
     assert found.score == pytest.approx(fmean(best))
     reach = 12.706 * stdev([fmean(best[:2]), fmean(best[2:])]) / 2**0.5  # of Student, over the two folds
     ends = [float(row[name]) for name in ("score", "low", "high")]
-    assert ends == pytest.approx([fmean(best), fmean(best) - reach, fmean(best) + reach], abs=1e-3)
+    low, high = max(0.0, fmean(best) - reach), min(1.0, fmean(best) + reach)  # an accuracy is between 0 and 1
+    assert ends == pytest.approx([fmean(best), low, high], abs=1e-3)
     assert found.trial == 0
     assert found.values == {name: pytest.approx(float(row[name])) for name in ("learning_rate", "batch_size")}

@@ -32,7 +32,7 @@ def test_text_and_label_are_found_in_any_order_and_beside_an_id() -> None:
 
 def test_a_column_with_one_label_is_refused() -> None:
     for label in ("1", "spam"):
-        with pytest.raises(ConfigError, match=rf"label: is '{label}' in every row: there is nothing to tell apart"):
+        with pytest.raises(ConfigError, match=rf"label: is '{label}' in every row: there is nothing to distinguish"):
             columns(["text", "label"], TEXTS, [label] * 60)
 
 

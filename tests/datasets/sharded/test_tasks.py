@@ -52,7 +52,7 @@ def test_a_task_knows_which_it_is(around: Mapping[str, str], asked: int, found: 
     ("around", "asked", "index", "told"),
     [
         ({}, 8, None, "XDPX_TASK_INDEX"),
-        ({}, 0, None, "no task of an array"),
+        ({}, 0, None, "not a task of an array"),
         ({}, 8, 8, "num_shards is 8"),
         ({"SLURM_ARRAY_TASK_ID": "8"}, 8, None, "SLURM_ARRAY_TASK_ID is 8"),
     ],
