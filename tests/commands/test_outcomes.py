@@ -74,8 +74,6 @@ def test_work_that_succeeds_gives_its_own_code() -> None:
 
 
 def test_a_package_that_is_not_installed_is_named_with_the_way_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in [name for name in sys.modules if name.startswith("xdpx_user_modules.")]:  # of other tests
-        monkeypatch.delitem(sys.modules, name)
     ours: dict[str, Callable[[], int]] = {}
     exec(compile("def work():\n    import not_here.part", xdpx.__file__, "exec"), ours)
     assert exit_code(ours["work"]) == 1
@@ -84,8 +82,6 @@ def test_a_package_that_is_not_installed_is_named_with_the_way_to_get_it(capsys:
 
 
 def test_a_module_that_an_installed_package_lacks_is_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in [name for name in sys.modules if name.startswith("xdpx_user_modules.")]:  # of other tests
-        monkeypatch.delitem(sys.modules, name)
     ours: dict[str, Callable[[], int]] = {}
     exec(compile("def work():\n    import numpy.not_here", xdpx.__file__, "exec"), ours)
     assert exit_code(ours["work"]) == 1
