@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
             print(f"{'' if index else title:<12} {'!!' if found.remedy else '  '} {found.text}")
             if found.remedy:
                 print(f"{'':<16}{found.remedy}")
-    print(f"\n{wrong} need attention, marked !!" if wrong else "\nnothing wrong was found")
+    print(f"\n{wrong} need{'s' * (wrong == 1)} attention, marked !!" if wrong else "\nnothing wrong was found")
     return 1 if wrong else 0
 
 
