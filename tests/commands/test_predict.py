@@ -1,5 +1,6 @@
 import ast
 import csv
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -237,6 +238,18 @@ def test_what_cannot_be_done_is_refused_before_anything_is_built(finished_run, k
     wanted = {"predict_file_map": {"{root}/dev.txt": "{root}/out.tsv"}, "save_dir": "{root}/run"} | keys
     with pytest.raises(ConfigError, match=message):
         finished_run.perform("x-pred", **filled(wanted))
+
+
+def test_no_raw_data_of_the_run_is_replaced_by_predictions(finished_run):
+    raw, source = finished_run.root / "dev.txt", str(finished_run.root / "new.txt")
+    before = raw.read_bytes()
+    shutil.copy(raw, source)
+    (finished_run.run / "args.py").write_text(repr({**finished_run.values, "data_size": {"dev": 4}}))
+    with pytest.raises(ConfigError, match="dev.txt' is raw data that the run was trained or scored on"):
+        finished_run.perform("x-pred", predict_file_map={source: str(raw)})
+    assert raw.read_bytes() == before
+    for _ in range(2):  # predictions may be replaced, although the pattern of raw files matches them
+        finished_run.perform("x-pred", predict_file_map={source: str(finished_run.root / "out.txt")})
 
 
 def test_no_file_of_the_model_is_replaced_by_predictions(finished_run):

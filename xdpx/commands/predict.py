@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xdpx.commands import child
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.datasets.data_files import NOT_PLAIN_TEXT
+from xdpx.datasets.data_files import NOT_PLAIN_TEXT, splits
 from xdpx.inference.plan import InferencePlan, Input, PredictingParameters, find_input, make_plan
 from xdpx.inference.temperature import temperature_of
 from xdpx.launch.environment import LaunchKeys, adopt_launch
@@ -101,6 +101,8 @@ class Predict:
             yield Fault(key, f"would replace its input '{target}'.", "Choose another file.")
         elif _belongs_to_a_model(target):
             yield Fault(key, f"'{target}' is a file of a run, an export or its data.", "Choose another file.")
+        elif _is_raw_data(plan, target):
+            yield Fault(key, f"'{target}' is raw data that the run was trained or scored on.", "Choose another file.")
         if not self.parameters.binary and target.lower().endswith(NOT_PLAIN_TEXT):
             problem = f"'{target}' would hold plain text, columns between tabs, in spite of its ending."
             yield Fault(key, problem, "Give a name such as out.tsv.")
@@ -305,3 +307,15 @@ def _belongs_to_a_model(path: str) -> bool:
     if any(name in manifest.files for manifest in manifests if manifest is not None):
         return True
     return io.exists(path) and run_folder.is_own(name) and run_folder.content(folder) == "run"
+
+
+def _is_raw_data(plan: InferencePlan, path: str) -> bool:
+    """Return whether an existing file is one that a split of the run's data was preprocessed from."""
+    if plan.prepro is None or not io.exists(path):
+        return False
+    try:
+        found = splits(plan.prepro.values["data_source"], plan.prepro.values["data_files"])
+    except (ConfigError, OSError):  # the raw data are gone, or a database
+        return False
+    known = plan.train.values["data_size"]  # the pattern may also match predictions of earlier
+    return any(_place(raw) == _place(path) for split, raw in found.items() if split in known)
