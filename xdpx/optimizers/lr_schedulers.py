@@ -608,7 +608,7 @@ class OnMetric(LRScheduler):
         return {"factor": self.factor(0), **{name: kept[name] for name in self.KEPT if name in kept}}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned; missing counters start again."""
+        """Restore the state that `state_dict` returned; missing counters keep their first values."""
         counters = {name: value for name, value in saved.items() if name in self.KEPT}
         self._rule.load_state_dict({**self._rule.state_dict(), **counters})
         self._driven.param_groups[0]["lr"] = saved["factor"]

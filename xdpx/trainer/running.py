@@ -104,7 +104,7 @@ class TrainMethods(FlowMethods, StepMethods, keeping.SaveMethods, Searching, Pro
 def train(
     run: TrainerRun, methods: TrainMethods, resume: str | bool | None, *, trial: object, ignore_keys: list[str] | None
 ) -> TrainOutput:
-    """Train, again or from a checkpoint; with `auto_find_batch_size`, retry with smaller batches if memory runs out."""
+    """Train from scratch or a checkpoint; with `auto_find_batch_size`, retry with smaller batches if out of memory."""
     args = run.args
     run.memory = MemoryWatch(args.device, wanted=not args.skip_memory_metrics)
     with ExitStack() as afterwards:

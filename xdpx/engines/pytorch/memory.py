@@ -18,7 +18,7 @@ PAD = 64 << 20
 def keep_freed_memory() -> bool:
     """Make glibc reuse blocks up to 1 GiB instead of mapping them at every step; return whether that was possible.
 
-    By default glibc maps every large block again, and the kernel fills each of its pages with zeros at first touch:
+    By default glibc maps every large block afresh, and the kernel fills each of its pages with zeros at first touch:
     a training step on a CPU allocates hundreds of megabytes of activations and gradients. Has no effect without glibc.
 
     Source: mallopt(3).

@@ -57,7 +57,7 @@ class MetricsFile:
         self._lines: MetricLines | None = None  # None before the first training, and on other processes
 
     def on_train_begin(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: object) -> None:
-        """Continue the file after the current step; a new training starts it again."""
+        """Continue the file after the current step; a new training starts an empty one."""
         self._lines = MetricLines(io.join(self._folder(), METRICS_FILE)) if state.is_world_process_zero else None
         if self._lines is not None:
             self._lines.drop_after(None, state.global_step or -1)

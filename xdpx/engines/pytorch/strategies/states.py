@@ -36,7 +36,7 @@ class OtherWeights(RuntimeError):
         listed = "\n  ".join(faults[:8]) + (f"\n  and {len(faults) - 8} more" if len(faults) > 8 else "")
         super().__init__(
             f"weights: these are those of another model:\n  {listed}\nUse the model that they were saved with, or take "
-            "out of the file what the model should learn again."
+            "out of the file what the model should learn from scratch."
         )
 
 
