@@ -52,7 +52,10 @@ def open_batches(thing: object, opening: Opening) -> Iterator[Any]:
         ConfigError: it cannot be iterated, or only once.
     """
     if isinstance(thing, BaseHParams):
-        return _iterator(_with_seed(thing, opening.seed).Instantiate())
+        field = seed_field(thing)
+        if field is not None and opening.seed is not None:
+            thing = thing.clone().set(**{field: opening.seed})
+        return _iterator(thing.Instantiate())
     if callable(thing) and not hasattr(thing, "__iter__") or isinstance(thing, type):
         asked = listens_to(thing)
         return _iterator(thing(**{key: value for key, value in opening.for_keywords().items() if key in asked}))
@@ -83,11 +86,6 @@ def seed_field(template: BaseHParams) -> str | None:
     """Return the name of the seed field of a template, None if it has none."""
     names = {name for name, _ in template.fields_and_values()}
     return next((name for name in SEED_FIELDS if name in names), None)
-
-
-def _with_seed(template: BaseHParams, seed: int | None) -> BaseHParams:
-    name = seed_field(template)
-    return template if name is None or seed is None else template.clone().set(**{name: seed})
 
 
 def _iterator(thing: object) -> Iterator[Any]:

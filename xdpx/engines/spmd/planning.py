@@ -180,11 +180,12 @@ def plan_update(
     parameters = bytes_per_device(shapes["params"], placed["params"])
     summed = widened_shapes(shapes["params"]) if micro_batches > 1 else shapes["params"]
     gradients = bytes_per_device(summed, placed["params"])
+    arrays = jax.tree.leaves(batch)
     memory = Memory(
         parameters=parameters,
         optimizer=bytes_per_device(shapes["opt_state"], placed["opt_state"]),
         other=bytes_per_device(shapes["non_trainable"], placed["non_trainable"]),
-        batch=_bytes_of_batch(batch) * micro_batches,
+        batch=bytes_per_device(arrays, [each.sharding for each in arrays]) * micro_batches,
         gradients=gradients,
         activations=max(floor, temporary - gradients),
         activation_floor=floor,
@@ -258,11 +259,6 @@ def _placed_batch(spec: Mapping[str, Any], rules: Rules, mesh: Mesh) -> Any:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where)
 
     return jax.tree.map(placed, spec)
-
-
-def _bytes_of_batch(batch: Any) -> int:
-    leaves = jax.tree.leaves(batch)
-    return bytes_per_device(leaves, [leaf.sharding for leaf in leaves])
 
 
 def _numbers(shapes: Any) -> int:

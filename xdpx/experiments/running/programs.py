@@ -178,18 +178,15 @@ class InferProgram(Program):
         for batch in self._batches():
             columns = _columns(tree_to_host(self.parts.decoding_engine.predict(state, batch)))
             rows = rows_of(columns, _rows_in(batch))
-            self._tell_left_out(sorted(set(columns) - set(rows[0])))
+            left_out = ", ".join(sorted(set(columns) - set(rows[0])))
+            if left_out:
+                log.warning(f"{self.name}: left out, because they have no row per example: {left_out}.", once=True)
             for _, row in aligned(self._keys(batch), rows):
                 shards[total % count].append(dict(row))
                 total += 1
         for index, rows in enumerate(shards):
             self._write(step, index, rows)
         return self._finish(step, [], {"num_rows": float(total)}, {"infer/num_rows": float(total)})
-
-    def _tell_left_out(self, names: Sequence[str]) -> None:
-        if names:
-            listed = ", ".join(names)
-            log.warning(f"{self.name}: left out, because they have no row per example: {listed}.", once=True)
 
     def _write(self, step: int, index: int, rows: list[dict[str, Any]]) -> None:
         names = rows[0] if rows else {}

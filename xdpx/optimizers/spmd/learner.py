@@ -138,7 +138,9 @@ class Learner(Configurable):
             new["ema"] = _advance_average(opt_state["ema"], params, self.optimizer.hparams.ema_decay)
         params, new = _chosen(valid, (_like(params, moved), new), (params, opt_state))
         facts = self._facts(norm, clipped, valid, step) | {"applied_grad_norm": jnp.where(valid, norm_of(steps), 0.0)}
-        return params, new, facts | self._norms_of_each(gradients)
+        if self.hparams.grad_norm_individual_vars:
+            facts |= {f"grad_norm/{name}": norm_of({name: gradient}) for name, gradient in gradients.items()}
+        return params, new, facts
 
     def averaged(self, opt_state: OptState) -> Tree | None:
         """Return the average of the weights; None if there is none."""
@@ -245,11 +247,6 @@ class Learner(Configurable):
             "learning_rate": self.optimizer.get_learning_rate(step),
             "is_valid_step": valid.astype(jnp.float32),
         }
-
-    def _norms_of_each(self, gradients: Named) -> Facts:
-        if not self.hparams.grad_norm_individual_vars:
-            return {}
-        return {f"grad_norm/{name}": norm_of({name: gradient}) for name, gradient in gradients.items()}
 
 
 class MultiOptimizerLearner(Learner):
