@@ -20,30 +20,23 @@ def guard(token: str) -> Middleware:
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        refused = refusal(_asker(request), token, server="x-board")
+        headers = request.headers
+        given = (request.query.get("token", ""), request.cookies.get(COOKIE, ""))
+        tokens = (*given, bearer(headers.get("Authorization", "")))
+        asker = Asker(headers.get("Host", ""), request.path, headers.get("Sec-Fetch-Site", "none"), tokens)
+        refused = refusal(asker, token, server="x-board")
         if refused is not None:
             answer: web.StreamResponse = web.Response(status=refused.status, text=refused.text)
         elif token and "token" in request.query:
             answer = web.Response(status=303, headers={"Location": request.path})
             answer.set_cookie(COOKIE, token, httponly=True, samesite="Lax", path="/")
         else:
-            answer = await _handled(request, handler)
+            try:
+                answer = await handler(request)
+            except web.HTTPException as error:
+                answer = web.Response(status=error.status, text=error.text or error.reason)
         answer.headers.update({name: value for name, value in HEADERS.items() if name not in answer.headers})
         answer.headers.setdefault("Content-Security-Policy", PAGE_POLICY)
         return answer
 
     return guarded
-
-
-async def _handled(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except web.HTTPException as error:
-        return web.Response(status=error.status, text=error.text or error.reason)
-
-
-def _asker(request: web.Request) -> Asker:
-    given = (request.query.get("token", ""), request.cookies.get(COOKIE, ""))
-    headers = request.headers
-    tokens = (*given, bearer(headers.get("Authorization", "")))
-    return Asker(headers.get("Host", ""), request.path, headers.get("Sec-Fetch-Site", "none"), tokens)

@@ -112,7 +112,8 @@ def look(request: Request) -> dict[str, Any]:
         ConfigError: the config itself is invalid.
     """
     start = monotonic()
-    command = _command_of(request)
+    values = read_runs(request.config, request.settings)[0].values
+    command = "x-prepro" if "data_source" in values else "x-train"
     hindrances: list[Fault] = []
     runs = runs_of(Job(command, request.config, request.settings), hindrances=hindrances)
     first = runs[0]
@@ -161,12 +162,6 @@ def _look_at(
         outlook, found = about_training(run, measure=measure)
         plan.add(found)
     return seen, outlook, [*plan.worst_first, *(seen.findings.worst_first if seen is not None else ())]
-
-
-def _command_of(request: Request) -> str:
-    """Return the command that a config is for, by its keys."""
-    values = read_runs(request.config, request.settings)[0].values
-    return "x-prepro" if "data_source" in values else "x-train"
 
 
 def _preprocessing(run: Run, plan: Findings) -> Run | None:

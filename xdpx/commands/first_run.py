@@ -111,7 +111,9 @@ def read_words(command: str, words: Sequence[str]) -> Request:
         raise ConfigError("command line", faults)
     wishes: dict[str, Any] = {key: given.pop(key) for key in WISHES if key in given}
     if "header" in wishes:
-        wishes["header"] = _switch("header", wishes["header"])
+        if wishes["header"] not in {"true", "false"}:
+            raise ConfigError("command line", [Fault("header", f"is '{wishes['header']}'.", "Use true or false.")])
+        wishes["header"] = wishes["header"] == "true"
     place = Place(_folder(given.pop("save_dir", "") or io.join("out", split_of(io.abspath(plain[0]).rstrip("/")))))
     request = Request(plain[0], Wishes(**wishes), place, model=_model(given.pop("model", None)), json="--json" in flags)
     request.shares |= {split: _share(split, given.pop(split)) for split in ("dev", "test") if split in given}
@@ -152,12 +154,6 @@ def _model(path: str | None) -> str | None:
 def _folder(path: str) -> str:
     """Return a path that every config can use: in configs `./` and `../` are relative to the config's folder."""
     return io.abspath(path) if path.startswith(("./", "../")) else path.rstrip("/")
-
-
-def _switch(key: str, text: str) -> bool:
-    if text not in {"true", "false"}:
-        raise ConfigError("command line", [Fault(key, f"is '{text}'.", "Use true or false.")])
-    return text == "true"
 
 
 def _share(key: str, text: str) -> float:

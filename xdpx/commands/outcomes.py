@@ -40,7 +40,10 @@ def exit_code(work: Callable[[], int | None], *, verbose: bool = False) -> int:
     try:
         return work() or FINISHED
     except SystemExit as stop:
-        return _code_of(stop)
+        if isinstance(stop.code, int) or stop.code is None:
+            return stop.code or FINISHED
+        _tell(str(stop.code))
+        return WORLD
     except KeyboardInterrupt as error:
         record(error)
         _tell("interrupted")
@@ -62,13 +65,6 @@ def record(error: BaseException) -> None:
     """Add a reported error to the innermost `recorded`, if there is one."""
     if _RECORDS:
         _RECORDS[-1].append(error)
-
-
-def _code_of(stop: SystemExit) -> int:
-    if isinstance(stop.code, int) or stop.code is None:
-        return stop.code or FINISHED
-    _tell(str(stop.code))
-    return WORLD
 
 
 def _tell_error(error: Exception, *, verbose: bool) -> int:

@@ -44,8 +44,11 @@ class FarSide:
             return
         if any(path == each or path.startswith(each.rstrip("/") + "/") for each in self.only_there):
             self._note(f"{key}: {path} is taken to be there; it was not checked.")
+        elif path.startswith("/") and not self.shared:
+            self._note(f"{key}: {path} is a path of this machine; whether it is there too cannot be seen from here.")
         elif path.startswith("/"):
-            self._about_absolute(key, path)
+            if path.startswith(OWN_DISKS):
+                self._note(f"{key}: {path} is on a disk that most machines have for themselves.")
         elif self.packed and key not in WRITTEN and io.exists(path):
             return
         elif not self.shared and not self.root:
@@ -57,12 +60,6 @@ class FarSide:
             )
         elif self.root and not self.shared:
             self._note(f"{key}: {io.join(self.root, path)} cannot be seen from here.")
-
-    def _about_absolute(self, key: str, path: str) -> None:
-        if not self.shared:
-            self._note(f"{key}: {path} is a path of this machine; whether it is there too cannot be seen from here.")
-        elif path.startswith(OWN_DISKS):
-            self._note(f"{key}: {path} is on a disk that most machines have for themselves.")
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
