@@ -89,7 +89,9 @@ class RunMemory:
             num_bytes: size of the copy of this process; 0 if it keeps none.
         """
         if self._wanted is None:
-            told = self._ranks.broadcast(self._ranks.gather([machine_id(), num_bytes, _free_bytes()]))
+            there = os.path.isdir(SHARED_MEMORY)
+            free = min(io.local_files.usable_space(SHARED_MEMORY), available_memory()) if there else 0
+            told = self._ranks.broadcast(self._ranks.gather([machine_id(), num_bytes, free]))
             wanted: Counter[str] = Counter()
             for machine, count, _ in told:
                 wanted[machine] += count
@@ -207,10 +209,3 @@ class MemoryCopies(RunMemory):
             log.warning(f"the copy of step {step} in memory could not be saved, so an older state is resumed: {error}")
             return
         log.info(f"step {step} is resumed from its copy in memory: nothing newer was saved")
-
-
-def _free_bytes() -> int:
-    """Return the number of bytes free in shared memory and in RAM, the smaller one; 0 without shared memory."""
-    if not os.path.isdir(SHARED_MEMORY):
-        return 0
-    return min(io.local_files.usable_space(SHARED_MEMORY), available_memory())

@@ -236,18 +236,15 @@ def _resolve_relative(draft: Draft, table: Mapping[str, list[tuple[Selected, Dec
             named = [other for other in table if f"@{{{other}:" in text and other not in known]
             if named:  # the key referred to is missing or wrong, which is reported there
                 draft.faulty.add(key)
+            elif faults := getattr(error, "faults", ()):
+                draft.fault(key, faults[0].problem, faults[0].remedy)
             else:
-                draft.fault(key, *_fault_parts(error))
+                draft.fault(key, str(error), "")
             continue
         accepted = _accept(draft, key, value, table[key])
         if accepted is not None:
             draft.values[key] = accepted[0]
             _mark_changed(draft, key, table[key])
-
-
-def _fault_parts(error: ValueError) -> tuple[str, str]:
-    faults = getattr(error, "faults", ())
-    return (faults[0].problem, faults[0].remedy) if faults else (str(error), "")
 
 
 def _drop_switched_off(draft: Draft, table: Mapping[str, list[tuple[Selected, Declaration]]], *, strict: bool) -> None:

@@ -100,8 +100,9 @@ class ConfigFiles:
 
     def _read(self, path: str) -> list[Table]:
         try:
-            if path.endswith(".py"):
-                return [_of_run(path)]
+            if path.endswith(".py"):  # the args.py of a run; nothing in it is executed
+                origin = Origin(shown(path))
+                return [{key: _located(escaped(value), origin) for key, value in read_args(path).items()}]
             with io.open(kept(path), "rb") as file:
                 source = decode(file.read(MAX_BYTES + 1), shown(path))
             tables = _dicts(_reader(path)(source, self.faults), source.file)
@@ -137,12 +138,6 @@ def shown(path: str) -> str:
     """Return a path for messages: relative to the working directory if it is local and below it."""
     here = io.abspath(".")
     return path.removeprefix(here.rstrip("/") + "/") if io.islocal(path) else path
-
-
-def _of_run(path: str) -> Table:
-    """Return all values of the args.py of a run. Nothing in it is executed."""
-    origin = Origin(shown(path))
-    return {key: _located(escaped(value), origin) for key, value in read_args(path).items()}
 
 
 def _located(value: object, origin: Origin) -> Located:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,18 +31,14 @@ def grouped(run: Run) -> Group:
     """Return all values of a run by heading; a key that several classes declare is under the first one's."""
     root = Group()
     placed: set[str] = set()
-    for key, heading in _headings(run):
-        if key in run.values and key not in placed:
-            root.at(heading).values[key] = run.values[key]
-            placed.add(key)
-    return root
-
-
-def _headings(run: Run) -> Iterator[tuple[str, str]]:
     for (prefix, kind), name in run.picks.items():
         entry = catalogue.entry(kind, name)
         for declaration in entry.parameters:
-            yield prefix + declaration.key, prefix + heading(entry, declaration)
+            key = prefix + declaration.key
+            if key in run.values and key not in placed:
+                root.at(prefix + heading(entry, declaration)).values[key] = run.values[key]
+                placed.add(key)
+    return root
 
 
 def heading(entry: Entry, declaration: Declaration) -> str:

@@ -105,13 +105,11 @@ class Substitution:
             name = key if located.from_meta else self._key(key, prefix + key, located.origin, chain)
             if name in result:
                 self._add(Fault(name, f"comes out of '{key}' and of another key.", "Rename one.", located.origin))
-            result[name] = self._value(located, prefix + key, chain) if prefix else self._top(key, located)
+            if prefix or key in self._definitions:  # a macro of the same name hides a key of the run from references
+                result[name] = self._value(located, prefix + key, chain)
+            else:
+                result[name] = self._named(key, (), located.origin)
         return result
-
-    def _top(self, key: str, located: Located) -> Located:
-        """Return the value of a key of the run, even if a macro of the same name hides it from references."""
-        hidden = key in self._definitions
-        return self._value(located, key, ()) if hidden else self._named(key, (), located.origin)
 
     def _key(self, key: str, path: str, origin: Origin, chain: tuple[str, ...]) -> str:
         if not references(key):

@@ -99,7 +99,10 @@ class TrainingData:
         faults = faults_of(parameters, self._meta)
         if faults:
             raise ConfigError(parameters.data_dir, faults)
-        self._eager = None if parameters.lazy_load else self._open_all()
+        self._eager: Source | None = None
+        if not parameters.lazy_load:
+            stores = [self._open(shard) for shard in self.shards]
+            self._eager = stores[0] if len(stores) == 1 else JoinedStores(stores)
 
     @staticmethod
     def check(parameters: Parameters) -> list[Fault]:
@@ -198,10 +201,6 @@ class TrainingData:
         if len(store) < self.samples_per_group:
             raise ConfigError(self.parameters.data_dir, [_too_few(self.parameters, len(store), f"shard '{shard}'")])
         return store
-
-    def _open_all(self) -> Source:
-        stores = [self._open(shard) for shard in self.shards]
-        return stores[0] if len(stores) == 1 else JoinedStores(stores)
 
     def _open(self, shard: str) -> Store:
         path = self.parameters.path_of(shard)

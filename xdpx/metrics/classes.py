@@ -59,10 +59,11 @@ def precision_recall_f1(
     Returns:
         Precision, recall, F1; 0 where a division by zero would stand.
     """
-    if average == "samples":
-        return _per_row(table_CC, negative_classes)
     classes = [1] if average == "binary" else _kept(table_CC, negative_classes)
     hits = np.diag(table_CC)[classes]
+    if average == "samples":  # with one label each, a row scores 1 when it is right about a class that is not negative
+        share = ratio(int(hits.sum()), int(table_CC.sum()))
+        return share, share, share
     predicted, wanted = table_CC.sum(axis=0)[classes], table_CC.sum(axis=1)[classes]
     return _averaged(hits, predicted, wanted, average)
 
@@ -176,10 +177,3 @@ def _kept(table_CC: Counts, negative_classes: Iterable[int]) -> list[int]:
 def _divide(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
     quotient: NDArray[np.float64] = np.divide(part, whole, out=np.zeros(len(part)), where=whole != 0)
     return quotient
-
-
-def _per_row(table_CC: Counts, negative_classes: Sequence[int]) -> tuple[float, float, float]:
-    """Average over rows: with one label each, a row scores 1 when it is right about a class that is not negative."""
-    hits = int(np.diag(table_CC)[_kept(table_CC, negative_classes)].sum())
-    share = ratio(hits, int(table_CC.sum()))
-    return share, share, share

@@ -153,14 +153,12 @@ class BertPromptSingleProcessor(BertProcessor):
 
     def _first_blanks(self, texts: Ragged, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the position of the first mask of each row, (B,)."""
-        first, behind = np.array([self._blank_of(*frame) for frame in self._frames]).T
+        mask = self.mask_index
+        # Of each template without the text: the position of its first mask, and whether that is behind the text.
+        blanks = [([*before, *after].index(mask), int(mask not in before)) for before, after in self._frames]
+        first, behind = np.array(blanks).T
         places: NDArray[np.int64] = 1 + first[chosen] + behind[chosen] * texts.lengths
         return places
-
-    def _blank_of(self, before: list[int], after: list[int]) -> tuple[int, int]:
-        """Return (position of the first mask in a template without the text, 1 if it is after the text, else 0)."""
-        inside = self.mask_index in before
-        return ([*before, *after].index(self.mask_index), 0 if inside else 1)
 
     def _id(self, word: str) -> int:
         found = self.vocabulary.find(word) if self.vocabulary is not None else None

@@ -87,8 +87,8 @@ def case_conflict(vocab_file: str, tokens: Sequence[str], *, lower: bool) -> tup
     It is certain if it comes from `do_lower_case` in the tokenizer_config.json beside the vocabulary; without that, the
     tokens are examined.
     """
-    lowers = _lower_cases(io.join(io.parent(vocab_file), "tokenizer_config.json"))
-    if lowers is not None:
+    lowers = _json(io.join(io.parent(vocab_file), "tokenizer_config.json")).get("do_lower_case")
+    if isinstance(lowers, bool):
         verb = "lower-cases its texts" if lowers else "keeps the case of its texts"
         problem = f"is {str(lower).lower()}, but the model of {vocab_file} {verb} (tokenizer_config.json)"
         return (f"{problem}. Set lower: {str(lowers).lower()}.", True) if lowers != lower else None
@@ -104,12 +104,6 @@ def case_conflict(vocab_file: str, tokens: Sequence[str], *, lower: bool) -> tup
         problem = f"is false, but no token of {vocab_file} has a capital letter: words with one will be unknown"
         return f"{problem}. If it belongs to an uncased model, set lower: true.", False
     return None
-
-
-def _lower_cases(path: str) -> bool | None:
-    """Return `do_lower_case` of a tokenizer_config.json, None if it is missing."""
-    found = _json(path).get("do_lower_case")
-    return found if isinstance(found, bool) else None
 
 
 def _beside(folder: str) -> tuple[str, list[str]] | None:

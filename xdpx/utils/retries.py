@@ -151,13 +151,9 @@ def persistently(attempt: Callable[[], T], *, what: str, policy: RetryPolicy | N
             waited = time.monotonic() - start
             reason = redact(f"{type(error).__name__}: {error}")
             if waited + delay > policy.deadline:
-                raise _given_up(redact(what), tries, waited, reason) from error
+                text = f"{redact(what)}: gave up after {tries} {'try' if tries == 1 else 'tries'} in {waited:.0f} s."
+                raise OSError(f"{text} The last error was {reason}") from error
             level = logging.WARNING if tries == WARN_AT_TRY else logging.DEBUG
             _logger.log(level, "%s: try %d failed, trying on: %s", redact(what), tries, reason)
         time.sleep(delay)
     raise AssertionError("unreachable: delays() never ends")
-
-
-def _given_up(what: str, tries: int, waited: float, reason: str) -> OSError:
-    times = "1 try" if tries == 1 else f"{tries} tries"
-    return OSError(f"{what}: gave up after {times} in {waited:.0f} s. The last error was {reason}")

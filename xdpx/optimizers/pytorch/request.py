@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -136,15 +136,11 @@ class Request:
 
 def pairs(text: str | None) -> dict[str, str]:
     """Parse "key=value, key=value" (`optim_args`). Raises ValueError if a part is not such a pair."""
-    return dict(_pair(part) for part in _parts(text))
-
-
-def _parts(text: str | None) -> Iterator[str]:
-    return (part for part in (text or "").replace(" ", "").split(",") if part)
-
-
-def _pair(part: str) -> tuple[str, str]:
-    key, equals, value = part.partition("=")
-    if not (key and equals) or "=" in value:
-        raise ValueError(f"optim_args: '{part}' is not a pair. Write key=value pairs with commas, e.g. 'momentum=0.9'.")
-    return key, value
+    found = {}
+    for part in filter(None, (text or "").replace(" ", "").split(",")):
+        key, equals, value = part.partition("=")
+        if not (key and equals) or "=" in value:
+            remedy = "Write key=value pairs with commas, e.g. 'momentum=0.9'."
+            raise ValueError(f"optim_args: '{part}' is not a pair. {remedy}")
+        found[key] = value
+    return found
