@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from xdpx.config.faults import ConfigError
     from xdpx.config.loading import load
     from xdpx.config.parameters import Parameters, param
-    from xdpx.engines.pytorch.seeding import set_seed
+    from xdpx.engines.pytorch.kernels import set_seed
     from xdpx.inference.answers import Prediction
     from xdpx.inference.session import TrainedRun, load_run
     from xdpx.trainer.arguments import (
@@ -53,7 +53,7 @@ _HOMES = {
     "xdpx.inference.answers": ("Prediction",),
     "xdpx.inference.session": ("TrainedRun", "load_run"),
     "xdpx.trainer.data.collation": ("DataCollatorWithPadding", "default_data_collator"),
-    "xdpx.engines.pytorch.seeding": ("set_seed",),
+    "xdpx.engines.pytorch.kernels": ("set_seed",),
     "xdpx.trainer.hooks.builtin": (
         "DefaultFlowCallback", "EarlyStoppingCallback", "PrinterCallback", "ProgressCallback",
     ),

@@ -8,7 +8,7 @@ from torch import nn
 
 from xdpx.config.faults import ConfigError
 from xdpx.engines.base import Task
-from xdpx.engines.pytorch import kernels, seeding
+from xdpx.engines.pytorch import kernels
 from xdpx.engines.pytorch.engine import PyTorchEngine
 from xdpx.engines.pytorch.options import EngineOptions
 from xdpx.losses import losses
@@ -58,7 +58,7 @@ def test_unset_tf32_leaves_pytorch_as_it_is(switches):
     "door",
     [
         lambda: PyTorchEngine(Counting(), options=EngineOptions(device="cpu", deterministic=True)),
-        lambda: seeding.seed_training(1, full_determinism=True),
+        lambda: kernels.seed_training(1, full_determinism=True),
     ],
 )
 def test_both_doors_require_the_same_kernels(door, switches):

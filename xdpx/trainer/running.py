@@ -18,8 +18,8 @@ from torch import nn
 from xdpx.checkpoints.background import wait_for_all
 from xdpx.datasets.plan import Position
 from xdpx.engines.pytorch import collectives, out_of_memory
+from xdpx.engines.pytorch.kernels import seed_training
 from xdpx.engines.pytorch.memory import MemoryWatch
-from xdpx.engines.pytorch.seeding import seed_training
 from xdpx.engines.pytorch.update import LOSS
 from xdpx.logger import log
 from xdpx.models.pytorch import preparing

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from xdpx.engines.pytorch.kernels import seed_training
 from xdpx.engines.pytorch.memory import MemoryWatch, release_cached
 from xdpx.engines.pytorch.precision import in_type
-from xdpx.engines.pytorch.seeding import seed_training
 from xdpx.engines.pytorch.transfer import to_device
 from xdpx.logger import log
 from xdpx.models.pytorch import preparing

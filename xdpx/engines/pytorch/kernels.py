@@ -1,9 +1,11 @@
-"""Kernel settings shared by all ways to train: TF32, determinism, compilation."""
+"""Settings of torch shared by all ways to train: seeds, determinism, TF32, compilation."""
 
 from __future__ import annotations
 
 import os
+import random
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -15,6 +17,26 @@ DETERMINISTIC_ENVIRONMENT = {
     "FLASH_ATTENTION_DETERMINISTIC": "1",
 }
 """Environment variables that GPU libraries read at their first use; values as in the original (Transformers)."""
+
+
+def set_seed(seed: int, deterministic: bool = False) -> None:
+    """Seed the generators of Python, NumPy and torch; `deterministic` makes torch use deterministic algorithms.
+
+    The random numbers are the same as after `transformers.set_seed`, which is not called because importing it takes
+    seconds, even if no model of that library is trained.
+    """
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)  # for every device, including those of other vendors
+    if deterministic:
+        torch.use_deterministic_algorithms(True)
+
+
+def seed_training(seed: int, *, full_determinism: bool) -> None:
+    """Seed at the start of training; with `full_determinism` torch raises for nondeterministic operations."""
+    set_seed(seed)
+    if full_determinism:
+        require_deterministic()
 
 
 def use_tf32(wanted: bool | None) -> None:
