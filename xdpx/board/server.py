@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
+import numpy as np
 from aiohttp import web
 
 from xdpx.board import guards
@@ -19,7 +21,6 @@ from xdpx.board.page_files import page_text
 from xdpx.board.parts import entries_of, entry_text, parts_of, path_of
 from xdpx.board.predictions import Predictions, read_predictions
 from xdpx.board.safe_files import NotShown, read_piece
-from xdpx.board.wire import packed
 from xdpx.reports.run_logs import Floats
 from xdpx.utils import io
 from xdpx.utils.storage import scheme_of
@@ -31,6 +32,8 @@ LONGEST_WAIT = 25.0
 """The most seconds that a request waits for new rows."""
 LOCAL_TICK, REMOTE_TICK = 0.01, 3.0
 """Seconds between two checks of the files that a page waits for."""
+ALIGNED = 8
+"""Columns sent to the page begin at multiples of this many bytes, so that a browser can map their numbers directly."""
 PAGES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _KEPT_PREDICTIONS = 4
 Seen = dict[int, tuple[str, str]]
@@ -245,3 +248,20 @@ def _json(content: object) -> web.Response:
     return web.Response(
         text=json.dumps(content, allow_nan=False, separators=(",", ":")), content_type="application/json"
     )
+
+
+def packed(answers: Sequence[tuple[Mapping[str, object], Mapping[str, Floats]]]) -> bytes:
+    """Return (facts, columns) of some logs as bytes.
+
+    The first four bytes are the length of the JSON header, an array with the facts, column names and row count of each
+    log. It is padded with blanks so that the columns start at a multiple of eight; they are little-endian float64.
+    """
+    heads = []
+    bodies = []
+    for facts, columns in answers:
+        length = len(next(iter(columns.values()), ()))
+        heads.append({**facts, "columns": list(columns), "length": length})
+        bodies += [np.ascontiguousarray(values, "<f8").tobytes() for values in columns.values()]
+    text = json.dumps(heads, allow_nan=False).encode()
+    text += b" " * (-(len(text) + 4) % ALIGNED)
+    return b"".join([struct.pack("<I", len(text)), text, *bodies])
