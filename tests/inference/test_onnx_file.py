@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from xdpx.inference.onnx_attention import short_attention
+from xdpx.inference.onnx_file import short_attention
 
 pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
