@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from xdpx.reports.curves import calm, epoch_borders, group_names, step_axis, thin, walltime_axis, y_limits
-from xdpx.reports.run_logs import Table, read_run
+from xdpx.reports.run_logs import LogTable, read_run
 
 
 def test_one_place_on_the_step_axis_is_one_number_of_samples(make_run):
@@ -26,21 +26,21 @@ def test_the_wall_time_axis_goes_on_at_the_same_speed_after_the_last_evaluation(
 def test_epochs_of_one_length_begin_at_even_distances(make_run):
     assert epoch_borders(read_run(make_run()).train).tolist() == [100, 200, 300]
     steps = np.arange(20.0, 440.0, 20.0)
-    uneven_rows = Table({"step": steps, "epoch": np.ceil(steps / 75)})
+    uneven_rows = LogTable({"step": steps, "epoch": np.ceil(steps / 75)})
     assert epoch_borders(uneven_rows).tolist() == [75, 150, 225, 300, 375]
 
 
 def test_epochs_that_no_row_stands_for_share_the_steps_between_the_rows():
     def rows(**columns):
-        return Table({name: np.array(values, dtype=float) for name, values in columns.items()})
+        return LogTable({name: np.array(values, dtype=float) for name, values in columns.items()})
 
     train, valid = rows(step=[20, 40], epoch=[2, 5]), rows(step=[10, 40], epoch=[1, 5])
     assert epoch_borders(train, valid).tolist() == [15, 20 + 20 / 6, 30, 20 + 100 / 6]
-    assert epoch_borders(rows(step=[3], epoch=[1]), Table()).tolist() == []
+    assert epoch_borders(rows(step=[3], epoch=[1]), LogTable()).tolist() == []
 
 
 def test_an_epoch_of_another_length_begins_between_the_rows_that_lie_on_both_sides():
-    resumed = Table({"step": np.array([10.0, 20.0, 25.0, 30.0]), "epoch": np.array([1.0, 2.0, 3.0, 4.0])})
+    resumed = LogTable({"step": np.array([10.0, 20.0, 25.0, 30.0]), "epoch": np.array([1.0, 2.0, 3.0, 4.0])})
     assert epoch_borders(resumed).tolist() == [15, 22.5, 27.5]
 
 

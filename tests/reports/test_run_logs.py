@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xdpx.reports.run_logs import Table, read_run, read_table
+from xdpx.reports.run_logs import LogTable, read_run, read_table
 
 
-def table_of(folder: Path, text: str) -> Table:
+def table_of(folder: Path, text: str) -> LogTable:
     (folder / "train.log.tsv").write_text(text)
     return read_table(str(folder / "train.log.tsv"))
 

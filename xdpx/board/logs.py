@@ -13,7 +13,7 @@ from xdpx.reports.curves import epoch_borders
 from xdpx.reports.following import ALWAYS, Place, follow
 from xdpx.reports.histories import history_of, records_of, tables_of
 from xdpx.reports.metric_lines import METRICS_FILE
-from xdpx.reports.run_logs import Columns, Table
+from xdpx.reports.run_logs import Columns, LogTable
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.reports.trackers.json_lines import FILE_NAME as JSON_LOG
 from xdpx.utils import io
@@ -122,5 +122,5 @@ def history(path: str, entry: Entry) -> dict[str, Columns]:
 def borders_of(run: RunFolder, root: str) -> list[float]:
     """Return the steps at which the epochs of a run begin, estimated from its logs."""
     read = [read_rows(run, log, (), "", root=root) for log in FILES]
-    tables = [Table(rows.columns) for rows in read if rows is not None and "epoch" in rows.columns]
+    tables = [LogTable(rows.columns) for rows in read if rows is not None and "epoch" in rows.columns]
     return [float(step) for step in epoch_borders(*tables)] if tables else []

@@ -9,7 +9,7 @@ from enum import Enum
 
 import numpy as np
 
-from xdpx.reports.run_logs import Floats, RunLogs, Table
+from xdpx.reports.run_logs import Floats, LogTable, RunLogs
 
 FEW_TO_CALM = 80
 """Curves with fewer values than this are drawn unsmoothed."""
@@ -74,7 +74,7 @@ def _interpolation(steps: Floats, seconds: Floats) -> Callable[[Floats], Floats]
     return place
 
 
-def epoch_borders(*tables: Table) -> Floats:
+def epoch_borders(*tables: LogTable) -> Floats:
     """Return the steps at which a new epoch (with `lazy_load`: a new shard) begins, estimated from the logs.
 
     If epochs of equal length are consistent with every row, the borders are that far apart. Otherwise a border is put
@@ -107,7 +107,7 @@ def _epoch_length(steps: Floats, epochs: Floats) -> float | None:
     return whole if whole < limit else lowest
 
 
-def points(table: Table, column: str, axis: Axis) -> tuple[Floats, Floats]:
+def points(table: LogTable, column: str, axis: Axis) -> tuple[Floats, Floats]:
     """Return the positions and values of one column where it is finite, thinned to what a figure can show."""
     values = table[column]
     known = np.isfinite(values)

@@ -33,12 +33,12 @@ STRETCHES = 1000
 """Number of stretches into which a longer log is cut for thinning; each keeps its extremes and some rows between."""
 _ROWS_BETWEEN = 16
 
-_parsed: dict[tuple[str, bool], tuple[tuple[int, str], Table]] = {}
+_parsed: dict[tuple[str, bool], tuple[tuple[int, str], LogTable]] = {}
 _MOST_PARSED = 32
 
 
 @dataclass(frozen=True)
-class Table:
+class LogTable:
     """A log as named columns of float64, one row per step, steps increasing; empty cells are NaN."""
 
     columns: Mapping[str, Floats] = field(default_factory=dict)
@@ -63,8 +63,8 @@ class RunLogs:
     """The logs and settings of one run. `settings` are those of its newest `args.py`, flat; empty if it has none."""
 
     folder: str
-    train: Table
-    valid: Table
+    train: LogTable
+    valid: LogTable
     settings: Mapping[str, Any]
 
     @property
@@ -114,7 +114,7 @@ def read_run(folder: str, *, train: bool = True, thinned: bool = False) -> RunLo
         thinned: see `read_table`.
     """
     valid = read_table(io.join(folder, VALID_LOG), thinned=thinned)
-    trained = read_table(io.join(folder, TRAIN_LOG), thinned=thinned) if train else Table()
+    trained = read_table(io.join(folder, TRAIN_LOG), thinned=thinned) if train else LogTable()
     return RunLogs(folder, trained, valid, _settings(folder))
 
 
@@ -128,7 +128,7 @@ def _settings(folder: str) -> dict[str, Any]:
         return {}
 
 
-def read_table(path: str, *, thinned: bool = False) -> Table:
+def read_table(path: str, *, thinned: bool = False) -> LogTable:
     """Read a log that may still be growing. An unchanged file is not parsed again.
 
     A last line without a line end is still being written, so it is left out. A second header starts new columns.
@@ -141,7 +141,7 @@ def read_table(path: str, *, thinned: bool = False) -> Table:
             spaced ones. The first best evaluation is always among them.
     """
     if not io.isfile(path):
-        return Table()
+        return LogTable()
     stamp = (io.size(path), str(io.last_modified(path)))
     known = _parsed.get((path, thinned))
     if known and known[0] == stamp:
@@ -263,8 +263,8 @@ _BOTH_WAYS = ((1.0, np.inf), (-1.0, np.inf))
 """(sign, replacement of NaN) to find the lowest and the highest value."""
 
 
-def _table(parts: Iterator[Columns]) -> Table:
-    return Table(without_rewalked(stacked(list(parts))))
+def _table(parts: Iterator[Columns]) -> LogTable:
+    return LogTable(without_rewalked(stacked(list(parts))))
 
 
 def stacked(parts: list[Columns]) -> Columns:
