@@ -20,7 +20,7 @@ Curve = list[tuple[int, float]]
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """How far one run of a trial has come.
 
     Attributes:
@@ -36,7 +36,7 @@ class Progress:
     why: str = ""
 
 
-def progress_of(stage: Stage) -> Progress:
+def progress_of(stage: Stage) -> RunProgress:
     """Return how far the run of a stage has come, read from its folder; nothing beyond the stage.
 
     A run may be further than its stage: x-train takes it to its end with the config of the trial.
@@ -47,10 +47,10 @@ def progress_of(stage: Stage) -> Progress:
     steps, scores = logs.valid["step"], logs.valid[f"valid_{values['major_metric']}"]
     curve = [(int(step) * each, float(score)) for step, score in zip(steps, scores, strict=True) if step <= stage.until]
     if status is None:
-        return Progress(0, curve, over=False)
+        return RunProgress(0, curve, over=False)
     within = status.step <= stage.until
     whole = status.status == "finished" and min(status.step, stage.until) >= status.total_steps
-    return Progress(
+    return RunProgress(
         min(status.step, stage.until) * each, curve, over=whole or (within and ended_early(status)),
         why="all samples seen" if whole else status.reason,
     )  # fmt: skip
@@ -73,7 +73,7 @@ def result_of(order: Order, stages: Sequence[Stage], outcomes: Sequence[Outcome]
     return Result(order.number, max(samples, curve[-1][0]), curve[-1][1], curve, ended=over, note=note if over else "")
 
 
-def mean_curve(parts: Sequence[Progress]) -> Curve:
+def mean_curve(parts: Sequence[RunProgress]) -> Curve:
     """Return the mean of the curves where all runs were evaluated at equal samples; one that is over keeps its end."""
     places = sorted({seen for part in parts for seen, _ in part.curve})
     found = []
@@ -85,7 +85,7 @@ def mean_curve(parts: Sequence[Progress]) -> Curve:
     return found
 
 
-def _score_at(part: Progress, samples: int) -> float | None:
+def _score_at(part: RunProgress, samples: int) -> float | None:
     exact = next((score for seen, score in part.curve if seen == samples), None)
     if exact is None and part.over and part.curve and part.curve[-1][0] < samples:
         return part.curve[-1][1]
@@ -93,7 +93,7 @@ def _score_at(part: Progress, samples: int) -> float | None:
 
 
 def interval_at(
-    parts: Sequence[Progress], samples: int, *, folds: int = 1, metric: str = ""
+    parts: Sequence[RunProgress], samples: int, *, folds: int = 1, metric: str = ""
 ) -> tuple[float, float] | None:
     """Return the ends of the 95 % interval of the mean score at so many samples; None for fewer than two runs.
 
