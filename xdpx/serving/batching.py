@@ -66,12 +66,12 @@ class Sizes:
     threads: int | None = None
 
 
-Deliver = Callable[["Request"], None]
+Deliver = Callable[["PredictionRequest"], None]
 """Called once, in a thread of the batcher, when a request is answered or has failed."""
 
 
 @dataclass(eq=False, slots=True)
-class Request:
+class PredictionRequest:
     """Some rows that are answered together.
 
     Attributes:
@@ -97,7 +97,7 @@ class _Waiting:
     length: int
     number: int
     row: EncodedRow
-    request: Request
+    request: PredictionRequest
     index: int
 
     def __lt__(self, other: _Waiting) -> bool:
@@ -164,7 +164,7 @@ class Batcher:
     ) -> None:
         self._encoder, self._sizes = models[0], sizes
         self._started, self._computed = started, computed
-        self._asked: deque[Request] = deque()
+        self._asked: deque[PredictionRequest] = deque()
         self._pool = Pool(sizes)
         self._changed = threading.Condition()
         self._closed = False
@@ -195,7 +195,7 @@ class Batcher:
                 speed = self._rows_per_second or float("inf")
                 raise Full(max(1.0, self._num_rows / speed))
             self._num_rows += len(texts)
-            self._asked.append(Request(texts, deliver))
+            self._asked.append(PredictionRequest(texts, deliver))
             self._changed.notify_all()
 
     def close(self, seconds: float | None = None) -> None:
@@ -217,17 +217,17 @@ class Batcher:
                 self._encoding = 0
                 self._changed.notify_all()
 
-    def _next_asked(self) -> list[Request]:
+    def _next_asked(self) -> list[PredictionRequest]:
         """Wait for requests, and return as many as are tokenised at a time; none when all is done."""
         with self._changed:
             self._changed.wait_for(lambda: self._asked or self._closed)
-            taken: list[Request] = []
+            taken: list[PredictionRequest] = []
             while self._asked and sum(len(each.texts) for each in taken) < MOST_ENCODED:
                 taken.append(self._asked.popleft())
             self._encoding = len(taken)
             return taken
 
-    def _encoded(self, requests: list[Request]) -> Iterator[tuple[Request, list[EncodedRow]]]:
+    def _encoded(self, requests: list[PredictionRequest]) -> Iterator[tuple[PredictionRequest, list[EncodedRow]]]:
         """Yield requests with their rows: all tokenised in one go, or each by itself where one is at fault."""
         try:
             rows = self._encoder.encode([text for each in requests for text in each.texts])
@@ -243,7 +243,7 @@ class Batcher:
             yield each, rows[start : start + len(each.texts)]
             start += len(each.texts)
 
-    def _as_waiting(self, request: Request, rows: list[EncodedRow]) -> Iterator[_Waiting]:
+    def _as_waiting(self, request: PredictionRequest, rows: list[EncodedRow]) -> Iterator[_Waiting]:
         """Yield the rows of a request, numbered so that one of many rows does not hold up those that come after it."""
         request.answers, request.missing = [None] * len(rows), len(rows)
         self._number += 1
@@ -285,7 +285,7 @@ class Batcher:
         for request in ended:
             request.deliver(request)
 
-    def _fail(self, requests: list[Request], error: Exception) -> None:
+    def _fail(self, requests: list[PredictionRequest], error: Exception) -> None:
         ended = []
         with self._changed:
             for request in requests:

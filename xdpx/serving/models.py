@@ -17,7 +17,7 @@ from xdpx.inference import export_folder
 from xdpx.inference.answers import Prediction
 from xdpx.inference.session import TrainedRun
 from xdpx.logger import log
-from xdpx.serving.batching import Batcher, Closed, Request, Sizes, Text
+from xdpx.serving.batching import Batcher, Closed, PredictionRequest, Sizes, Text
 from xdpx.serving.counting import Counts
 from xdpx.serving.shapes import ModelFacts
 from xdpx.utils import commit, io
@@ -91,9 +91,9 @@ class Model:
         if not texts:
             return []
         loop = asyncio.get_running_loop()
-        answered: asyncio.Future[Request] = loop.create_future()
+        answered: asyncio.Future[PredictionRequest] = loop.create_future()
 
-        def deliver(request: Request) -> None:
+        def deliver(request: PredictionRequest) -> None:
             loop.call_soon_threadsafe(_set, answered, request)
 
         for _ in range(2):
@@ -236,6 +236,6 @@ def _use_threads(count: int | None) -> None:
         torch.set_num_threads(count)
 
 
-def _set(answered: asyncio.Future[Request], request: Request) -> None:
+def _set(answered: asyncio.Future[PredictionRequest], request: PredictionRequest) -> None:
     if not answered.done():  # the client may have disconnected
         answered.set_result(request)
