@@ -19,7 +19,7 @@ from typing import IO, Any, Self, TypeVar
 
 from xdpx.utils.distributed_utils import gather_objects, is_master
 from xdpx.utils.paths import StrPath
-from xdpx.utils.progress import Progress, is_quiet
+from xdpx.utils.progress import ProgressBar, is_quiet
 from xdpx.utils.redaction import redact
 
 T = TypeVar("T")
@@ -233,9 +233,9 @@ class Log:
 
     def progress(
         self, items: Iterable[T] = (), *, total: int | None = None, what: str = "", unit: str = "it"
-    ) -> Progress[T]:
+    ) -> ProgressBar[T]:
         """Return a progress bar over `items` (or advanced by `update`); it logs lines if there is no terminal."""
-        return Progress(items, total=total, what=what, unit=unit, shown=is_master())
+        return ProgressBar(items, total=total, what=what, unit=unit, shown=is_master())
 
     # ---- summaries
 
@@ -391,4 +391,4 @@ def _quantiles(name: str, numbers: list[float]) -> dict[str, float]:
 
 log = Log()
 
-__all__ = ["MARK", "Log", "LogFile", "Progress", "log", "warn_user"]
+__all__ = ["MARK", "Log", "LogFile", "ProgressBar", "log", "warn_user"]

@@ -27,7 +27,7 @@ from xdpx.utils.distributed_utils import is_master
 if TYPE_CHECKING:
     from xdpx.config.loading import Run
     from xdpx.inference.predictor import Chunk, Predictor
-    from xdpx.logger import Progress
+    from xdpx.logger import ProgressBar
     from xdpx.losses.base import Loss
 
 SMALLEST_PROBABILITY = 1e-38
@@ -145,7 +145,7 @@ class Predict:
         chunks = predictor.chunks(source, most=most)
         total = predictor.count_rows(source)
         total = total if most is None or total is None else min(most, total)
-        bar: Progress[Any]
+        bar: ProgressBar[Any]
         with log.progress(total=total, what=source.name, unit="row") as bar:
             if options.binary:
                 return _write_arrays(_counted(chunks, bar), predictor, target, logits=options.distill)

@@ -32,7 +32,7 @@ from xdpx.datasets.store import SUFFIXES
 from xdpx.datasets.word_vocabulary import word_encoder
 from xdpx.datasets.workers import Crew
 from xdpx.datasets.writing import PartWriter, assemble
-from xdpx.logger import EarlyLines, Progress, log
+from xdpx.logger import EarlyLines, ProgressBar, log
 from xdpx.processors.samples import Ragged, Samples
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.tokenizers.target_map import number_of
@@ -240,7 +240,7 @@ class Builder:
 
     def _write(self, split: str, file: RawFile, writer: PartWriter) -> Counts:
         joiner = Joiner(self._recipe, remove_duplicate=self._loader.parameters.remove_duplicate)
-        progress: Progress[Any] | None = None
+        progress: ProgressBar[Any] | None = None
         for made in self.blocks_of(split, file):
             if progress is None:
                 progress = log.progress(total=self._expected_lines(file, made), what=split, unit="rows")

@@ -11,7 +11,7 @@ from xdpx.datasets.raw_data import RawFile
 from xdpx.datasets.workers import Crew
 from xdpx.loaders.base import Loader
 from xdpx.loaders.parsers.base import BadLine, Block, Parser
-from xdpx.logger import Progress, log
+from xdpx.logger import ProgressBar, log
 from xdpx.tokenizers.base import Tokenizer
 
 
@@ -100,7 +100,7 @@ def count(
 
 def _counted(file: RawFile, crew: Crew[_Work, _Counted], *, words: bool) -> Iterator[_Counted]:
     what = "words" if words else "labels"
-    progress: Progress[Any] = log.progress(what=f"counting {what} of {file.path}", unit="rows")
+    progress: ProgressBar[Any] = log.progress(what=f"counting {what} of {file.path}", unit="rows")
     with progress:
         for counted in crew.map(_Work(block, file.labelled, words) for block in file.blocks()):
             yield counted

@@ -32,7 +32,7 @@ from xdpx.utils.distributed_utils import collected, dealt, get_world_size, is_ma
 
 if TYPE_CHECKING:
     from xdpx.engines.base import Batch, Split
-    from xdpx.logger import Progress
+    from xdpx.logger import ProgressBar
     from xdpx.processors.samples import Samples
 
 Item = TypeVar("Item")
@@ -164,7 +164,7 @@ class Predictor:
             found, total = _placed(cut), len(cut)
         else:
             found = dealt(islice(self._raw_batches(source, ignore_novel_target=ignore_novel_target), most))
-        bar: Progress[Any]
+        bar: ProgressBar[Any]
         with log.progress(total=total or most, what=source.name, unit="batch") as bar:
             for each in self._timed(found):
                 yield each

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from xdpx.inference.answers import EncodedRow, Prediction
     from xdpx.inference.predictor import Predictor
     from xdpx.loaders.parsers.base import Row
-    from xdpx.logger import Progress
+    from xdpx.logger import ProgressBar
 
 Text = str | Iterable[str] | Mapping[str, str]
 """One row: a text; several texts as a tuple, a list or a dict by name; for tagging also the list of words."""
@@ -113,7 +113,7 @@ class TrainedRun:
         if len(rows) < WATCHED:
             return [one for part in parts for one in self._answered(part)]
         found: list[Prediction] = []
-        bar: Progress[Any]
+        bar: ProgressBar[Any]
         with log.progress(total=len(rows), what="predict", unit="row") as bar:
             for part in parts:
                 found += self._answered(part)

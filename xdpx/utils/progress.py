@@ -68,7 +68,7 @@ def format_bytes(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-class Progress(Generic[T]):
+class ProgressBar(Generic[T]):
     """Counts and shows progress: a bar on a terminal or in a notebook, a log line every 30 seconds elsewhere.
 
     Iterate over it to count `items`, or call `update` by hand. Use it as a context manager, or `close` it.

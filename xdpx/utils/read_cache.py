@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from xdpx.utils.local_files import LocalFiles
 from xdpx.utils.owners import fate_of, owner_in, temporary_name
-from xdpx.utils.progress import Progress, format_bytes
+from xdpx.utils.progress import ProgressBar, format_bytes
 from xdpx.utils.redaction import redact
 from xdpx.utils.storage import Entry, walk
 
@@ -186,7 +186,7 @@ class ReadCache:
 def download(store: RemoteFiles, entry: Entry, file: IO[bytes], *, show_from: int = SHOW_FROM) -> None:
     """Write the content of a remote file into a local one, with a bar if it has at least `show_from` bytes."""
     shown = entry.size is not None and entry.size >= show_from
-    with Progress[Any](total=entry.size, what=f"reading {redact(entry.path)}", unit="B", shown=shown) as bar:
+    with ProgressBar[Any](total=entry.size, what=f"reading {redact(entry.path)}", unit="B", shown=shown) as bar:
         store.download(entry, file, bar.update)
 
 

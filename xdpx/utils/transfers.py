@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from xdpx.utils.owners import temporary_name
-from xdpx.utils.progress import Progress
+from xdpx.utils.progress import ProgressBar
 from xdpx.utils.read_cache import download
 from xdpx.utils.redaction import redact
 from xdpx.utils.storage import Entry, walk
@@ -175,7 +175,7 @@ def _pour(io: Places, source: Entry, target: Any) -> None:
     shown = (source.size or 0) >= SHOW_FROM
     with (
         io.local_files.open(source.path) as file,
-        Progress[Any](total=source.size, what=f"copying {source.path}", unit="B", shown=shown) as bar,
+        ProgressBar[Any](total=source.size, what=f"copying {source.path}", unit="B", shown=shown) as bar,
     ):
         while block := file.read(BLOCK):
             target.write(block)
@@ -184,7 +184,7 @@ def _pour(io: Places, source: Entry, target: Any) -> None:
 
 def _upload(store: RemoteFiles, local_path: str, target: str, *, size: int | None) -> None:
     shown = (size or 0) >= SHOW_FROM
-    with Progress[Any](total=size, what=f"writing {redact(target)}", unit="B", shown=shown) as bar:
+    with ProgressBar[Any](total=size, what=f"writing {redact(target)}", unit="B", shown=shown) as bar:
         store.upload(local_path, target, bar.update)
 
 

@@ -24,7 +24,7 @@ from xdpx.datasets.sharded.parameters import Shard, without_shards
 from xdpx.datasets.sharded.parts import RawPart, parts_of
 from xdpx.datasets.workers import Crew
 from xdpx.loaders.base import Loader
-from xdpx.logger import Progress, log
+from xdpx.logger import ProgressBar, log
 from xdpx.tokenizers.base import Tokenizer
 from xdpx.utils import commit, io
 from xdpx.utils.leases import LeaseHeld
@@ -83,7 +83,7 @@ def _make_piece(builder: Builder, part: RawPart, split: str, folder: ShardFolder
     name, rows, samples, start = folder.name(split, shard.index), 0, 0, time.monotonic()
     facts = {**folder.piece_facts(split), "digests": builder.digests}
     piece = commit.Commit(io.join(folder.path, MADE), name, facts=facts)
-    progress: Progress[Any] = log.progress(what=f"{shard}: {split}", unit="rows")
+    progress: ProgressBar[Any] = log.progress(what=f"{shard}: {split}", unit="rows")
     with piece, progress:
         with piece.open(f"{name}.blocks") as file:
             for made in builder.blocks_of(split, part):

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from xdpx.logger import log
-from xdpx.utils.progress import Progress
+from xdpx.utils.progress import ProgressBar
 
 
 class RankStream(IterableDataset[Any]):
@@ -131,7 +131,7 @@ class Skipping(IterableDataset[Any]):
 
 def pass_over(items: Iterator[Any], count: int, *, unit: str) -> None:
     """Read and discard the first items, with a progress bar."""
-    with Progress[Any](total=count, what="skipping to where the run stopped", unit=unit) as progress:
+    with ProgressBar[Any](total=count, what="skipping to where the run stopped", unit=unit) as progress:
         for _ in islice(items, count):
             progress.update()
 
