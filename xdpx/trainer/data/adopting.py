@@ -15,7 +15,7 @@ from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.plan import length
 from xdpx.trainer.data.randomness import Randomness, untouched
 from xdpx.trainer.data.rank_batches import RankBatchLists
-from xdpx.trainer.data.rank_loader import Loader, Ranks
+from xdpx.trainer.data.rank_loader import Loader, Processes
 from xdpx.trainer.data.streams import pass_over
 
 READING = (
@@ -100,7 +100,7 @@ class Adopted:
             return batches
 
 
-def adopt(loader: object, world: Ranks) -> Any:
+def adopt(loader: object, world: Processes) -> Any:
     """Return a loader from an overridden `get_train_dataloader` with the methods that training needs.
 
     A loader that has them is returned unchanged. Any other is wrapped, and every rank iterates over all of it; a
@@ -116,7 +116,7 @@ def adopt(loader: object, world: Ranks) -> Any:
     return Adopted(loader)
 
 
-def shared_out(loader: DataLoader[Any], world: Ranks, *, seed: int | None = None, **changes: Any) -> Any:
+def shared_out(loader: DataLoader[Any], world: Processes, *, seed: int | None = None, **changes: Any) -> Any:
     """Return a loader of this rank's part of the data of a torch DataLoader, as `accelerator.prepare` does.
 
     Args:
@@ -157,7 +157,7 @@ def shared_out(loader: DataLoader[Any], world: Ranks, *, seed: int | None = None
     )
 
 
-def _of_whole_batches(loader: DataLoader[Any], world: Ranks) -> Any:
+def _of_whole_batches(loader: DataLoader[Any], world: Processes) -> Any:
     if world.size == 1:
         return Adopted(loader)
     raise ValueError(

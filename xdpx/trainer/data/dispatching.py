@@ -12,7 +12,7 @@ from xdpx.engines.pytorch.collectives import broadcast_tree
 from xdpx.engines.pytorch.transfer import to_device
 from xdpx.trainer.data.current_loader import iterating
 from xdpx.trainer.data.plan import samples_per_batch
-from xdpx.trainer.data.rank_loader import Loader, Ranks
+from xdpx.trainer.data.rank_loader import Loader, Processes
 
 
 class Dispatcher:
@@ -25,7 +25,7 @@ class Dispatcher:
         world: the processes.
     """
 
-    def __init__(self, loader: Loader, world: Ranks) -> None:
+    def __init__(self, loader: Loader, world: Processes) -> None:
         self.loader, self.world = loader, world
         self.num_taken = 0
         self.rank = world.rank

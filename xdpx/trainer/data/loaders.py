@@ -15,7 +15,7 @@ from xdpx.trainer.data.dispatching import Dispatcher
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.randomness import seed_worker
 from xdpx.trainer.data.rank_batches import Agreed, Fill, RankBatches, RankBatchLists
-from xdpx.trainer.data.rank_loader import Collator, Loader, Ranks
+from xdpx.trainer.data.rank_loader import Collator, Loader, Processes
 from xdpx.trainer.data.rebalance import BatchRebalance
 from xdpx.trainer.data.samplers import EpochSampler, LengthGrouped
 from xdpx.trainer.data.streams import DealtStream, RankStream, shards_of
@@ -27,7 +27,7 @@ def train_loader(
     collator: Collator | None,
     sampler: object,
     options: LoaderOptions,
-    world: Ranks,
+    world: Processes,
     seed: int | None = None,
 ) -> DataLoader[Any]:
     """Return a loader of training data.
@@ -49,7 +49,7 @@ def train_loader(
 
 
 def eval_loader(
-    dataset: object, *, collator: Collator | None, sampler: object, options: LoaderOptions, world: Ranks
+    dataset: object, *, collator: Collator | None, sampler: object, options: LoaderOptions, world: Processes
 ) -> DataLoader[Any]:
     """Return a loader of data to evaluate or predict; for the arguments see `train_loader`.
 
@@ -68,7 +68,7 @@ def loader_over(
     *,
     collator: Collator | None,
     options: LoaderOptions,
-    world: Ranks,
+    world: Processes,
     worker_init: Callable[[int], None] | None = None,
     resumable: bool = True,
 ) -> DataLoader[Any]:
@@ -117,7 +117,7 @@ def rank_batches(
     dataset: Any,
     sampler: Any,
     options: LoaderOptions,
-    world: Ranks,
+    world: Processes,
     *,
     seed: int | None = None,
     fill: Fill | None = None,
@@ -163,12 +163,12 @@ class _Host(NamedTuple):
     device: torch.device = torch.device("cpu")
 
 
-def _deals(options: LoaderOptions, world: Ranks) -> bool:
+def _deals(options: LoaderOptions, world: Processes) -> bool:
     """Return whether the first rank reads for all."""
     return options.dispatch_batches is True and world.size > 1
 
 
-def _batch_size_of_rank(options: LoaderOptions, world: Ranks) -> int:
+def _batch_size_of_rank(options: LoaderOptions, world: Processes) -> int:
     if not options.split_batches or world.size == 1:
         return options.batch_size
     if options.batch_size % world.size:
@@ -181,7 +181,7 @@ def _batch_size_of_rank(options: LoaderOptions, world: Ranks) -> int:
 
 
 def _stream_loader(
-    dataset: Any, *, collator: Collator | None, options: LoaderOptions, world: Ranks, training: bool = True
+    dataset: Any, *, collator: Collator | None, options: LoaderOptions, world: Processes, training: bool = True
 ) -> DataLoader[Any]:
     if world.size > 1:
         size = _batch_size_of_rank(options, world)

@@ -19,7 +19,7 @@ Collator = Callable[[list[Any]], Any]
 _END = object()
 
 
-class Ranks(Protocol):
+class Processes(Protocol):
     """The processes, as a `World`."""
 
     @property
@@ -56,7 +56,7 @@ class Loader(DataLoader[Any]):
         batches: Any,
         options: LoaderOptions,
         collator: Collator | None,
-        world: Ranks,
+        world: Processes,
         worker_init: Callable[[int], None] | None = None,
         resumable: bool = True,
     ) -> None:
