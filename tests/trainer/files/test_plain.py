@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from xdpx.trainer.files.plain import NotPlain, plain, plain_json
+from xdpx.trainer.files.plain import OnlyPicklable, plain, plain_json
 
 
 class Color(enum.StrEnum):
@@ -32,7 +32,7 @@ def test_what_only_looks_different_becomes_plain() -> None:
 
 
 def test_an_object_is_refused_with_its_place_and_class() -> None:
-    with pytest.raises(NotPlain, match=r"^optimizer\.state\[1\]\.projector is a .*\.object$"):
+    with pytest.raises(OnlyPicklable, match=r"^optimizer\.state\[1\]\.projector is a .*\.object$"):
         plain({"state": [0, {"projector": object()}]}, "optimizer")
 
 

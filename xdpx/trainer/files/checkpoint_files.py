@@ -33,7 +33,7 @@ from xdpx.checkpoints.trusted import DamagedFile, bytes_of, load_tensors, save_t
 from xdpx.logger import log
 from xdpx.trainer.files import model_files, rng
 from xdpx.trainer.files.model_files import ModelFiles
-from xdpx.trainer.files.plain import NotPlain, plain, plain_json
+from xdpx.trainer.files.plain import OnlyPicklable, plain, plain_json
 from xdpx.utils import io
 from xdpx.utils.paths import StrPath
 
@@ -222,7 +222,7 @@ def _resumable(contents: Contents) -> Contents:
     for name in ("optimizer", "scheduler", "scaler"):
         try:
             states[name] = plain(getattr(contents, name), name)
-        except NotPlain as error:
+        except OnlyPicklable as error:
             advice = "Give it a state_dict of tensors and plain values, or use save_only_model"
             log.warning(f"Checkpoints of this run cannot be continued from: {error}. {advice}.", once=True)
             return replace(contents, optimizer=None, scheduler=None, scaler=None)

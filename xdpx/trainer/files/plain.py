@@ -12,7 +12,7 @@ import torch
 from xdpx.checkpoints.trusted import PLAIN
 
 
-class NotPlain(TypeError):
+class OnlyPicklable(TypeError):
     """A value that could only be pickled."""
 
 
@@ -24,7 +24,7 @@ def plain(value: object, where: str = "") -> Any:
         where: its name in the message.
 
     Raises:
-        NotPlain: it contains an object of another kind; the message says where, and its class.
+        OnlyPicklable: it contains an object of another kind; the message says where, and its class.
     """
     if isinstance(value, torch.Tensor) or type(value) in PLAIN:
         return value
@@ -46,7 +46,7 @@ def _plain_leaf(value: object, where: str) -> Any:
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
-    raise NotPlain(f"{where.lstrip('.') or 'it'} is a {type(value).__module__}.{type(value).__qualname__}")
+    raise OnlyPicklable(f"{where.lstrip('.') or 'it'} is a {type(value).__module__}.{type(value).__qualname__}")
 
 
 def plain_json(value: object) -> Any:
