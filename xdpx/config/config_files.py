@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from xdpx.config.families import PREFIX, families, family_path
-from xdpx.config.faults import ConfigError, Fault, Origin, nearest
+from xdpx.config.faults import ConfigError, Fault, Origin, did_you_mean, nearest
 from xdpx.config.hjson_reader import read_hjson
 from xdpx.config.located import Located, Table
 from xdpx.config.network_config import as_keys_of_run, describes_network
@@ -197,8 +197,7 @@ def _missing(path: str, asked: Origin, key: str) -> Fault:
 def _remedy(path: str, asked: Origin) -> str:
     """Return advice about a missing config, with the file that was probably meant."""
     if path.startswith(PREFIX):
-        near = nearest(path.removesuffix(SUFFIXES[0]), families())
-        return f"Did you mean '{near}'? " * bool(near) + "`x-init --list` shows all."
+        return did_you_mean(path.removesuffix(SUFFIXES[0]), families(), rest="`x-init --list` shows all.")
     beside = resolve_path(f"./{path}", beside=asked.file)
     if asked.line and any(io.isfile(beside + suffix) for suffix in ("", *SUFFIXES)):
         return f"Paths without ./ start at the working directory; write './{path}' for the file beside this one."

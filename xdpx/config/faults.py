@@ -142,9 +142,15 @@ def edit_distance(name: str, other: str) -> int:
     return last[-1]
 
 
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, rest: str = "") -> str:
+    """Return "Did you mean '…'?" with the nearest known name, `otherwise` if none is similar; then `rest`."""
+    near = nearest(name, known)
+    guess = f"Did you mean '{near}'?" if near else otherwise
+    return f"{guess} {rest}".strip()
+
+
 def unknown_name(key: str, value: str, known: Iterable[str], origin: Origin | None = None) -> Fault:
     """Return a fault for a name that is not registered, with the nearest registered one as remedy."""
     names = sorted(known)
-    near = nearest(value, names)
     listed = f"Choose one of: {', '.join(names)}." if names else "None is registered."
-    return Fault(key, f"no '{value}' is registered.", f"Did you mean '{near}'?" if near else listed, origin)
+    return Fault(key, f"no '{value}' is registered.", did_you_mean(value, names, listed), origin)

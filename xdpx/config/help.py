@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from xdpx.config import catalogue, synonyms
 from xdpx.config.catalogue import declarations_by_key, owner_of, reachable_entries, reachable_kinds
 from xdpx.config.declarations import Declaration, Entry
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.grouping import heading
 from xdpx.config.hints import shown
 from xdpx.config.metrics import metrics_of
@@ -89,9 +89,9 @@ def topic_help(topic: str, commands: Iterable[str] = ()) -> str:
         *([_explain_key(topic, by_key[topic])] if topic in by_key else []),
     ]
     if not parts:
-        near = nearest(topic, [*by_key, *(entry.name for entry in entries)])
         where = f"{', '.join(commands)} knows" if commands else "there is"
-        guess = f"Did you mean '{near}'?" if near else "--help after a command lists its keys and modules."
+        known = [*by_key, *(entry.name for entry in entries)]
+        guess = did_you_mean(topic, known, "--help after a command lists its keys and modules.")
         remedy = synonyms.remedy(topic, by_key) or guess
         raise ConfigError("--help", [Fault(topic, f"{where} no such key or name.", remedy)])
     return "\n\n".join(parts)

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import did_you_mean
 from xdpx.config.hparams_text import printed
 from xdpx.config.hparams_types import UNRESOLVED, fits, made_by, resolved, type_name
 from xdpx.config.pax_names import of_pax
@@ -82,8 +82,7 @@ def label(cls: type[Any]) -> str:
 def no_field(cls: type[Any], name: str) -> str:
     """Return the message that a class has no such field, with the nearest name and the list of all."""
     names = list(cls._field_table)
-    near = nearest(name, names)
-    hint = of_pax(name) or (f"Did you mean '{near}'?" if near else "")
+    hint = of_pax(name) or did_you_mean(name, names)
     return f"{label(cls)} has no field '{name}'.{' ' if hint else ''}{hint} Its fields: {', '.join(names) or 'none'}."
 
 

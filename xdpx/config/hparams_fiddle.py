@@ -9,7 +9,7 @@ from typing import Any
 
 import fiddle as fdl
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import did_you_mean
 from xdpx.config.hparams_classes import is_template
 from xdpx.config.hparams_types import made_by
 
@@ -24,8 +24,8 @@ class _Named:
         try:
             super().__setattr__(name, value)
         except AttributeError as error:
-            near = nearest(name, getattr(_template_class(made_by(self)), "_field_table", ()))
-            raise AttributeError(f"{error} Did you mean '{near}'?" if near else str(error)) from None
+            names = getattr(_template_class(made_by(self)), "_field_table", ())
+            raise AttributeError(f"{error} {did_you_mean(name, names)}".rstrip()) from None
 
 
 class TemplateConfig(_Named, fdl.Config[Any]):  # type: ignore[misc]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import did_you_mean
 from xdpx.config.hparams_types import made_by
 
 _MARKS = ("__template__", "__dtype__", "__tuple__", "__name__", "__enum__", "__map__", "__float__")
@@ -170,9 +170,8 @@ _READERS: dict[str, Callable[[dict[str, Any], Mapping[str, Any]], Any]] = {
 def _found(name: str, known: Mapping[str, Any]) -> Any:
     if name in known:
         return known[name]
-    near = nearest(name, known)
-    hint = f" Did you mean '{near}'?" if near else ""
-    raise ValueError(f"'{name}' is not a known class.{hint} Import its module first, or pass it in `known`.")
+    remedy = did_you_mean(name, known, rest="Import its module first, or pass it in `known`.")
+    raise ValueError(f"'{name}' is not a known class. {remedy}")
 
 
 def to_json(template: object, *, indent: int | None = 2) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xdpx.config.config_files import VERSION, ConfigFiles, shown
-from xdpx.config.faults import ConfigError, Fault, Origin, nearest
+from xdpx.config.faults import ConfigError, Fault, Origin, did_you_mean
 from xdpx.config.inheritance import IGNORE, PARENT, Family, ParentPlace, TooManyRuns
 from xdpx.config.located import MAX_VALUES, Located, Table, TooLarge, holds_meta, origins, plain
 from xdpx.config.overrides import COMMAND_LINE, ORIGIN, Override, apply_overrides, read_overrides
@@ -153,7 +153,6 @@ def _unknown_special(table: Table) -> list[Fault]:
     faults = []
     for key, located in table.items():
         if key.startswith("__") and key not in SPECIAL_KEYS:
-            near = nearest(key, SPECIAL_KEYS)
-            remedy = f"Did you mean '{near}'?" if near else f"The special keys are {', '.join(SPECIAL_KEYS)}."
+            remedy = did_you_mean(key, SPECIAL_KEYS, f"The special keys are {', '.join(SPECIAL_KEYS)}.")
             faults.append(Fault(key, "is not a special key.", remedy, located.origin))
     return faults

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from xdpx.config.faults import ConfigError, Fault, Origin, nearest
+from xdpx.config.faults import ConfigError, Fault, Origin, did_you_mean
 from xdpx.config.source_text import excerpt, read_number
 
 _NUMBER = r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?"
@@ -64,8 +64,7 @@ def resolve(
 def _actual(name: str, values: Mapping[str, Any], key: str, origin: Origin | None) -> int | float:
     """Return the value of the parameter referred to, a number other than 0."""
     if name not in values:
-        near = nearest(name, values)
-        remedy = f"Did you mean '{near}'?" if near else f"Set '{name}', or write a plain number."
+        remedy = did_you_mean(name, values, f"Set '{name}', or write a plain number.")
         raise _refused(key, origin, f"refers to '{name}', which this run does not have.", remedy)
     actual = values[name]
     if is_relative(actual):

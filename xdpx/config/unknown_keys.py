@@ -7,7 +7,7 @@ from typing import Any
 
 from xdpx.config import catalogue, synonyms
 from xdpx.config.catalogue import declarations_by_key, kinds_below, owner_of, reachable_entries, reachable_kinds
-from xdpx.config.faults import Fault, FaultCode, Origin, nearest
+from xdpx.config.faults import Fault, FaultCode, Origin, did_you_mean, nearest
 from xdpx.config.selection import Selection
 
 SPECIAL_KEYS = ("__parent__", "__def__", "__ignore__")
@@ -77,12 +77,8 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
     """Return (problem, remedy, whether another module declares the key)."""
     command = selection.classes[0].entry.name
     if key.startswith("__"):
-        near = nearest(key, SPECIAL_KEYS)
-        return (
-            "no such special key.",
-            f"Did you mean '{near}'?" if near else f"There are {', '.join(SPECIAL_KEYS)}.",
-            False,
-        )
+        remedy = did_you_mean(key, SPECIAL_KEYS, f"There are {', '.join(SPECIAL_KEYS)}.")
+        return "no such special key.", remedy, False
     used = list(dict.fromkeys(one.kind for one in selection.classes if one.kind != "command"))
     owners = _owners(used)
     if key in owners:
@@ -115,8 +111,7 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
 
 def unlisted(key: str, known: Collection[str], command: str) -> Fault:
     """Return a fault for a key that a command which writes configs does not know."""
-    near = nearest(key, known)
-    guess = f"Did you mean '{near}'?" if near else f"`x-train --help` lists the keys; {command} takes those of all."
+    guess = did_you_mean(key, known, f"`x-train --help` lists the keys; {command} takes those of all.")
     return Fault(key, f"no such key in {command}.", synonyms.remedy(key, known) or guess)
 
 

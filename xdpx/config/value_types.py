@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import did_you_mean
 from xdpx.config.hints import hint, shown
 
 
@@ -105,13 +105,9 @@ class Choice(ValueType):
             same_kind = type(option) is type(value) or (type(option) is int and type(value) is float)
             if same_kind and option == value:
                 return option
-        near = (
-            nearest(value, [option for option in self.options if isinstance(option, str)])
-            if isinstance(value, str)
-            else None
-        )
-        guess = f"Did you mean '{near}'? " if near else ""
-        raise Mismatch(f"is {shown(value)}.", f"{guess}Use {self.describe()}{hint(value, self.describe())}.")
+        words = [option for option in self.options if isinstance(option, str)] if isinstance(value, str) else []
+        remedy = f"Use {self.describe()}{hint(value, self.describe())}."
+        raise Mismatch(f"is {shown(value)}.", did_you_mean(str(value), words, rest=remedy))
 
     def _describe(self) -> str:
         words = [shown(option) for option in self.options]
