@@ -11,7 +11,7 @@ from xdpx.commands.command_line import FLAGS, WORD_COMMANDS
 from xdpx.config import catalogue
 from xdpx.config.catalogue import declarations_by_key, reachable_entries
 from xdpx.config.config_files import SUFFIXES
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.value_types import Choice, read_type
 
 SHELLS = ("bash", "zsh", "fish")
@@ -24,8 +24,7 @@ def main(shell: str) -> int:
         ConfigError: the shell is not supported.
     """
     if shell not in SHELLS:
-        near = nearest(shell, SHELLS)
-        remedy = f"Did you mean '{near}'?" if near else 'Write e.g. eval "$(x-train --completion bash)".'
+        remedy = did_you_mean(shell, SHELLS, 'Write e.g. eval "$(x-train --completion bash)".')
         raise ConfigError("command line", [Fault("--completion", f"is '{shell}', not one of bash, zsh, fish.", remedy)])
     print(_fish() if shell == "fish" else _bash(zsh=shell == "zsh"))
     return 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.tokenizers.target_map import TargetMap
 from xdpx.utils import io
 
@@ -43,8 +43,7 @@ def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> l
     header, rows = lines[0].split("\t"), [line.split("\t") for line in lines[1:] if line]
     for name, key in zip(names, keys or ["predict_file"] * len(names), strict=True):
         if name not in header:
-            near = nearest(name, header)
-            remedy = f"Did you mean '{near}'?" if near else "Predict with header: true and concat_origin: true."
+            remedy = did_you_mean(name, header, "Predict with header: true and concat_origin: true.")
             raise ConfigError(path, [Fault(key, f"there is no column '{name}'.", remedy)])
     # Of columns with the same name the last one counts: x-pred appends its own to those of the user.
     places = [len(header) - 1 - header[::-1].index(name) for name in names]
@@ -60,8 +59,7 @@ def read_classes(path: str, cells: Sequence[str], known: TargetMap, key: str) ->
     found = known.classes(cells)
     if len(found) and found.min() < 0:
         label = cells[int(found.argmin())]
-        near = nearest(label, known.labels)
-        remedy = f"Did you mean '{near}'?" if near else "Give the target_map.txt of the data that were predicted."
+        remedy = did_you_mean(label, known.labels, "Give the target_map.txt of the data that were predicted.")
         raise ConfigError(path, [Fault(key, f"holds '{label}', which is not a label.", remedy)])
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from xdpx.config import catalogue
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.hints import shown
 from xdpx.launch.submission import Resources, Step
 
@@ -111,8 +111,7 @@ def _steps(words: list[str], faults: list[Fault]) -> list[Step]:
         elif found:
             found[-1].append(word)
         else:
-            near = nearest(word, (*known, *ACTIONS))
-            remedy = f"Did you mean '{near}'?" if near else f"There are {', '.join((*known, *ACTIONS))}."
+            remedy = did_you_mean(word, (*known, *ACTIONS), f"There are {', '.join((*known, *ACTIONS))}.")
             faults.append(Fault(word or "''", "no such command.", remedy))
             return []
     if not found:
@@ -125,8 +124,7 @@ def _about_place(place: str | None, places: Sequence[str]) -> list[Fault]:
     if place is None:
         return [Fault("--on", "is missing: where is it to go?", listed)]
     if place not in places:
-        near = nearest(place, places)
-        return [Fault("--on", f"there is no '{place}'.", f"Did you mean '{near}'?" if near else listed)]
+        return [Fault("--on", f"there is no '{place}'.", did_you_mean(place, places, listed))]
     return []
 
 

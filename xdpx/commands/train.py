@@ -10,7 +10,7 @@ from typing import Any
 from xdpx.checkpoints import aliases
 from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.commands import child
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.loading import Run
 from xdpx.config.spmd_keys import SPMD, spmd_faults
 from xdpx.datasets.meta import altered_keys, read_meta
@@ -77,8 +77,7 @@ class Train:
         yield from faults or self._about_length(parameters.choice.shards)
         splits = settings.data_size
         if splits and settings.valid_subset not in splits:
-            near = nearest(settings.valid_subset, splits)
-            remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(sorted(splits))}."
+            remedy = did_you_mean(settings.valid_subset, splits, f"There are: {', '.join(sorted(splits))}.")
             if settings.valid_subset in read_meta(settings.data_dir).get("arriving", ()):
                 remedy = "x-prepro has yet to make it: wait, or list it before the splits of training in data_files."
             yield Fault("valid_subset", f"there is no split '{settings.valid_subset}'.", remedy)

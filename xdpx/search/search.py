@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import ValidationError
 
 from xdpx.config.declarations import declarations_of
-from xdpx.config.faults import ConfigError, Fault, nearest, unknown_name
+from xdpx.config.faults import ConfigError, Fault, did_you_mean, unknown_name
 from xdpx.config.parameters import Parameters
 from xdpx.search.schedules import Budget, Move, Schedule, schedules
 from xdpx.search.spaces import Space, Value, Values
@@ -209,8 +209,7 @@ def _typed_options(classes: Sequence[type[Tuner] | type[Schedule]], options: Map
     faults = []
     for key in options:
         if key not in known:
-            near = nearest(key, known)
-            remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(known) or 'none'}."
+            remedy = did_you_mean(key, known, f"There are: {', '.join(known) or 'none'}.")
             faults.append(Fault(key, "is not an option of this tuner and schedule.", remedy))
     typed = []
     for one, keys in zip(classes, declared, strict=True):

@@ -15,7 +15,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.hints import shown
 
 Value = float | int | str | bool | None | list["Value"] | dict[str, "Value"]
@@ -324,19 +324,13 @@ def _dimension(name: str, written: object, faults: list[Fault]) -> Dimension | N
         return None
     for key in written:
         if key not in KEYS:
-            near = nearest(str(key), KEYS)
-            faults.append(
-                Fault(
-                    f"{name}.{key}", "is not known.", f"Did you mean '{near}'?" if near else f"Use: {', '.join(KEYS)}."
-                )
-            )
+            remedy = did_you_mean(str(key), KEYS, f"Use: {', '.join(KEYS)}.")
+            faults.append(Fault(f"{name}.{key}", "is not known.", remedy))
     kind = written.get("type")
     if kind not in TYPES:
-        near = nearest(kind, TYPES) if isinstance(kind, str) else None
+        remedy = did_you_mean(kind if isinstance(kind, str) else "", TYPES, f"Use one of: {', '.join(TYPES)}.")
         problem = f"is {shown(kind)}." if "type" in written else "is missing."
-        faults.append(
-            Fault(f"{name}.type", problem, f"Did you mean '{near}'?" if near else f"Use one of: {', '.join(TYPES)}.")
-        )
+        faults.append(Fault(f"{name}.type", problem, remedy))
         return None
     when = _when(name, written.get("when", {}), faults)
     values = written.get("values")
@@ -488,14 +482,9 @@ def _condition_faults(dimensions: Sequence[Dimension]) -> list[Fault]:
         for other, wanted in dimension.when.items():
             key = f"{dimension.name}.when.{other}"
             if other not in by_name:
-                near = nearest(other, [name for name in by_name if name != dimension.name])
-                faults.append(
-                    Fault(
-                        key,
-                        "is not a parameter of the space.",
-                        f"Did you mean '{near}'?" if near else f"There are: {', '.join(by_name)}.",
-                    )
-                )
+                others = [name for name in by_name if name != dimension.name]
+                remedy = did_you_mean(other, others, f"There are: {', '.join(by_name)}.")
+                faults.append(Fault(key, "is not a parameter of the space.", remedy))
                 continue
             if not wanted:
                 faults.append(Fault(key, "is empty.", "List at least one value."))
