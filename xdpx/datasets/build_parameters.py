@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import did_you_mean
 from xdpx.config.parameters import Parameters, param
 from xdpx.datasets.findings.finding import CODES
 
@@ -72,7 +72,6 @@ class BuildParameters(Parameters):
         found = []
         for code in self.ignore_findings:
             if code not in CODES:
-                near = nearest(code, CODES)
-                remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(CODES)}."
+                remedy = did_you_mean(code, CODES, f"There are: {', '.join(CODES)}.")
                 found.append(("ignore_findings", f"'{code}' is not the name of a finding. {remedy}"))
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Mapping
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.loaders.tables import address_of, open_tables
 from xdpx.utils import io
 from xdpx.utils.raw_places import is_saved_dataset, is_table
@@ -119,9 +119,8 @@ def _nothing(data_source: str, name: str) -> Fault:
         there = [io.name(entry) for entry in io.listdir(data_source)]
     except OSError:
         return Fault("data_files", f"there is no folder {data_source}.", "Correct data_source.", code="missing_path")
-    near = nearest(name, there)
     listed = ", ".join(sorted(there)[:6]) or "nothing"
-    remedy = f"Did you mean '{near}'?" if near else f"There is: {listed}{', ...' if len(there) > 6 else ''}."
+    remedy = did_you_mean(name, there, f"There is: {listed}{', ...' if len(there) > 6 else ''}.")
     return Fault("data_files", f"'{name}' matches no file in {data_source}.", remedy, code="missing_path")
 
 

@@ -10,7 +10,7 @@ from threading import Event
 
 import numpy as np
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.datasets.making import Waiting
 from xdpx.datasets.meta import FILE as META
 from xdpx.datasets.meta import read_meta
@@ -76,8 +76,7 @@ class ShardChoice:
         for pattern in _listed(self.train_subset):
             expected = may_arrive and not _is_pattern(pattern)
             if not expected and not any(fnmatchcase(name, pattern) for name in known):
-                near = nearest(pattern, known)
-                remedy = f"Did you mean '{near}'?" if near else f"Splits there are: {', '.join(known) or 'none'}."
+                remedy = did_you_mean(pattern, known, f"Splits there are: {', '.join(known) or 'none'}.")
                 faults.append(Fault("train_subset", f"no split is called '{pattern}'.", remedy))
         if not faults and not self.shards(meta):
             problem = "nothing is left to train on when valid_subset is left out."

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from xdpx.config import parameters as declare
 from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS, newest_args
 from xdpx.config.catalogue import entry
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.loading import Run, load, resolve
 from xdpx.config.parameters import param
 from xdpx.config.spmd_keys import SPMD, mesh_conflicts, spmd_faults
@@ -465,8 +465,7 @@ def _refuse_unknown(extra: Mapping[str, Any], known: Mapping[str, Any], source: 
             problem, remedy = "would change nothing: it is a key of the command.", "Write it beside extra_config."
             faults.append(Fault(f"extra_config.{key}", problem, remedy))
         elif key not in known:
-            near = nearest(key, known)
-            remedy = f"Did you mean '{near}'?" if near else "Remove it."
+            remedy = did_you_mean(key, known, "Remove it.")
             faults.append(Fault(f"extra_config.{key}", "is not a parameter of this run.", remedy))
     if faults:
         raise ConfigError(source, faults)
@@ -483,8 +482,7 @@ def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
         _refuse_other_data(plan, plan.data_dir, agreement.LISTS, key, source)
         return Input(name, splits[name], is_store=True, key=key)
     if not is_raw(name):
-        near = nearest(name, splits)
-        remedy = f"Did you mean '{near}'?" if near else f"Splits there are: {', '.join(splits) or 'none'}."
+        remedy = did_you_mean(name, splits, f"Splits there are: {', '.join(splits) or 'none'}.")
         raise _missing(source, key, f"'{name}' is neither a split of '{plan.data_dir}' nor a file.", remedy)
     if name.endswith(".pt"):
         _refuse_other_data(plan, io.parent(name), agreement.LISTS, key, source)

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.utils import io
 
 ROWS_AT_ONCE = 4096
@@ -62,8 +62,7 @@ class Tables(ABC):
     def absent(self, table: str) -> ConfigError:
         """Return the error for a table that does not exist."""
         there = self.names()
-        near = nearest(table, there)
-        remedy = f"Did you mean '{near}'?" if near else f"There is: {', '.join(there[:6]) or 'nothing'}."
+        remedy = did_you_mean(table, there, f"There is: {', '.join(there[:6]) or 'nothing'}.")
         fault = Fault("data_files", f"there is no table '{table}'.", remedy, code="missing_path")
         return ConfigError(self.source, [fault])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import did_you_mean
 from xdpx.utils import io
 
 FORMATS = ("eps", "jpeg", "jpg", "pdf", "pgf", "png", "ps", "raw", "rgba", "svg", "svgz", "tif", "tiff", "webp")
@@ -39,6 +39,5 @@ def format_conflicts(key: str, figure_format: str) -> list[tuple[str, str]]:
     """Return a conflict for a figure format that matplotlib cannot write."""
     if figure_format in FORMATS:
         return []
-    near = nearest(figure_format.lstrip(".").lower(), FORMATS)
-    advice = f"Did you mean '{near}'?" if near else f"Use one of: {', '.join(FORMATS)}."
+    advice = did_you_mean(figure_format.lstrip(".").lower(), FORMATS, f"Use one of: {', '.join(FORMATS)}.")
     return [(key, f"is '{figure_format}', which is not a figure format. {advice}")]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean
 from xdpx.tokenizers.vocabulary import lines_of
 from xdpx.utils import commit, io
 
@@ -65,8 +65,7 @@ class TargetMap:
         written = {folded(label): label for label in counts}
         missing = [label.strip() for label in special if folded(label) not in written]
         if missing:
-            near = nearest(missing[0], counts)
-            remedy = f"Did you mean '{near}'?" if near else f"The labels are: {_listed(counts)}."
+            remedy = did_you_mean(missing[0], counts, f"The labels are: {_listed(counts)}.")
             raise ConfigError(source, [Fault("special_targets", f"no sample is labelled '{missing[0]}'.", remedy)])
         first = [written[folded(label)] for label in special]
         return cls([*first, *sorted(set(counts) - set(first), key=lambda label: (-counts[label], folded(label)))])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import did_you_mean
 from xdpx.datasets.findings.labels import NOTHINGS
 from xdpx.datasets.findings.raw_files import LABEL_NAMES, repeats
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
@@ -96,8 +96,7 @@ def _position(table: Table, key: str, wish: str) -> int:
         return table.names.index(wish)
     if wish.isdecimal() and 1 <= int(wish) <= len(table.names):
         return int(wish) - 1
-    near = nearest(wish, table.names)
-    remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(table.names)}."
+    remedy = did_you_mean(wish, table.names, f"There are: {', '.join(table.names)}.")
     raise question(table.path, key, f"there is no column '{wish}'.", remedy)
 
 

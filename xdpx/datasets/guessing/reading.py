@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
-from xdpx.config.faults import ConfigError, nearest
+from xdpx.config.faults import ConfigError, did_you_mean
 from xdpx.datasets.data_files import COMPRESSED
 from xdpx.datasets.findings.raw_files import (
     FEWEST,
@@ -349,8 +349,7 @@ def sheets_of(path: str) -> list[str]:
 def _excel(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
     names = sheet_names(path)
     if wishes.sheet is not None and wishes.sheet not in names:
-        near = nearest(wishes.sheet, names)
-        remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(names)}."
+        remedy = did_you_mean(wishes.sheet, names, f"There are: {', '.join(names)}.")
         raise question(path, "sheet", f"there is no sheet '{wishes.sheet}'.", remedy)
     tables = {}
     for name in [wishes.sheet] if wishes.sheet else names:

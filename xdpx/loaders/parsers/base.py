@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean, nearest
 from xdpx.config.parameters import Parameters as BaseParameters
 
 Row = list[str]
@@ -204,8 +204,7 @@ def picked(names: Sequence[str], fields: Sequence[str] | None, where: str) -> li
     missing = [field for field in fields if field not in names]
     unlabelled = len(fields) > 1 and missing == [fields[-1]] and nearest(fields[-1], names) is None
     if missing and not unlabelled:
-        near = nearest(missing[0], names)
-        remedy = f"Did you mean '{near}'?" if near else f"Choose among: {', '.join(names) or 'none'}."
+        remedy = did_you_mean(missing[0], names, f"Choose among: {', '.join(names) or 'none'}.")
         raise ConfigError(where, [Fault("fields", f"there is no column '{missing[0]}'.", remedy)])
     wanted = list(fields[:-1] if unlabelled else fields)
     twice = [field for field in wanted if list(names).count(field) > 1]

@@ -6,7 +6,7 @@ import codecs
 import io
 from typing import IO, Any
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.parameters import Parameters, param
 
 MARKS = {
@@ -39,8 +39,7 @@ class TextParameters(Parameters):
         try:
             codecs.lookup(self.encoding)
         except LookupError:
-            near = nearest(self.encoding.lower(), KNOWN)
-            remedy = f"Did you mean '{near}'?" if near else "Use e.g. utf-8, gbk, utf-16, cp1252."
+            remedy = did_you_mean(self.encoding.lower(), KNOWN, "Use e.g. utf-8, gbk, utf-16, cp1252.")
             return [("encoding", f"there is no '{self.encoding}'. {remedy}")]
         return []
 

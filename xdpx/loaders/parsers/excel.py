@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO, Any
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.parameters import param
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser, missing_extra, picked
 from xdpx.loaders.parsers.files import open_raw
@@ -44,8 +44,7 @@ class ExcelParser(RowParser):
         book = _book(stream, path)
         name = self.parameters.sheet_name
         if name not in book.sheetnames:
-            near = nearest(name, book.sheetnames)
-            remedy = f"Did you mean '{near}'?" if near else f"Choose one of: {', '.join(book.sheetnames)}."
+            remedy = did_you_mean(name, book.sheetnames, f"Choose one of: {', '.join(book.sheetnames)}.")
             raise ConfigError(path, [Fault("sheet_name", f"there is no sheet '{name}'.", remedy)])
         return book[name]
 
