@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.hparams_types import UNRESOLVED, fits, resolved, type_name
-from xdpx.config.pax_names import PAX_NAMES, of_pax
+from xdpx.config.pax_names import of_pax
 
 C = TypeVar("C", bound=type)
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
@@ -74,11 +74,8 @@ def check_value(where: str, fields: Mapping[str, Field], name: str, value: objec
 
 
 def _advice(name: str, fields: Mapping[str, Field]) -> str:
-    near = nearest(name, fields)
-    if name in PAX_NAMES:
-        return of_pax(name)
-    guess = f"Did you mean '{near}'? " if near else ""
-    return f"{guess}A new field is declared by its annotation: `{name}: int = ...`."
+    declared = f"A new field is declared by its annotation: `{name}: int = ...`."
+    return of_pax(name) or did_you_mean(name, fields, rest=declared)
 
 
 def values_of(thing: object) -> dict[str, Any]:
@@ -122,8 +119,7 @@ def with_values(cls: C, texts: Mapping[str, str]) -> C:
 def read_text(fields: Mapping[str, Field], name: str, text: str) -> Any:
     """Return a value parsed as the type of its field. Raises ConfigError."""
     if name not in fields:
-        near = nearest(name, fields)
-        remedy = of_pax(name) or (f"Did you mean '{near}'?" if near else f"It has {', '.join(fields)}.")
+        remedy = of_pax(name) or did_you_mean(name, fields, f"It has {', '.join(fields)}.")
         raise ConfigError("command line", [Fault(f"--set {name}", "the experiment has no such field.", remedy)])
     wanted = fields[name].type
     for value in _readings(text):

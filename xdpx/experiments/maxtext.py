@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.experiments.meshes import fill
 
 SCALED = {"base_num_decoder_layers": "NUM_LAYERS", "base_emb_dim": "MODEL_DIMS", "base_mlp_dim": "HIDDEN_DIMS",
@@ -108,8 +108,7 @@ def _unknown(given: Mapping[str, Any]) -> list[Fault]:
         if given[name] != 1
     ]
     for name in given.keys() - known:
-        near = nearest(name, known)
-        advice = f"Did you mean '{near}'?" if near else "It has no counterpart: remove it, and set it by hand."
+        advice = did_you_mean(name, known, "It has no counterpart: remove it, and set it by hand.")
         faults.append(Fault(name, "cannot be taken over.", advice))
     return sorted(faults, key=lambda fault: fault.key)
 

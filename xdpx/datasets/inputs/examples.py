@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean
 from xdpx.datasets.inputs.codecs import Codec
 from xdpx.datasets.inputs.order import Rows
 from xdpx.datasets.inputs.seqio_tasks import Task
@@ -118,10 +118,8 @@ class Examples:
         return found
 
     def _no_column(self, feature: str, name: str, columns: Columns) -> ConfigError:
-        near = nearest(name, columns)
-        hint = f"Did you mean '{near}'? " if near else ""
         problem = f"needs a column '{name}'; the source has: {named(columns)}."
-        remedy = f"{hint}Write features={{'{feature}': '<column>'}}."
+        remedy = did_you_mean(name, columns, rest=f"Write features={{'{feature}': '<column>'}}.")
         return ConfigError(THIS_RUN, [Fault(f"task {self.task.hparams.name}.{feature}", problem, remedy)])
 
     def _encoded(self, feature: str, column: Column) -> Ragged:

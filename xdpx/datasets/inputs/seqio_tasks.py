@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest, refusal
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean, refusal
 from xdpx.config.hparams import BaseHParams, Configurable, sub_config_field
 from xdpx.datasets.inputs.codecs import Codec
 from xdpx.datasets.inputs.sources import Columns, Source
@@ -148,8 +148,7 @@ def find(name_or_template: object) -> Task | Mixture:
         return name_or_template
     if isinstance(name_or_template, str):
         if name_or_template not in _REGISTERED:
-            near = nearest(name_or_template, _REGISTERED)
-            known = f"Did you mean '{near}'?" if near else f"Registered are: {', '.join(_REGISTERED) or 'none'}."
+            known = did_you_mean(name_or_template, _REGISTERED, f"Registered are: {', '.join(_REGISTERED) or 'none'}.")
             problem = f"no '{name_or_template}' is registered."
             raise ConfigError(THIS_RUN, [Fault("mixture_name", problem, f"{known} register_task adds one.")])
         name_or_template = _REGISTERED[name_or_template]

@@ -11,7 +11,7 @@ import numpy as np
 from flax.core import meta
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean
 from xdpx.utils.axis_splits import Rules, Split, UnknownAxis, axes_of, splits
 
 Report = Callable[[str], object]
@@ -183,12 +183,9 @@ def _splits(shape: Sequence[int], names: Sequence[Any], rules: Rules, mesh: Mesh
 
 
 def _no_rule(unknown: UnknownAxis) -> ConfigError:
-    near = nearest(unknown.axis, unknown.known)
-    remedy = f"Did you mean '{near}'? " if near else ""
+    rest = f"Add one, or use one of: {', '.join(unknown.known)}."
     problem = f"no rule says which axes of the mesh split '{unknown.axis}'."
-    return ConfigError(
-        THIS_RUN, [Fault("rules", problem, f"{remedy}Add one, or use one of: {', '.join(unknown.known)}.")]
-    )
+    return ConfigError(THIS_RUN, [Fault("rules", problem, did_you_mean(unknown.axis, unknown.known, rest=rest))])
 
 
 def _present(axes: str | Sequence[str] | None, mesh: Mesh) -> tuple[str, ...]:

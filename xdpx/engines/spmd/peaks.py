@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 
 TERA, GIGA, GIB = 10**12, 10**9, 2**30
 
@@ -73,8 +73,7 @@ def device_named(text: str) -> Device:
     found = DEVICES.get(text.lower().removeprefix("tpu-").removeprefix("tpu"))
     if found is not None:
         return found
-    near = nearest(text.lower(), DEVICES)
-    guess = f"Did you mean '{near}'?" if near else f"There are {', '.join(DEVICES)}."
+    guess = did_you_mean(text.lower(), DEVICES, f"There are {', '.join(DEVICES)}.")
     raise ConfigError("command line", [Fault("--device", f"no device '{text}' is known.", f"{guess} {_OWN_FORM}")])
 
 

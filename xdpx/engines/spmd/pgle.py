@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.logger import log
 from xdpx.utils import commit, io
 
@@ -91,10 +91,9 @@ def _faults_of_profile(path: str | None) -> list[Fault]:
         return []
     file = profile_at(path)
     if not io.isfile(file):
-        near = nearest(path, ("auto", "profile", "off"))
         remedy = "Use auto, profile or off; or make a profile: --pgle=profile, then x-script pgle_profile DIR."
-        found = f"Did you mean '{near}'?" if near else remedy
-        return [Fault(SOURCE, f"is '{path}', where no {PROFILE_FILE} is.", found)]
+        remedy = did_you_mean(path, ("auto", "profile", "off"), remedy)
+        return [Fault(SOURCE, f"is '{path}', where no {PROFILE_FILE} is.", remedy)]
     if not io.size(file):
         return [Fault(SOURCE, f"is '{path}', an empty file.", "Trace on an NVIDIA GPU; other devices give none.")]
     return []

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.engines.spmd.pgle import Pgle, pgle_of
 from xdpx.training.watching import HANG_SECONDS
 from xdpx.utils import io
@@ -121,8 +121,7 @@ def options_of(job_log_dir: Any, values: Mapping[str, Any]) -> RunOptions:
 
 
 def _unknown(name: str, known: list[str]) -> Fault:
-    near = nearest(name, known)
-    return Fault(name, "no such option.", f"Did you mean '{near}'?" if near else f"There are: {', '.join(known)}.")
+    return Fault(name, "no such option.", did_you_mean(name, known, f"There are: {', '.join(known)}."))
 
 
 def _faults(options: RunOptions) -> list[Fault]:
@@ -149,9 +148,7 @@ def mode_faults(values: Mapping[str, Any]) -> list[Fault]:
     """
     mode, known = values.get("mode", "train"), get_args(Mode)
     if mode not in known:
-        near = nearest(str(mode), known)
-        hint = f"Did you mean '{near}'? " if near else ""
-        return [Fault("mode", f"is '{mode}'.", f"{hint}Use one of: {', '.join(known)}.")]
+        return [Fault("mode", f"is '{mode}'.", did_you_mean(str(mode), known, rest=f"Use one of: {', '.join(known)}."))]
     faults = []
     if values.get("restore_checkpoint_dir") is not None and mode in {"train", "eval"}:
         remedy = "To begin with another job's weights, set train.init_from_checkpoint_rules in the experiment's task."

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from xdpx.checkpoints import spmd_folders
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.experiments.describing import model_params_text
 from xdpx.experiments.fields import check_value, fields_of, is_field_name
@@ -71,8 +71,7 @@ def space_of(experiment: BaseExperiment) -> Space:
     fields, faults = fields_of(type(experiment)), list[Fault]()
     for dimension in space.dimensions:
         if dimension.name not in fields:
-            near = nearest(dimension.name, fields)
-            remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(fields)}."
+            remedy = did_you_mean(dimension.name, fields, f"There are: {', '.join(fields)}.")
             faults.append(Fault(dimension.name, "is not a field of the experiment.", remedy))
             continue
         for value in dimension.grid(2)[:MOST_CHECKED]:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from xdpx.config.faults import nearest, refusal
+from xdpx.config.faults import did_you_mean, refusal
 from xdpx.config.hparams import BaseHParams
 
 _KINDS = ("gaussian", "truncated_gaussian", "uniform")
@@ -37,9 +37,8 @@ class WeightInit(BaseHParams):
     def of(cls, method: str, scale: float = 1.0) -> WeightInit:
         """Return a frozen initialisation. Raises ConfigError for an unknown method."""
         if method not in METHODS:
-            near = nearest(method, METHODS)
-            hint = f" Did you mean '{near}'?" if near else ""
-            raise refusal("WeightInit", f"no method '{method}'.{hint} Methods: {', '.join(METHODS)}.")
+            remedy = did_you_mean(method, METHODS, rest=f"Methods: {', '.join(METHODS)}.")
+            raise refusal("WeightInit", f"no method '{method}'.", remedy)
         return cls(method=method, scale=scale).freeze()
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from xdpx.config.faults import nearest, refusal
+from xdpx.config.faults import did_you_mean, refusal
 from xdpx.config.hparams import BaseHParams, Configurable
 
 Metrics = Mapping[str, tuple[Any, Any]]
@@ -79,6 +79,5 @@ def taken(metrics: Metrics, name: str) -> tuple[Any, Any]:
     """Return one metric. Raises ConfigError with the nearest name when there is none."""
     if name in metrics:
         return metrics[name]
-    near = nearest(name, metrics)
-    hint = f"Did you mean '{near}'? " if near else ""
-    raise refusal("loss_name", f"the model gives no loss '{name}'.", f"{hint}It gives: {', '.join(sorted(metrics))}.")
+    remedy = did_you_mean(name, metrics, rest=f"It gives: {', '.join(sorted(metrics))}.")
+    raise refusal("loss_name", f"the model gives no loss '{name}'.", remedy)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean, nearest
 from xdpx.models.spmd.layers.activations import GELU, BaseActivation, ReLU, SiLU, Tanh
 
 SOURCE = "config.json"
@@ -58,8 +58,7 @@ def activation(config: Mapping[str, Any], usual: str = "gelu") -> BaseActivation
     }
     name = config.get("hidden_act") or usual
     if name not in named:
-        near = nearest(str(name), named)
-        remedy = f"Did you mean '{near}'?" if near else f"Use one of: {', '.join(sorted(named))}."
+        remedy = did_you_mean(str(name), named, f"Use one of: {', '.join(sorted(named))}.")
         raise ConfigError(SOURCE, [Fault("hidden_act", f"is '{name}'.", remedy)])
     return named[name]
 

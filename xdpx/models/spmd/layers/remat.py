@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax.ad_checkpoint import checkpoint_name
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest, refusal
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean, refusal
 
 QUERY, KEY, VALUE, COMBINED_QKV = "query_proj", "key_proj", "value_proj", "combined_qkv_proj"
 LOGITS, CONTEXT, OUT_PROJ = "attention_logits", "context", "out_proj"
@@ -92,5 +92,4 @@ def keeps_everything(name: str) -> bool:
 
 
 def _choice(name: str, known: tuple[str, ...]) -> str:
-    near = nearest(name, known)
-    return f"Did you mean '{near}'?" if near else f"Use one of: {', '.join(known)}."
+    return did_you_mean(name, known, f"Use one of: {', '.join(known)}.")
