@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from xdpx.checkpoints import folders
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.engines.pytorch import collectives
 from xdpx.search.journal import Journal, facts_of
 from xdpx.search.schedules import Budget
@@ -223,10 +223,7 @@ class StagedTrials:
             elif name in FIXED:
                 faults.append(Fault(f"hp_space.{name}", "cannot differ between trials.", "Set it in the arguments."))
             elif name not in known and not takes_trial:
-                near = nearest(name, known)
-                remedy = (
-                    f"Did you mean '{near}'?" if near else "To use it for the model, let model_init take the trial."
-                )
+                remedy = did_you_mean(name, known, "To use it for the model, let model_init take the trial.")
                 faults.append(Fault(f"hp_space.{name}", "is not an argument of TrainingArguments.", remedy))
         if faults:
             raise ConfigError(SOURCE, faults)

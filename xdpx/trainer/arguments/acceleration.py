@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import did_you_mean
 from xdpx.trainer.arguments.values import read_dict, truth
 from xdpx.utils.paths import StrPath
 
@@ -92,6 +92,5 @@ def _checked(config: AcceleratorConfig) -> AcceleratorConfig:
 def _refuse_unknown(settings: Mapping[str, Any], known: Sequence[str], where: str = "") -> None:
     unknown = [key for key in settings if key not in known]
     if unknown:
-        near = nearest(unknown[0], known)
-        offer = f" Did you mean '{near}'?" if near else ""
-        raise ValueError(f"{where}has no key {', '.join(map(repr, unknown))}.{offer} Known: {', '.join(known)}.")
+        remedy = did_you_mean(unknown[0], known, rest=f"Known: {', '.join(known)}.")
+        raise ValueError(f"{where}has no key {', '.join(map(repr, unknown))}. {remedy}")

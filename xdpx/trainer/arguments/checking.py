@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from xdpx.config.faults import Fault, nearest
+from xdpx.config.faults import Fault, did_you_mean
 from xdpx.trainer.arguments.fields import LEVELS, NONFINITE, REFUSED_OR_TAKEN, SAVED_OR_GIVEN, Fields
 from xdpx.trainer.arguments.hardware import has_bf16, has_tf32
 from xdpx.trainer.arguments.values import TRUE_WORDS
@@ -110,9 +110,8 @@ def _choices(arguments: Fields) -> Iterator[Fault]:
         value = getattr(arguments, name)
         if value not in allowed:
             words = [word for word in allowed if word is not None]
-            near = nearest(str(value), words)
-            offer = f"Did you mean '{near}'? " if near else ""
-            yield Fault(name, f"no '{value}' is known.", f"{offer}Choose one of: {', '.join(words)}.")
+            remedy = did_you_mean(str(value), words, rest=f"Choose one of: {', '.join(words)}.")
+            yield Fault(name, f"no '{value}' is known.", remedy)
 
 
 Bound = tuple[Callable[[Any], bool], str]

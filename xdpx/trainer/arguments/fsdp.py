@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from xdpx.config.faults import Fault, nearest
+from xdpx.config.faults import Fault, did_you_mean
 from xdpx.logger import log
 from xdpx.trainer.arguments.enums import Word
 from xdpx.trainer.arguments.fields import Fields
@@ -148,16 +148,15 @@ def _take_words(words: Iterable[str], config: dict[str, Any]) -> Iterator[Fault]
 
 def _unknown_word(key: str, word: object, known: Iterable[str]) -> Fault:
     words = list(known)
-    near = nearest(str(word), words)
-    offer = f"Did you mean '{near}'? " if near else ""
-    return Fault(key, f"no '{word}' is known.", f"{offer}Choose from: {', '.join(words)}.")
+    return Fault(
+        key, f"no '{word}' is known.", did_you_mean(str(word), words, rest=f"Choose from: {', '.join(words)}.")
+    )
 
 
 def _tell_unknown(config: Mapping[str, Any]) -> None:
     for key in sorted(config.keys() - KNOWN):
-        near = nearest(key, KNOWN)
-        offer = f" Did you mean '{near}'?" if near else ""
-        log.warning(f"fsdp_config: no key '{key}' is known; it has no effect.{offer}", once=True)
+        told = f"fsdp_config: no key '{key}' is known; it has no effect. {did_you_mean(key, KNOWN)}"
+        log.warning(told.rstrip(), once=True)
     idle = [key for key in FSDP1_ONLY if key in config]
     idle += ["version: 1"] if str(config.get("version", 2)) == "1" else []
     if idle:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from xdpx.config.faults import Fault, nearest
+from xdpx.config.faults import Fault, did_you_mean
 from xdpx.config.spmd_keys import SPMD
 from xdpx.config.user_modules import named
 from xdpx.trainer.hooks import callbacks
@@ -62,9 +62,8 @@ def _find(name: str) -> Any:
 def _remedy(name: str) -> str:
     if ":" in name:
         return "Write module:Class, of a module in user/modules or of a package's entry points xdpx.callback."
-    near = nearest(name, callbacks)
-    hint = f"Did you mean '{near}'? " if near else ""
-    return f'{hint}There are {", ".join(callbacks)}; register your own by @register("{name}"), or write module:Class.'
+    listed = f'There are {", ".join(callbacks)}; register your own by @register("{name}"), or write module:Class.'
+    return did_you_mean(name, callbacks, rest=listed)
 
 
 def _misfit(thing: object, arguments: Mapping[str, Any]) -> str:
