@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import ClassScore, Judged, named
 from xdpx.metrics.judging import LABEL_COLUMNS
@@ -167,10 +167,8 @@ class Loss:
         except named.Missing as error:
             raise ConfigError(THIS_RUN, [Fault(key, f"{error}.", "Choose another metric.")]) from error
         if value is None:
-            near = nearest(name, found)
-            hint = f"Did you mean '{near}'? " if near else ""
-            problem, remedy = f"this loss has no '{name}'.", f"{hint}It has: {', '.join(sorted(found))}."
-            raise ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
+            remedy = did_you_mean(name, found, rest=f"It has: {', '.join(sorted(found))}.")
+            raise ConfigError(THIS_RUN, [Fault(key, f"this loss has no '{name}'.", remedy)])
         return value
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]] | None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import did_you_mean
 
 DETERMINISTIC_ENVIRONMENT = {
     "CUDA_LAUNCH_BLOCKING": "1",
@@ -77,9 +77,8 @@ def compile_in_place(
     backend = backend or "inductor"
     known = torch.compiler.list_backends(exclude_tags=())
     if backend not in known:
-        near = nearest(backend, known)
-        hint = f"Did you mean '{near}'? " if near else ""
-        raise ValueError(f"torch_compile_backend: there is no '{backend}'. {hint}Use one of: {', '.join(known)}.")
+        remedy = did_you_mean(backend, known, rest=f"Use one of: {', '.join(known)}.")
+        raise ValueError(f"torch_compile_backend: there is no '{backend}'. {remedy}")
     if mode is None:
         model.compile(backend=backend, dynamic=dynamic)
     elif mode in (modes := _modes()):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig
 from transformers.activations import ACT2FN
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean
 
 OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "attention_probs_dropout_prob": ("attention_dropout",),
@@ -38,8 +38,8 @@ def new_config(model_type: str, sizes: Mapping[str, Any]) -> PretrainedConfig:
     try:
         config: PretrainedConfig = AutoConfig.for_model(model_type)
     except ValueError as error:
-        hint = nearest(model_type, [*WHOLE_MASKS, "deberta", "deberta-v2", "modernbert", "distilbert"])
-        remedy = f"Did you mean '{hint}'?" if hint else "Use bert, roberta, albert, electra, deberta-v2 or modernbert."
+        known = [*WHOLE_MASKS, "deberta", "deberta-v2", "modernbert", "distilbert"]
+        remedy = did_you_mean(model_type, known, "Use bert, roberta, albert, electra, deberta-v2 or modernbert.")
         problem = f"is '{model_type}', which transformers does not know."
         raise ConfigError(THIS_RUN, [Fault("model_type", problem, remedy)]) from error
     for key, value in sizes.items():

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from xdpx.config.declarations import declarations_of
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean
 from xdpx.config.loading import Run
 from xdpx.logger import log
 from xdpx.optimizers import optimizers
@@ -94,9 +94,8 @@ def class_and_kwargs(args: OptimizerArguments, model: nn.Module | None = None) -
     """
     name = str(getattr(args.optim, "value", args.optim))
     if name not in optimizers:
-        near = nearest(name, optimizers)
-        hint = f"Did you mean '{near}'? " if near else ""
-        raise ValueError(f"optim: there is no optimizer '{name}'. {hint}Use one of: {', '.join(optimizers)}.")
+        remedy = did_you_mean(name, optimizers, rest=f"Use one of: {', '.join(optimizers)}.")
+        raise ValueError(f"optim: there is no optimizer '{name}'. {remedy}")
     kind, request = optimizers[name], Request(args, model, name, pairs(args.optim_args))
     if isinstance(kind, type) and issubclass(kind, Family):
         chosen = kind.chosen(request)

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from xdpx.config.declarations import declarations_of
-from xdpx.config.faults import nearest
+from xdpx.config.faults import did_you_mean
 from xdpx.optimizers import lr_schedulers
 
 OF_ARGUMENTS = frozenset({"warmup_steps", "learning_rate", "adam_betas"})
@@ -127,6 +127,5 @@ def _with_floor(where: str, peak: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _instead(name: str, known: Iterable[str]) -> str:
-    near = nearest(name, known)
-    hint = f"Did you mean '{near}'? " if near else ""
-    return f"{hint}Use one of: {', '.join(known)}." if [*known] else "This schedule takes nothing."
+    listed = f"Use one of: {', '.join(known)}." if [*known] else "This schedule takes nothing."
+    return did_you_mean(name, known, rest=listed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean
 from xdpx.engines.base import Batch
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
@@ -168,10 +168,8 @@ def score_of(metrics: Mapping[str, float], name: str) -> float:
     """Return the metric that decides what is best. Raises ConfigError when there is no such metric."""
     if name in metrics:
         return metrics[name]
-    near = nearest(name, metrics)
-    hint = f"Did you mean '{near}'? " if near else ""
-    fault = Fault("major_metric", f"this loss has no '{name}'.", f"{hint}It has: {', '.join(sorted(metrics))}.")
-    raise ConfigError(THIS_RUN, [fault])
+    remedy = did_you_mean(name, metrics, rest=f"It has: {', '.join(sorted(metrics))}.")
+    raise ConfigError(THIS_RUN, [Fault("major_metric", f"this loss has no '{name}'.", remedy)])
 
 
 def _sentence(row: Mapping[str, Cell], metric: str, *, is_best: bool) -> str:
