@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xdpx.commands.script_arguments import need_paths, read_arguments
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, shortened
 from xdpx.utils import io
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def _value(name: str, left: object, right: object) -> Iterator[str]:
 
     if not (isinstance(left, np.ndarray) and isinstance(right, np.ndarray)):
         if isinstance(left, np.ndarray) or isinstance(right, np.ndarray) or repr(left) != repr(right):
-            yield f"{name}: {_short(left)} -> {_short(right)}"
+            yield f"{name}: {shortened(repr(left))} -> {shortened(repr(right))}"
         return
     if left.shape != right.shape or left.dtype != right.dtype:
         yield f"{name}: {left.dtype} {left.shape} -> {right.dtype} {right.shape}"
@@ -229,11 +229,6 @@ def _value(name: str, left: object, right: object) -> Iterator[str]:
             f"{name} {left.dtype} {left.shape}: {int(apart.sum()):,} of {left.size:,} elements, by up to "
             f"{largest:.2g}, the first at {list(place)}: {left[place]!s} -> {right[place]!s}"
         )
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def read_values(places: Sequence[str]) -> Values:

@@ -10,6 +10,7 @@ import numpy as np
 
 from xdpx.checkpoints import layout
 from xdpx.config.args_file import newest_args
+from xdpx.config.faults import first_few
 from xdpx.config.stored_args import read_args
 from xdpx.utils import commit, io
 from xdpx.utils.commit import read_manifest
@@ -71,10 +72,6 @@ def in_words(found: list[Suspect]) -> list[str]:
     return ["what may be the cause:", *lines]
 
 
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
-
-
 def _settings(predictor: Predictor, save_dir: str, max_eval_steps: int | None) -> str:
     """Compare the parameters of the run with those used for scoring."""
     path = newest_args(save_dir)
@@ -97,7 +94,7 @@ def _code(save_dir: str) -> str:
     if changed is None:
         return "there is no snapshot.zip to compare with."
     name, files = changed
-    return f"{len(files)} files are not what {name} holds: {_few(files)}" if files else ""
+    return f"{len(files)} files are not what {name} holds: {first_few(files, FEW)}" if files else ""
 
 
 def _versions(save_dir: str) -> str:

@@ -149,6 +149,17 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, rest: 
     return f"{guess} {rest}".strip()
 
 
+def first_few(names: Iterable[str], most: int) -> str:
+    """Return the first names with commas between, and how many more there are: `a, b, c and 5 more`."""
+    every = list(names)
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """Return a text cut to `most` characters, of which the last three are then dots."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def unknown_name(key: str, value: str, known: Iterable[str], origin: Origin | None = None) -> Fault:
     """Return a fault for a name that is not registered, with the nearest registered one as remedy."""
     names = sorted(known)

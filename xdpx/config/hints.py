@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from xdpx.config.faults import shortened
+
 _WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
 _NULLS = frozenset({"none", "null", "nil", "~"})
 
@@ -15,14 +17,14 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return repr(value) if len(value) <= 60 else repr(value[:57] + "...")
+        return repr(shortened(value))
     if isinstance(value, list | tuple):
         text = f"[{', '.join(shown(item) for item in value)}]"
     elif isinstance(value, dict):
         text = f"{{{', '.join(f'{key}: {shown(item)}' for key, item in value.items())}}}"
     else:
         text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return shortened(text)
 
 
 def hint(value: object, wanted: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from xdpx.config import checking
 from xdpx.config.checking import Draft
-from xdpx.config.faults import ConfigError, Fault, Origin, merge_faults
+from xdpx.config.faults import ConfigError, Fault, Origin, first_few, merge_faults
 from xdpx.config.registry import registry_of
 from xdpx.config.selection import Pick
 
@@ -257,8 +257,7 @@ def _same_run_twice(runs: Sequence[Run], without: frozenset[str]) -> list[Fault]
 
 
 def _numbers(indices: list[int]) -> str:
-    shown = [str(index + 1) for index in indices[:4]]
-    return ", ".join(shown) + (f" and {len(indices) - 4} more" if len(indices) > 4 else "")
+    return first_few((str(index + 1) for index in indices), 4)
 
 
 def fingerprint(run: Run) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from xdpx.config import catalogue, synonyms
 from xdpx.config.catalogue import declarations_by_key, kinds_below, owner_of, reachable_entries, reachable_kinds
-from xdpx.config.faults import Fault, FaultCode, Origin, did_you_mean, nearest
+from xdpx.config.faults import Fault, FaultCode, Origin, did_you_mean, first_few, nearest
 from xdpx.config.selection import Selection
 
 SPECIAL_KEYS = ("__parent__", "__def__", "__ignore__")
@@ -83,7 +83,7 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
     owners = _owners(used)
     if key in owners:
         return (
-            f"belongs to {_listed(owners[key])};",
+            f"belongs to {first_few(owners[key], 3)};",
             f"this run uses {_in_use(owners[key], selection)}. Remove it or change that.",
             True,
         )
@@ -91,7 +91,7 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
     if key in others:
         of_the_run = f"To override the run's own, write extra_config: {{ {key}: ... }}; or remove it."
         remedy = of_the_run if "extra_config" in known else "Remove it."
-        return f"belongs to {_listed(others[key])};", f"{command} does not use it. {remedy}", True
+        return f"belongs to {first_few(others[key], 3)};", f"{command} does not use it. {remedy}", True
     called = synonyms.remedy(key, known)
     if called:
         return f"no such key in {command}.", called, False
@@ -102,10 +102,10 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
     if near:
         return f"no such key in {command}.", f"Did you mean '{near}'?", False
     if called:
-        return f"no such key in {command}.", f"{synonyms.remedy(key, usable)} ({_listed(usable[called])})", False
+        return f"no such key in {command}.", f"{synonyms.remedy(key, usable)} ({first_few(usable[called], 3)})", False
     near = nearest(key, usable)
     if near:
-        return f"no such key in {command}.", f"Did you mean '{near}' (of {_listed(usable[near])})?", False
+        return f"no such key in {command}.", f"Did you mean '{near}' (of {first_few(usable[near], 3)})?", False
     return f"no such key in {command}.", f"Remove it; `{command} --help` lists the keys.", False
 
 
@@ -113,11 +113,6 @@ def unlisted(key: str, known: Collection[str], command: str) -> Fault:
     """Return a fault for a key that a command which writes configs does not know."""
     guess = did_you_mean(key, known, f"`x-train --help` lists the keys; {command} takes those of all.")
     return Fault(key, f"no such key in {command}.", synonyms.remedy(key, known) or guess)
-
-
-def _listed(owners: list[str], most: int = 3) -> str:
-    more = f" and {len(owners) - most} more" if len(owners) > most else ""
-    return ", ".join(owners[:most]) + more
 
 
 def _in_use(owners: list[str], selection: Selection) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, shortened
 from xdpx.loaders.base import Loader
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser, Rows, valid
 from xdpx.loaders.tagged import TaggedLoader
@@ -166,8 +166,7 @@ def _wanted(loader: Loader) -> str:
 def _shown(value: object) -> str:
     if value is None or (isinstance(value, float) and value != value):
         return "None" if value is None else "NaN"
-    text = repr(value)
-    return f"a {type(value).__name__}, {text if len(text) <= 40 else f'{text[:37]}...'}"
+    return f"a {type(value).__name__}, {shortened(repr(value), 40)}"
 
 
 def _refusal(faults: list[Fault]) -> ConfigError:

@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any, ClassVar
 
+from xdpx.config.faults import shortened
 from xdpx.config.parameters import param
 from xdpx.loaders.base import Loader, Records
 from xdpx.loaders.parsers.base import BadLine, Row, Rows, wrong_width
@@ -148,8 +149,7 @@ def numbers_of(cell: str) -> list[float]:
     except ValueError:
         found = None
     if not isinstance(found, list) or not found or not all(_is_finite(number) for number in found):
-        shown = cell if len(cell) <= 40 else f"{cell[:37]}..."
-        raise ValueError(f"has logits that are not a list of finite numbers: {shown}")
+        raise ValueError(f"has logits that are not a list of finite numbers: {shortened(cell, 40)}")
     return [float(number) for number in found]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from xdpx.checkpoints import layout
 from xdpx.checkpoints.checkpointer import Checkpointer, NoCheckpoint
 from xdpx.config.args_file import ARGS_FILE, newest_args, write_args, write_starter_config
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_few
 from xdpx.config.loading import Run, fingerprint
 from xdpx.config.stored_args import read_args
 from xdpx.datasets.store import digest
@@ -99,8 +99,7 @@ def same_data(data_dir: str, saved: Mapping[str, Any]) -> dict[str, str]:
     trained_on: dict[str, str] = saved["data"]
     changed = [name for name, before in trained_on.items() if digest(io.join(data_dir, name)) not in {before, None}]
     if changed:
-        names = ", ".join(changed[:4]) + (f" and {len(changed) - 4} more" if len(changed) > 4 else "")
-        problem = f"is '{data_dir}', where {names} was made again since this run was trained on it."
+        problem = f"is '{data_dir}', where {first_few(changed, 4)} was made again since this run was trained on it."
         remedy = "Bring the old data back, or begin a new run. To train on with other data, give it its own folder."
         raise ConfigError(THIS_RUN, [Fault("data_dir", problem, remedy)])
     return trained_on

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from xdpx.config.faults import shortened
 from xdpx.config.hparams import BaseHParams
 from xdpx.datasets.inputs.base_input import BaseInput, with_hosts
 from xdpx.datasets.inputs.rows import PROVENANCE, SAMPLE_WEIGHTS
@@ -62,8 +63,7 @@ def describe_batch(data: BaseInput, batch: NestedMap, number: int) -> Iterator[s
         ids = batch.Get(path)
         texts = data.ids_to_strings(ids.reshape(-1, ids.shape[-1]), _lengths(batch, path), key)
         for row, text in enumerate(texts):
-            shown = text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."
-            yield f"  {path}[{row}]{_facts(batch, row)}: {shown!r}"
+            yield f"  {path}[{row}]{_facts(batch, row)}: {shortened(text, WIDEST)!r}"
 
 
 def _token_arrays(batch: NestedMap) -> Iterator[tuple[str, str | None]]:

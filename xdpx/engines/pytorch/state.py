@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, first_few
 from xdpx.engines.base import Task
 from xdpx.engines.pytorch.averaging import OptimizersAverage
 from xdpx.engines.pytorch.loss_scale import LossScale
@@ -104,13 +104,7 @@ def fill_model(model: nn.Module, weights: Mapping[str, Any], *, source: str, str
 
 def _difference(found: OtherWeights) -> str:
     if found.missing or found.unexpected:
-        missing, surplus = _some(sorted(found.missing)), _some(sorted(found.unexpected))
+        missing, surplus = (first_few(sorted(names), 4) or "nothing" for names in (found.missing, found.unexpected))
         return f"is another one: {missing} not in the checkpoint, {surplus} only there."
     name, (given, own) = next(iter(found.sizes.items()))
     return f"has other sizes in {len(found.sizes)} weights: {name} is {given} in the checkpoint, {own} here."
-
-
-def _some(names: list[str]) -> str:
-    if not names:
-        return "nothing"
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

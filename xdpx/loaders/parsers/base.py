@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean, nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean, nearest, shortened
 from xdpx.config.parameters import Parameters as BaseParameters
 
 Row = list[str]
@@ -126,9 +126,8 @@ class RowParser(Parser):
 
 def wrong_width(row: Row, allowed: str) -> str:
     """Return the problem of a row with a wrong number of columns; `allowed` is a clause such as `not 3`."""
-    text = repr("\t".join(row))
+    shown = shortened(repr("\t".join(row)))
     quotes = f", {WITH_QUOTES}" if any('"' in cell for cell in row) else ""
-    shown = text if len(text) <= 60 else f"{text[:57]}..."
     return f"has {len(row)} column{'s' * (len(row) != 1)}{quotes}, {allowed}: {shown}"
 
 

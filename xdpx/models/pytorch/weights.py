@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_few
 from xdpx.config.network_config import NAMES
 from xdpx.logger import log
 from xdpx.models.pytorch import google_names
@@ -64,13 +64,14 @@ def take_over(model: nn.Module, found: Mapping[str, Tensor], *, strict_size: boo
     mismatched = [name for name in found if name in own and own[name].shape != found[name].shape]
     fitting = [name for name in found if name in own and own[name].shape == found[name].shape]
     if mismatched and strict_size:
-        sizes = _listing(f"{name} {_size(found[name])} there, {_size(own[name])} here" for name in mismatched)
+        told = (f"{name} {_size(found[name])} there, {_size(own[name])} here" for name in mismatched)
+        sizes = first_few(told, MOST_NAMES_SHOWN)
         raise _fault(
             f"'{source}' holds weights of another size: {sizes}.",
             "Use the architecture and vocabulary of that file, or strict_size: false to leave them out.",
         )
     if not fitting:
-        names = _listing(found)
+        names = first_few(found, MOST_NAMES_SHOWN)
         raise _fault(f"'{source}' contains no weight of this model (it holds {names}).", "Name a matching file.")
     with torch.no_grad():
         for name in fitting:
@@ -123,17 +124,11 @@ def _report(model: nn.Module, source: str, fitting: list[str], mismatched: list[
     log.info(f"{source}: {_weights(fitting)} taken over")
     for title, names in (("missing", missing), ("unexpected", unexpected), ("mismatched", mismatched)):
         if names:
-            log.info(f"{source}: {_weights(names)} {title}: {_listing(names)}")
+            log.info(f"{source}: {_weights(names)} {title}: {first_few(names, MOST_NAMES_SHOWN)}")
 
 
 def _weights(names: list[str]) -> str:
     return f"{len(names)} weight{'s' * (len(names) != 1)}"
-
-
-def _listing(names: Iterable[str]) -> str:
-    every = list(names)
-    shown = ", ".join(every[:MOST_NAMES_SHOWN])
-    return shown if len(every) <= MOST_NAMES_SHOWN else f"{shown} and {len(every) - MOST_NAMES_SHOWN} more"
 
 
 def _size(value: Tensor) -> str:

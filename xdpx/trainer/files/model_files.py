@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xdpx.checkpoints import parts
 from xdpx.checkpoints.foreign import shards
 from xdpx.checkpoints.trusted import load_safetensors, load_tensors
+from xdpx.config.faults import first_few
 from xdpx.logger import log
 from xdpx.utils import io
 
@@ -205,14 +206,14 @@ def load_model(model: nn.Module, folder: str, *, apply: Apply | None = None) -> 
         absent = _really_missing(model, missing)
     if absent:
         log.warning(
-            f"{folder}: There were missing keys in the checkpoint model loaded: {_listed(absent)}. The model keeps "
-            "what it has.",
+            f"{folder}: There were missing keys in the checkpoint model loaded: {first_few(absent, 5)}. The model "
+            "keeps what it has.",
             under="transformers.trainer",
         )
     if unexpected:
         log.warning(
-            f"{folder}: There were unexpected keys in the checkpoint model loaded: {_listed(unexpected)}. They are not "
-            "used.",
+            f"{folder}: There were unexpected keys in the checkpoint model loaded: {first_few(unexpected, 5)}. They "
+            "are not used.",
             under="transformers.trainer",
         )
 
@@ -261,8 +262,3 @@ def _really_missing(model: Any, missing: list[str]) -> list[str]:
     filled = {id(value) for name, value in own.items() if name not in wanted}
     ignored = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
     return [name for name in missing if id(own.get(name)) not in filled and name not in ignored]
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

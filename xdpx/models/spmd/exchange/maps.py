@@ -5,13 +5,13 @@ A tree is a nested dict of arrays, like our parameters; a table is a flat dict, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import first_few, nearest
 
 Array = Any
 Tree = dict[str, Any]
@@ -165,9 +165,10 @@ class Exchange:
         faults = []
         if missing:
             near = nearest(missing[0], strange)
-            faults.append(f"missing: {_listing(missing)}." + (f" Is '{near}' meant?" if near else ""))
+            listed = first_few(sorted(missing), MOST_NAMES_SHOWN)
+            faults.append(f"missing: {listed}." + (f" Is '{near}' meant?" if near else ""))
         if strange:
-            faults.append(f"not of this model: {_listing(strange)}.")
+            faults.append(f"not of this model: {first_few(sorted(strange), MOST_NAMES_SHOWN)}.")
         faults += [fault for name, pair in wanted.items() if name in table and (fault := _misfit(name, pair, table))]
         if faults:
             raise ValueError("the weights are not those of this model:\n  " + "\n  ".join(faults))
@@ -179,12 +180,6 @@ def _misfit(name: str, pair: WeightPair, table: Mapping[str, Array]) -> str:
     if have == want:
         return ""
     return f"{name}: has the shape {have}, the configuration says {want}."
-
-
-def _listing(names: Iterable[str]) -> str:
-    every = sorted(names)
-    shown = ", ".join(every[:MOST_NAMES_SHOWN])
-    return shown if len(every) <= MOST_NAMES_SHOWN else f"{shown} and {len(every) - MOST_NAMES_SHOWN} more"
 
 
 def _put(tree: Tree, path: str, value: Array) -> None:
