@@ -1,4 +1,4 @@
-"""Decisions that all doors share: when something is due, and which of two scores is better."""
+"""Decisions that all doors share: when something is due, which of two scores is better, which words mean true."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from math import ceil, isnan
 SKIPPED_AT_MOST = 100
 """Consecutive updates that may be skipped because of NaN or infinity before training fails. A loss scale that starts at
 2**16 settles after about twenty."""
+
+TRUE_WORDS = frozenset({"yes", "true", "t", "y", "1", "on"})
+"""The words for true in environment variables and in arguments that are texts; in lower case."""
 
 
 def due(number: int, interval: float | None) -> bool:

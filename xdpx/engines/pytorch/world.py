@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from xdpx.logger import log
+from xdpx.utils.decisions import TRUE_WORDS
 
 Mode = Literal["single", "data_parallel", "distributed"]
 
@@ -26,7 +27,6 @@ LOCAL_RANK = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV
 LOCAL_SIZE = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
 """Environment variables set by torchrun (which `accelerate launch` also uses) and by three kinds of MPI."""
 
-TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})
 DEFAULT_TIMEOUT = timedelta(seconds=1800)
 SECONDS_IN_SILENCE = 20.0
 """Time after which a process that waits for the others says so."""
@@ -101,7 +101,7 @@ def current(*, use_cpu: bool = False, backend: str | None = None, timeout: float
         RuntimeError: the processes do not find each other.
     """
     wait = DEFAULT_TIMEOUT if timeout is None else _seconds(timeout)
-    use_cpu = use_cpu or os.environ.get("ACCELERATE_USE_CPU", "").lower() in TRUE
+    use_cpu = use_cpu or os.environ.get("ACCELERATE_USE_CPU", "").lower() in TRUE_WORDS
     return _world(_read_launch(), use_cpu, backend, wait)
 
 

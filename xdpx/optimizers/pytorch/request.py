@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from xdpx.utils.decisions import TRUE_WORDS
+
 if TYPE_CHECKING:
     from torch import nn
 
 Kwargs = dict[str, Any]
 Chosen = tuple[Any, Kwargs]
 """(class of the optimizer, or of factories called with the model; arguments of the class)."""
-
-TRUE = frozenset({"true", "1", "yes", "on", "y", "t"})
 
 
 class OptimizerArguments(Protocol):
@@ -107,9 +107,9 @@ class Request:
         return default if text is None else text
 
     def switch(self, key: str, default: bool = False) -> bool:
-        """Return the value of an extra key as bool; a text that is not in `TRUE` is False."""
+        """Return the value of an extra key as bool; a text that is not in `TRUE_WORDS` is False."""
         text = self._written(key)
-        return default if text is None else text.lower() in TRUE
+        return default if text is None else text.lower() in TRUE_WORDS
 
     def numbers(self, *keys: str) -> Kwargs:
         """Return the given ones of these extra keys as floats."""

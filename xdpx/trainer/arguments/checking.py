@@ -10,7 +10,7 @@ from typing import Any
 from xdpx.config.faults import Fault, did_you_mean
 from xdpx.trainer.arguments.fields import LEVELS, NONFINITE, REFUSED_OR_TAKEN, SAVED_OR_GIVEN, Fields
 from xdpx.trainer.arguments.hardware import has_bf16, has_tf32
-from xdpx.trainer.arguments.values import TRUE_WORDS
+from xdpx.utils.decisions import TRUE_WORDS
 
 SHARE = "a whole number, or a share of all updates below 1"
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xdpx.trainer.arguments.fields import Fields
-from xdpx.trainer.arguments.values import TRUE_WORDS, read_dict
+from xdpx.trainer.arguments.values import read_dict
+from xdpx.utils.decisions import TRUE_WORDS
 
 AUTO = "auto"
 Filling = tuple[str, Any, str]

@@ -16,7 +16,8 @@ from xdpx.config.faults import Fault, did_you_mean
 from xdpx.logger import log
 from xdpx.trainer.arguments.enums import Word
 from xdpx.trainer.arguments.fields import Fields
-from xdpx.trainer.arguments.values import FALSE_WORDS, TRUE_WORDS, read_dict, truth
+from xdpx.trainer.arguments.values import FALSE_WORDS, read_dict, truth
+from xdpx.utils.decisions import TRUE_WORDS
 
 
 class FSDPOption(Word):

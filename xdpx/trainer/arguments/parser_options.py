@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 
-from xdpx.trainer.arguments.values import FALSE_WORDS, TRUE_WORDS, alternatives, read_dict, truth
+from xdpx.trainer.arguments.values import FALSE_WORDS, alternatives, read_dict, truth
+from xdpx.utils.decisions import TRUE_WORDS
 
 
 class Flag(Action):

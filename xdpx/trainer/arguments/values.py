@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from xdpx.utils import io
+from xdpx.utils.decisions import TRUE_WORDS
 
 
 def read_dict(value: object) -> dict[str, Any]:
@@ -61,7 +62,6 @@ def _typed_text(value: object) -> Any:
     return float(value) if value.replace(".", "", 1).isdigit() else value
 
 
-TRUE_WORDS = frozenset({"yes", "true", "t", "y", "1", "on"})
 FALSE_WORDS = frozenset({"no", "false", "f", "n", "0", "off"})
 
 
