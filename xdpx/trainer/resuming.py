@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +16,7 @@ from xdpx.engines.pytorch.strategies import shard_files
 from xdpx.engines.pytorch.world import World
 from xdpx.logger import log
 from xdpx.optimizers.pytorch.given import Given
+from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.arguments.fields import OwnFields
 from xdpx.trainer.files import checkpoint_files as trainer_files
 from xdpx.trainer.files import rng
@@ -25,6 +28,12 @@ from xdpx.utils import io
 FREE = ("output_dir", "resume_from_checkpoint", "do_train", "do_eval", "do_predict", "overwrite_output_dir", "run_name",
         "resume_hyperparameters", "resume_changed", "hang_seconds", "memory_copy_interval")  # fmt: skip
 """Arguments that may change when a run is resumed, without a warning."""
+
+
+def digest_of(args: TrainingArguments) -> str:
+    """Return a digest of all arguments but those that may change when a run is resumed."""
+    known = {name: value for name, value in args.to_dict().items() if name not in FREE}
+    return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def find(wanted: str | bool | None, parent: str, ranks: folders.Ranks, *, changed: bool = False) -> str | None:

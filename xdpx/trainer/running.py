@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import signal
 import time
 from collections.abc import Callable, Generator
@@ -243,9 +241,8 @@ class _Stretch:
     def status(self, session: Session) -> Status:
         """Return the status "running", with the progress of the training."""
         best = self.run.state.best_metric
-        known = {name: value for name, value in self.run.args.to_dict().items() if name not in resuming.FREE}
-        digest = hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
         score = best if best is not None and isfinite(best) else None
+        digest = resuming.digest_of(self.run.args)
         return Status("running", session.number, session.total, digest, until=session.until, best_score=score)
 
     def settle(self, session: Session) -> None:

@@ -6,9 +6,7 @@ its own folder, resumes from its checkpoint, trains until it has seen the sample
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import json
 import math
 from collections import UserDict
 from collections.abc import Callable, Mapping
@@ -189,9 +187,7 @@ class StagedTrials:
         stages = _Stages(self._run, self._methods, self._objective_of, budget, base, callbacks)
 
         def journal() -> Journal:
-            known = {name: value for name, value in args.to_dict().items() if name not in resuming.FREE}
-            digest = hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
-            facts = {**facts_of(build({})), "arguments": digest}
+            facts = {**facts_of(build({})), "arguments": resuming.digest_of(args)}
             return Journal(str(args.output_dir), facts=facts, build=build)
 
         try:
