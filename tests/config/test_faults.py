@@ -11,9 +11,13 @@ from xdpx.config.faults import (
     ConfigError,
     Fault,
     Origin,
+    did_you_mean,
     edit_distance,
+    first_few,
+    first_line,
     merge_faults,
     nearest,
+    shortened,
     unknown_name,
 )
 
@@ -98,3 +102,21 @@ def test_almost_every_single_edit_of_a_known_key_gets_that_key() -> None:
     assert len(typos) > 500
     right = sum(nearest(typo, keys) == key for typo, key in typos)
     assert right / len(typos) >= 0.95
+
+
+def test_what_was_meant_is_said_before_what_holds_in_any_case() -> None:
+    assert did_you_mean("sed", ["seed"], "There is: seed.") == "Did you mean 'seed'?"
+    assert did_you_mean("x", ["seed"], "There is: seed.") == "There is: seed."
+    assert did_you_mean("sed", ["seed"], rest="Use one of: seed.") == "Did you mean 'seed'? Use one of: seed."
+    assert did_you_mean("x", ["seed"], rest="Use one of: seed.") == "Use one of: seed."
+    assert did_you_mean("x", []) == ""
+
+
+def test_lists_and_texts_of_messages_are_cut() -> None:
+    assert (first_few("ab", 2), first_few("abcde", 2), first_few([], 2)) == ("a, b", "a, b and 3 more", "")
+    assert (shortened("x" * 60), shortened("x" * 61)) == ("x" * 60, "x" * 57 + "...")
+
+
+def test_the_first_line_of_an_error_without_a_message_is_its_class() -> None:
+    assert first_line(RuntimeError("\nno device\n at 0x7f")) == "no device"
+    assert first_line(RuntimeError("")) == "RuntimeError"

@@ -53,6 +53,14 @@ def test_pytorch_multiplies_on_every_device() -> None:
     assert probe["devices"][0] == {"name": "cpu", "memory_bytes": 0, "trouble": ""}
 
 
+def test_a_driver_that_fails_without_a_word_is_told_by_the_class_of_its_error() -> None:
+    def fails(name: str) -> float:
+        raise RuntimeError
+
+    (found,) = doctor_probe._tried(["cuda:0"], lambda name: (name, 0), fails)
+    assert found["trouble"] == "RuntimeError: RuntimeError"
+
+
 def test_a_library_that_does_not_start_is_told_with_its_last_words(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from xdpx.config import extras
+from xdpx.config.faults import first_line
 from xdpx.utils import io
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def read(index: str) -> dict[str, Tensor]:
             names = _own_names(reader)
             return {names.get(key, key): _tensor(reader.get_tensor(key)) for key in kept if names.get(key, key)}
         except (tf.errors.OpError, ValueError, RuntimeError) as error:
-            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            reason = first_line(error).rstrip(".")
             raise NotWhole(f"{index}: is not a complete checkpoint of TensorFlow ({reason}). Copy it again.") from error
 
 

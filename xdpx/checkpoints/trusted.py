@@ -13,7 +13,7 @@ from typing import IO, Any
 import torch
 
 from xdpx.checkpoints import layout, tf_files
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, first_line
 from xdpx.utils import commit, io
 from xdpx.utils.raw_places import is_lfs_pointer
 
@@ -57,8 +57,7 @@ def load_tensors(path: str, *, mmap: bool = False, device: str = "cpu", arrays: 
     except (RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile, OSError) as error:
         if isinstance(error, OSError) and error.errno not in {errno.EINVAL, None}:
             raise  # the disk or the network; EINVAL is torch's error for a truncated file
-        text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        reason = text.partition(". ")[0]  # the rest of torch's message is speculation about the cause
+        reason = first_line(error).partition(". ")[0]  # the rest of torch's message is speculation about the cause
         raise DamagedFile(
             f"{path}: is not a complete tensor file ({reason}). Use another checkpoint, or copy it again."
         ) from error

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import TypedDict
 
+from xdpx.config.faults import first_line
+
 
 class Device(TypedDict):
     """One device: its name, the bytes of its memory (0 if unknown), and what went wrong with a small product on it."""
@@ -84,7 +86,7 @@ def _tried(
             total = multiply(name)
             trouble = "" if total == 64**3 else f"a product of ones came to {total:g}, not {64**3}"
         except Exception as error:  # any exception of a driver is the finding
-            text, memory_bytes, trouble = name, 0, f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            text, memory_bytes, trouble = name, 0, f"{type(error).__name__}: {first_line(error)}"
         found.append(Device(name=text, memory_bytes=memory_bytes, trouble=trouble))
     return found
 

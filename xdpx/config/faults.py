@@ -160,6 +160,11 @@ def shortened(text: str, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of the message of an error, or its class if it has none."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def unknown_name(key: str, value: str, known: Iterable[str], origin: Origin | None = None) -> Fault:
     """Return a fault for a name that is not registered, with the nearest registered one as remedy."""
     names = sorted(known)

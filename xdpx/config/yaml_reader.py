@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import yaml
 
-from xdpx.config.faults import Fault, Origin
+from xdpx.config.faults import Fault, Origin, first_line
 from xdpx.config.located import MAX_VALUES, Located, Table
 from xdpx.config.source_text import MAX_DEPTH, SourceText, Unreadable, excerpt, read_number, short_path
 
@@ -53,7 +53,7 @@ def read_yaml(source: SourceText, faults: list[Fault]) -> Located:
     except yaml.MarkedYAMLError as error:
         raise Unreadable(_explained(error, source)) from None
     except yaml.YAMLError as error:
-        raise Unreadable(Fault("syntax", f"{str(error).splitlines()[0]}.", "", Origin(source.file))) from None
+        raise Unreadable(Fault("syntax", f"{first_line(error)}.", "", Origin(source.file))) from None
     return builder.document()
 
 

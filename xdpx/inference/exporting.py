@@ -15,13 +15,13 @@ import numpy as np
 import xdpx
 from xdpx.checkpoints import folders, publishing
 from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS, args_text
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_line
 from xdpx.datasets import word_vocabulary
 from xdpx.datasets.evaluation_data import EvaluationData
 from xdpx.inference import export_folder, probes, temperature
 from xdpx.inference.answers import refuse_without_answer
 from xdpx.inference.exported import open_network
-from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
+from xdpx.inference.formats import Exportable, Format, Network, refusal
 from xdpx.inference.plan import InferenceParameters, Input, find_input, make_plan
 from xdpx.inference.predictor import Chunk, Predictor
 from xdpx.inference.transformers_folder import tokenizer_of

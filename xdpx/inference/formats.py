@@ -149,8 +149,3 @@ def format_named(name: str) -> type[Format]:
 def refusal(what: str, problem: str, remedy: str = "Export another model.") -> ConfigError:
     """Return the error that says why a network cannot be exported."""
     return ConfigError(THIS_RUN, [Fault("model", f"{what} {problem}.", remedy)])
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of the message of an error, or its class if it has none."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -9,8 +9,8 @@ from io import BytesIO
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xdpx.config.faults import ConfigError
-from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
+from xdpx.config.faults import ConfigError, first_line
+from xdpx.inference.formats import Exportable, Format, Network, refusal
 from xdpx.inference.tracing import hushed, traced
 from xdpx.utils import commit, io
 

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
+from xdpx.config.faults import first_line
+from xdpx.inference.formats import Exportable, Format, Network, refusal
 from xdpx.inference.onnx_file import content_of
 from xdpx.utils import io
 

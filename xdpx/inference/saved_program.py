@@ -7,8 +7,8 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xdpx.config.faults import ConfigError, Fault
-from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
+from xdpx.config.faults import ConfigError, Fault, first_line
+from xdpx.inference.formats import Exportable, Format, Network, refusal
 from xdpx.inference.tracing import hushed, in_torch, work_out_weights
 from xdpx.utils import io
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
+from xdpx.config.faults import first_line
+from xdpx.inference.formats import Exportable, Format, Network, refusal
 from xdpx.logger import log
 from xdpx.utils import commit, io
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
+from xdpx.config.faults import first_line
+from xdpx.inference.formats import Exportable, Format, Network, refusal
 from xdpx.inference.transformers_folder import THRESHOLD, decides_otherwise, problem_of, texts_of, tokenizer_of
 from xdpx.logger import log
 from xdpx.utils import commit, io

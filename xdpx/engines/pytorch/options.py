@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_line
 
 Precision = Literal["fp32", "bf16", "fp16"]
 AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -115,7 +115,7 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         fault = Fault("device", f"is '{name}', which this machine does not have: {reason}", "Use auto, cpu or cuda.")
         if name.startswith("cuda"):  # which is how the key `cuda` of a config arrives here
             problem = f"is true, but this machine has no device '{name}': {reason}"

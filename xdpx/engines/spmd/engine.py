@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_line
 from xdpx.engines.base import Batch, Facts, GradientSize, OutOfMemory, Predictions, Traced
 from xdpx.engines.origin import Origin
 from xdpx.engines.spmd import kept_programs, profiling, transfer, world
@@ -311,9 +311,8 @@ def _fault(key: str, problems: Sequence[str]) -> ConfigError:
 
 
 def _out_of_memory(error: jax.errors.JaxRuntimeError) -> OutOfMemory:
-    first = str(error).strip().splitlines()[0]
     return OutOfMemory(
-        f"memory ran out in an update ({first}). Cut the batch into more micro-batches, shard weights over more "
-        "devices (ICI_MESH_SHAPE), choose a remat policy that saves less, or lower batch_size. --plan shows what "
+        f"memory ran out in an update ({first_line(error)}). Cut the batch into more micro-batches, shard weights over "
+        "more devices (ICI_MESH_SHAPE), choose a remat policy that saves less, or lower batch_size. --plan shows what "
         "takes how much."
     )

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 from jax.experimental import multihost_utils
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_line
 
 ADDRESS = ("JAX_COORDINATOR_ADDRESS",)
 SIZE = ("JAX_NUM_PROCESSES", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -183,7 +183,7 @@ class Talk:
         except jax.errors.JaxRuntimeError as error:
             raise TimeoutError(
                 f"process {process_index()} of {process_count()} waited {self._milliseconds / 1000:.0f} seconds at "
-                f"'{word}' for the others ({str(error).splitlines()[0]}). Look at their logs: one has ended, or hangs."
+                f"'{word}' for the others ({first_line(error)}). Look at their logs: one has ended, or hangs."
             ) from error
 
 

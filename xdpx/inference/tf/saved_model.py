@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.config import extras
-from xdpx.config.faults import ConfigError
-from xdpx.inference.formats import Exportable, Format, Network, first_line
+from xdpx.config.faults import ConfigError, first_line
+from xdpx.inference.formats import Exportable, Format, Network
 from xdpx.inference.saved_program import fixed_axes, refuse_fixed
 from xdpx.inference.tf import texts
 from xdpx.inference.tf.graph import Graph, program_of

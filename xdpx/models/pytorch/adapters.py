@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_line
 
 INSIDE = ".base_layer."
 """Part of the names of weights of a layer that an adapter wraps."""
@@ -42,8 +42,8 @@ def add(network: nn.Module, wanted: Mapping[str, Any] | None) -> None:
     try:
         peft.inject_adapter_in_model(kinds[name](**rest), network)
     except (TypeError, ValueError) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
-        raise _fault(f"cannot be added: {reason}.", f"Correct the keys of {kinds[name].__name__} in peft.") from error
+        problem = f"cannot be added: {first_line(error).rstrip('.')}."
+        raise _fault(problem, f"Correct the keys of {kinds[name].__name__} in peft.") from error
 
 
 def renamed(model: nn.Module, found: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_line
 from xdpx.models.pytorch import adapters, encoders, pruning, weights
 from xdpx.models.pytorch.base import Model
 from xdpx.models.pytorch.modules import attention, first_token
@@ -205,7 +205,7 @@ def _given_config(known: Bert.Parameters) -> PretrainedConfig | None:
         values.pop("auto_map", None)  # code beside a model is never loaded
         config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type", known.model_type), **values)
     except (ValueError, TypeError, AttributeError) as error:
-        reason = str(error).partition("\n")[0].partition(". ")[0]
+        reason = first_line(error).partition(". ")[0]
         problem = f"is '{source}', whose {CONFIG_FILE} describes no known model ({reason})."
         raise ConfigError(THIS_RUN, [Fault("pretrained_model", problem, FETCH)]) from error
     return config

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_line
 from xdpx.config.loading import Run
 from xdpx.config.spmd_keys import REST
 from xdpx.engines.base import ReadWeights, Schedule
@@ -95,5 +95,5 @@ def _devices(cuda: bool | None) -> list[Any]:
     try:
         return list(jax.local_devices(backend=kind))
     except RuntimeError as error:
-        problem = f"is {str(cuda).lower()}, but jax has no device '{kind}' here: {str(error).splitlines()[0]}"
+        problem = f"is {str(cuda).lower()}, but jax has no device '{kind}' here: {first_line(error)}"
         raise ConfigError(THIS_RUN, [Fault("cuda", problem, "Leave it out to use what there is.")]) from error

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from xdpx.checkpoints.checkpointer import Checkpointer
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, first_line
 from xdpx.config.spmd_keys import SPMD
 from xdpx.logger import log
 from xdpx.tuning.parameters import TuneParameters
@@ -202,8 +202,7 @@ class RayExecutor:
         except RayError as error:  # the worker, or its machine, is gone
             if self._stopping:
                 return Outcome("interrupted")
-            reason = str(error).strip().splitlines()[0]
-            return self._once_more(work, f"{type(error).__name__}: {reason}")
+            return self._once_more(work, f"{type(error).__name__}: {first_line(error)}")
         return found
 
     def _once_more(self, work: _Work, reason: str) -> Outcome | None:
