@@ -12,6 +12,7 @@ from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.reports.trackers.json_lines import FILE_NAME as JSON_LOG
 from xdpx.training.status import STATUS_FILE
 from xdpx.utils import io
+from xdpx.utils.owners import is_lasting
 from xdpx.utils.storage import Entry
 
 TRAINER_STATE = "trainer_state.json"
@@ -109,4 +110,4 @@ def is_run(files: Mapping[str, Entry]) -> bool:
 
 
 def _is_passed_over(name: str) -> bool:
-    return name in PASSED_OVER or name.startswith(".") or ".tmp-" in name or bool(_CHECKPOINT.fullmatch(name))
+    return name in PASSED_OVER or not is_lasting(name) or bool(_CHECKPOINT.fullmatch(name))

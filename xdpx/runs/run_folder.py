@@ -14,6 +14,7 @@ from xdpx.runs.snapshot import SNAPSHOT
 from xdpx.training.status import STATUS_FILE, Content
 from xdpx.utils import commit, io, verified
 from xdpx.utils.aside import original_name
+from xdpx.utils.owners import is_lasting
 
 STARTER_CONFIG = "starter_config.hjson"
 RESOURCES = ("vocab.txt", "word_vocab.txt", "target_map.txt", "embeddings.pt", "tokenizer.json")
@@ -40,7 +41,7 @@ def content(folder: str) -> Content:
     if "meta.hjson" not in names and (STATUS_FILE in names or {ARGS_FILE, TRAIN_LOG} <= names):
         return "run"
     # Hidden files are the lease and temporaries of a run that was killed before its first file.
-    return "something else" if any(not name.startswith(".") and ".tmp-" not in name for name in names) else "nothing"
+    return "something else" if any(map(is_lasting, names)) else "nothing"
 
 
 def clear(folder: str, *, but: tuple[str, ...] = ()) -> list[str]:

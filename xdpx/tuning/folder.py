@@ -6,6 +6,7 @@ from xdpx.config.faults import Fault
 from xdpx.search.journal import FILE_NAME as JOURNAL
 from xdpx.tuning.parameters import TuneParameters
 from xdpx.utils import io
+from xdpx.utils.owners import is_lasting
 
 CONFIGS = "configs"
 OUTPUT = "output"
@@ -37,8 +38,7 @@ def fault_of(settings: TuneParameters) -> Fault | None:
     if settings.resume is True:
         remedy = "Name the save_dir of the search, or use resume: auto to begin if there is none."
         return Fault("save_dir", f"'{folder}' contains no search to go on with.", remedy)
-    names = io.listdir(folder) if io.isdir(folder) else []
-    names = [name for name in names if not name.startswith(".") and ".tmp-" not in name]
+    names = [name for name in (io.listdir(folder) if io.isdir(folder) else []) if is_lasting(name)]
     if JOURNAL in names and len(names) > 1:
         problem = f"'{folder}' has a {JOURNAL} without its first line, which says what was searched there."
         return Fault("save_dir", problem, "Restore that file, or choose another folder to start over.")

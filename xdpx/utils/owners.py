@@ -83,6 +83,11 @@ def _signals_reach(pid: int) -> bool:
     return True
 
 
+def is_lasting(name: str) -> bool:
+    """Return whether a name in a folder is neither hidden, as the lease is, nor that of a file being written."""
+    return not name.startswith(".") and ".tmp-" not in name
+
+
 def owner_in(name: str) -> str | None:
     """Return the owner id in the name of a temporary file, or None if `temporary_name` did not make it."""
     _, mark, owner = name.rpartition(".tmp-")

@@ -19,6 +19,7 @@ from xdpx.training import environment
 from xdpx.training.status import STATUS_FILE, Content, trouble_of_status
 from xdpx.utils import commit, io
 from xdpx.utils.aside import is_unreadable, original_name, set_aside
+from xdpx.utils.owners import is_lasting
 
 CHECKPOINTS, SUMMARIES, EVAL_OUT, DECODER_OUT, INFER_OUT = (
     "checkpoints", "summaries", "eval_out", "decoder_out", "infer_out",
@@ -41,7 +42,7 @@ def content(folder: str) -> Content:
         return "nothing"
     if not io.isdir(folder):
         return "something else"
-    names = {original_name(name) for name in io.listdir(folder) if not name.startswith(".") and ".tmp-" not in name}
+    names = {original_name(name) for name in io.listdir(folder) if is_lasting(name)}
     if not names:
         return "nothing"
     return "run" if names & OWN or any(name.endswith("model_params.txt") for name in names) else "something else"
