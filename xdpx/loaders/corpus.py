@@ -147,9 +147,7 @@ class LongEnough(Merger):
         return self._inner.wanted(texts, num_special)
 
     def _long_enough(self, blocks: Blocks) -> Blocks:
-        begins = marks.has(marks.WORD_START, blocks.values)
-        counted = np.concatenate([[0], np.cumsum(begins if begins.any() else np.ones(len(begins), np.int64))])
-        kept = np.diff(counted[blocks.offsets]) >= self._fewest
+        kept = np.diff(marks.words_before(blocks.values)[blocks.offsets]) >= self._fewest
         lengths = np.diff(blocks.offsets)
         offsets = np.concatenate([[0], np.cumsum(lengths[kept])])
         return Blocks(blocks.values[np.repeat(kept, lengths)], offsets)

@@ -31,6 +31,12 @@ def plain(ids: NDArray[Any]) -> NDArray[Any]:
     return ids & ~ALL_MARKS
 
 
+def words_before(ids: Ids) -> NDArray[np.int64]:
+    """Return how many words begin before each token, and in all, (V + 1,); where none is marked, each token is one."""
+    begins = has(WORD_START, ids)
+    return np.concatenate([[0], np.cumsum(begins if begins.any() else np.ones(len(begins), np.int64))])
+
+
 def has(mark: int, ids: Ids) -> NDArray[np.bool_]:
     """Return a boolean array of the shape of `ids`: which of them have a mark."""
     found: NDArray[np.bool_] = (ids & mark) != 0

@@ -130,8 +130,7 @@ class BertPairMixProcessor(BertMixProcessor):
 
 def _word_numbers(tokens: Ragged) -> Ragged:
     """Return the number of each token's word in its row, from 1."""
-    begins = marks.has(marks.WORD_START, tokens.values)
-    counted = np.concatenate([[0], np.cumsum(begins if begins.any() else np.ones(len(begins), np.int64))])
+    counted = marks.words_before(tokens.values)
     return Ragged(counted[1:] - np.repeat(counted[tokens.offsets[:-1]], tokens.lengths), tokens.offsets)
 
 
