@@ -24,6 +24,7 @@ from xdpx.board.safe_files import NotShown, read_piece
 from xdpx.reports.run_logs import Floats
 from xdpx.utils import io
 from xdpx.utils.storage import scheme_of
+from xdpx.utils.web_guards import PAGE_TYPES
 
 T = TypeVar("T")
 MOST_FILES, MOST_COLUMNS = 2_000, 300
@@ -34,7 +35,6 @@ LOCAL_TICK, REMOTE_TICK = 0.01, 3.0
 """Seconds between two checks of the files that a page waits for."""
 ALIGNED = 8
 """Columns sent to the page begin at multiples of this many bytes, so that a browser can map their numbers directly."""
-PAGES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _KEPT_PREDICTIONS = 4
 Seen = dict[int, tuple[str, str]]
 """Index of a requested log -> the path of its file, and a stamp that changes with it."""
@@ -209,7 +209,7 @@ class Board:
 
 
 def _file(name: str) -> web.Response:
-    kind = PAGES.get(name[name.rfind(".") :])
+    kind = PAGE_TYPES.get(name[name.rfind(".") :])
     try:
         text = page_text(name) if kind else ""
     except OSError:

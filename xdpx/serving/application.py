@@ -20,8 +20,9 @@ from xdpx.serving.batching import Closed, Full
 from xdpx.serving.counting import Counts
 from xdpx.serving.guard import Guard
 from xdpx.serving.models import Model, Models
-from xdpx.serving.pages import KINDS, docs_page, file_text
+from xdpx.serving.pages import docs_page, file_text
 from xdpx.serving.shapes import Answer, Health, Limits, Many, ModelFacts, One, Problem, answers_of, rows_of
+from xdpx.utils.web_guards import PAGE_TYPES
 
 SUMMARY = "Ask trained models for labels and their probabilities."
 SHOWN_PROBLEMS = 5
@@ -178,7 +179,7 @@ def _add_pages(app: FastAPI) -> None:
 
     @app.get("/page/{name}", include_in_schema=False)
     async def page_file(name: str) -> Response:
-        kind = KINDS.get(name[name.rfind(".") :])
+        kind = PAGE_TYPES.get(name[name.rfind(".") :])
         text = file_text(name) if kind else ""
         if not text:
             raise HTTPException(404, "There is no such file.")

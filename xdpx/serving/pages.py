@@ -8,8 +8,6 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
-
 
 def file_text(name: str) -> str:
     """Return the text of a file of the page, '' where there is none of that name."""

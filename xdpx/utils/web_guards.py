@@ -22,6 +22,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """Default headers of every response."""
+PAGE_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+"""Content types of the files of our pages by their endings; other files are not served as such."""
 
 
 class Asker(NamedTuple):
