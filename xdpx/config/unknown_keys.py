@@ -27,12 +27,16 @@ def unknown_keys(
     """
     known = {key for key, _, _ in selection.declared()}
     unknown = [key for key in values if key not in known]
+    if not unknown:
+        return []
     mistaken = _other_command(selection, unknown, len(values) - len(unknown))
     if mistaken:
         return [mistaken]
     faults = []
+    direct = [entry for kind in selection.open_kinds for entry in catalogue.entries(kind)]
+    may_be_right = _owners([*selection.open_kinds, *kinds_below(direct)])
     for key in unknown:
-        if not _may_be_of_an_open_kind(key, selection):
+        if key not in may_be_right:
             problem, remedy, foreign = _describe(key, known, selection)
             if key in referred and not foreign:
                 remedy = f"${{{key}}} refers to it: write it in `__def__`, or __def__.{key}=... on the command line."
@@ -58,11 +62,6 @@ def _other_command(selection: Selection, unknown: list[str], num_known: int) -> 
     return Fault("config", problem, f"Did you mean {best} instead of {here}?", code=OTHER_COMMAND)
 
 
-def _may_be_of_an_open_kind(key: str, selection: Selection) -> bool:
-    direct = [entry for kind in selection.open_kinds for entry in catalogue.entries(kind)]
-    return key in _owners([*selection.open_kinds, *kinds_below(direct)])
-
-
 def _owners(kinds: list[str]) -> dict[str, list[str]]:
     """Return {key: ["model re2", ...]} for all classes of these kinds."""
     owners: dict[str, list[str]] = {}
@@ -82,11 +81,9 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
     used = list(dict.fromkeys(one.kind for one in selection.classes if one.kind != "command"))
     owners = _owners(used)
     if key in owners:
-        return (
-            f"belongs to {first_few(owners[key], 3)};",
-            f"this run uses {_in_use(owners[key], selection)}. Remove it or change that.",
-            True,
-        )
+        kinds = {owner.partition(" ")[0] for owner in owners[key]}
+        here = ", ".join(str(one) for one in selection.classes if one.kind in kinds)
+        return f"belongs to {first_few(owners[key], 3)};", f"this run uses {here}. Remove it or change that.", True
     others = _owners(catalogue.kinds())
     if key in others:
         of_the_run = f"To override the run's own, write extra_config: {{ {key}: ... }}; or remove it."
@@ -113,8 +110,3 @@ def unlisted(key: str, known: Collection[str], command: str) -> Fault:
     """Return a fault for a key that a command which writes configs does not know."""
     guess = did_you_mean(key, known, f"`x-train --help` lists the keys; {command} takes those of all.")
     return Fault(key, f"no such key in {command}.", synonyms.remedy(key, known) or guess)
-
-
-def _in_use(owners: list[str], selection: Selection) -> str:
-    kinds = {owner.partition(" ")[0] for owner in owners}
-    return ", ".join(str(one) for one in selection.classes if one.kind in kinds)

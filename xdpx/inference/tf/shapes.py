@@ -54,7 +54,7 @@ class Shapes:
             "copy": lambda kind, x, src, *how: tf.broadcast_to(tf.cast(src, kind), tf.shape(x)),
             "select": lambda kind, x, dim, index: x[(slice(None),) * (dim % x.shape.rank) + (index,)],
             "split_with_sizes": lambda kind, x, sizes, dim=0: tf.split(x, as_shape(tf, sizes), axis=dim),
-            "cat": self._cat,
+            "cat": lambda kind, tensors, dim=0: tf.concat([tf.cast(each, kind) for each in tensors], axis=dim),
             "repeat": self._repeat,
             "flip": lambda kind, x, dims: tf.reverse(x, [dim % x.shape.rank for dim in dims]),
             "constant_pad_nd": self._pad,
@@ -107,9 +107,6 @@ class Shapes:
         del kind
         axes = [dim] if isinstance(dim, int) else dim
         return self._tf.squeeze(x, [axis for axis in axes if x.shape[axis] == 1])
-
-    def _cat(self, kind: DType, tensors: Sequence[Any], dim: int = 0) -> Tensor:
-        return self._tf.concat([self._tf.cast(each, kind) for each in tensors], axis=dim)
 
     def _repeat(self, kind: DType, x: Tensor, repeats: Sequence[Any]) -> Tensor:
         del kind
