@@ -5,9 +5,17 @@ import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader, skip_first_batches
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+)
 from transformers.trainer_utils import seed_worker
 
+from xdpx.trainer.data.adopting import adopt
 from xdpx.trainer.data.loaders import eval_loader, own_rows, train_loader
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.samplers import EpochSampler, LengthGrouped
@@ -113,6 +121,42 @@ def test_a_run_stopped_after_any_batch_goes_on_as_if_it_had_not(numbers, ranks, 
     loader.start_at(state["batches"], state)
     resumed = [step(batch) for batch in loader]
     assert resumed == straight[stop:]
+
+
+class Drawn(IterableDataset):
+    """Nine numbers in an order drawn from a generator of its own."""
+
+    def __init__(self, generator):
+        self.generator = generator
+
+    def __iter__(self):
+        return ({"value": index} for index in torch.randperm(9, generator=self.generator))
+
+
+@pytest.mark.parametrize("stop", [3, 4])  # at the end of the first epoch, and within the second
+@pytest.mark.parametrize("kind", ["sampler", "batch sampler", "users loader", "stream"])
+def test_generators_of_samplers_and_loaders_go_on_where_they_stood(numbers, ranks, kind, stop):
+    def make():
+        data, own = numbers(9), torch.Generator().manual_seed(3)
+        weighted = WeightedRandomSampler([1.0] * 9, 9, generator=own)
+        return {
+            "sampler": lambda: ours(data, ranks, sampler=weighted),
+            "batch sampler": lambda: ours(data, ranks, sampler=BatchSampler(weighted, 4, drop_last=False)),
+            "users loader": lambda: adopt(DataLoader(data, batch_size=4, shuffle=True, generator=own), ranks()),
+            "stream": lambda: ours(Drawn(own), ranks),
+        }[kind]()
+
+    loader, straight, kept = make(), [], None
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        for batch in loader:
+            straight.append(batch["value"].tolist())
+            kept = loader.state_dict() if len(straight) == stop else kept
+    assert straight[:3] != straight[3:]
+    loader = make()
+    loader.set_epoch(1)
+    loader.start_at(stop % 3, kept)
+    assert [batch["value"].tolist() for batch in loader] == straight[stop:]
 
 
 def test_the_state_loads_without_trust(numbers, ranks, tmp_path):

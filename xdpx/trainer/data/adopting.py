@@ -13,7 +13,7 @@ from xdpx.trainer.data.dispatching import Dispatcher
 from xdpx.trainer.data.loaders import loader_over, rank_batches, train_loader
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.plan import length
-from xdpx.trainer.data.randomness import Randomness, untouched
+from xdpx.trainer.data.randomness import OwnGenerators, Randomness, untouched
 from xdpx.trainer.data.rank_batches import RankBatchLists
 from xdpx.trainer.data.rank_loader import Loader, Processes
 from xdpx.trainer.data.streams import pass_over
@@ -39,6 +39,7 @@ class Adopted:
         self.iteration = self._epoch = self.num_taken = 0
         self.end_of_dataloader = False
         self._start: Randomness | None = None
+        self._own = OwnGenerators(loader)
         self._entry: tuple[int, Mapping[str, Any] | None] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -62,6 +63,8 @@ class Adopted:
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
         """Let the next iteration, and only that, start at a batch; see `Loader.start_at`."""
         self._entry = (batch_index, state) if batch_index else None
+        if not batch_index:
+            self._own.go_on((state or {}).get("generators"))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the data after the last batch: plain values and tensors."""
@@ -71,6 +74,7 @@ class Adopted:
             "samples": None,
             "ended": self.end_of_dataloader,
             "start": self._start.saved() if self._start is not None else None,
+            "generators": self._own.state_dict(),
         }
 
     def __iter__(self) -> Iterator[Any]:
@@ -79,6 +83,7 @@ class Adopted:
         self.num_taken = entry[0] if entry else 0
         if entry is None:
             self._start = Randomness.now()
+            self._own.begin()
         total = length(self.loader)
         for batch in iter(self.loader) if entry is None else self._enter(*entry):
             self.num_taken += 1
@@ -93,6 +98,7 @@ class Adopted:
             if state is not None and state.get("start") is not None:
                 Randomness.loaded(state["start"]).put_back()
             self._start = Randomness.now()
+            self._own.begin((state or {}).get("generators"))
             if type(self.loader) is DataLoader and not isinstance(self.loader.dataset, IterableDataset):
                 return _entered(self.loader, batch_index)
             batches: Iterator[Any] = iter(self.loader)

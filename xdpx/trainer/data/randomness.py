@@ -62,6 +62,53 @@ class Randomness(NamedTuple):
         return cls(python, numpy, saved["torch"])
 
 
+DEEPEST = 4
+"""Levels on which generators are looked for: loader, batch sampler, sampler, and a sampler inside of one."""
+
+
+class OwnGenerators:
+    """The torch generators that a loader, its samplers or a stream have of their own, as `RandomSampler(generator=g)`.
+
+    Their numbers go on from one epoch to the next, so that a resumed run needs their states.
+
+    Args:
+        owner: the loader, batch sampler, sampler or stream; the samplers inside it are found.
+    """
+
+    def __init__(self, owner: object) -> None:
+        self._owner = owner
+        self._began: list[torch.Tensor] = []
+
+    def begin(self, saved: Mapping[str, Any] | None = None) -> None:
+        """Record the states at the start of an epoch, before its order is drawn; restore those saved in it before."""
+        found = self._found()
+        _put_back(found, (saved or {}).get("began"))
+        self._began = [each.get_state() for each in found]
+
+    def go_on(self, saved: Mapping[str, Any] | None) -> None:
+        """Restore the states that were saved at the end of an epoch, for the next one."""
+        _put_back(self._found(), (saved or {}).get("now"))
+
+    def state_dict(self) -> dict[str, list[torch.Tensor]]:
+        """Return the states at the start of the epoch, and now."""
+        return {"began": self._began, "now": [each.get_state() for each in self._found()]}
+
+    def _found(self) -> list[torch.Generator]:
+        found: dict[int, torch.Generator] = {}
+        level: list[Any] = [self._owner]
+        for _ in range(DEEPEST):
+            owned = [getattr(part, "generator", None) for part in level]
+            found |= {id(own): own for own in owned if isinstance(own, torch.Generator)}
+            inside = [getattr(part, name, None) for part in level for name in ("batch_sampler", "sampler")]
+            level = [part for part in inside if part is not None]
+        return list(found.values())
+
+
+def _put_back(generators: list[torch.Generator], states: list[torch.Tensor] | None) -> None:
+    for generator, state in zip(generators, states or [], strict=False):
+        generator.set_state(state)
+
+
 class StateWatch:
     """Records the states before each batch is made: of all generators at first, then of those that batches use."""
 

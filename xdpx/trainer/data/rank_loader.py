@@ -12,7 +12,7 @@ from xdpx.engines.pytorch.transfer import to_device
 from xdpx.trainer.data.current_loader import iterating
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.plan import length, samples_per_batch
-from xdpx.trainer.data.randomness import Randomness, StateWatch, untouched
+from xdpx.trainer.data.randomness import OwnGenerators, Randomness, StateWatch, untouched
 from xdpx.trainer.data.streams import DealtStream, RankStream, is_stateful, pass_over, resumed
 
 Collator = Callable[[list[Any]], Any]
@@ -82,6 +82,7 @@ class Loader(DataLoader[Any]):
             super().__init__(dataset, **self._torch_options)
         else:
             super().__init__(dataset, batch_sampler=batches, **self._torch_options)
+        self._own = OwnGenerators(self._source if batches is None else batches)
 
     @property
     def _source(self) -> Any:
@@ -143,6 +144,8 @@ class Loader(DataLoader[Any]):
                 numbers of the batch that was prefetched, are reproduced.
         """
         self._entry = (batch_index, state) if batch_index else None
+        if not batch_index:
+            self._own.go_on((state or {}).get("generators"))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the data after the last batch: plain values and tensors."""
@@ -155,6 +158,7 @@ class Loader(DataLoader[Any]):
             "ended": self.end_of_dataloader,
             "start": self._start.saved() if self._start is not None else None,
             "order": {} if self.is_stream else order(),
+            "generators": self._own.state_dict(),
             "ahead": {name: getattr(value, "saved", lambda kept=value: kept)() for name, value in self._ahead.items()},
         }
 
@@ -181,6 +185,7 @@ class Loader(DataLoader[Any]):
 
     def _begin(self) -> Iterator[Any]:
         self._start = Randomness.now()
+        self._own.begin()
         batches = super().__iter__()
         yield next(batches, _END)
         yield from batches
@@ -192,6 +197,7 @@ class Loader(DataLoader[Any]):
             if known.get("start") is not None:
                 Randomness.loaded(known["start"]).put_back()
             self._start = Randomness.now()
+            self._own.begin(known.get("generators"))
             batches = self._entered(batch_index, known)
             ahead = known.get("ahead") or {}
             if ahead.get("randomness") is not None:
