@@ -10,7 +10,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from datasets import Dataset as Rows
-from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
 
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.precision import Precision
@@ -77,7 +84,7 @@ def make(data, sampler=None, make_loader=train_loader, **options):
 def check_an_order_from_generators_that_differ_is_agreed_on():
     torch.manual_seed(dist.get_rank())
     data = Numbers(8)
-    for sampler in (RandomSampler(data), LengthGrouped(list(range(8)), 2)):
+    for sampler in (RandomSampler(data), SubsetRandomSampler(range(8)), LengthGrouped(list(range(8)), 2)):
         for _ in range(2):
             assert sorted(sum(of_both(make(data, sampler, seedable=False)), [])) == list(range(8))
 
@@ -127,6 +134,11 @@ def check_processes_with_unlike_data_or_arguments_are_refused_together():
     refuse_unlike_training(plan, [], TrainingArguments(use_cpu=True))  # each process may read a part by itself
     with pytest.raises(ValueError, match="process 0 has learning_rate 8; process 1 has learning_rate 10"):
         refuse_unlike_training(plan, [], TrainingArguments(use_cpu=True, learning_rate=mine))
+    plan = TrainingPlan(1, 2, 8, 8, 4, 2, mine)
+    with pytest.raises(ValueError, match="process 0 has steps 8; process 1 has steps 10. With even_batches false"):
+        refuse_unlike_training(plan, make(Numbers(6), even_batches=False), TrainingArguments(use_cpu=True))
+    with pytest.raises(ValueError, match="process 0 has steps 8; process 1 has steps 10. Give every process"):
+        refuse_unlike_training(plan, make(Numbers(6)), TrainingArguments(use_cpu=True))
 
 
 class Steady(Numbers):

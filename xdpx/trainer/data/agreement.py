@@ -14,13 +14,20 @@ ALIKE = (
 )  # fmt: skip
 """Arguments by which weights would drift apart, or processes would meet at other times."""
 
+WHOLE = "Give every process the same arguments and the whole data set, which the Trainer divides among them."
+UNEVEN = (
+    "With even_batches false the last round of batches stays incomplete. Set it true in accelerator_config, or leave "
+    "that round out: dataloader_drop_last=True."
+)
+
 
 def refuse_unlike_training(plan: TrainingPlan, loader: object, args: TrainingArguments) -> None:
     """Raise ValueError on all processes if they would train on other data, in other steps, or with other arguments."""
     given: dict[str, object] = {"steps": plan.max_steps, **{name: getattr(args, name) for name in ALIKE}}
     if isinstance(loader, Loader) and not loader.is_stream:  # of others each process may read a part by itself
         given["samples"] = plan.num_examples
-    _refuse_unlike("train", given)
+    even = getattr(getattr(loader, "batch_sampler", None), "even", True)
+    _refuse_unlike("train", given, of_steps=WHOLE if even else UNEVEN)
 
 
 def refuse_unlike_loaders(loader: object) -> None:
@@ -29,14 +36,12 @@ def refuse_unlike_loaders(loader: object) -> None:
     _refuse_unlike("evaluation", {"batches": length(loader)} if own else {"samples": known_samples(loader)})
 
 
-def _refuse_unlike(where: str, given: dict[str, object]) -> None:
+def _refuse_unlike(where: str, given: dict[str, object], *, of_steps: str = WHOLE) -> None:
     of_all = collectives.gather_objects(given)
     other = next((rank for rank, each in enumerate(of_all) if each != of_all[0]), None)
     if other is None:
         return
     unlike = [name for name in given if of_all[0][name] != of_all[other][name]]
     first, second = (", ".join(f"{name} {of_all[rank][name]}" for name in unlike) for rank in (0, other))
-    raise ValueError(
-        f"{where}: process 0 has {first}; process {other} has {second}. Give every process the same arguments and the "
-        "whole data set, which the Trainer divides among them."
-    )
+    advice = of_steps if unlike == ["steps"] else WHOLE
+    raise ValueError(f"{where}: process 0 has {first}; process {other} has {second}. {advice}")

@@ -9,7 +9,15 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from xdpx.trainer.data.dispatching import Dispatcher
 from xdpx.trainer.data.options import LoaderOptions
@@ -19,6 +27,9 @@ from xdpx.trainer.data.rank_loader import Collator, Loader, Processes
 from xdpx.trainer.data.rebalance import BatchRebalance
 from xdpx.trainer.data.samplers import EpochSampler, LengthGrouped
 from xdpx.trainer.data.streams import DealtStream, RankStream, shards_of
+
+DRAWN = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, LengthGrouped)
+"""Samplers whose order is drawn from generators, which may differ between processes."""
 
 
 def train_loader(
@@ -141,7 +152,7 @@ def rank_batches(
     sampler = SequentialSampler(dataset) if sampler is None else sampler
     if options.seedable:
         sampler = seedable(sampler, seed)
-    drawn = isinstance(sampler, RandomSampler | LengthGrouped) and not isinstance(sampler, EpochSampler)
+    drawn = isinstance(sampler, DRAWN) and not isinstance(sampler, EpochSampler)
     if drawn and world.size > 1 and not _deals(options, world):
         sampler = Agreed(sampler)
     return RankBatches(

@@ -118,6 +118,11 @@ class RankBatches(Sampler[list[int]]):
         """Samples of one batch on all ranks."""
         return self.batch_size * self.num_processes
 
+    @property
+    def even(self) -> bool:
+        """Whether all ranks have equally many batches."""
+        return self.num_processes == 1 or self.fill != "none"
+
     def __len__(self) -> int:
         samples = len(self.sampler)
         rounds, rest = divmod(samples, self.total_batch_size)
