@@ -137,14 +137,26 @@ def test_data_without_labels_are_predicted_without_a_loss(tmp_path: Path) -> Non
     assert "test_loss" not in output.metrics
 
 
-def test_predictions_are_in_the_order_of_the_data_where_batches_are_sorted_by_length(tmp_path: Path) -> None:
-    rows = tagged((2, 6, 3, 5, 4, 7))
-    toy = trainer(tmp_path, train_sampling_strategy="group_by_length", per_device_eval_batch_size=2)
-    labels = toy.predict(rows).label_ids
-    assert labels is not None
-    assert [row[: len(sample["labels"])].tolist() for row, sample in zip(labels, rows, strict=True)] == [
-        sample["labels"].tolist() for sample in rows
-    ]
+def test_scores_and_predictions_see_the_order_of_the_data_where_training_is_by_length(tmp_path: Path) -> None:
+    rows, seen = tagged((2, 6, 3, 5, 4, 7)), list[Any]()
+
+    def compute(found: EvalPrediction) -> dict[str, float]:
+        seen.append(found.label_ids)
+        return {}
+
+    changes: Any = {"train_sampling_strategy": "group_by_length", "per_device_eval_batch_size": 2}
+    toy = trainer(tmp_path, compute_metrics=compute, **changes)
+    toy.evaluate(rows)
+    seen.append(toy.predict(rows).label_ids)
+    for labels in seen:
+        assert [row[: len(sample["labels"])].tolist() for row, sample in zip(labels, rows, strict=True)] == [
+            sample["labels"].tolist() for sample in rows
+        ]
+
+
+def test_an_unknown_word_for_the_metrics_is_named(tmp_path: Path, capsys: Any) -> None:
+    trainer(tmp_path, include_for_metrics=["losses"]).evaluate()
+    assert "include_for_metrics: has losses, which has no effect. Use 'inputs' or 'loss'" in capsys.readouterr().err
 
 
 def test_an_evaluation_that_gives_nothing_names_the_labels_it_looked_for(tmp_path: Path, capsys: Any) -> None:

@@ -96,6 +96,11 @@ class Seen:
         self._methods, self._run, self._loader, self._streaming = methods, run, loader, streaming
         self._tally = LossTally(args.device)
         self._wanted = set(args.include_for_metrics)
+        if unknown := sorted(self._wanted - {"inputs", "loss"}):
+            log.warning(
+                f"include_for_metrics: has {', '.join(unknown)}, which has no effect. Use 'inputs' or 'loss'.",
+                once=True,
+            )
         joiner = partial(Joiner, concatenate=args.eval_do_concat_batches, expected=length(loader))
         self._parts = {name: joiner(what=name) for name in PARTS}
         self._metrics: dict[str, Any] = {}

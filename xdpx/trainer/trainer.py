@@ -161,11 +161,7 @@ class Trainer(Conveniences):
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
         """Return the batches of this process to predict, in the order of the data."""
-
-        def sampler(dataset: Any) -> Any:
-            return samplers.in_order(self._get_eval_sampler(dataset), dataset)
-
-        return self._get_dataloader(test_dataset, "test", self.args.eval_batch_size, sampler)
+        return self._get_dataloader(test_dataset, "test", self.args.eval_batch_size, self._get_eval_sampler)
 
     def _get_dataloader(
         self, dataset: Any, description: str, batch_size: int, sampler_fn: Callable[..., Any] | None = None,
@@ -190,7 +186,7 @@ class Trainer(Conveniences):
         return samplers.train_sampler(self.args, dataset, input_name=self.input_name)
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
-        return samplers.eval_sampler(self.args, eval_dataset, input_name=self.input_name)
+        return samplers.eval_sampler(eval_dataset)
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: Any = None

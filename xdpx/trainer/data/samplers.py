@@ -171,20 +171,12 @@ def train_sampler(args: TrainingArguments, dataset: Any, *, input_name: str | No
     return RandomSampler(dataset)
 
 
-def eval_sampler(args: TrainingArguments, dataset: Any, *, input_name: str | None = None) -> Any:
-    """Return the sampler for evaluation: sequential, or by length if training is by length. None without a length."""
-    if dataset is None or length(dataset) is None:
-        return None
-    if str(getattr(args.train_sampling_strategy, "value", args.train_sampling_strategy)) != "group_by_length":
-        return SequentialSampler(dataset)
-    seed = args.seed if args.data_seed is None else args.data_seed
-    lengths = lengths_of(dataset, column=args.length_column_name, input_name=input_name)
-    return LengthGrouped(lengths, args.eval_batch_size, generator=torch.Generator().manual_seed(seed))
+def eval_sampler(dataset: Any) -> Any:
+    """Return the sampler for evaluation: the order of the data, also if training is by length. None without a length.
 
-
-def in_order(sampler: Any, dataset: Any) -> Any:
-    """Return a sequential sampler in the place of one that sorts by length; any other as it is."""
-    return SequentialSampler(dataset) if isinstance(sampler, LengthGrouped) else sampler
+    The original of today sorts by length, too: metrics that look rows up in the data then compare the wrong ones.
+    """
+    return None if dataset is None or length(dataset) is None else SequentialSampler(dataset)
 
 
 def _rebalance(args: TrainingArguments, lengths: list[int]) -> Any:
