@@ -21,6 +21,8 @@ from xdpx.config.faults import ConfigError
 class Line(nn.Module):
     """y = a x + b, with dropout, so that random numbers matter."""
 
+    main_input_name = "x"
+
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
         self.layer, self.dropout = nn.Linear(1, 1), nn.Dropout(dropout)
@@ -352,6 +354,24 @@ def test_the_learning_rate_that_is_logged_is_the_one_just_used(tmp_path: Path) -
     toy.train()
     rates = [row["learning_rate"] for row in toy.state.log_history if "learning_rate" in row]
     assert rates == pytest.approx([0.1, 0.075, 0.05, 0.025])
+
+
+class Reader(TrainerCallback):
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.tokens.append(state.num_input_tokens_seen)
+
+
+def test_tokens_are_counted_up_to_now_for_callbacks_and_evaluations_between_two_logs(tmp_path: Path) -> None:
+    counted: Any = {"include_num_input_tokens_seen": "all", "logging_steps": 500, "num_train_epochs": 1}
+    for callbacks in ([], [reader := Reader()]):
+        toy = trainer(tmp_path, callbacks=callbacks, eval_strategy="steps", eval_steps=2, **counted)
+        toy.train()
+        seen = [row["num_input_tokens_seen"] for row in toy.state.log_history if "eval_loss" in row]
+        assert seen == [16, 32]
+    assert reader.tokens == [8, 16, 24, 32]
 
 
 def test_a_plateau_follows_the_evaluation(tmp_path: Path) -> None:

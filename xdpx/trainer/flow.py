@@ -87,12 +87,14 @@ class Flow(Callback):
         self._grad_norm: Any = None
         self._learning_rate: float | None = None
         self._data_clock = DataClock()
+        self._counts_tokens = False  # at every step, where users' code may read their number
         self._guard: Callable[[], object]  # of the session
 
     def on_start(self, session: Session) -> None:
         """Fire `on_train_begin`, then evaluate if `eval_on_start` is set."""
         run, self._guard = self._run, session.guard
-        run.asks_alike = not any_process(run.parts.world.size > 1 and self._may_ask_alone())
+        self._counts_tokens = own_code = any_process(self._has_own_code())
+        run.asks_alike = run.parts.world.size == 1 or not own_code
         run.fire("on_train_begin")
         if run.args.eval_on_start:
             self._methods._evaluate(self._trial, self._ignore_keys, skip_scheduler=True)
@@ -109,6 +111,8 @@ class Flow(Callback):
         self._grad_norm, self._learning_rate = facts["grad_norm"], facts["learning_rate"]
         run.state.global_step = step.number
         run.state.epoch = place.epoch - 1 + place.batches / run.plan.batches_per_epoch
+        if self._counts_tokens:
+            run.token_counter.settle(run.state, run.args.device)
         run.fire("on_step_end")
         run.agree()
         self._serve()
@@ -192,8 +196,8 @@ class Flow(Callback):
             with pulse.doing("logging, evaluating or saving"):
                 serve(*told[: num_positional(serve)], **more)
 
-    def _may_ask_alone(self) -> bool:
-        """Return whether users' code may set the control, and so differently on each process."""
+    def _has_own_code(self) -> bool:
+        """Return whether users' code may read the state, and set the control, and so differently on each process."""
         told = [self._methods, *self._run.callback_handler.callbacks]
         return any(not type(each).__module__.startswith("xdpx.") for each in told)
 
@@ -223,6 +227,7 @@ def log_save_evaluate(
         run.agree()
     with run.accumulator.stopwatch.paused():
         if run.control.should_evaluate:
+            run.token_counter.settle(run.state, run.args.device)  # an evaluation logs their number, too
             metrics = methods._evaluate(trial, ignore_keys)
             better = methods._determine_best_metric(metrics=metrics, trial=trial)
             if run.args.save_strategy == "best":

@@ -56,9 +56,10 @@ class TokenCounter:
         """Add the count of all processes to the state; on all processes."""
         if self.mode == "no":
             return
-        new = torch.as_tensor(self._new, device=device, dtype=torch.int64)
-        state.num_input_tokens_seen += int(collectives.sum_over_ranks(new))
-        self._new = 0
+        new, self._new = self._new, 0
+        if not isinstance(new, int) or collectives.num_processes() > 1:  # otherwise the host knows it already
+            new = int(collectives.sum_over_ranks(torch.as_tensor(new, device=device, dtype=torch.int64)))
+        state.num_input_tokens_seen += new
 
 
 def operations_per_token(model: Any) -> int:
