@@ -356,6 +356,26 @@ def test_the_learning_rate_that_is_logged_is_the_one_just_used(tmp_path: Path) -
     assert rates == pytest.approx([0.1, 0.075, 0.05, 0.025])
 
 
+class Unlabelled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits": self.layer(x).squeeze(-1)}
+
+
+def test_labels_reach_a_loss_of_ones_own_where_the_model_takes_none(tmp_path: Path) -> None:
+    def loss(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.mse_loss(outputs["logits"], labels)
+
+    args, rows = arguments(tmp_path, max_steps=1), points(8)
+    toy = Trainer(Unlabelled(), args, train_dataset=rows, eval_dataset=rows, compute_loss_func=loss)
+    toy.train()
+    assert toy.evaluate()["eval_loss"] > 0
+    assert toy.predict(rows).label_ids is not None
+
+
 class Reader(TrainerCallback):
     def __init__(self) -> None:
         self.tokens: list[int] = []

@@ -42,6 +42,7 @@ class Conveniences(Copied):
     eval_dataset: Any
     data_collator: Any
     model_init: Any
+    compute_loss_func: Any
     loss_calls: LossCalls
 
     # Set by users of a Trainer.
@@ -238,7 +239,8 @@ class Conveniences(Copied):
 
     def _set_signature_columns_if_needed(self) -> None:
         if self._signature_columns is None:
-            self._signature_columns = columns.wanted_columns(self.model, self.label_names)
+            names = [*self.label_names, *(["labels"] if self.compute_loss_func is not None else [])]
+            self._signature_columns = columns.wanted_columns(self.model, names)
 
     def _remove_unused_columns(self, dataset: object, description: str = "training") -> Any:
         return self._trimmed(dataset, description)[0]
