@@ -394,6 +394,11 @@ def test_tokens_are_counted_up_to_now_for_callbacks_and_evaluations_between_two_
     assert reader.tokens == [8, 16, 24, 32]
 
 
+def test_saving_the_best_without_evaluating_is_said_to_save_nothing(tmp_path: Path, capsys: Any) -> None:
+    trainer(tmp_path, save_strategy="best", metric_for_best_model="loss", max_steps=1).train()
+    assert "no checkpoint is written unless a callback asks for an evaluation" in capsys.readouterr().err
+
+
 def test_a_plateau_follows_the_evaluation(tmp_path: Path) -> None:
     toy = trainer(
         tmp_path, lr_scheduler_type="reduce_lr_on_plateau", eval_strategy="steps", eval_steps=1,

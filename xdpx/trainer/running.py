@@ -344,6 +344,11 @@ def _describe(run: TrainerRun, num_trainable: int, checkpoint: str | None) -> No
         f"({run.batch_size} per process x {args.world_size} processes x {args.gradient_accumulation_steps} "
         f"accumulated), {num_trainable:,} trainable parameters"
     )
+    if args.save_strategy == "best" and args.eval_strategy == "no":
+        log.warning(
+            "save_strategy: is 'best', and eval_strategy is 'no': no checkpoint is written unless a callback asks for "
+            "an evaluation. Set eval_strategy to 'steps' or 'epoch'."
+        )
     if checkpoint is not None:
         log.info(f"continuing from {checkpoint}, at step {state.global_step:,}, epoch {state.epoch or 0:.4g}")
         if state.global_step > plan.max_steps:
