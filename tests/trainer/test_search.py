@@ -99,9 +99,10 @@ def test_a_search_without_model_init_is_refused(tmp_path: Any) -> None:
 
 
 def test_the_objective_is_the_loss_or_the_sum_of_the_metrics() -> None:
-    speed = {"epoch": 1.0, "eval_runtime": 9.0, "eval_samples_per_second": 9.0}
-    assert search.default_objective({"eval_loss": 0.5, **speed}) == 0.5
-    assert search.default_objective({"eval_loss": 0.5, "eval_f1": 0.2, "eval_em": 0.1, **speed}) == pytest.approx(0.3)
+    aside = {"epoch": 1.0, "eval_runtime": 9.0, "eval_samples_per_second": 9.0, "num_input_tokens_seen": 512}
+    aside |= {"eval_mem_cpu_alloc_delta": 4096, "before_init_mem_cpu": 8192}
+    assert search.default_objective({"eval_loss": 0.5, **aside}) == 0.5
+    assert search.default_objective({"eval_loss": 0.5, "eval_f1": 0.2, "eval_em": 0.1, **aside}) == pytest.approx(0.3)
 
 
 def test_values_of_a_trial_take_the_type_of_the_argument(tmp_path: Any) -> None:

@@ -29,11 +29,16 @@ class BestRun(NamedTuple):
 Model = TypeVar("Model")
 BACKENDS = {"optuna": "optuna", "ray": "ray.tune", "xdpx": "xdpx"}
 SPEED = ("_runtime", "_per_second", "_compilation_time", "_model_preparation_time")
+COUNTS = ("epoch", "num_input_tokens_seen")
 
 
 def default_objective(metrics: dict[str, float]) -> float:
-    """Return the loss of an evaluation, or the sum of its other metrics when there are any."""
-    left = {name: value for name, value in metrics.items() if name != "epoch" and not name.endswith(SPEED)}
+    """Return the loss of an evaluation, or the sum of its other metrics when there are any.
+
+    Speed, memory and counts are no metrics of the model.
+    """
+    scores = [name for name in metrics if name not in COUNTS and "_mem_" not in name and not name.endswith(SPEED)]
+    left = {name: metrics[name] for name in scores}
     loss = left.pop("eval_loss", None)
     return sum(left.values()) if left or loss is None else loss
 
