@@ -27,7 +27,10 @@ def test_without_it_nothing_is_sharded(off: Any) -> None:
     assert fsdp_options(TrainingArguments("x", fsdp=off), {}) is None
 
 
-@pytest.mark.parametrize("on", [True, "true", "full_shard", ["full_shard"], "full_shard auto_wrap", "FULL_SHARD"])
+ON = [True, "true", "full_shard", ["full_shard"], "full_shard auto_wrap", "FULL_SHARD", "full shard"]
+
+
+@pytest.mark.parametrize("on", ON)
 def test_by_default_everything_is_sharded_layer_by_layer(on: Any) -> None:
     assert options(on) == FsdpOptions()
 
@@ -128,10 +131,25 @@ def test_an_unknown_key_is_told_and_left_aside(capsys: pytest.CaptureFixture[str
 
 
 def test_what_only_fsdp1_knows_is_accepted_and_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    for _ in range(2):
-        options(True, backward_prefetch="backward_pre", limit_all_gathers="true", version=1)
+    for word in ("backward_pre", "backward_pos"):  # as the documents write them
+        options(True, backward_prefetch=word, limit_all_gathers="true", version=1)
     told = capsys.readouterr().err
     assert told.count("in which backward_prefetch, limit_all_gathers, version: 1 mean nothing") == 1
+
+
+def test_a_config_without_fsdp_is_said_to_have_no_effect(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "fsdp_config: has no effect without fsdp"
+    TrainingArguments(
+        "x", fsdp_config={"min_num_params": 0, "xla": False}
+    )  # what earlier versions of the original write
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    TrainingArguments("x", fsdp_config={"min_num_params": 5})
+    assert said not in capsys.readouterr().err
+    monkeypatch.delenv("ACCELERATE_USE_FSDP")
+    TrainingArguments("x", fsdp_config={"min_num_params": 5})
+    assert said in capsys.readouterr().err
 
 
 def test_the_oldest_form_of_a_sharded_checkpoint_becomes_its_successor() -> None:

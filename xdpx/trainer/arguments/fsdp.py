@@ -37,7 +37,7 @@ STRATEGIES = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid
 
 WRAPS = {"TRANSFORMER_BASED_WRAP": "transformer", "SIZE_BASED_WRAP": "size", "NO_WRAP": "none"}
 STATE_DICTS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT")
-PREFETCHES = ("backward_pre", "backward_post", "no_prefetch")
+PREFETCHES = ("backward_pre", "backward_post", "backward_pos", "no_prefetch")  # backward_pos is in the documents
 FSDP1_ONLY = ("forward_prefetch", "backward_prefetch", "use_orig_params", "sync_module_states", "limit_all_gathers")
 FLAGS = ("activation_checkpointing", "cpu_offload", "cpu_ram_efficient_loading", *FSDP1_ONLY[2:], "forward_prefetch")
 XLA = ("xla", "xla_fsdp_settings", "xla_fsdp_v2", "xla_fsdp_grad_ckpt")
@@ -100,6 +100,7 @@ def normalise(arguments: Fields) -> Iterator[Fault]:
     words = _words(arguments.fsdp)
     if words is None:
         arguments.fsdp = arguments.fsdp and None  # the word "false"
+        _warn_of_no_effect(arguments.fsdp_config)
         return
     try:
         config = unprefixed(read_dict(arguments.fsdp_config or {}))
@@ -114,14 +115,24 @@ def normalise(arguments: Fields) -> Iterator[Fault]:
     arguments.fsdp, arguments.fsdp_config = True, config  # type: ignore[assignment]  # the declared type is the CLI's
 
 
+def _warn_of_no_effect(config: Any) -> None:
+    """Warn of a config that says how to shard, where neither the arguments nor accelerate's launcher ask for it."""
+    says = any(config.values()) if isinstance(config, Mapping) else bool(config)
+    if says and launched(os.environ) is None:
+        log.warning(
+            "fsdp_config: has no effect without fsdp. To shard, set fsdp, e.g. to 'full_shard auto_wrap'.", once=True
+        )
+
+
 def _words(value: Any) -> list[str] | None:
     """Return the words in `fsdp`, None if it is off."""
     if not value or (isinstance(value, str) and value.lower() in FALSE_WORDS):
         return None
     if value is True or (isinstance(value, str) and value.lower() in TRUE_WORDS):
         return []
-    items = value.replace(",", " ").split() if isinstance(value, str) else list(value)
-    return [str(getattr(item, "value", item)).lower() for item in items]
+    if isinstance(value, str):
+        value = value.lower().replace("full shard", "full_shard").replace(",", " ").split()  # documents have both
+    return [str(getattr(item, "value", item)).lower() for item in value]
 
 
 def unprefixed(config: Mapping[str, Any]) -> dict[str, Any]:
