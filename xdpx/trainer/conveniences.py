@@ -24,7 +24,7 @@ from xdpx.trainer.data import columns, plan
 from xdpx.trainer.data.adopting import shared_out
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.files.hub import Hub
-from xdpx.trainer.files.model_card import ModelCard
+from xdpx.trainer.files.model_card import ModelCard, origin_of
 from xdpx.trainer.hooks.events import CallbackHandler
 from xdpx.trainer.hooks.state import TrainerControl, TrainerState
 from xdpx.trainer.loss.calls import LossCalls
@@ -294,28 +294,36 @@ class Conveniences(Copied):
 
     def create_model_card(self, **facts: Any) -> None:
         """Write `README.md` into the output folder: what was trained, how, and with what result."""
-        if self.world.is_main:
-            facts.setdefault("model_name", io.name(io.abspath(self.args.output_dir)))
-            arguments = self.args.to_dict()
-            ModelCard(**facts, arguments=arguments, log_history=self.state.log_history).write(self.args.output_dir)
+        if not self.world.is_main:
+            return
+        known = {"model_name": io.name(io.abspath(self.args.output_dir)), "finetuned_from": origin_of(self.model)}
+        card = ModelCard(
+            **known | {name: value for name, value in facts.items() if value is not None},
+            model_tags=getattr(self.model, "model_tags", None) or (),
+            arguments=self.args.to_dict(),
+            log_history=self.state.log_history,
+        )
+        card.write(self.args.output_dir)
 
     def push_to_hub(
         self, commit_message: str = "End of training", blocking: bool = True, token: str | None = None,
-        revision: str | None = None, **facts: Any,
+        revision: str | None = None, private: bool | None = None, **facts: Any,
     ) -> Any:  # fmt: skip
         """Save the model with its card and upload both; on all processes. `facts` are those of `create_model_card`."""
         if self.hub is None:
-            self.init_hf_repo(token, facts.pop("private", None))
+            self.init_hf_repo(token, private)
         self.save_model(_internal_call=True)
         if self.hub is None:
             return None
         self._run.fire("on_push_begin")
+        if facts.get("model_name") is None:
+            facts["model_name"] = str(self.hub_model_id).rpartition("/")[2]
         self.create_model_card(**facts)
         options = {name: value for name, value in (("token", token), ("revision", revision)) if value is not None}
         return self.hub.push(self.args.output_dir, commit_message, blocking=blocking, **options)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        if self.hub is None or not self.world.is_main:
+        if self.hub is None or not self.world.is_main or not self.hub.takes_checkpoints:
             return
         unit = "step" if self.args.save_strategy == "steps" else "epoch"
         number = self.state.global_step if unit == "step" else int(self.state.epoch)

@@ -6,7 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
+from torch import nn
 
+from xdpx import Trainer, TrainerCallback, TrainingArguments
 from xdpx.trainer.files.hub import Hub, HubUnreachable
 
 
@@ -101,6 +104,38 @@ def test_a_push_is_left_out_while_another_runs_unless_asked_for(run: Path, alway
     assert not hub.is_busy
     hub.push_checkpoint(str(run / "checkpoint-10"), str(run), "three")
     assert len(api.uploads) == expected + 1
+
+
+class Loaded(nn.Module):
+    """A model as transformers loads one from the hub, with a tag of its own."""
+
+    model_tags = ("pruned",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.config = nn.Linear(1, 1), SimpleNamespace(_name_or_path="them/base")
+
+
+def test_the_trainer_pushes_a_card_that_knows_origin_name_and_tags_and_tells_callbacks_of_pushes_only(
+    tmp_path: Path,
+) -> None:
+    told: list[str] = []
+
+    class Hearing(TrainerCallback):
+        def on_push_begin(self, *_: Any, **__: Any) -> None:
+            told.append("push")
+
+    args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, save_strategy="no")
+    trainer = Trainer(Loaded(), args, callbacks=[Hearing()])
+    trainer.hub = Hub("mine", api=FakeHub(), strategy="end")
+    trainer.hub_model_id = trainer.hub.open()
+    trainer._push_from_checkpoint(str(tmp_path))
+    assert told == []
+    assert trainer.push_to_hub(private=True, tags="toy") == "commit"
+    assert told == ["push"]
+    card = (tmp_path / "README.md").read_text()
+    assert "# mine\n\nFine-tuned from [them/base]" in card
+    assert yaml.safe_load(card.split("---\n")[1])["tags"] == ["toy", "pruned", "generated_from_trainer"]
 
 
 def test_a_push_that_fails_is_told_and_ends_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

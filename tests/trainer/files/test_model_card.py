@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
+from xdpx.config.faults import ConfigError
 from xdpx.trainer.files.model_card import ModelCard
 
 HISTORY = [
@@ -42,6 +44,11 @@ def test_the_text_tells_scores_arguments_and_the_way_there() -> None:
 
 def test_a_card_of_nothing_can_be_written() -> None:
     assert "# model" in ModelCard().text()
+
+
+def test_facts_that_are_no_names_are_refused_together() -> None:
+    with pytest.raises(ConfigError, match=r"tags: is 3. Give a name, or a list of names.\n.*tasks: is True"):
+        card(tags=3, tasks=True)
 
 
 def test_a_card_is_renewed_and_keeps_the_tags_it_had(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ class Hub:
         Returns:
             Whether a push was started.
         """
-        if self.strategy == "end" or (self.is_busy and not self.always_push):
+        if not self.takes_checkpoints:
             return False
         self._report_finished()
         for name in _files_of_model(checkpoint):
@@ -134,6 +134,11 @@ class Hub:
         )
 
     # ---- uploads in progress
+
+    @property
+    def takes_checkpoints(self) -> bool:
+        """Whether a checkpoint would be pushed now: by the strategy, and unless another push is in progress."""
+        return self.strategy != "end" and (self.always_push or not self.is_busy)
 
     @property
     def is_busy(self) -> bool:

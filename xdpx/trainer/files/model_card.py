@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.utils import commit, io
 from xdpx.utils.manifests import versions
 
@@ -20,6 +21,7 @@ SHOWN_ARGUMENTS = (
 )  # fmt: skip
 _SPEED = ("runtime", "per_second", "preparation_time")
 Words = str | Sequence[str] | None
+LISTS = ("language", "license", "tags", "tasks", "dataset", "dataset_tags", "dataset_args")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class ModelCard:
     Attributes:
         model_name, finetuned_from, language, license, tags, tasks, dataset, dataset_tags, dataset_args: arguments of
             `Trainer.create_model_card`.
+        model_tags: those that the model brings (`add_model_tags`).
         arguments: of the run, by name.
         log_history: as in the trainer state.
         library: the library that loads the model.
@@ -43,9 +46,18 @@ class ModelCard:
     dataset: Words = None
     dataset_tags: Words = None
     dataset_args: Words = None
+    model_tags: Sequence[str] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
     log_history: Sequence[Mapping[str, Any]] = ()
     library: str = "transformers"
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming each, for values that are neither a name nor a list of names."""
+        given = {name: getattr(self, name) for name in LISTS}
+        wrong = [name for name, value in given.items() if not (value is None or isinstance(value, Iterable))]
+        if wrong:
+            remedy = "Give a name, or a list of names."
+            raise ConfigError("create_model_card", [Fault(name, f"is {given[name]!r}.", remedy) for name in wrong])
 
     def write(self, folder: str) -> bool:
         """Write `README.md` unless there is a handwritten one; return whether it was. Tags of an old card are kept."""
@@ -85,7 +97,7 @@ class ModelCard:
         }
 
     def _header(self, more_tags: Iterable[str]) -> dict[str, Any]:
-        tags = dict.fromkeys([*_words(self.tags), *more_tags, "generated_from_trainer"])
+        tags = dict.fromkeys([*_words(self.tags), *self.model_tags, *more_tags, "generated_from_trainer"])
         header: dict[str, Any] = {
             "library_name": self.library,
             "language": _words(self.language),
@@ -105,6 +117,12 @@ class ModelCard:
             return []  # the hub accepts only results of a known task on a known dataset
         dataset = {"name": (names or tags)[0], "type": tags[0], **({"args": arguments[0]} if arguments else {})}
         return [{"task": {"name": task, "type": task}, "dataset": dataset, "metrics": metrics} for task in tasks]
+
+
+def origin_of(model: object) -> str | None:
+    """Return the name on the hub of the model that this one was loaded from; None for a folder, and for a new one."""
+    name = getattr(getattr(model, "config", None), "_name_or_path", None)
+    return name if isinstance(name, str) and name and not io.isdir(name) else None
 
 
 def _words(value: Words) -> list[str]:
