@@ -45,6 +45,16 @@ def original(dataset, *, rank=0, size=1, num_workers=0):
     )  # fmt: skip
 
 
+class Drawn(IterableDataset):
+    """Numbers in an order drawn from a generator, or the global one."""
+
+    def __init__(self, generator, size=9):
+        self.generator, self.size = generator, size
+
+    def __iter__(self):
+        return ({"value": index} for index in torch.randperm(self.size, generator=self.generator))
+
+
 def seed_everything(seed):
     random.seed(seed)
     np.random.seed(seed)
@@ -89,11 +99,13 @@ def test_skipping_batches_gives_those_of_the_original(numbers, ranks):
 
 
 @pytest.mark.parametrize("stop", range(1, 6))
-@pytest.mark.parametrize("kind", ["by epoch", "global", "by length"])
+@pytest.mark.parametrize("kind", ["by epoch", "global", "by length", "stream"])
 def test_a_run_stopped_after_any_batch_goes_on_as_if_it_had_not(numbers, ranks, stop, kind):
     data = numbers(23)
 
     def make():
+        if kind == "stream":
+            return ours(Drawn(None, 23), ranks)
         samplers = {
             "by epoch": lambda: EpochSampler(data, seed=7),
             "global": lambda: RandomSampler(data),
@@ -121,16 +133,6 @@ def test_a_run_stopped_after_any_batch_goes_on_as_if_it_had_not(numbers, ranks, 
     loader.start_at(state["batches"], state)
     resumed = [step(batch) for batch in loader]
     assert resumed == straight[stop:]
-
-
-class Drawn(IterableDataset):
-    """Nine numbers in an order drawn from a generator of its own."""
-
-    def __init__(self, generator):
-        self.generator = generator
-
-    def __iter__(self):
-        return ({"value": index} for index in torch.randperm(9, generator=self.generator))
 
 
 @pytest.mark.parametrize("stop", [3, 4])  # at the end of the first epoch, and within the second

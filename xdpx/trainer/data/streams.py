@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from xdpx.logger import log
+from xdpx.trainer.data.randomness import untouched
 from xdpx.utils.progress import ProgressBar
 
 
@@ -49,9 +50,11 @@ class RankStream(IterableDataset[Any]):
         """Return a copy that starts at a round; see `resumed`. Its last round is filled up with the same samples."""
         rest = copy(self)
         if not self.drop_last:
-            self._seed()
-            rest._beginning = list(islice(self.source, self.size))
-        rest._rest = resumed(self.source, round_index * self.round_size, state)
+            with untouched():
+                self._seed()
+                rest._beginning = list(islice(self.source, self.size))
+        self._seed()
+        rest._rest = iter(resumed(self.source, round_index * self.round_size, state))
         return rest
 
     @property
@@ -78,7 +81,8 @@ class RankStream(IterableDataset[Any]):
     def _rounds(self) -> Iterator[list[list[Any]]]:
         """Yield the batches of each round, by rank."""
         self.num_examples = 0
-        self._seed()
+        if self._rest is None:
+            self._seed()
         samples = iter(self.source if self._rest is None else self._rest)
         beginning = self._beginning
         while round_ := list(islice(samples, self.round_size)):
@@ -118,7 +122,7 @@ class DealtStream(RankStream):
 
 
 class Skipping(IterableDataset[Any]):
-    """A stream from some sample on. Earlier samples must be read; a progress bar is shown."""
+    """A stream from some sample on. Earlier samples are read when iteration begins; a progress bar is shown."""
 
     def __init__(self, source: Any, skip: int) -> None:
         self.source, self.skip = source, skip
@@ -126,7 +130,7 @@ class Skipping(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         samples = iter(self.source)
         pass_over(samples, self.skip, unit="samples")
-        yield from samples
+        return samples
 
 
 def pass_over(items: Iterator[Any], count: int, *, unit: str) -> None:
