@@ -176,9 +176,13 @@ class Trainer(Conveniences):
             return loaders.train_loader(
                 fitting, collator=collator, sampler=sampler, options=options, world=self.world, seed=self.args.data_seed
             )
-        loader = loaders.eval_loader(fitting, collator=collator, sampler=sampler, options=options, world=self.world)
+        loader: Any = loaders.eval_loader(
+            fitting, collator=collator, sampler=sampler, options=options, world=self.world
+        )
         if dataloader_key is not None and self.args.dataloader_persistent_workers:
             self.kept_loaders[dataloader_key] = dataset, loader
+            if feeding.was_scored(self.state.log_history, dataloader_key):
+                loader.resume_workers()
         return loader
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:

@@ -3,7 +3,7 @@ import pytest
 import torch
 from transformers import BatchEncoding
 
-from xdpx.trainer.data.feeding import find_batch_size
+from xdpx.trainer.data.feeding import find_batch_size, was_scored
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,9 @@ from xdpx.trainer.data.feeding import find_batch_size
 )
 def test_the_batch_size_is_the_length_of_the_first_tensor_that_has_one(tree, size):
     assert find_batch_size(tree) == size
+
+
+def test_a_set_was_scored_if_its_scores_were_logged():
+    history = [{"loss": 1.0, "step": 1}, {"eval_a_loss": 1.0, "step": 1}]
+    assert [was_scored(history, name) for name in ("eval", "a", "b")] == [True, True, False]
+    assert not was_scored(history[:1], "eval")

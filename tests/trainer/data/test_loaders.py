@@ -161,6 +161,23 @@ def test_generators_of_samplers_and_loaders_go_on_where_they_stood(numbers, rank
     assert [batch["value"].tolist() for batch in loader] == straight[stop:]
 
 
+def test_workers_that_persist_start_again_without_a_number_from_the_generator_of_training(numbers, ranks):
+    def after_the_second_epoch(loader):
+        loader.set_epoch(1)
+        return [batch["value"].tolist() for batch in loader], float(torch.rand(()))
+
+    make = partial(ours, numbers(4), ranks, num_workers=1, persistent_workers=True)
+    seed_everything(1)
+    loader = make()
+    kept = [loader.state_dict() for _ in loader][-1]
+    drawn = torch.get_rng_state()
+    straight = after_the_second_epoch(loader)
+    loader = make()
+    loader.start_at(0, kept)
+    torch.set_rng_state(drawn)
+    assert after_the_second_epoch(loader) == straight
+
+
 def test_the_state_loads_without_trust(numbers, ranks, tmp_path):
     loader = ours(numbers(9), ranks, sampler=RandomSampler(numbers(9)), seedable=False)
     next(iter(loader))

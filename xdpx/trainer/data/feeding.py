@@ -31,6 +31,12 @@ def eval_set(asked: Any, given: Any) -> tuple[str, Any]:
     return "eval", given if asked is None else asked
 
 
+def was_scored(log_history: Iterable[Mapping[str, Any]], name: str) -> bool:
+    """Return whether a set, by the name under which its loader is kept, was evaluated by the run that is continued."""
+    prefix = "eval_" if name == "eval" else f"eval_{name}_"
+    return any(key.startswith(prefix) for row in log_history for key in row)
+
+
 def refuse_data(dataset: Any, description: str) -> None:
     """Raise TypeError or ValueError for data whose samples can be read neither by index nor as a stream.
 

@@ -146,6 +146,12 @@ class Loader(DataLoader[Any]):
         self._entry = (batch_index, state) if batch_index else None
         if not batch_index:
             self._own.go_on((state or {}).get("generators"))
+        self.resume_workers()
+
+    def resume_workers(self) -> None:
+        """Let workers that persist start without drawing a number, as the run that is continued had them already."""
+        if self.persistent_workers:
+            self.generator = torch.Generator().manual_seed(torch.initial_seed())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the data after the last batch: plain values and tensors."""
