@@ -121,3 +121,19 @@ def test_samples_that_are_batches_already_are_taken_by_one_process_alone(ranks):
     assert len(values(shared_out(loader, ranks()))) == 3
     with pytest.raises(ValueError, match="its samples are batches already, which cannot be shared out over 2"):
         shared_out(loader, ranks(0, 2))
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_batches_that_a_loader_was_given_stay_as_they_are(numbers, ranks, own):
+    class Own:
+        """Lists of indices, of no class of torch."""
+
+        def __len__(self):
+            return 2
+
+        def __iter__(self):
+            return iter([[3, 1, 2], [0, 4]])
+
+    batches = Own() if own else BatchSampler([3, 1, 2, 0, 4], 3, drop_last=False)
+    loader = shared_out(DataLoader(numbers(5), batch_sampler=batches), ranks())
+    assert (values(loader), len(loader)) == ([[3, 1, 2], [0, 4]], 2)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from xdpx.logger import log
 from xdpx.trainer.data.dispatching import Dispatcher
-from xdpx.trainer.data.loaders import loader_over, rank_batches, train_loader
+from xdpx.trainer.data.loaders import loader_over, rank_batches, rank_lists, train_loader
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.plan import length
 from xdpx.trainer.data.randomness import OwnGenerators, Randomness, untouched
@@ -151,8 +151,10 @@ def shared_out(loader: DataLoader[Any], world: Processes, *, seed: int | None = 
     )
     if isinstance(loader.dataset, IterableDataset):
         return train_loader(loader.dataset, collator=loader.collate_fn, sampler=None, options=options, world=world)
-    sampler = loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler
-    batches = rank_batches(loader.dataset, sampler, options, world, seed=seed)
+    if loader.batch_size is None:  # it was given its batches
+        batches = rank_lists(loader.batch_sampler, options, world)
+    else:
+        batches = rank_batches(loader.dataset, loader.sampler, options, world, seed=seed)
     return loader_over(
         loader.dataset,
         batches,

@@ -143,12 +143,8 @@ def rank_batches(
         seed: of a random order; None: torch's initial seed.
         fill: see `RankBatches`; None: by `even_batches`.
     """
-    if isinstance(sampler, BatchRebalance):
-        return sampler
-    if isinstance(sampler, BatchSampler):
-        return RankBatchLists(
-            sampler, rank=world.rank, size=world.size, even=options.even_batches, dealt=_deals(options, world)
-        )
+    if isinstance(sampler, BatchRebalance | BatchSampler):
+        return rank_lists(sampler, options, world)
     sampler = SequentialSampler(dataset) if sampler is None else sampler
     if options.seedable:
         sampler = seedable(sampler, seed)
@@ -163,6 +159,15 @@ def rank_batches(
         size=world.size,
         fill=fill or ("all" if options.even_batches else "none"),
         dealt=_deals(options, world),
+    )
+
+
+def rank_lists(batch_sampler: Any, options: LoaderOptions, world: Ranks) -> Any:
+    """Return the batch sampler of one rank for a user's, which may be any iterable of lists of indices."""
+    if isinstance(batch_sampler, BatchRebalance):
+        return batch_sampler
+    return RankBatchLists(
+        batch_sampler, rank=world.rank, size=world.size, even=options.even_batches, dealt=_deals(options, world)
     )
 
 
