@@ -581,3 +581,21 @@ def test_a_status_that_is_not_ours_is_kept_beside_and_an_output_dir_that_is_a_fi
     assert json.loads((tmp_path / "status.json").read_text())["status"] == "finished"
     with pytest.raises(FileExistsError, match=r"output_dir: .* is a file. Name a folder"):
         trainer(tmp_path / "status.json")
+
+
+@pytest.mark.parametrize("step", [2, 4])  # within an epoch, and at its end
+def test_a_callback_may_look_at_batches_and_a_checkpoint_still_knows_the_place(tmp_path: Path, step: int) -> None:
+    class Looks(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            next(iter(given["train_dataloader"]))
+
+        def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            self.on_step_end(args, state, control, **given)
+
+    saving = {"save_strategy": "epoch"} if step == 4 else {"save_strategy": "steps", "save_steps": step}
+    whole = trainer(tmp_path, dropout=0.5, callbacks=[Looks], train_sampling_strategy="random", **saving)
+    whole.train()
+    again = trainer(tmp_path, dropout=0.5, callbacks=[Looks])
+    again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+    assert losses(again) == losses(whole)
+    assert torch.equal(again.model.layer.weight, whole.model.layer.weight)

@@ -172,7 +172,8 @@ class Flow(Callback):
         if continued is not None:
             self._methods._load_rng_state(continued.path)
             loader.start_at(taken, continued.loader)
-        return iter(loader)
+        batches: Iterator[Any] = loader.trained_on()
+        return batches
 
     def end_epoch(self) -> None:
         """If an epoch is open, fire `on_epoch_end` and do what the callbacks ask for."""

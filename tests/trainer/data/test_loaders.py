@@ -308,3 +308,17 @@ def test_batches_go_to_the_device(numbers, ranks):
         numbers(4), collator=None, sampler=SequentialSampler(range(4)), options=LoaderOptions(2), world=world
     )
     assert next(iter(loader))["value"].device.type == "meta"
+
+
+def test_an_iteration_beside_the_training_changes_neither_its_place_nor_its_order(numbers, ranks):
+    loader = ours(numbers(9), ranks, sampler=RandomSampler(numbers(9)), seedable=False)
+    training = loader.trained_on()
+    next(training)
+    before = loader.state_dict()
+    assert len(list(loader)) == len(list(loader.aside())) == 3
+    after = loader.state_dict()
+    assert [after[name] for name in ("epoch", "batches", "ended")] == [
+        before[name] for name in ("epoch", "batches", "ended")
+    ]
+    assert torch.equal(after["order"]["randomness"]["torch"], before["order"]["randomness"]["torch"])
+    assert len(list(training)) == 2

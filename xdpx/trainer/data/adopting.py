@@ -37,6 +37,7 @@ class Adopted:
     def __init__(self, loader: Any) -> None:
         self.loader = loader
         self.iteration = self._epoch = self.num_taken = 0
+        self._keeps_place = True
         self.end_of_dataloader = False
         self._start: Randomness | None = None
         self._own = OwnGenerators(loader)
@@ -78,6 +79,14 @@ class Adopted:
         }
 
     def __iter__(self) -> Iterator[Any]:
+        return self._iterated() if self._keeps_place else iter(self.loader)
+
+    def trained_on(self) -> Iterator[Any]:
+        """Iterate for the training; see `Loader.trained_on`."""
+        self._keeps_place = False
+        return self._iterated()
+
+    def _iterated(self) -> Iterator[Any]:
         self._epoch, self.end_of_dataloader = self.iteration, False
         entry, self._entry = self._entry, None
         self.num_taken = entry[0] if entry else 0

@@ -32,6 +32,7 @@ class Dispatcher:
         self.end_of_dataloader = False
         self.remainder = -1
         self._epoch = 0
+        self._keeps_place = True
 
     def __getattr__(self, name: str) -> Any:
         if name == "loader":  # not yet set while it is unpickled
@@ -61,6 +62,14 @@ class Dispatcher:
         }
 
     def __iter__(self) -> Iterator[Any]:
+        return (self if self._keeps_place else Dispatcher(self.loader.aside(), self.world))._iterated()
+
+    def trained_on(self) -> Iterator[Any]:
+        """Iterate for the training; see `Loader.trained_on`."""
+        self._keeps_place = False
+        return self._iterated()
+
+    def _iterated(self) -> Iterator[Any]:
         self._epoch, self.end_of_dataloader = self.loader.iteration, False
         self.num_taken = self.loader.entered_at
         rounds = self._rounds() if self.world.rank == 0 else self._received()

@@ -8,8 +8,9 @@ from the start of the epoch, so that no rank has to wait for another that has ru
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from itertools import chain, cycle, islice
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -260,3 +261,14 @@ class RankBatchLists(Sampler[list[int]]):
         spare = cycle([index for batch in beginning for index in batch])
         taken = sum(missing[:rank])
         return [*batches[rank], *islice(spare, taken, taken + missing[rank])]
+
+
+Batches = TypeVar("Batches")
+
+
+def aside(batches: Batches) -> Batches:
+    """Return the same batches for an iteration that is not resumed: the order recorded for a checkpoint stays."""
+    other = copy(batches)
+    if isinstance(other, RankBatches | RankBatchLists):
+        other._start, other._drawn = 0, _Drawn(needed=other._drawn.needed)
+    return other

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from copy import copy
+from typing import Any, Protocol, Self
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
@@ -13,6 +14,7 @@ from xdpx.trainer.data.current_loader import iterating
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.plan import length, samples_per_batch
 from xdpx.trainer.data.randomness import OwnGenerators, Randomness, StateWatch, untouched
+from xdpx.trainer.data.rank_batches import aside
 from xdpx.trainer.data.streams import DealtStream, RankStream, is_stateful, pass_over, resumed
 
 Collator = Callable[[list[Any]], Any]
@@ -63,6 +65,7 @@ class Loader(DataLoader[Any]):
         self.device, self.rank, self.num_processes = world.device, world.rank, world.size
         self.iteration = self._epoch = self.num_taken = 0
         self.end_of_dataloader = False
+        self._keeps_place = True
         self._entry: tuple[int, Mapping[str, Any] | None] | None = None
         self._start: Randomness | None = None
         self._ahead: dict[str, Any] = {}
@@ -169,6 +172,21 @@ class Loader(DataLoader[Any]):
         }
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        return (self if self._keeps_place else self.aside())._iterated()
+
+    def trained_on(self) -> Iterator[Any]:
+        """Iterate for the training. From now on only this keeps the place: a callback may look at batches meanwhile."""
+        self._keeps_place = False
+        return self._iterated()
+
+    def aside(self) -> Self:
+        """Return a loader of the same batches with a place of its own."""
+        other, own = copy(self), {"_entry": None, "_start": None, "_watch": None, "_iterator": None}
+        vars(other).update(own, _ahead={}, _keeps_place=True, _own=copy(self._own))
+        vars(other).update(batch_sampler=aside(self.batch_sampler))
+        return other
+
+    def _iterated(self) -> Iterator[Any]:
         with iterating(self):
             yield from self.each_batch()
 
