@@ -599,3 +599,37 @@ def test_a_callback_may_look_at_batches_and_a_checkpoint_still_knows_the_place(t
     again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
     assert losses(again) == losses(whole)
     assert torch.equal(again.model.layer.weight, whole.model.layer.weight)
+
+
+def test_what_a_script_sets_between_two_trainings_holds_for_the_next(tmp_path: Path) -> None:
+    def squares(outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
+        return ((outputs["logits"] - labels) ** 2).sum() / num_items_in_batch
+
+    toy = trainer(tmp_path, gradient_accumulation_steps=2, num_train_epochs=1)
+    toy.train()
+    toy.args.per_device_train_batch_size, toy.compute_loss_func = 4, squares
+    assert toy.train().global_step == 4
+    assert toy.state.train_batch_size == 4
+    toy.compute_loss_func = lambda outputs, labels: ((outputs["logits"] - labels) ** 2).mean()
+    fresh = trainer(tmp_path, gradient_accumulation_steps=2, num_train_epochs=1, per_device_train_batch_size=4)
+    for one in (toy, fresh):
+        one.model.load_state_dict(line().state_dict())
+        one.train()
+    assert losses(toy)[0] == pytest.approx(losses(fresh)[0], rel=1e-5)
+
+
+def test_a_schedule_that_an_override_says_the_trainer_made_begins_anew(tmp_path: Path) -> None:
+    class Own(Trainer):
+        def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+            if self.lr_scheduler is None:
+                self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 0.5**step)
+                self._created_lr_scheduler = True
+            return self.lr_scheduler
+
+    toy = trainer(tmp_path, kind=Own)
+    rates = []
+    for _ in range(2):
+        toy.train()
+        rates.append([row["learning_rate"] for row in toy.state.log_history if "loss" in row])
+    assert rates[1] == pytest.approx(rates[0])
+    assert rates[0][-1] < rates[0][0]

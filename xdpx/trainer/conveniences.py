@@ -84,6 +84,7 @@ class Conveniences(Copied):
     _tr_loss = Shared[Tensor]("_run", "loss_sum")
     _total_loss_scalar = Shared[float]("_run", "loss_total")
     _globalstep_last_logged = Shared[int]("_run", "logged_step")
+    _created_lr_scheduler = Shared[bool]("_run", "made_schedule")
 
     @cached_property
     def _run(self) -> TrainerRun:

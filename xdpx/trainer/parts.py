@@ -112,6 +112,7 @@ class TrainerRun:
         average: of the weights (EMA, SWA, or the optimizer's own); None if none is kept.
         plan: epochs, steps and batches of this training.
         batch_size: training samples per micro-batch of this process.
+        batch_size_of_args: the `train_batch_size` of the arguments when it was taken from there.
         accumulator: what updates gave since the last log. See `_log_step` of `trainer.flow`.
         token_counter: counts input tokens that are not in the state yet.
         made_schedule: whether the schedule was made by the Trainer, and not passed in by the user.
@@ -157,6 +158,7 @@ class TrainerRun:
     asks_alike = True
     average: AverageInPlace | OptimizersAverage | None = None
     is_in_train = False
+    batch_size_of_args = 0
     accumulation = 1
     operations = 0
     saved_step: int | None = None
@@ -193,6 +195,11 @@ class TrainerRun:
         """
         tell = getattr(self.callback_handler, event)
         self.control = tell(self.args, self.state, self.control, *brought)
+
+    def take_batch_size(self, *, anew: bool = False) -> None:
+        """Take the batch size of the arguments `anew`, or if it was changed there; else one that fits memory stays."""
+        if anew or self.args.train_batch_size != self.batch_size_of_args:
+            self.batch_size = self.batch_size_of_args = self.args.train_batch_size
 
     def begin_logs(self, device: torch.device) -> None:
         """Reset the sums for logging, so that logs contain nothing of an earlier training."""

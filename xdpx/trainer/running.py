@@ -113,6 +113,7 @@ def train(
             methods._take_model(methods.call_model_init(trial))
             run.optimizer = run.lr_scheduler = None
         methods._hp_search_setup(trial)
+        run.take_batch_size()
         preparing.before_training(run.model, args, methods.processing_class)  # type: ignore[arg-type]  # texts are read
         if methods.neftune_noise_alpha:  # 0, too, means no noise, as in the original
             run.neftune_hook = neftune.attach(run.model, methods.neftune_noise_alpha)

@@ -238,7 +238,7 @@ def take_trial(run: TrainerRun, trial: Any) -> None:
         now = search.replaced[name] = getattr(args, name)
         setattr(args, name, value if now is None else type(now)(value))
     log.info(f"trial: {', '.join(f'{name} {value}' for name, value in values.items())}")
-    run.batch_size = args.train_batch_size
+    run.take_batch_size(anew=True)
 
 
 def report(run: TrainerRun, trial: Any, step: int, metrics: dict[str, float], *, save: Callable[[str], str]) -> None:

@@ -193,7 +193,7 @@ def add_callbacks(run: TrainerRun, callbacks: list[Any], processing_class: Any) 
         is_local_process_zero=world.is_local_main, is_world_process_zero=world.is_main,
         stateful_callbacks=states_of(run.exportable()),
     )  # fmt: skip
-    run.batch_size = args.train_batch_size
+    run.take_batch_size(anew=True)
 
 
 def wrap(run: TrainerRun, model: nn.Module, *, training: bool) -> nn.Module:

@@ -13,7 +13,7 @@ from xdpx.engines.pytorch.precision import Precision
 from xdpx.logger import log
 from xdpx.optimizers.pytorch.building import fused_backward_of
 from xdpx.trainer.loss.counts import targets_of
-from xdpx.trainer.loss.model_loss import CallShape, Count, count_targets, global_count, loss_of, takes
+from xdpx.trainer.loss.model_loss import CallShape, Count, count_targets, global_count, loss_of
 from xdpx.trainer.loss.windows import record_losses
 from xdpx.trainer.parts import TrainerRun
 
@@ -39,24 +39,39 @@ class LossMethods(Protocol):
 
 
 class LossCalls:
-    """Calls `training_step`, `compute_loss` and `compute_loss_func`, whose signatures are inspected once.
+    """Calls `training_step`, `compute_loss` and `compute_loss_func`, which users may replace at any time.
 
     Args:
         methods: the Trainer that has them.
         run: its arguments, facts about the model's loss, and the accumulator of logs.
         overridden: names of those that are overridden by the user.
-
-    Attributes:
-        step_counts: whether `training_step` takes the number of targets, as it does since transformers 4.46.
     """
 
     def __init__(self, methods: LossMethods, run: TrainerRun, *, overridden: Collection[str]) -> None:
         self._methods, self._run, self._overridden = methods, run, overridden
         self._facts = run.loss_facts
-        self.step_counts = takes(methods.training_step, COUNT)
-        self._compute = CallShape.of(methods.compute_loss)
-        function = methods.compute_loss_func
-        self._function = CallShape.of(function) if function is not None else None
+        self._shapes: dict[str, tuple[Callable[..., Any], CallShape]] = {}
+
+    def _shape(self, name: str) -> CallShape:
+        """Return what a method or function of the Trainer takes; it is inspected once, unless it is replaced."""
+        function = getattr(self._methods, name)
+        known = self._shapes.get(name)
+        if known is None or known[0] != function:
+            known = self._shapes[name] = function, CallShape.of(function)
+        return known[1]
+
+    @property
+    def step_counts(self) -> bool:
+        """Whether `training_step` takes the number of targets, as it does since transformers 4.46."""
+        return self._shape("training_step").takes_count
+
+    @property
+    def _compute(self) -> CallShape:
+        return self._shape("compute_loss")
+
+    @property
+    def _function(self) -> CallShape | None:
+        return None if self._methods.compute_loss_func is None else self._shape("compute_loss_func")
 
     def step(self, model: nn.Module, inputs: Inputs, num_items: Count) -> Tensor:
         """Call `training_step`."""
