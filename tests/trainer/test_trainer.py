@@ -633,3 +633,21 @@ def test_a_schedule_that_an_override_says_the_trainer_made_begins_anew(tmp_path:
         rates.append([row["learning_rate"] for row in toy.state.log_history if "loss" in row])
     assert rates[1] == pytest.approx(rates[0])
     assert rates[0][-1] < rates[0][0]
+
+
+def test_weights_that_a_callback_adds_are_clipped_and_their_gradients_do_not_pile_up(tmp_path: Path) -> None:
+    class Grows(TrainerCallback):
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **_: Any) -> None:
+            if state.global_step:
+                model.layer.extra = nn.Parameter(torch.zeros(1))
+                model.layer.register_forward_hook(lambda layer, inputs, output: output + layer.extra)
+                optimizer.param_groups[0]["params"].append(model.layer.extra)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
+            assert all(weight.grad is None for weight in model.parameters())
+
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
+            norm = torch.stack([weight.grad.norm() for weight in model.parameters()]).norm()
+            assert norm < 0.0101
+
+    trainer(tmp_path, callbacks=[Grows], max_grad_norm=0.01, lr_scheduler_type="constant").train()

@@ -69,7 +69,8 @@ class OverrideEngine:
         self._methods, self._run = methods, run
         self._samples = 0  # of the current update, on this process
         precision, strategy = run.parts.precision, run.parts.strategy
-        self._parameters = list(run.model_wrapped.parameters())  # walking through a model costs more than clipping
+        # Listed once, because walking through a model costs more than clipping.
+        self._parameters, self._trained = list(run.model_wrapped.parameters()), _trained_by(run.optimizer)
         self._losses = LossShares(run.optimizer, self._parameters, strategy, precision)
         self._taker = UpdateTaker(
             strategy, self._losses, _Stepped(methods, run), run.fire,
@@ -94,7 +95,8 @@ class OverrideEngine:
         agreed = run.args.auto_find_batch_size and run.parts.begins_anew_together
         with raised_on_all(agreed) if agreed else NOTHING:
             sums = self._taker.add_gradients(state, group, partial(self._micro_batch, state, group.num_items))
-        losses.optimizer, losses.max_norm = run.optimizer, run.args.max_grad_norm
+        self._follow_optimizer()
+        losses.max_norm = run.args.max_grad_norm
         with raised_on_all(agreed) if agreed else NOTHING:
             taken = self._taker.take(run.state.global_step + 1, sums)
         if run.inspects and due(run.state.global_step + 1, run.state.logging_steps):
@@ -108,6 +110,13 @@ class OverrideEngine:
             LOSS: loss, "grad_norm": taken.norm, "learning_rate": taken.learning_rate, "samples": self._samples,
             "skipped": taken.skipped, "left_out": taken.left_out,
         }  # fmt: skip
+
+    def _follow_optimizer(self) -> None:
+        """Take what the optimizer steps on now: a callback may have replaced it, or added weights to model and it."""
+        self._losses.optimizer, trained = self._run.optimizer, _trained_by(self._run.optimizer)
+        if trained != self._trained:
+            self._trained = trained
+            self._parameters[:] = self._run.model_wrapped.parameters()
 
     def origin(self, state: nn.Module, group: Group, number: int) -> Origin | None:
         """Return where NaN or infinity first appeared in the last update, by running it again; None if nowhere.
@@ -178,6 +187,11 @@ def _tensors(tree: Any) -> Any:
     if isinstance(tree, Mapping):
         return {name: _tensors(value) for name, value in tree.items()}
     return torch.from_numpy(tree) if isinstance(tree, np.ndarray) else tree
+
+
+def _trained_by(optimizer: Any) -> tuple[int, ...]:
+    """Return numbers that change when an optimizer is replaced or gets more weights."""
+    return id(optimizer), *(len(group["params"]) for group in getattr(optimizer, "param_groups", ()))
 
 
 def _nothing(number: int) -> None:
