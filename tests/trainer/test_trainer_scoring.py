@@ -302,3 +302,16 @@ def test_a_loader_that_is_kept_is_that_of_the_data_asked_for(tmp_path: Path) -> 
     assert toy.get_eval_dataloader(other).dataset is other
     with pytest.raises(ValueError, match="eval_dataset: 'other' is asked for, but it is not a dict of sets"):
         toy.get_eval_dataloader("other")
+
+
+class Asker(Trainer):
+    """Scores samples that no collator has made tensors of, as a trainer that generates its own inputs does."""
+
+    def prediction_step(self, model: Any, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None) -> Any:
+        return torch.tensor(float(len(inputs))), None, None
+
+
+def test_batches_that_are_lists_of_samples_are_scored_by_their_number(tmp_path: Path) -> None:
+    args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, per_device_eval_batch_size=4)
+    asker = Asker(Tagger(), args, list, eval_dataset=[{"input_ids": "a question"}] * 6)
+    assert asker.evaluate()["eval_loss"] == pytest.approx((4 * 4 + 2 * 2) / 6)

@@ -15,7 +15,7 @@ from xdpx.engines.pytorch.memory import MemoryWatch
 from xdpx.logger import log
 from xdpx.reports.results import plain_numbers, prefixed, speed_metrics
 from xdpx.trainer.accelerator import Accelerator
-from xdpx.trainer.data.feeding import find_batch_size, with_last
+from xdpx.trainer.data.feeding import rows_of, with_last
 from xdpx.trainer.data.joining import Joiner
 from xdpx.trainer.data.loaders import own_rows
 from xdpx.trainer.data.plan import known_samples, length
@@ -118,7 +118,7 @@ class Seen:
 
     def _observed(self, inputs: Inputs) -> Inputs:
         """Count the rows of a batch; drop those that only pad the last round of all ranks, unless all are such."""
-        rows = find_batch_size(inputs) or 0
+        rows = rows_of(inputs) or 0
         own = own_rows(self._loader, rows)
         self._rows += own
         self.idle = rows > 0 and own == 0
@@ -129,7 +129,7 @@ class Seen:
 
     def add(self, inputs: Inputs, loss: Tensor | None, logits: Any, labels: Any, *, last: bool) -> None:
         """Add the results of `prediction_step` for a batch; if all its rows are padding, they do not count."""
-        methods, rows = self._methods, find_batch_size(inputs) or 1
+        methods, rows = self._methods, rows_of(inputs) or 1
         if loss is not None:
             loss = loss.detach() if isinstance(loss, Tensor) else torch.tensor(loss, device=self._run.args.device)
             mean = loss.mean() if loss.dim() else loss  # a user's prediction_step may give one loss for each row

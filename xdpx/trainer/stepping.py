@@ -21,7 +21,7 @@ from xdpx.engines.pytorch.tracing_back import origin_of
 from xdpx.engines.pytorch.update import LOSS, LossShares, UpdateTaker
 from xdpx.optimizers.pytorch.scheduling import steps_on_metric
 from xdpx.trainer.accelerator import Accelerator
-from xdpx.trainer.data.feeding import find_batch_size
+from xdpx.trainer.data.feeding import rows_of
 from xdpx.trainer.loss.calls import LossCalls
 from xdpx.trainer.parts import TrainerRun
 from xdpx.utils.decisions import due
@@ -178,7 +178,7 @@ class OverrideEngine:
         loss = methods.loss_calls.step(model, inputs, num_items)
         run.operations += methods.floating_point_ops(inputs)
         run.token_counter.add(inputs)
-        self._samples += find_batch_size(inputs) or 0
+        self._samples += rows_of(inputs) or 0
         return ({LOSS: loss},)
 
 

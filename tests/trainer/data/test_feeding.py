@@ -3,7 +3,7 @@ import pytest
 import torch
 from transformers import BatchEncoding
 
-from xdpx.trainer.data.feeding import find_batch_size, was_scored
+from xdpx.trainer.data.feeding import find_batch_size, rows_of, was_scored
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,8 @@ def test_a_set_was_scored_if_its_scores_were_logged():
     history = [{"loss": 1.0, "step": 1}, {"eval_a_loss": 1.0, "step": 1}]
     assert [was_scored(history, name) for name in ("eval", "a", "b")] == [True, True, False]
     assert not was_scored(history[:1], "eval")
+
+
+def test_a_list_of_samples_without_tensors_has_as_many_rows_as_samples():
+    assert rows_of([{"prompt": "a"}, {"prompt": "b"}]) == 2
+    assert rows_of({"prompt": ["a", "b"]}) is None

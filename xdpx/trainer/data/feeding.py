@@ -90,3 +90,9 @@ def find_batch_size(tree: object) -> int | None:
     else:
         return None
     return next((size for size in map(find_batch_size, parts) if size is not None), None)
+
+
+def rows_of(batch: object) -> int | None:
+    """Return the number of rows of a batch: by its first tensor, or of a list of samples without any, its length."""
+    size = find_batch_size(batch)
+    return len(batch) if size is None and isinstance(batch, list) else size

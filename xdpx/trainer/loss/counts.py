@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -94,7 +95,7 @@ class LossTally:
 
 def targets_of(inputs: Any, rows: int, *, shift: bool) -> torch.Tensor | int:
     """Return the number of targets that the loss of a batch is the mean over; the number of rows for float labels."""
-    labels = inputs.get("labels")
+    labels = inputs.get("labels") if isinstance(inputs, Mapping) else None
     if isinstance(labels, torch.Tensor) and labels.is_floating_point():
         return rows
     count = count_targets([inputs], shift=shift)
