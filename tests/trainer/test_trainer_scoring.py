@@ -315,3 +315,13 @@ def test_batches_that_are_lists_of_samples_are_scored_by_their_number(tmp_path: 
     args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, per_device_eval_batch_size=4)
     asker = Asker(Tagger(), args, list, eval_dataset=[{"input_ids": "a question"}] * 6)
     assert asker.evaluate()["eval_loss"] == pytest.approx((4 * 4 + 2 * 2) / 6)
+
+
+class Caches(Tagger):
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor | None = None) -> Any:
+        loss, logits = super().forward(input_ids, labels)
+        return {"loss": loss, "logits": logits, "past_key_values": logits}
+
+
+def test_only_a_model_with_a_config_leaves_out_what_it_caches(tmp_path: Path) -> None:
+    assert len(trainer(tmp_path, Caches()).predict(tagged((3, 3))).predictions) == 2

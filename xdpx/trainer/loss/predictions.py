@@ -46,8 +46,9 @@ def logits_of(outputs: Any, left_out: Collection[str], *, with_loss: bool) -> An
 
 def ignored_outputs(model: nn.Module) -> Collection[str]:
     """Return the names of the outputs that the model itself excludes from predictions."""
-    config = getattr(model, "config", None)
-    return getattr(config, "keys_to_ignore_at_inference", ["past_key_values"])
+    if not hasattr(model, "config"):
+        return ()
+    return getattr(model.config, "keys_to_ignore_at_inference", ["past_key_values"])
 
 
 def _detached(tree: object) -> Any:
