@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,14 @@ import torch
 import transformers
 from torch import nn
 
-from xdpx import EarlyStoppingCallback, Seq2SeqTrainer, Trainer, TrainerCallback, TrainingArguments
+from xdpx import (
+    EarlyStoppingCallback,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 from xdpx.config.faults import ConfigError
 
 
@@ -651,3 +659,14 @@ def test_weights_that_a_callback_adds_are_clipped_and_their_gradients_do_not_pil
             assert norm < 0.0101
 
     trainer(tmp_path, callbacks=[Grows], max_grad_norm=0.01, lr_scheduler_type="constant").train()
+
+
+def test_a_trainer_moves_a_teacher_and_gathers_as_that_of_former_years(tmp_path: Path) -> None:
+    toy, teacher = trainer(tmp_path), nn.Linear(1, 1)
+    toy._move_model_to_device(teacher, torch.device("meta"))
+    assert teacher.weight.is_meta
+    rows = toy._pad_across_processes(torch.ones(2, 3))
+    assert torch.equal(toy._nested_gather(rows), rows)
+    args = Seq2SeqTrainingArguments(str(tmp_path), use_cpu=True)
+    writer = Seq2SeqTrainer(line(), args, processing_class=SimpleNamespace(pad_token_id=7))
+    assert writer._pad_tensors_to_max_len(torch.ones(1, 1), 3).tolist() == [[1, 7, 7]]

@@ -9,7 +9,9 @@ from typing import Any
 
 from torch import nn
 
+from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.memory import MemoryWatch
+from xdpx.engines.pytorch.strategies.whole import spans_devices
 from xdpx.trainer.data import columns
 
 
@@ -63,6 +65,19 @@ class Copied:
         self._set_signature_columns_if_needed()
         name, wanted = type(self.model).__name__, self._signature_columns
         return columns.trimmed([], data_collator, wanted, description=description or "given", model_name=name)[1]
+
+    def _move_model_to_device(self, model: nn.Module, device: Any) -> None:
+        """Move a model, such as a teacher, to a device, unless it spans several."""
+        if not spans_devices(model):
+            model.to(device)
+
+    def _nested_gather(self, tensors: Any, name: str | None = None) -> Any:
+        """Return the rows of all processes, concatenated."""
+        return collectives.gather_rows(tensors)
+
+    def _pad_across_processes(self, tensor: Any, pad_index: int = -100) -> Any:
+        """Return the tensor unchanged: what gathers pads by itself."""
+        return tensor
 
     def _prepare_context_parallel_inputs(self, model: nn.Module, inputs: Any) -> tuple[Callable[[], Any], Any]:
         """Return a context that does nothing, and the inputs: no sequence is shared by processes here."""

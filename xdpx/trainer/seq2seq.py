@@ -85,3 +85,8 @@ class Seq2SeqTrainer(Trainer):
         else:
             loss = outputs["loss"] if isinstance(outputs, dict) else outputs[0]
         return loss.detach().mean()
+
+    def _pad_tensors_to_max_len(self, tensor: Tensor, max_length: int) -> Tensor:
+        """Pad rows of ids; for methods copied from the original, as those of `Copied`."""
+        pad_id = pad_id_of(self.processing_class, self.model)
+        return nn.functional.pad(tensor, (0, max_length - tensor.shape[-1]), value=pad_id)

@@ -57,7 +57,11 @@ def pad_id_of(processing_class: object, model: nn.Module) -> int:
     Raises:
         ValueError: none of them has one.
     """
-    places = (processing_class, "pad_token_id"), (processing_class, "eos_token_id"), (model.config, "pad_token_id")
+    places = (
+        (processing_class, "pad_token_id"),
+        (processing_class, "eos_token_id"),
+        (getattr(model, "config", None), "pad_token_id"),
+    )
     found = next((getattr(owner, name) for owner, name in places if getattr(owner, name, None) is not None), None)
     if found is None:
         raise ValueError(
