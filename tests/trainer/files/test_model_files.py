@@ -197,3 +197,7 @@ def test_adapters_are_loaded_under_their_names(tmp_path: Path) -> None:
     model = Adapted("second")
     load_model(model, str(several))
     assert model.loaded == [("several", "default", False), ("second", "second", True)]
+    model = Adapted("mine")
+    model.peft_config = {"mine": None}
+    load_model(model, str(several))  # a callback has saved a copy there
+    assert model.loaded == [("several", "mine", True)]

@@ -237,8 +237,18 @@ def _adapters(folder: str) -> list[str]:
 
 
 def _load_adapter(model: Any, folder: str) -> None:
-    """Load every adapter; one in the folder itself becomes `default`, or the active one if it is the only one."""
-    names = _adapters(folder)
+    """Load every adapter; one in the folder itself becomes `default`, or the active one if it is the only one.
+
+    A subfolder by whose name the model has no adapter is left out, if there is another: callbacks save copies there.
+    """
+    there, known = _adapters(folder), getattr(model, "peft_config", None)
+    names = [name for name in there if not name or known is None or name in known] or there
+    if left := [name for name in there if name not in names]:
+        log.warning(
+            f"{folder}: {', '.join(left)}: of adapters that the model does not have, and left out. To load them, too, "
+            "add adapters of these names to the model first.",
+            once=True,
+        )
     found = getattr(model, "active_adapters", None)
     active = list((found() if callable(found) else found) or ["default"])[0]
     for name in names:
