@@ -661,6 +661,23 @@ def test_weights_that_a_callback_adds_are_clipped_and_their_gradients_do_not_pil
     trainer(tmp_path, callbacks=[Grows], max_grad_norm=0.01, lr_scheduler_type="constant").train()
 
 
+def test_a_mean_that_would_count_as_a_share_is_warned_of(tmp_path: Path, capsys: Any) -> None:
+    class Weighs(Trainer):
+        def compute_loss(
+            self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+        ) -> Any:
+            return 2 * model(**inputs)["loss"]
+
+    class Settled(Weighs):
+        loss_is_scaled_for_ga = False
+
+    for kind, warned in ((Settled, False), (Weighs, True)):
+        toy = trainer(tmp_path, kind=kind, gradient_accumulation_steps=2, max_steps=1)
+        toy.model_accepts_loss_kwargs = True
+        toy.train()
+        assert ("does not use num_items_in_batch" in capsys.readouterr().err) is warned
+
+
 def test_a_trainer_moves_a_teacher_and_gathers_as_that_of_former_years(tmp_path: Path) -> None:
     toy, teacher = trainer(tmp_path), nn.Linear(1, 1)
     toy._move_model_to_device(teacher, torch.device("meta"))

@@ -231,6 +231,7 @@ class _Stretch:
         self.place = _begin_state(run, methods, self.checkpoint, self.trial)
         _prepare(run, methods, loader, self.checkpoint)
         _describe(run, methods.get_num_trainable_parameters(), self.checkpoint)
+        methods.loss_calls.warn_of_unused_count()
         run.started, first = time.time(), run.state.global_step
         run.begin_logs(args.device)
         run.model_wrapped.zero_grad()

@@ -238,3 +238,23 @@ def test_a_model_of_another_library_with_a_config_is_not_taken_for_a_decoder():
     odd = Plain()
     odd.config = SimpleNamespace(is_encoder_decoder=True)
     assert not trainer_loss.smoother_shifts_labels(odd)
+
+
+class Swallows(nn.Module):
+    def forward(self, x, labels=None, **kwargs):
+        return {"loss": (x - labels).pow(2).mean()}
+
+
+class Passes(Swallows):
+    def forward(self, x, labels=None, **kwargs):
+        return super().forward(x, labels, **kwargs)
+
+
+class Divides(Swallows):
+    def forward(self, x, labels=None, num_items_in_batch=None, **kwargs):
+        return {"loss": (x - labels).pow(2).sum() / num_items_in_batch}
+
+
+@pytest.mark.parametrize(("kind", "ignores"), [(Swallows, True), (Passes, False), (Divides, False)])
+def test_a_model_that_takes_any_keyword_and_uses_none_gives_a_mean(kind, ignores):
+    assert trainer_loss.ignores_count(kind()) is ignores

@@ -13,7 +13,7 @@ from xdpx.engines.pytorch.precision import Precision
 from xdpx.logger import log
 from xdpx.optimizers.pytorch.building import fused_backward_of
 from xdpx.trainer.loss.counts import targets_of
-from xdpx.trainer.loss.model_loss import CallShape, Count, count_targets, global_count, loss_of
+from xdpx.trainer.loss.model_loss import CallShape, Count, count_targets, global_count, loss_of, uses
 from xdpx.trainer.loss.windows import record_losses
 from xdpx.trainer.parts import TrainerRun
 
@@ -137,6 +137,20 @@ class LossCalls:
         if self._function is not None:
             return self._function.takes_count
         return self._facts.accepts_count and num_items is not None
+
+    def warn_of_unused_count(self) -> None:
+        """Warn if losses that are means over a micro-batch will count as shares of the mean over the update."""
+        steps, compute = self._run.args.gradient_accumulation_steps, self._methods.compute_loss
+        if steps == 1 or not self._compute.takes_count or uses(compute, COUNT):
+            return
+        if self._methods.loss_is_scaled_for_ga is None and self._facts.accepts_count and self._function is None:
+            log.warning(
+                f"{type(self._methods).__name__}.compute_loss: does not use num_items_in_batch, which it is given. Its "
+                f"result counts, as in the original, as divided by gradient_accumulation_steps ({steps}) already. "
+                "If it is the mean over its batch, loss and gradient are that many times too large: set "
+                "loss_is_scaled_for_ga = False in the class.",
+                once=True,
+            )
 
     def of_model(self, model: nn.Module, inputs: Inputs, num_items: Count) -> tuple[Tensor, Any]:
         """Run the model; return (loss, outputs), the loss of `compute_loss_func`, smoothed, or the model's own."""

@@ -7,6 +7,7 @@ number of micro-batches instead. Shapes: B rows, T positions, C classes.
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,11 +106,13 @@ def returns_loss(model: nn.Module) -> bool:
 def ignores_count(model: nn.Module) -> bool:
     """Return whether the model accepts the count but returns a plain mean.
 
-    These are regression, several labels per row, and models of transformers whose forward calls a loss of torch itself,
-    such as BERT and T5. The original treats that mean as a sum already divided, so that its losses and gradients grow
-    with the accumulation and with the number of processes.
+    These are regression, several labels per row, models of transformers whose forward calls a loss of torch itself,
+    such as BERT and T5, and users' models whose forward takes any keyword and uses none. The original treats that mean
+    as a sum already divided, so that its losses and gradients grow with the accumulation and the number of processes.
     """
     if type(model).__module__.startswith("transformers.models.") and _calls_a_loss_of_torch(model):
+        return True
+    if accepts_count(model) and not uses(model.forward, "num_items_in_batch"):
         return True
     config = getattr(model, "config", None)
     if _loss_function_name(model) != "ForSequenceClassificationLoss":
@@ -120,6 +123,19 @@ def ignores_count(model: nn.Module) -> bool:
 
 
 LOSSES_OF_TORCH = frozenset({"CrossEntropyLoss", "MSELoss", "BCEWithLogitsLoss", "L1Loss", "CTCLoss"})
+
+
+def uses(function: Callable[..., Any], name: str) -> bool:
+    """Return whether a function uses a parameter, or the one that collects any keyword; True where this is unknown."""
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return True
+    parameters = _parameters(function)
+    any_keyword = [each.name for each in parameters.values() if each.kind is each.VAR_KEYWORD]
+    taker = name if name in parameters or not any_keyword else any_keyword[0]
+    loaded = [each.argval for each in dis.get_instructions(code) if each.opname.startswith("LOAD_")]
+    return taker in code.co_cellvars or any(taker in (each if isinstance(each, tuple) else (each,)) for each in loaded)
 
 
 def _calls_a_loss_of_torch(model: nn.Module) -> bool:
