@@ -661,6 +661,18 @@ def test_weights_that_a_callback_adds_are_clipped_and_their_gradients_do_not_pil
     trainer(tmp_path, callbacks=[Grows], max_grad_norm=0.01, lr_scheduler_type="constant").train()
 
 
+def test_arguments_in_the_order_of_former_years_are_told_to_be_given_by_name(tmp_path: Path) -> None:
+    former = (line(), arguments(tmp_path), None, points(), points(), None, None)
+    with pytest.raises(ConfigError, match="compute_loss_func: is metrics.* If it computes metrics, give it by name"):
+        Trainer(*former, metrics)
+    with pytest.raises(ConfigError, match=r"callbacks: is \(None, None\), as `optimizers` may be. Give all by name"):
+        Trainer(*former, None, None, (None, None), None)  # type: ignore[arg-type]
+
+
+def metrics(predictions: Any) -> dict[str, float]:
+    return {"size": float(len(predictions.label_ids))}
+
+
 def test_a_mean_that_would_count_as_a_share_is_warned_of(tmp_path: Path, capsys: Any) -> None:
     class Weighs(Trainer):
         def compute_loss(

@@ -88,7 +88,7 @@ class Trainer(Conveniences):
         *,
         tokenizer: Any = None,
     ) -> None:
-        wiring.refuse_kinds(model, callbacks, optimizers, compute_metrics)
+        wiring.refuse_kinds(model, callbacks, optimizers, compute_metrics, compute_loss_func)
         given = wiring.Given(
             model, model_init, data_collator, train_dataset, eval_dataset, compute_metrics, *optimizers,
             optimizer_cls_and_kwargs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ from xdpx.trainer.hooks.events import CallbackHandler
 from xdpx.trainer.hooks.state import TrainerState, states_of
 from xdpx.trainer.loss.model_loss import takes
 from xdpx.trainer.parts import TrainerParts, TrainerRun
+
+BY_NAME = "by name, because compute_loss_func stands before compute_metrics since transformers 4.46."
+"""How to give arguments that were given by position in the order of earlier years."""
 
 
 @dataclass(frozen=True)
@@ -127,12 +131,20 @@ def _refuse_in_backward(args: TrainingArguments, strategy: Strategy) -> None:
         )
 
 
-def refuse_kinds(model: Any, callbacks: Any, optimizers: Any, compute_metrics: Any) -> None:
+def refuse_kinds(
+    model: Any, callbacks: Any, optimizers: Any, compute_metrics: Any, compute_loss_func: Any
+) -> None:  # fmt: skip
     """Raise ConfigError for what the Trainer is given that is of another kind."""
     faults = []
     if isinstance(model, type | str):
         what = f"the class {model.__name__}" if isinstance(model, type) else repr(model)
         faults.append(Fault("model", f"is {what}.", "Give an object, such as Net() or what from_pretrained returns."))
+    if compute_loss_func is not None and not _takes_two(compute_loss_func):
+        name = getattr(compute_loss_func, "__name__", type(compute_loss_func).__name__)
+        remedy = f"Let it take (outputs, labels, num_items_in_batch=None). If it computes metrics, give it {BY_NAME}"
+        faults.append(Fault("compute_loss_func", f"is {name}, which cannot be called with outputs and labels.", remedy))
+    if isinstance(callbacks, tuple) and None in callbacks:
+        faults.append(Fault("callbacks", f"is {callbacks!r:.60}, as `optimizers` may be.", f"Give all {BY_NAME}"))
     if callbacks is not None and not isinstance(callbacks, list | tuple):
         faults.append(Fault("callbacks", f"is of {type(callbacks).__name__}.", "Give a list of callbacks."))
     if not isinstance(optimizers, list | tuple) or len(optimizers) != 2:
@@ -143,6 +155,17 @@ def refuse_kinds(model: Any, callbacks: Any, optimizers: Any, compute_metrics: A
         faults.append(Fault("compute_metrics", problem, "Give a function that takes an EvalPrediction."))
     if faults:
         raise ConfigError("Trainer", faults)
+
+
+def _takes_two(function: Any) -> bool:
+    """Return whether a function can be called with two arguments, as far as its signature is known."""
+    try:
+        inspect.signature(function).bind(None, None)
+    except ValueError:  # written in C, say
+        return True
+    except TypeError:
+        return False
+    return True
 
 
 def refuse_foreign(args: object) -> None:
