@@ -109,6 +109,10 @@ class LinearRampupSqrtDecay(BaseSchedule):
         peak: float = 1.0
         warmup_steps: int = 4000
 
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        check_positive(type(self).__name__, warmup_steps=hparams.warmup_steps)
+
     def factor(self, step: jax.Array) -> jax.Array:
         """Return the factor of the rise or of the decay, whichever is lower."""
         now, warmup = jnp.maximum(step, 1.0), float(self.hparams.warmup_steps)

@@ -227,6 +227,13 @@ class Transformer(BaseSchedule):
         worker_replicas: int = 1
         decay_end: int | None = None
 
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        check_positive(
+            type(self).__name__, warmup_steps=hparams.warmup_steps, model_dim=hparams.model_dim,
+            worker_replicas=hparams.worker_replicas,
+        )  # fmt: skip
+
     def factor(self, step: jax.Array) -> jax.Array:
         """Return the factor of the rise or of the decay, whichever is lower."""
         wanted = self.hparams
@@ -250,6 +257,10 @@ class SqrtDecay(BaseSchedule):
         decay_start: int = 10000
         multiplier: float = 1.0
         offset: float = 0.0
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        check_positive(type(self).__name__, decay_start=hparams.decay_start)
 
     def factor(self, step: jax.Array) -> jax.Array:
         """Return multiplier / sqrt(max(step - offset, decay_start))."""
