@@ -172,6 +172,8 @@ def test_tensorflows_end_of_data_is_an_end_too() -> None:
             return super().get_next()
 
     assert run(Foreign(eval_window=full_epoch), 2) == [[0, 1], [0, 1]]
+    ended = Foreign(eval_window=full_epoch)
+    assert [ended.get_next().number.item(0), ended.get_next().number.item(0), ended.peek_padded()] == [0, 1, None]
 
 
 def test_another_error_is_no_end() -> None:

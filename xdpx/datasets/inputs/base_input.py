@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.hparams import BaseHParams, Configurable
 from xdpx.datasets.inputs.rows import pad_rows
-from xdpx.datasets.inputs.windows import EvalWindow, window_of
+from xdpx.datasets.inputs.windows import EvalWindow, is_end_of_data, window_of
 from xdpx.utils.nested_map import NestedMap
 
 State = dict[str, Any]
@@ -310,6 +310,10 @@ def _counted(get_next: Callable[[Any], NestedMap]) -> Callable[[Any], NestedMap]
             self._inside = True
             try:
                 batch = get_next(self)
+            except Exception as error:
+                if is_end_of_data(error) and not isinstance(error, StopIteration):
+                    raise StopIteration from error  # TensorFlow has an error of its own
+                raise
             finally:
                 self._inside = False
         if not isinstance(batch, Mapping):

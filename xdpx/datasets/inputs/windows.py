@@ -178,7 +178,7 @@ def walk(data: Walkable, window: EvalWindow | str | None = None) -> Iterator[Any
     taken = 0
     try:
         while window.num_batches is None or taken < window.num_batches:
-            batch = _next(data)
+            batch = next_batch(data)
             if batch is None:
                 break
             taken += 1
@@ -191,7 +191,7 @@ def walk(data: Walkable, window: EvalWindow | str | None = None) -> Iterator[Any
         raise ConfigError(THIS_RUN, [Fault("eval_window", problem, "Set repeat=True, or eval_window='full_epoch'.")])
 
 
-def _next(data: Walkable) -> Any:
+def next_batch(data: Walkable) -> Any:
     """Return the next batch; None at the end of the data (StopIteration, or TensorFlow's OutOfRangeError)."""
     try:
         return data.get_next_padded()
