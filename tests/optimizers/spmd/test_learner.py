@@ -133,6 +133,13 @@ def test_the_average_is_of_the_weights_before_each_update() -> None:
     assert Learner(optimizer=SGD).averaged(Learner(optimizer=SGD).init(PARAMS)) is None
 
 
+def test_an_average_that_would_not_move_is_refused() -> None:
+    half = {"w": jnp.ones(3, jnp.bfloat16)}
+    with pytest.raises(ConfigError, match=r"ema_decay: averages params/w, of bfloat16"):
+        Learner(optimizer=SGD.clone().set(ema_decay=0.999)).init(half)
+    assert "ema" not in Learner(optimizer=SGD).init(half)
+
+
 def test_weights_without_gradient_are_left_alone_with_their_states() -> None:
     learner = Learner(optimizer=Adam.HParams(learning_rate=0.1, weight_decay=0.1), skip_zero_gradients="weights")
     grads = {**GRADS, "head": jnp.zeros((4, 2))}

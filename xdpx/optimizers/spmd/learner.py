@@ -93,7 +93,8 @@ class Learner(Configurable):
         """Return the initial state.
 
         Raises:
-            ConfigError: a configured regular expression matches no name of a weight.
+            ConfigError: a configured regular expression matches no name of a weight, or weights are averaged whose type
+                loses the small steps of an average.
         """
         weights = named(params)
         for label, optimizer, _ in self.shares(sorted(weights)):
@@ -104,6 +105,7 @@ class Learner(Configurable):
             "rules": {group.key: group.rule.init(_part(weights, group.names)) for group in self.groups(weights)}
         }
         if self.optimizer.hparams.ema_decay:
+            self._refuse_to_average(weights)
             state["ema"] = _start_average(params)
         return state
 
@@ -154,6 +156,14 @@ class Learner(Configurable):
             params_axes: a pytree like the weights, with tuples of axis names or PartitionSpecs as leaves.
         """
         return axes_of_state(opt_state_shapes, named(params_axes, is_leaf=is_axes), self._shapes)
+
+    def _refuse_to_average(self, weights: Named) -> None:
+        """Raise ConfigError for weights of half precision: an average would hardly move, or not at all."""
+        half = [name for name, weight in weights.items() if weight.dtype in (jnp.bfloat16, jnp.float16)]
+        if half:
+            problem = f"averages {half[0]}, of {weights[half[0]].dtype}, which loses the small steps of an average."
+            remedy = "Keep weights in float32 (dtype), and compute in half precision (fprop_dtype)."
+            raise refusal(f"{self.hparams.name}.optimizer.ema_decay", problem, remedy)
 
     # ---- trained weights
 
