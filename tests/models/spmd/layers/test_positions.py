@@ -33,8 +33,9 @@ def test_an_odd_width_ends_with_a_zero():
     assert jnp.all(out[..., 4] == 0)
 
 
-def test_trained_positions_are_rows_of_a_table_and_its_last_beyond():
-    layer = TrainablePositionalEmbedding(max_seq_length=6, embedding_dims=4)
+@pytest.mark.parametrize("lookup_style", ["index", "matmul"])
+def test_trained_positions_are_rows_of_a_table_and_its_last_beyond(lookup_style: str):
+    layer = TrainablePositionalEmbedding(max_seq_length=6, embedding_dims=4, lookup_style=lookup_style)
     variables = layer.init(KEY, POSITIONS)
     box = variables["params"]["table"]["emb_var"]
     assert (box.value.shape, box.names) == ((6, 4), (None, "embed"))

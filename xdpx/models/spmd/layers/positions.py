@@ -70,7 +70,7 @@ class TrainablePositionalEmbedding(BaseLayer):
 
     def __call__(self, positions: jax.Array) -> jax.Array:
         """Map int positions (B, T) to vectors (B, T, embedding_dims)."""
-        vectors: jax.Array = self.table.emb_lookup(positions)
+        vectors: jax.Array = self.table.emb_lookup(jnp.minimum(positions, self.max_seq_length - 1))
         return vectors
 
 
