@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from xdpx.engines.spmd.flops import count
+from xdpx.models.spmd.layers.moe import MoeFeedForward
 
 
 def shape(*sizes: int, dtype: object = jnp.float32) -> jax.ShapeDtypeStruct:
@@ -52,6 +53,15 @@ def test_looking_up_by_a_product_with_one_hot_rows_is_a_lookup(dtype):
 
     found = count(look, shape(8, dtype=jnp.int32), shape(32, 16), shape(16, 4))
     assert (found.flops, found.lookup) == (2 * 8 * 16 * 4, 2 * 8 * 32 * 16)
+
+
+def test_moving_rows_to_experts_is_a_lookup():
+    experts = MoeFeedForward(input_dims=8, hidden_dims=16, num_experts=4)
+    variables = jax.eval_shape(experts.init, jax.random.key(0), shape(2, 6, 8))
+    found = count(experts.apply, variables, shape(2, 6, 8))
+    slots = 2 * 4 * 3  # two rows, four experts, 6 x 2 / 4 places each
+    assert found.lookup > 2 * 2 * 6 * 4 * 3 * 8
+    assert found.flops - 2 * (2 * slots * 8 * 16) - 2 * 12 * 8 * 4 < 12 * 4 * 3 * 2 * 4  # little else: places of tokens
 
 
 def test_convolutions_and_branches_count():

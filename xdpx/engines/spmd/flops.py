@@ -3,7 +3,8 @@
 A product of (M, K) with (K, N) is 2·M·K·N FLOPs. A scanned body counts as often as it runs, which XLA's own
 `cost_analysis` leaves out. What is computed again in the backward pass (remat) is not part of the model and never
 counted; training is three times the forward pass, since the backward pass has two products for each. Looking a table
-up by a product with one-hot rows costs FLOPs on the device but is a lookup to the model: it is kept apart.
+up by a product with one-hot rows costs FLOPs on the device but is a lookup to the model, as are the products that
+move tokens to their experts and back: these are kept apart.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+
+from xdpx.utils.scopes import MOVING_ROWS
 
 TRAINING_FACTOR = 3
 """Forward pass once, backward pass twice: one product for the inputs' gradient, one for the weights'."""
@@ -30,7 +33,7 @@ class Count:
 
     Attributes:
         flops: of all matrix products and convolutions, one-hot lookups left out.
-        lookup: of products whose one side is one-hot rows.
+        lookup: of products whose one side is one-hot rows, or that only move rows (`scopes.MOVING_ROWS`).
         by_operation: `flops` by primitive.
         unknown: primitives that hide their work (custom kernels without a cost estimate, loops without a known
             length, which count once), and how often they were met.
@@ -74,7 +77,7 @@ def _walk(jaxpr: Any, marks_in: Sequence[str | None]) -> tuple[Count, list[str |
     for equation in jaxpr.eqns:
         seen = [None if hasattr(var, "val") else marks.get(var) for var in equation.invars]
         counted, outs = _equation(equation, seen)
-        total.add(counted)
+        total.add(_as_lookup(counted) if MOVING_ROWS in str(equation.source_info.name_stack) else counted)
         marks.update(zip(equation.outvars, outs, strict=True))
     return total, [None if hasattr(var, "val") else marks.get(var) for var in jaxpr.outvars]
 
@@ -96,6 +99,10 @@ def _equation(equation: Any, seen: list[str | None]) -> tuple[Count, list[str | 
     if name in _KEEPS_MARK:
         return Count(), [seen[0]]
     return _called(name, params, seen, none)
+
+
+def _as_lookup(counted: Count) -> Count:
+    return Count(lookup=counted.flops + counted.lookup, unknown=counted.unknown)
 
 
 def _called(name: str, params: Mapping[str, Any], seen: list[str | None], none: list[str | None]) -> tuple[Count, Any]:

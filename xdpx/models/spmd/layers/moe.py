@@ -19,6 +19,7 @@ from xdpx.models.spmd.layers.routing import Routing, capacity_of, gates_of, rout
 from xdpx.models.spmd.layers.stochastics import Dropout
 from xdpx.models.spmd.layers.transformer import ResidualPart
 from xdpx.models.spmd.sharding import constrain
+from xdpx.utils.scopes import MOVING_ROWS
 
 
 class MoeFeedForward(BaseLayer):
@@ -91,9 +92,11 @@ class MoeFeedForward(BaseLayer):
         slots = capacity_of(groups.shape[1], self.num_experts, self.capacity_factor, self.expert_capacity)
         routing = route(logits, counts, experts_per_token=self.experts_per_token, capacity=slots)
         self._tell(routing, logits, counts)
-        taken = jnp.einsum("gsec,gsd->egcd", routing.dispatch.astype(groups.dtype), groups)
+        with jax.named_scope(MOVING_ROWS):
+            taken = jnp.einsum("gsec,gsd->egcd", routing.dispatch.astype(groups.dtype), groups)
         given = self._experts(_by_expert(taken))
-        out = jnp.einsum("gsec,egcd->gsd", routing.combine.astype(given.dtype), _by_expert(given))
+        with jax.named_scope(MOVING_ROWS):
+            out = jnp.einsum("gsec,egcd->gsd", routing.combine.astype(given.dtype), _by_expert(given))
         return constrain(out.reshape(x.shape), ("activation_batch", "activation_length", "activation_embed"))
 
     def dense(self, x: jax.Array) -> jax.Array:
