@@ -50,11 +50,13 @@ def test_garbage_is_collected_at_its_updates_only() -> None:
     assert gc.isenabled()
 
 
-def test_a_trace_of_some_updates_is_written(tmp_path: Any) -> None:
-    train = SimpleNamespace(profiler_capture_step=1, profiler_num_steps=1, profiler_min_duration_sec=0.0)
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_trace_of_some_updates_is_written(tmp_path: Any, after: int) -> None:
+    train = SimpleNamespace(profiler_capture_step=after, profiler_num_steps=1, profiler_min_duration_sec=0.0)
     options = SimpleNamespace(profile_guided=Pgle())
     profiling = Profiling(SimpleNamespace(train=train, folder=str(tmp_path), options=options))  # type: ignore[arg-type]
-    session: Any = SimpleNamespace(state=jnp.ones(2))
+    session: Any = SimpleNamespace(state=jnp.ones(2), progress=Progress())
+    profiling.on_start(session)
     profiling.on_step(session, step(1))
     (session.state * 2).block_until_ready()
     profiling.on_step(session, step(2))

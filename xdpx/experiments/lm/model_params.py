@@ -92,7 +92,7 @@ class TrainedExperiment(BaseExperiment):
         LR_LRED_*, LR_COS_*: steps and ratios of the two schedules.
         ADAM_CLIP_THRESHOLD: maximum RMS of a variable's update; None for no limit.
         EMA_DECAY: decay of the averaged weights; None for no averaging.
-        PROFILER_CAPTURE_STEP: update before which a trace starts; None for no trace. It lasts at least
+        PROFILER_CAPTURE_STEP: number of updates after which a trace starts; None for no trace. It lasts at least
             PROFILER_NUM_STEPS updates and PROFILER_MIN_DURATION_SEC seconds.
     """
 

@@ -114,11 +114,7 @@ class Summarising(Callback):
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Write scalars if they are due."""
-        every = self._parts.train.summary_accumulate_interval_steps
-        interval = self._parts.train.summary_interval_steps
-        if every and (step.number + every) % interval == 0:
-            self._accumulator.take(SUMMARY)  # earlier updates are not part of the mean
-        if due(step.number, interval):
+        if due(step.number, self._parts.train.summary_interval_steps):
             window = self._accumulator.take(SUMMARY)
             with self._accumulator.stopwatch.paused():
                 self._writer.scalars(self._tags(session, window), step.number)
@@ -296,21 +292,26 @@ class Profiling(Callback):
         if self._begin is None and self._is_for_pgle:
             first = session.progress.num_updates
             self._begin = first + max(1, min(WARM_UP_STEPS, session.until - first - self._least))
+        if self._begin == session.progress.num_updates:
+            self._start(session.progress.num_updates)
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Start or stop the trace."""
         if self._begin is None:
             return None
         if self._since is None and step.number == self._begin:
-            self._since = (step.number, time.monotonic())
-            # The profiler writes to local files only; the folder of the run may be remote.
-            self._place = tempfile.TemporaryDirectory(prefix="xdpx-trace-")
-            jax.profiler.start_trace(self._place.name)
+            self._start(step.number)
         elif self._since is not None:
             first, begun = self._since
             if step.number - first >= self._least and time.monotonic() - begun >= self._seconds:
                 self._end(session)
         return None
+
+    def _start(self, number: int) -> None:
+        self._since = (number, time.monotonic())
+        # The profiler writes to local files only; the folder of the run may be remote.
+        self._place = tempfile.TemporaryDirectory(prefix="xdpx-trace-")
+        jax.profiler.start_trace(self._place.name)
 
     def _end(self, session: Session) -> None:
         jax.block_until_ready(session.state)

@@ -55,7 +55,8 @@ class TrainHParams(BaseHParams):
         max_inflight_steps: updates that may wait on the device.
         summary_interval_steps: between summaries for TensorBoard.
         log_train_output_interval_steps: between rows of the log; None for `summary_interval_steps`.
-        summary_accumulate_interval_steps: summaries are means over so many updates before; None for all since the last.
+        summary_accumulate_interval_steps: for compatibility with Pax; None or 1: summaries are means over all updates
+            since the last ones.
         variable_norm_summary: whether summaries have the size of each weight.
         eval_interval_steps: between evaluations within training; 0 for none.
         eval_skip_train: do not evaluate on the next batch of the training input.
@@ -66,7 +67,7 @@ class TrainHParams(BaseHParams):
         enforce_input_specs: refuse a batch of other shapes than `input_specs` says.
         enable_input_checkpointing: keep the place in the training data in checkpoints.
         init_from_checkpoint_rules: job folder of another run -> which variables begin as there. Only for a new run.
-        profiler_capture_step: update before which a trace is begun; None for none.
+        profiler_capture_step: number of updates after which a trace is begun; None for none.
         profiler_num_steps: updates in the trace, at least.
         profiler_min_duration_sec: seconds in the trace, at least.
         gc_interval_steps: updates between collections of garbage, which is left alone otherwise; 0 leaves it to Python.
@@ -112,6 +113,9 @@ def faults_of(train: Any, learner: Learner) -> Iterator[Fault]:
         value = getattr(train, name)
         if value is not None and value < least:
             yield Fault(f"train.{name}", f"is {value}.", f"Use {least} or more.")
+    if train.summary_accumulate_interval_steps not in {None, 1}:
+        problem = f"is {train.summary_accumulate_interval_steps}; summaries are means over all updates since the last."
+        yield Fault("train.summary_accumulate_interval_steps", problem, "Leave it out, or set it to 1.")
     if train.save_keep_interval_duration is not None:
         try:
             duration(train.save_keep_interval_duration)
