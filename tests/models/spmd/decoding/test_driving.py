@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import pytest
 from flax.core import meta
 
 from xdpx.models.spmd.decoding.beam import BeamDecoder
-from xdpx.models.spmd.decoding.driving import prompts_of
+from xdpx.models.spmd.decoding.driving import next_logits, prompts_of, with_padding_last
 from xdpx.models.spmd.decoding.greedy import GreedyDecoder
 from xdpx.models.spmd.decoding.sampling import SampleDecoder
 from xdpx.models.spmd.language_model import LanguageModel, TransformerLm
@@ -120,6 +121,27 @@ def test_a_prompt_ends_where_the_batch_says() -> None:
     assert prompts_of(data).lengths.tolist() == [2, 4]
     data["prefix_lengths"] = jnp.array([1, 0])
     assert prompts_of(data).lengths.tolist() == [1, 1]
+
+
+def test_prompts_may_be_padded_anywhere() -> None:
+    ids, paddings = jnp.array([[0, 7, 0, 8, 9], [5, 6, 0, 0, 0]]), jnp.array([[1, 0, 1, 0, 0], [0, 0, 1, 1, 1.0]])
+    moved = with_padding_last(NestedMap(ids=ids, labels=ids + 1, paddings=paddings, eval_sample_weights=jnp.ones(2)))
+    assert moved["ids"][:, :3].tolist() == [[7, 8, 9], [5, 6, 0]]
+    assert moved["labels"][0, :3].tolist() == [8, 9, 10]
+    assert prompts_of(moved).lengths.tolist() == [3, 2]
+
+
+def test_padding_of_prompts_is_told_to_the_network_so_that_it_fills_no_experts() -> None:
+    def hidden(ids: jax.Array, *, segment_pos: jax.Array, paddings: jax.Array) -> jax.Array:
+        return jnp.stack([paddings, segment_pos], axis=-1)
+
+    network: Any = SimpleNamespace(hidden=hidden, softmax=SimpleNamespace(get_logits=lambda picked: picked))
+    places = jnp.broadcast_to(jnp.arange(4), (2, 4))
+    assert next_logits(network, places, places, jnp.array([1, 3])).tolist() == [[0, 1], [0, 3]]
+    seen = []
+    network.hidden = lambda ids, *, segment_pos, paddings: seen.append(paddings) or jnp.zeros((2, 4, 1))
+    next_logits(network, places, places, jnp.array([1, 3]))
+    assert seen[0].tolist() == [[0, 0, 1, 1], [0, 0, 0, 0]]
 
 
 def test_what_cannot_be_decoded_is_refused_in_a_sentence() -> None:

@@ -35,9 +35,10 @@ def next_logits(network: BaseLayer, ids: jax.Array, positions: jax.Array, wanted
         network: with `hidden` and `softmax`, as TransformerLm.
         ids: shape (R, T).
         positions: shape (R, T).
-        wanted: which of the T tokens, shape (R,).
+        wanted: which of the T tokens, shape (R,); those after it are padding.
     """
-    hidden = network.hidden(ids, segment_pos=positions)
+    beyond = jnp.arange(ids.shape[1]) > wanted[:, None]  # padding of prompts, which must not fill experts
+    hidden = network.hidden(ids, segment_pos=positions, paddings=beyond.astype(jnp.float32))
     picked = jnp.take_along_axis(hidden, wanted[:, None, None], axis=1)[:, 0]
     logits: jax.Array = network.softmax.get_logits(picked)
     return logits
@@ -63,6 +64,15 @@ def cached_step(network: BaseLayer, slots: int, logits_of: NextLogits = next_log
         return logits, changed[DECODER_CACHE]
 
     return step
+
+
+def with_padding_last(batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a batch with the padding of each row behind its tokens, wherever it was; their order is unchanged."""
+    if batch.get("paddings") is None:
+        return batch
+    order = jnp.argsort(batch["paddings"] >= 0.5, axis=1, stable=True)
+    moved = [name for name in ("ids", "labels", "paddings") if batch.get(name) is not None]
+    return NestedMap({**batch, **{name: jnp.take_along_axis(batch[name], order, axis=1) for name in moved}})
 
 
 def prompts_of(batch: Mapping[str, Any]) -> Prompts:
@@ -102,8 +112,8 @@ def decode_batch(
 
     Args:
         layer: the model, optionally with a random stream.
-        batch: `ids` (B, P) and the fields of `prompts_of`; optionally `labels` and the number of real ones
-            (`original_lengths` (B,); else that of `ids`), `eval_sample_weights`.
+        batch: `ids` (B, P) and the fields of `prompts_of`, with padding anywhere; optionally `labels` and the
+            number of real ones (`original_lengths` (B,); else that of `ids`), `eval_sample_weights`.
         decoder_tpl: template of a decoder.
         step_for: from a number of slots to a step with as many.
         most_positions: number of positions of the network, if limited.
@@ -112,6 +122,7 @@ def decode_batch(
         ConfigError: prompt and new tokens do not fit into the positions.
     """
     decoder: Decoder = build(decoder_tpl)
+    batch = with_padding_last(batch)
     prompts = prompts_of(batch)
     length, most = prompts.ids.shape[1], decoder.limits.most
     if most_positions is not None and length + most > most_positions:
