@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.models.spmd.base_layer import BaseLayer
+from xdpx.models.spmd.misreading import Problem
 from xdpx.models.spmd.scoring import Metrics
 from xdpx.utils.nested_map import NestedMap
 
@@ -42,9 +43,19 @@ class BaseModel(BaseLayer):
     def num_ids(self) -> dict[str, int]:
         """Return how many ids each integer array of a batch may hold: {"ids": 32000} for 0 to 31999.
 
-        Batches are compared with it on the host: on a device, an id beyond a table silently reads another row or none.
+        Arrays in maps inside a batch have names like `src.ids`. Batches are compared with it on the host:
+        on a device, an id beyond a table silently reads another row or none.
         """
         return {}
+
+    def misread(self, batch: Mapping[str, Any], *, decoding: bool) -> Iterator[Problem]:
+        """Yield (array, problem, remedy) for whatever in a batch of the host the model would silently misread.
+
+        Args:
+            batch: of NumPy arrays.
+            decoding: whether it is to be decoded, rather than trained on or scored.
+        """
+        return iter(())
 
     def _undefined(self, method: str) -> ConfigError:
         problem = f"'{type(self).__name__}' does not define {method}()."

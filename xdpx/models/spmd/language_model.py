@@ -6,7 +6,7 @@ B rows, T tokens, D model width, V words of the vocabulary.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import jax
@@ -28,6 +28,13 @@ from xdpx.models.spmd.layers.stacks import set_in_blocks, set_num_layers
 from xdpx.models.spmd.layers.stochastics import Dropout
 from xdpx.models.spmd.layers.token_chunks import chunk_for
 from xdpx.models.spmd.layers.transformer import ACTIVATIONS, StackedTransformer
+from xdpx.models.spmd.misreading import (
+    Problem,
+    joined_texts,
+    padding_before_tokens,
+    several_prompts,
+    too_few_positions,
+)
 from xdpx.models.spmd.sharding import constrain
 from xdpx.utils.nested_map import NestedMap
 
@@ -249,13 +256,24 @@ class LanguageModel(BaseModel):
         if self.lm.model_type != "causal":
             problem = f"model_type is '{self.lm.model_type}'."
             raise refusal("LanguageModel.decode", problem, "Only 'causal' can continue.")
-        most = getattr(self.lm.position_emb_tpl, "max_seq_length", None)
+        most = _num_positions(self.lm)
         step_for = functools.partial(driving.cached_step, self.lm)
         return driving.decode_batch(self, batch, self.decoder_tpl, step_for, most_positions=most)
 
     def num_ids(self) -> dict[str, int]:
         """Return the size of the vocabulary for ids and labels."""
         return dict.fromkeys(("ids", "labels"), getattr(self.lm_tpl, "vocab_size", 0))
+
+    def misread(self, batch: Mapping[str, Any], *, decoding: bool) -> Iterator[Problem]:
+        """Yield what the network would misread: several texts as one, padding as text, positions it does not have."""
+        if decoding:
+            yield from several_prompts(batch)
+            return
+        told_apart = getattr(self.lm_tpl, "packed_input", True)  # other networks may do as they like
+        yield from joined_texts(batch, told_apart=told_apart)
+        if getattr(self.lm_tpl, "model_type", None) == "causal":
+            yield from padding_before_tokens(batch, told_apart=told_apart)
+        yield from too_few_positions(batch, _num_positions(self.lm_tpl))
 
     def process_decode_out(self, model_input: Any, out: NestedMap) -> tuple[dict[str, tuple[float, float]], list[Row]]:
         """Return metrics and (key, row) of the decoded output, with texts by the input's tokenizer. On the host."""
@@ -283,6 +301,11 @@ class LanguageModel(BaseModel):
         if self.return_logits:
             out["logits"] = predictions.logits
         return out
+
+
+def _num_positions(network: Any) -> int | None:
+    """Return the number of trained positions of a network or its template; None if positions are not trained."""
+    return getattr(getattr(network, "position_emb_tpl", None), "max_seq_length", None)
 
 
 def _unchanged(layer: BaseLayer, kind: type[Any], *names: str) -> bool:

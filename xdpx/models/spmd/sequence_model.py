@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ from xdpx.models.spmd.decoding.greedy import Decoder, GreedyDecoder
 from xdpx.models.spmd.decoding.rows import Row
 from xdpx.models.spmd.decoding.sequences import Step
 from xdpx.models.spmd.layers.encoder_decoder import TransformerEncoderDecoder
+from xdpx.models.spmd.misreading import Problem, joined_texts, padding_before_tokens, several_prompts
 from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, with_rows
 from xdpx.utils.nested_map import NestedMap
 
@@ -47,6 +48,23 @@ class SequenceModel(BaseModel):
     def compute_predictions(self, batch: NestedMap) -> NestedMap:
         """Return `logits`, float32 (B, T, V)."""
         return NestedMap(logits=self.model(batch.src, batch.tgt))
+
+    def num_ids(self) -> dict[str, int]:
+        """Return the sizes of the vocabularies of source and target."""
+        words = getattr(self.model_tpl, "vocab_size", 0)
+        source = getattr(self.model_tpl, "source_vocab_size", 0) or words
+        return {"src.ids": source, "tgt.ids": words, "tgt.labels": words}
+
+    def misread(self, batch: Mapping[str, Any], *, decoding: bool) -> Iterator[Problem]:
+        """Yield what the network would misread: several texts as one, or padding as text of the target."""
+        told_apart = getattr(self.model_tpl, "packed_input", True)  # other networks may do as they like
+        for name in ("src", "tgt"):
+            part = batch.get(name, {})
+            if decoding:
+                yield from several_prompts(part, where=f"{name}.")
+            else:
+                yield from joined_texts(part, told_apart=told_apart, where=f"{name}.")
+        yield from padding_before_tokens(batch.get("tgt", {}), told_apart=told_apart, where="tgt.")
 
     def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
         """Return the loss of the predictions.
