@@ -18,7 +18,7 @@ from xdpx.engines.spmd.engine import SpmdOptions
 from xdpx.engines.spmd.mesh import make_mesh
 from xdpx.engines.spmd.partitioning import without_boxes
 from xdpx.engines.spmd.peaks import Device, Efficiency, device_of_kind
-from xdpx.engines.spmd.planning import StepPlan, as_bfloat16, plan_update
+from xdpx.engines.spmd.planning import StepPlan, as_bfloat16, plan_update, rows_and_tokens
 from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.models.spmd.layers import fused_attention
 from xdpx.models.spmd.sharding import TRANSFORMER_RULES
@@ -105,10 +105,15 @@ def rules_of(experiment: BaseExperiment) -> Any:
 
 def specs_of(experiment: BaseExperiment) -> NestedMap:
     """Return a `ShapeDtypeStruct` for each array of a global batch."""
-    specs = experiment.input_specs()
-    return NestedMap(
-        {name: jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind)) for name, (shape, kind) in specs.items()}
-    )
+
+    def shaped(spec: Any) -> Any:
+        if isinstance(spec, Mapping):
+            return NestedMap({name: shaped(inner) for name, inner in spec.items()})
+        shape, kind = spec
+        return jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind))
+
+    whole: NestedMap = shaped(experiment.input_specs())
+    return whole
 
 
 def flops_of(experiment: BaseExperiment, spec: Mapping[str, Any] | None = None) -> flops.Count:
@@ -128,16 +133,20 @@ def _counted(task: SingleTask, batch: Mapping[str, Any]) -> flops.Count:
     return flops.count(lambda held, rows, draw: task.train_loss(held, rows, draw)[0], variables, batch, key)
 
 
-def efficiency_of(experiment: BaseExperiment, mesh: Mesh, *, device: Device | None = None) -> Efficiency:
+def efficiency_of(
+    experiment: BaseExperiment, mesh: Mesh, *, spec: NestedMap | None = None, device: Device | None = None
+) -> Efficiency:
     """Return the converter from seconds per update to MFU and tokens per second on the devices of a mesh.
 
     Args:
         experiment: the experiment that is trained.
         mesh: the devices in use.
+        spec: a global batch; None: as the experiment describes it.
         device: supplies the peak FLOPs if JAX's device name does not identify them (e.g. a CPU).
     """
-    spec, batches = specs_of(experiment), experiment.task().train.accumulate_batches
-    tokens = int(np.prod(spec["ids"].shape)) if "ids" in spec else next(iter(spec.values())).shape[0]
+    spec = specs_of(experiment) if spec is None else spec
+    batches = experiment.task().train.accumulate_batches
+    _, tokens = rows_and_tokens(spec)
     known = device if device is not None else device_of_kind(mesh.devices.flat[0].device_kind)
     return Efficiency(flops_of(experiment, spec).training * batches, tokens * batches, mesh.size, known.peak_flops)
 

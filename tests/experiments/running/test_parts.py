@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -6,8 +7,13 @@ import numpy as np
 import pytest
 
 from xdpx.config.faults import ConfigError
+from xdpx.datasets.inputs import IterableAdaptor
+from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.experiments.running.options import options_of
-from xdpx.experiments.running.parts import build_parts, check_ids
+from xdpx.experiments.running.parts import build_parts, check_batch, check_content
+from xdpx.models.spmd.layers.encoder_decoder import TransformerEncoderDecoder
+from xdpx.models.spmd.sequence_model import SequenceModel
+from xdpx.tasks.spmd.single_task import SingleTask
 
 
 @pytest.mark.parametrize(
@@ -19,10 +25,62 @@ def test_ids_that_the_model_does_not_know_are_refused_except_in_padding(
     parts = build_parts(tiny.Tiny(), options_of(tmp_path / "job", {}))
     data = parts.training_input()
     batch: Any = data.get_next()
-    assert check_ids(batch, parts, data) is batch
+    assert check_content(batch, parts, data) is batch
     batch[name] = np.array(batch[name])
     batch[name][1, 2] = unknown
     with pytest.raises(ConfigError, match=rf"train.{name}: has the id {unknown}, but those of the model are 0 to 127"):
-        check_ids(batch, parts, data)
-    batch[padding][1, 2] = padding == "paddings"
-    check_ids(batch, parts, data)
+        check_content(batch, parts, data)
+    batch[padding][1, 2:] = padding == "paddings"
+    check_content(batch, parts, data)
+
+
+def test_what_the_model_would_misread_is_refused(tiny: ModuleType, tmp_path: Path) -> None:
+    parts = build_parts(tiny.Tiny(), options_of(tmp_path / "job", {}))
+    data = parts.training_input()
+    batch: Any = data.get_next()
+    batch["paddings"][2, :3] = 1
+    with pytest.raises(ConfigError, match=r"train.paddings: has padding before a token \(row 2\)"):
+        check_content(batch, parts, data)
+    check_content(batch, parts, data, decoding=True)
+
+
+def pairs() -> Iterator[Any]:
+    ids = np.ones((2, 3), np.int32)
+    part = {"ids": ids, "paddings": np.zeros((2, 3), np.float32)}
+    while True:
+        yield {"src": dict(part), "tgt": {**part, "labels": ids, "weights": np.ones((2, 3), np.float32)}}
+
+
+class Translating(BaseExperiment):
+    """Batches with maps inside, whose shapes only the input knows."""
+
+    def task(self) -> Any:
+        network = TransformerEncoderDecoder.HParams(vocab_size=8, model_dims=4, hidden_dims=4)
+        return SingleTask.HParams(name="translating", model=SequenceModel.HParams(model_tpl=network))
+
+    def datasets(self) -> list[Any]:
+        return [IterableAdaptor.HParams(input=pairs, is_training=True)]
+
+
+def test_maps_inside_a_batch_are_checked_and_counted(tmp_path: Path) -> None:
+    parts = build_parts(Translating(ICI_MESH_SHAPE=(1, 1, 1)), options_of(tmp_path / "job", {}))
+    data = parts.training_input()
+    batch: Any = data.get_next()
+    check_batch(batch, parts)
+    assert check_content(batch, parts, data) is batch
+    assert (parts.rows, parts.efficiency().tokens_per_step) == (2, 12)
+    batch.src["ids"] = batch.src.ids + 7
+    with pytest.raises(ConfigError, match=r"train.src.ids: has the id 8, but those of the model are 0 to 7"):
+        check_content(batch, parts, data)
+    del batch.tgt["labels"]
+    with pytest.raises(ConfigError, match=r"input_specs.tgt.labels: is not in the batch"):
+        check_batch(batch, parts)
+
+
+def test_shapes_that_only_the_input_knows_are_those_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xdpx.experiments.running.parts.infeed", lambda rules, mesh: (0, 3))
+    parts = build_parts(Translating(ICI_MESH_SHAPE=(1, 1, 1)), options_of(tmp_path / "job", {}))
+    assert parts.spec.src.ids.shape == (6, 3)
+    check_batch(parts.training_input().get_next(), parts)

@@ -252,7 +252,7 @@ class SpmdEngine:
 
     def _there(self, batch: Batch) -> Any:
         # Checking the first array suffices: a batch is put onto the devices as a whole.
-        first = next(iter(batch.values()))
+        first = jax.tree.leaves(batch)[0]
         return batch if isinstance(first, jax.Array) else self._placer.put(batch)
 
     def _scored(self, function: Any, state: SpmdState, batch: Batch, *more: Any) -> Any:

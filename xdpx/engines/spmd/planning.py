@@ -8,6 +8,7 @@ pass, perfectly split.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import Counter
@@ -190,13 +191,23 @@ def plan_update(
         activations=max(floor, temporary - gradients),
         activation_floor=floor,
     )
-    rows = next(iter(jax.tree.leaves(spec))).shape[0] * micro_batches
-    tokens = int(np.prod(spec["ids"].shape)) * micro_batches if "ids" in spec else rows
+    rows, tokens = (number * micro_batches for number in rows_and_tokens(spec))
     return StepPlan(
         mesh=dict(mesh.shape), num_devices=mesh.size, parameters=_numbers(shapes["params"]), memory=memory,
         flops=count, rows=rows, tokens=tokens, collectives=of_program(program, mesh), tensors=_tensors(state),
         buffers=list(_buffers(program)), reports=reports, seconds=seconds,
     )  # fmt: skip
+
+
+def rows_and_tokens(spec: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the number of rows of a batch, and of tokens: all its `ids`, those of source and target alike; else rows.
+
+    Args:
+        spec: arrays of the batch or their shapes, with maps inside or without.
+    """
+    named = [(path_name(path), leaf.shape) for path, leaf in jax.tree_util.tree_leaves_with_path(spec)]
+    rows = next(shape[0] for _, shape in named if shape)
+    return rows, sum(math.prod(shape) for name, shape in named if name.rpartition("/")[2] == "ids") or rows
 
 
 def count_forward(task: SpmdTask, state: StatePlan, batch: Any) -> flops.Count:

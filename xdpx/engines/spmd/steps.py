@@ -259,7 +259,10 @@ def tokens_in(batch: Any) -> Any:
     for name in ("segment_ids", "attention_mask"):
         if name in batch:
             return jnp.sum(batch[name] > 0, dtype=jnp.float32)
-    return jnp.asarray(batch["ids"].size if "ids" in batch else 0, jnp.float32)
+    if "ids" in batch:
+        return jnp.asarray(batch["ids"].size, jnp.float32)
+    inner = [tokens_in(part) for part in batch.values() if isinstance(part, Mapping)]  # such as source and target
+    return sum(inner, jnp.zeros((), jnp.float32))
 
 
 def sizes_of(grads: Any) -> dict[str, Any]:

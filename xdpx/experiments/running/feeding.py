@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from xdpx.checkpoints.spmd_folders import INPUTS, read_train_input
@@ -10,9 +12,9 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.inputs.base_input import BaseInput
 from xdpx.datasets.inputs.peeking import warn_about
 from xdpx.datasets.inputs.states import from_json, to_json
-from xdpx.datasets.inputs.windows import is_end_of_data
+from xdpx.datasets.inputs.windows import next_batch
 from xdpx.datasets.plan import Position
-from xdpx.experiments.running.parts import Parts, check_batch, check_ids
+from xdpx.experiments.running.parts import Parts, check_batch, check_content
 from xdpx.logger import log
 from xdpx.utils import io
 
@@ -40,21 +42,24 @@ class Feed:
 
         An input has no epochs, so everything counts as the first epoch.
         """
-        unchecked = self._parts.train.enforce_input_specs
+        unchecked, count = self._parts.train.enforce_input_specs, self._parts.train.accumulate_batches
         while True:
-            try:
-                group = [self.data.get_next_padded() for _ in range(self._parts.train.accumulate_batches)]
-            except Exception as error:
-                if is_end_of_data(error):
-                    return
-                raise
+            group = list(islice(iter(partial(next_batch, self.data), None), count))
+            if len(group) < count:
+                self._tell_left_over(len(group), count)
+                return
             if unchecked:
                 check_batch(group[0], self._parts)
                 unchecked = False
             for batch in group:
-                check_ids(batch, self._parts, self.data)
+                check_content(batch, self._parts, self.data)
             taken += 1
             yield Position(group=taken), group
+
+    def _tell_left_over(self, left: int, count: int) -> None:
+        if left:
+            problem = f"the data end with {left} of the {count} batches of an update (accumulate_batches)"
+            log.warning(f"{self.data.name}: {problem}: nothing is learnt from them.")
 
     def state(self) -> dict[str, Any] | None:
         """Return the positions of this process in its inputs; None if none are stored."""

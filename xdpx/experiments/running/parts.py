@@ -21,6 +21,7 @@ from xdpx.engines.spmd.engine import SpmdEngine
 from xdpx.engines.spmd.mesh import make_mesh
 from xdpx.engines.spmd.partitioning import infeed
 from xdpx.engines.spmd.peaks import Efficiency, device_named
+from xdpx.engines.spmd.planning import rows_and_tokens
 from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.experiments.planning import efficiency_of, engine_options, rules_of, specs_of
 from xdpx.experiments.running.options import SOURCE, RunOptions
@@ -37,7 +38,7 @@ class Parts:
     Attributes:
         mesh: the devices.
         rules: logical axis -> mesh axes that shard it.
-        spec: a global batch of `ShapeDtypeStruct`.
+        spec: a global batch of `ShapeDtypeStruct`, with maps inside if a batch has them, such as `src` and `tgt`.
         ranks: communication of the processes while saving.
         host: (index, count) of the inputs that this process reads.
     """
@@ -47,7 +48,7 @@ class Parts:
     task: SingleTask
     mesh: Mesh
     rules: Any
-    spec: Any
+    spec: NestedMap
     ranks: Ranks
     host: tuple[int, int]
 
@@ -77,6 +78,11 @@ class Parts:
         return self.task.model.num_ids() if isinstance(self.task.model, BaseModel) else {}
 
     @property
+    def rows(self) -> int:
+        """Rows of an update over all processes: those of a global batch, times the batches of an update."""
+        return rows_and_tokens(self.spec)[0] * int(self.train.accumulate_batches)
+
+    @property
     def layers(self) -> Mapping[str, str]:
         """Path of each layer -> its fields as built."""
         return self._planned[1]
@@ -103,7 +109,7 @@ class Parts:
     def efficiency(self) -> Efficiency:
         """Return the converter from seconds per update to MFU and rates."""
         device = None if self.options.device is None else device_named(self.options.device)
-        return efficiency_of(self.experiment, self.mesh, device=device)
+        return efficiency_of(self.experiment, self.mesh, spec=self.spec, device=device)
 
     def inputs(self, templates: Any) -> list[BaseInput]:
         """Build inputs for this process; the caller closes them.
@@ -119,7 +125,7 @@ class Parts:
     def _refuse_more_tokens(self, data: BaseInput) -> None:
         """Reject tokenizers with ids outside of the embedding table: JAX would silently use another row."""
         codec = getattr(data, "codec", None)
-        rows = getattr(getattr(self.task.hparams.model, "lm_tpl", None), "vocab_size", 0)
+        rows = min((count for name, count in self.num_ids.items() if name.rpartition(".")[2] == "ids"), default=0)
         if codec is not None and rows and codec.vocab_size > rows:
             problem = f"is {rows} in the model; the tokenizer of input '{data.name}' has {codec.vocab_size} tokens."
             remedy = f"Make it {codec.vocab_size} or more, e.g. --set VOCAB_SIZE={-(-codec.vocab_size // 128) * 128}."
@@ -164,10 +170,24 @@ def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
         devices = devices[: shape.num_devices]  # a mesh may be smaller than the machine
     mesh = make_mesh(shape.ici, shape.dcn, shape.names, devices)
     rules = rules_of(experiment)
+    index, inputs = infeed(rules, mesh)
     return Parts(
-        experiment, options, build(experiment.task()), mesh, rules, NestedMap(specs_of(experiment)),
-        ranks_for("save", options), infeed(rules, mesh),
+        experiment, options, build(experiment.task()), mesh, rules, _specs(experiment, inputs),
+        ranks_for("save", options), (index, inputs),
     )  # fmt: skip
+
+
+def _specs(experiment: BaseExperiment, inputs: int) -> NestedMap:
+    """Return the shapes of a global batch; where the experiment leaves them to its input, those are of one process."""
+    specs = specs_of(experiment)
+    if type(experiment).input_specs is not BaseExperiment.input_specs:
+        return specs
+    return specs.Transform(lambda leaf: jax.ShapeDtypeStruct(_of_all(leaf.shape, inputs), leaf.dtype))
+
+
+def _of_all(shape: tuple[int, ...], inputs: int) -> tuple[int, ...]:
+    """Return the shape over all inputs of an array of one of them; single numbers have no rows."""
+    return (shape[0] * inputs, *shape[1:]) if shape else ()
 
 
 def _refuse_to_be_alone(options: RunOptions, joined: bool) -> None:
@@ -203,12 +223,13 @@ def check_batch(batch: Mapping[str, Any], parts: Parts) -> None:
         ConfigError: lists each array that differs.
     """
     faults = []
-    for name, leaf in parts.spec.items():
-        found = batch.get(name)
+    given = dict(NestedMap(batch).FlattenItems())
+    for name, leaf in parts.spec.FlattenItems():
+        found = given.get(name)
         if found is None:
-            faults.append(Fault(f"input_specs.{name}", "is not in the batch.", f"It has: {', '.join(batch)}."))
+            faults.append(Fault(f"input_specs.{name}", "is not in the batch.", f"It has: {', '.join(given)}."))
             continue
-        shape = (np.shape(found)[0] * parts.host[1], *np.shape(found)[1:])
+        shape = _of_all(np.shape(found), parts.host[1])
         if shape != tuple(leaf.shape) or np.asarray(found).dtype != leaf.dtype:
             has = f"{np.asarray(found).dtype}{list(shape)}"
             problem = f"is {leaf.dtype}{list(leaf.shape)} over all processes; the training input gives {has}."
@@ -217,20 +238,27 @@ def check_batch(batch: Mapping[str, Any], parts: Parts) -> None:
         raise ConfigError(type(parts.experiment).__name__, faults)
 
 
-def check_ids(batch: Mapping[str, Any], parts: Parts, data: BaseInput) -> Mapping[str, Any]:
-    """Return a batch of this process if the model knows all of its ids; those of padding may be any.
+def check_content(
+    batch: Mapping[str, Any], parts: Parts, data: BaseInput, *, decoding: bool = False
+) -> Mapping[str, Any]:
+    """Return a batch of this process if the model reads it as it is meant.
 
     Raises:
-        ConfigError: names the first unknown id.
+        ConfigError: names the first id that the model does not know, except in padding; or what it would misread.
     """
     for name, count in parts.num_ids.items():
-        ids = np.asarray(batch.get(name, 0))
+        above, _, last = name.rpartition(".")
+        near = {**batch, **NestedMap(batch).Get(above, {})} if above else batch
+        ids = np.asarray(near.get(last, 0))
         if not count or not ids.size or (ids.min() >= 0 and ids.max() < count):
             continue
-        unknown = ((ids < 0) | (ids >= count)) & _counted(batch, ids.shape, is_label=name != "ids")
+        unknown = ((ids < 0) | (ids >= count)) & _counted(near, ids.shape, is_label=last != "ids")
         if unknown.any():
             problem = f"has the id {ids[unknown][0]}, but those of the model are 0 to {count - 1}."
             remedy = "Use the vocabulary or classes that the model is made for, or give it more."
+            raise _fault(parts.experiment, f"{data.name}.{name}", problem, remedy)
+    if isinstance(parts.task.model, BaseModel):
+        for name, problem, remedy in parts.task.model.misread(batch, decoding=decoding):
             raise _fault(parts.experiment, f"{data.name}.{name}", problem, remedy)
     return batch
 

@@ -20,7 +20,7 @@ from xdpx.engines.spmd.steps import NOTED
 from xdpx.engines.spmd.transfer import tree_to_host
 from xdpx.experiments.running import job_folder
 from xdpx.experiments.running.outputs import OutputFiles, Rows, plain, rows_of
-from xdpx.experiments.running.parts import Parts, check_ids
+from xdpx.experiments.running.parts import Parts, check_content
 from xdpx.experiments.running.summaries import SummaryWriter, layer_tags, metric_tags
 from xdpx.logger import log
 from xdpx.tasks.spmd.metrics import Totals
@@ -44,7 +44,7 @@ class Program:
         name: of the program: `<kind>_<input>`.
     """
 
-    folder, prefix = "", ""
+    folder, prefix, decodes = "", "", False
 
     def __init__(self, parts: Parts, data: BaseInput, kind: str, *, after: int | None = None) -> None:
         self.parts, self.data, self.name = parts, data, f"{kind}_{data.name}"
@@ -96,7 +96,7 @@ class Program:
         is_empty = True
         for batch in walk(self.data, self.window):
             is_empty = False
-            yield check_ids(batch, self.parts, self.data)
+            yield check_content(batch, self.parts, self.data, decoding=self.decodes)
         if is_empty:
             log.warning(f"{self.name}: the input has no batch, so there is nothing to tell of.")
 
@@ -146,7 +146,7 @@ class EvalProgram(Program):
 class DecodeProgram(Program):
     """Decodes one input."""
 
-    folder, prefix = job_folder.DECODER_OUT, "decoder_out"
+    folder, prefix, decodes = job_folder.DECODER_OUT, "decoder_out", True
 
     def _do(self, state: SpmdState, step: int) -> Result:
         decoded, processed, rows = Totals(), Totals(), list[tuple[str | None, Mapping[str, Any]]]()

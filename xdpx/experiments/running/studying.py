@@ -114,7 +114,7 @@ class Study:
         _refuse_unmeasured(experiment, wanted.metrics_from)
         parts = build_parts(experiment, options)
         self._ranks = ranks_for("study", options)
-        per_step = _rows(parts)
+        per_step = parts.rows
         self._budget = Budget(int(parts.train.num_train_steps) * per_step, per_step)
         self._interrupted = self.has_best = False
 
@@ -192,7 +192,7 @@ class Study:
 
     def _steps(self, parts: Parts, order: Order) -> int:
         """Return the update at which a trial has seen the ordered number of samples."""
-        each, last = _rows(parts), int(parts.train.num_train_steps)
+        each, last = parts.rows, int(parts.train.num_train_steps)
         if abs(each * last - self._budget.total) >= max(each, self._budget.per_step):
             problem = (
                 f"trains on {each * last:,} rows in all ({last:,} updates of {each:,}), but the study compares runs "
@@ -209,7 +209,7 @@ class Study:
         checkpoint = checkpoint_in(parts.folder, None, parts=parts)
         reached = int(spmd_folders.read_metadata(checkpoint)["step"])
         score = float(parts.experiment.search_score(self._metrics(parts, checkpoint)))
-        samples = order.samples if reached >= steps else reached * _rows(parts)
+        samples = order.samples if reached >= steps else reached * parts.rows
         return Result(order.number, samples, score, ended=reached < steps)
 
     def _metrics(self, parts: Parts, checkpoint: str) -> dict[str, float]:
@@ -232,11 +232,6 @@ def _failed(order: Order, error: Exception) -> Result:
     note = " ".join(str(error).split()) or type(error).__name__
     log.warning(f"trial {order.trial} failed: {note}")
     return Result(order.number, order.begin, None, note=note)
-
-
-def _rows(parts: Parts) -> int:
-    """Return the global number of rows per update."""
-    return int(next(iter(parts.spec.values())).shape[0]) * int(parts.train.accumulate_batches)
 
 
 def _ended_early(folder: str) -> bool:

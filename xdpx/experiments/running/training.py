@@ -156,7 +156,7 @@ class _Training:
 
     def _progress(self) -> Progress:
         saved = self.start.facts.get("progress")
-        rows = next(iter(self.parts.spec.values())).shape[0] * self.parts.train.accumulate_batches
+        rows = self.parts.rows
         if saved is not None:
             return Progress.from_dict({**saved, "group_size": rows})
         progress = Progress(group_size=rows, total_steps=int(self.parts.train.num_train_steps))

@@ -54,7 +54,7 @@ def arguments_of(parts: Parts) -> CallbackArguments:
     known = {
         "max_steps": int(train.num_train_steps),
         "num_train_epochs": 1,
-        "per_device_train_batch_size": next(iter(parts.spec.values())).shape[0] // parts.mesh.size or 1,
+        "per_device_train_batch_size": parts.rows // (train.accumulate_batches * parts.mesh.size) or 1,
         "gradient_accumulation_steps": train.accumulate_batches,
         "seed": train.random_seed,
         "logging_strategy": "steps",
