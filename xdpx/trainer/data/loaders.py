@@ -162,7 +162,7 @@ def rank_batches(
     )
 
 
-def rank_lists(batch_sampler: Any, options: LoaderOptions, world: Ranks) -> Any:
+def rank_lists(batch_sampler: Any, options: LoaderOptions, world: Processes) -> Any:
     """Return the batch sampler of one rank for a user's, which may be any iterable of lists of indices."""
     if isinstance(batch_sampler, BatchRebalance):
         return batch_sampler

@@ -128,7 +128,7 @@ class Skipping(IterableDataset[Any]):
         self.source, self.skip = source, skip
 
     def __iter__(self) -> Iterator[Any]:
-        samples = iter(self.source)
+        samples: Iterator[Any] = iter(self.source)
         pass_over(samples, self.skip, unit="samples")
         return samples
 
