@@ -48,14 +48,7 @@ class Local:
 
     def submit(self, job: Job, folder: str) -> Submitted:
         """Start the script."""
-        log = io.join(folder, LOG)
-        with io.open(log, "ab") as file:
-            process = subprocess.Popen(
-                ["bash", io.join(folder, JOB)], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-                start_new_session=True,
-            )  # fmt: skip
-        _started.append(process)
-        return Submitted(str(process.pid), log)
+        return in_background(folder, JOB)
 
     def status(self, record: Record) -> str:
         """Return the state of a submission."""
@@ -71,6 +64,18 @@ class Local:
             return f"{record.name}: is not running."
         os.kill(int(record.id), signal.SIGTERM)
         return f"{record.name}: asked to stop; it saves what it can first."
+
+
+def in_background(folder: str, script: str) -> Submitted:
+    """Start a script of a submission in a session of its own; its process id is the id of the submission."""
+    log = io.join(folder, LOG)
+    with io.open(log, "ab") as file:
+        process = subprocess.Popen(
+            ["bash", io.join(folder, script)], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            start_new_session=True,
+        )  # fmt: skip
+    _started.append(process)
+    return Submitted(str(process.pid), log)
 
 
 def read_log(path: str) -> str:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 
 from xdpx.config.faults import Fault
-from xdpx.launch.backends.local import CODE, is_at_work, outcome, read_log
+from xdpx.launch.backends.local import CODE, in_background, is_at_work, outcome, read_log
 from xdpx.launch.node_script import PORT, RUN, Meeting, faults_of_several, node_script
 from xdpx.launch.programs import absent
 from xdpx.launch.submission import Job, Launcher, Reach, Record, Submitted, unused
 from xdpx.utils import io
 
-LAUNCH, JOB, LOG = "launch.sh", "job.sh", "log.txt"
+LAUNCH, JOB = "launch.sh", "job.sh"
 USED = ("hosts", "processes", "gpus", "nodes")
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=30")
 """Never asks for a password, as it runs in the background; detects a lost machine."""
@@ -72,13 +71,7 @@ class Ssh:
 
     def submit(self, job: Job, folder: str) -> Submitted:
         """Start `launch.sh` in the background; the id of the submission is its process id."""
-        log = io.join(folder, LOG)
-        with io.open(log, "ab") as file:
-            process = subprocess.Popen(
-                ["bash", io.join(folder, LAUNCH)], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-                start_new_session=True,
-            )  # fmt: skip
-        return Submitted(str(process.pid), log)
+        return in_background(folder, LAUNCH)
 
     def status(self, record: Record) -> str:
         """Return the state of `launch.sh`."""
