@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from xdpx.utils.owners import temporary_name
@@ -102,9 +102,15 @@ class LocalFiles:
 
     def put(self, path: str, data: bytes) -> None:
         """Replace the content of `path` by `data` atomically, durable on return."""
+        with self.beside(path) as temporary:
+            self.write_whole(temporary, data)
+
+    @contextmanager
+    def beside(self, path: str) -> Generator[str]:
+        """Yield a temporary name to write to; it replaces `path`, durably, if the block ends without an exception."""
         temporary = temporary_name(path)
         try:
-            self.write_whole(temporary, data)
+            yield temporary
             self.rename(temporary, path)
         except BaseException:
             with suppress(OSError):

@@ -9,7 +9,6 @@ from typing import IO, Any
 
 from xdpx.utils.io_utils import io
 from xdpx.utils.local_files import NAMELESS
-from xdpx.utils.owners import temporary_name
 from xdpx.utils.paths import StrPath
 
 
@@ -38,21 +37,15 @@ def replacing(
 
 @contextlib.contextmanager
 def _beside(place: str, mode: str, newline: str | None, *, private: bool) -> Generator[IO[Any]]:
-    files, temporary = io.local_files, temporary_name(place)
+    files = io.local_files
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": newline}
     files.make_folder(os.path.dirname(place))
-    try:
+    with files.beside(place) as temporary:
         with files.open_own(temporary, mode, private=private, **text) as file:
             yield file
             files.sync(file)
         if files.entry(place) is not None and not private and not os.path.islink(place):
             files.copy_mode(place, temporary)
-        files.rename(temporary, place)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            files.unlink(temporary)
-        raise
-    files.sync_folder(os.path.dirname(place) or ".")
 
 
 def adding(path: StrPath) -> IO[Any]:

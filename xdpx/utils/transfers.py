@@ -153,8 +153,7 @@ def _copy_file(io: Places, source: Entry, target: str) -> None:
 def _copy_here(io: Places, source: Entry, target: str) -> None:
     files, store = io.local_files, io.remote(source.path)
     files.make_folder(os.path.dirname(target))
-    temporary = temporary_name(target)
-    try:
+    with files.beside(target) as temporary:
         with files.open(temporary, "wb") as file:
             if store is None:
                 _pour(io, source, file)
@@ -163,12 +162,6 @@ def _copy_here(io: Places, source: Entry, target: str) -> None:
             files.sync(file)
         if store is None:
             files.copy_mode(source.path, temporary)
-        files.rename(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            files.unlink(temporary)
-        raise
-    files.sync_folder(os.path.dirname(target) or ".")
 
 
 def _pour(io: Places, source: Entry, target: Any) -> None:
