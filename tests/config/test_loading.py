@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from xdpx.config.builtin_names import BUILTIN_NAMES
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run, fingerprint, load, resolve
 
@@ -57,6 +58,19 @@ def test_a_macro_that_stands_among_the_keys_is_sent_to_def(write: Write) -> None
     assert "Did you mean 'batch_size'" not in text
     (run,) = load("draw", "x-draw", ["__def__.fold=3", "__def__.batch_siz=2"])
     assert run.values["save_dir"] == "2/3"
+
+
+def test_keys_of_what_a_built_in_name_switches_off_on_this_machine_alone_are_no_faults(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = "  save: ${half}\n  save_best: true\n  save_above: 0.5\n  __def__: {half: ${apex}}\n"
+    write("draw.hjson", ONE.replace("  side: 3\n", f"  side: 3\n{more}"))
+    for there, wanted in ((False, None), (True, 0.5)):
+        monkeypatch.setitem(BUILTIN_NAMES, "apex", lambda there=there: there)
+        (run,) = load("draw", "x-draw")
+        assert (run.values["save"], run.values.get("save_above")) == (there, wanted)
+    assert "save_above (command line): is switched off" in refused("draw", "save_best=false", "save_above=0.1")
+    assert "save_best (draw.hjson:5): is switched off, because save is false" in refused("draw", "save=false")
 
 
 def test_a_run_travels_between_processes(write: Write) -> None:

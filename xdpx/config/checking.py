@@ -36,6 +36,7 @@ class Draft:
         origins: where each was written.
         meta_keys: keys that come from a meta.hjson.
         from_data: keys of which at least a part comes from a meta.hjson.
+        from_machine: keys whose value a built-in name gave, such as `${apex}`.
         values: final values, in the end only of keys that are not switched off.
         changed: keys whose value is not the default.
         relative: key -> relative number, such as `@{batch_size:64}/50`.
@@ -48,6 +49,7 @@ class Draft:
     origins: Mapping[str, Origin]
     meta_keys: frozenset[str]
     from_data: frozenset[str] = frozenset()
+    from_machine: frozenset[str] = frozenset()
     values: dict[str, Any] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     relative: dict[str, str] = field(default_factory=dict)
@@ -88,6 +90,7 @@ def check(
     origins: Mapping[str, Origin],
     meta_keys: frozenset[str],
     from_data: frozenset[str] = frozenset(),
+    from_machine: frozenset[str] = frozenset(),
     referred: frozenset[str] = frozenset(),
     strict: bool = True,
 ) -> Draft:
@@ -99,6 +102,7 @@ def check(
         origins: where each was written.
         meta_keys: keys that come from a meta.hjson; those that no class declares are dropped.
         from_data: keys of which at least a part comes from one.
+        from_machine: keys whose value a built-in name gave: where they switch others off, these may still be written.
         referred: names used in `${name}`; an undeclared key among them is a macro in the wrong place.
         strict: whether undeclared keys are faults; otherwise they are dropped.
 
@@ -107,7 +111,7 @@ def check(
     """
     given = with_own_words({key: value for key, value in raw.items() if key not in _IGNORED_KEYS})
     selection = select(command, given, origins)
-    draft = Draft(selection, given, origins, meta_keys, from_data, faults=list(selection.faults))
+    draft = Draft(selection, given, origins, meta_keys, from_data, from_machine, faults=list(selection.faults))
     draft.faulty.update(fault.key for fault in selection.faults)
     table = draft.declarations()
     for key, declared in table.items():
@@ -248,12 +252,18 @@ def _resolve_relative(draft: Draft, table: Mapping[str, list[tuple[Selected, Dec
 
 
 def _drop_switched_off(draft: Draft, table: Mapping[str, list[tuple[Selected, Declaration]]], *, strict: bool) -> None:
-    """Remove every key whose condition does not hold; if `strict` and the config sets it nevertheless, add a fault."""
+    """Remove every key whose condition does not hold; if `strict` and the config sets it nevertheless, add a fault.
+
+    A key that is off on this machine only is no fault: with `fp16: ${apex}`, the other keys of fp16 are for machines
+    that have it.
+    """
     for key, declared in table.items():
         if any(_in_force(draft, one, declaration, table) for one, declaration in declared):
             continue
         draft.values.pop(key, None)
         draft.changed.discard(key)
+        if any(_off_here_alone(draft, one, declaration, table) for one, declaration in declared):
+            continue
         if strict and key in draft.raw and key not in draft.meta_keys and key not in draft.faulty:
             draft.fault(key, *_switched_off(draft, *declared[0]), code="conflict")
 
@@ -274,6 +284,27 @@ def _in_force(
     value = draft.values.get(key)
     return condition_holds(declaration.when, value) and any(
         _in_force(draft, owner, theirs, table, depth + 1) for owner, theirs in table[key]
+    )
+
+
+def _off_here_alone(
+    draft: Draft,
+    one: Selected,
+    declaration: Declaration,
+    table: Mapping[str, list[tuple[Selected, Declaration]]],
+    depth: int = 0,
+) -> bool:
+    """Return whether all that switches a key off is a value that a built-in name gave on this machine."""
+    if declaration.when is None or depth > len(table):
+        return False
+    switch = declaration.when[0]
+    key = one.prefix + switch if one.prefix + switch in table else switch
+    if key in draft.from_machine or key not in table:
+        return key in draft.from_machine
+    default = _default(table[key])
+    value = draft.raw.get(key, default[0] if default else None)  # no longer in `values` if it is off itself
+    return condition_holds(declaration.when, value) and any(
+        _off_here_alone(draft, owner, theirs, table, depth + 1) for owner, theirs in table[key]
     )
 
 

@@ -118,6 +118,7 @@ def load(
             origins=raw.origins,
             meta_keys=raw.meta_keys,
             from_data=raw.from_data,
+            from_machine=raw.from_machine,
             referred=raw.referred,
         ).including(raw.faults)
         for raw in raws

@@ -17,11 +17,19 @@ MAX_LEVELS = 128
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """One value: a scalar, a `Table`, or a list of `Located`. `from_meta`: written by x-prepro, not by the user."""
+    """One value: a scalar, a `Table`, or a list of `Located`.
+
+    Attributes:
+        value: see above.
+        origin: where it was written.
+        from_meta: whether x-prepro wrote it, not the user.
+        from_machine: whether a built-in name such as `${apex}` gave it, which may differ on another machine.
+    """
 
     value: Any
     origin: Origin
     from_meta: bool = False
+    from_machine: bool = False
 
 
 Table: TypeAlias = dict[str, Located]

@@ -38,6 +38,7 @@ class RawRun:
         origins: where each value was written: `key`, `key.inner`, `key[0]`.
         meta_keys: keys that come from a meta.hjson and are not overridden.
         from_data: those, and keys that are only partly overridden.
+        from_machine: keys whose value a built-in name gave.
         faults: problems of a readable run, e.g. an unknown `${name}` or a comment read as text. Their keys may hold
             placeholder values. Callers must report these faults.
         platform: what the run requests from a cluster, without underscores: gpu, cpu, memory, worker, pytorch, v100.
@@ -52,6 +53,7 @@ class RawRun:
     origins: dict[str, Origin]
     meta_keys: frozenset[str] = frozenset()
     from_data: frozenset[str] = frozenset()
+    from_machine: frozenset[str] = frozenset()
     faults: tuple[Fault, ...] = ()
     platform: dict[str, Any] = field(default_factory=dict)
     version: str | None = None
@@ -123,6 +125,7 @@ def _run(path: str, index: int, table: Table, settings: Sequence[Override], shar
         origins=origins({key: parameters[key] for key in values}),
         meta_keys=frozenset(key for key, located in parameters.items() if located.from_meta),
         from_data=frozenset(key for key, located in parameters.items() if holds_meta(located)),
+        from_machine=frozenset(key for key, located in parameters.items() if located.from_machine),
         faults=tuple(dict.fromkeys([*faults, *too_large])),
         platform={key.strip("_"): plain(resolved[key]) for key in PLATFORM_KEYS if key in resolved},
         version=str(resolved[VERSION].value) if VERSION in resolved else None,

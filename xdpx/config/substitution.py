@@ -128,7 +128,7 @@ class Substitution:
             template = parse(located.value)
             if len(template) == 1 and isinstance(template[0], _Reference):
                 found = self._referred(self._spliced(template[0].name, chain, located), chain, located.origin)
-                return replace(located, value=found.value)
+                return replace(located, value=found.value, from_machine=found.from_machine)
             return replace(located, value=self._spliced(template, chain, located))
         except _Unresolved as error:
             fault = error.fault
@@ -180,7 +180,7 @@ class Substitution:
         if name not in BUILTIN_NAMES:
             raise _Unresolved(self._unknown(name, chain))
         try:
-            return Located(BUILTIN_NAMES[name](), origin)
+            return Located(BUILTIN_NAMES[name](), origin, from_machine=True)
         except ValueError as error:
             raise _Unresolved(Fault("", f"${{{name}}} has no value here: {error}", "")) from None
 
