@@ -91,6 +91,29 @@ def test_outputs_that_two_runs_share_are_refused(write: Write) -> None:
     assert "save_dir (draw.hjson:4): 'out' is shared by runs 1, 2, 3 of 3." in refused()
 
 
+PREDICTED = """{
+  __parent__: [[{save_dir: a}, {save_dir: b}, {save_dir: c}]]
+  predict_file_map: {x.tsv: out.tsv, y.tsv: '${save_dir}.tsv'}
+}
+"""
+
+
+def test_files_that_several_runs_of_a_loop_would_write_are_refused(write: Write) -> None:
+    write("draw.hjson", PREDICTED)
+    with pytest.raises(ConfigError) as refused:
+        load("draw", "x-pred", paths=False)
+    assert "predict_file_map (draw.hjson:3): 'out.tsv' is shared by runs 1, 2, 3 of 3." in str(refused.value)
+    assert len(refused.value.faults) == 1
+    assert len(load("draw", "x-pred", ["predict_file_map={x.tsv: '${save_dir}.tsv'}"], paths=False)) == 3
+
+
+def test_a_file_that_is_added_to_may_be_shared_and_one_that_is_replaced_not(write: Write) -> None:
+    write("draw.hjson", "{__parent__: [[{save_dir: a}, {save_dir: b}]], valid_subset: dev, save_to_file: s.tsv}")
+    assert len(load("draw", "x-eval", paths=False)) == 2
+    with pytest.raises(ConfigError, match=r"save_to_file .*: 's.tsv' is shared by runs 1, 2 of 2"):
+        load("draw", "x-eval", ["save_mode=w"], paths=False)
+
+
 def test_the_same_run_twice_is_refused(write: Write) -> None:
     loop = "[[{side: 3, __def__: {n: 1}}, {side: 3, __def__: {n: 2}}]]"
     write("draw.hjson", f"{{\n__parent__: {loop}\nshape: square\nsave_dir: out/${{n}}\nbatch_size: 32\n}}")

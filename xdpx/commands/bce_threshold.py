@@ -39,7 +39,9 @@ class BceThreshold:
         predict_file: str = param(doc="Predictions of labelled rows to choose on, as x-pred writes them.", path="file")
         target_map_file: str = param(doc="Labels, one per line: target_map.txt of the data.", path="file")
         eval_file: str | None = param(None, doc="Predictions to judge the choice on; null: predict_file.", path="file")
-        out_file: str | None = param(None, doc="Where to write {predict_threshold: [...]}; null prints it.")
+        out_file: str | None = param(
+            None, doc="Where to write {predict_threshold: [...]}; null prints it.", unique=True
+        )
         mode: Literal["f1", "precision"] = param("f1", doc="Score to maximise for each class.")
         min_threshold: float = param(0.4, ge=0, le=1, doc="Least threshold.")
         max_threshold: float = param(1.0, ge=0, le=1, doc="Greatest threshold.")

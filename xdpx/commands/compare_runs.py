@@ -48,7 +48,7 @@ class CompareRuns:
         )
         draws: int = param(10_000, ge=100, doc="Number of bootstrap resamples of the rows.")
         target_col_name: str = param("target", doc="Column of the correct labels in files of predictions.")
-        out_file: str | None = param(None, doc="Picture to draw (png, svg, pdf); null: none.")
+        out_file: str | None = param(None, doc="Picture to draw (png, svg, pdf); null: none.", unique=True)
         print_json: bool = param(False, doc="Print one JSON object on one line instead of tables.")
 
         def conflicts(self) -> list[tuple[str, str]]:

@@ -36,6 +36,7 @@ class ConfusionMatrix:
         out_file: str | None = param(
             None,
             doc="Where to write the table: a picture by its ending (png, svg, pdf), else comma separated; null: print.",
+            unique=True,
         )
         target_col_name: str = param("target", doc="Column of the correct labels.")
         pred_col_name: str = param("pred", doc="Column of the predicted labels.")

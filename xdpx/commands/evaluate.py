@@ -45,7 +45,9 @@ class Evaluate:
         valid_subset: str | list[str] = param(
             doc="What to score: splits of data_dir, raw files with labels, .pt files."
         )
-        save_to_file: str | None = param(None, doc="File that also gets the scores, as tab separated values.")
+        save_to_file: str | None = param(
+            None, doc="File that also gets the scores, as tab separated values.", unique=("save_mode", "is", "w")
+        )
         save_mode: Literal["a", "w"] = param(
             "a", doc="How the file is written: a adds to it, w replaces it.", when=("save_to_file", "is not", None)
         )
@@ -61,6 +63,7 @@ class Evaluate:
             "<save_dir>/eval/<checkpoint>-<inputs>.html, of an export in <save_dir>.eval; '' writes none.",
         )
         worst_errors: int = param(20, ge=0, doc="How many of the worst errors of each input to show with their texts.")
+            unique=True,
         intervals: bool = param(
             False, doc="Add columns METRIC_low and METRIC_high to the table: the ends of 95 % intervals."
         )

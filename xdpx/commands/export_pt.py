@@ -40,7 +40,9 @@ class ExportPT:
         tf_config: str | None = param(None, doc="The bert_config.json of the model; null: the one beside the weights.")
         bert_config: str | None = param(None, doc="The same as tf_config, for old configs.")
         out_dir: str = param(
-            doc="Folder for the weights, config.json and vocab.txt; theirs are replaced.", path="new_directory"
+            doc="Folder for the weights, config.json and vocab.txt; theirs are replaced.",
+            path="new_directory",
+            unique=True,
         )
         out_name: str = param("bert_model.pt", doc="Name of the file with the weights.")
         model_class: str = param("bert_pretrain", doc="Name of our model that gets the weights.")

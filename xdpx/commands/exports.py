@@ -20,7 +20,9 @@ class ExportParameters(InferenceParameters):
     """The run to export, the folder to write, and the rows on which both are compared."""
 
     out_dir: str = param(
-        doc="Folder to write: a new one, an empty one, or an earlier export to the same format.", path="new_directory"
+        doc="Folder to write: a new one, an empty one, or an earlier export to the same format.",
+        path="new_directory",
+        unique=True,
     )
     rows: str | None = param(
         None,

@@ -65,7 +65,9 @@ class PKMInit:
     class Parameters(InferenceParameters, ClusterParameters):
         """The keys of `x-script pkm_init`."""
 
-        save_path: str = param(doc="File for the memories (.pt); a config for x-train lies beside it (.hjson).")
+        save_path: str = param(
+            doc="File for the memories (.pt); a config for x-train lies beside it (.hjson).", unique=True
+        )
         mem_positions: list[int] = param(doc="Layers whose feed-forward parts to approximate; negative from the last.")
         train_subset: str = param("train", doc="Texts to learn from: a split of data_dir, or a labelled file.")
         max_tokens: int = param(100_000, gt=0, doc="Largest number of tokens to learn from; all are held in memory.")

@@ -41,7 +41,8 @@ class Predict:
         """The keys of `x-pred`."""
 
         predict_file_map: dict[str, str] = param(
-            doc="What to predict: where the predictions go. Raw files with or without labels, splits, .pt files."
+            doc="What to predict: where the predictions go. Raw files with or without labels, splits, .pt files.",
+            unique=True,
         )
         distill: bool = param(
             False, doc="Write training data for distillation: a column of logits before the label, no header."

@@ -41,7 +41,7 @@ class PruneHeads:
         prune_config: dict[str, int] = param(
             doc="How many heads to take out of which layer: {0: 2, -1: 4}; negative layers count from the last.", ge=0
         )
-        save_path: str = param(doc="Folder, or .pt file, for the weights; config.json lies beside.")
+        save_path: str = param(doc="Folder, or .pt file, for the weights; config.json lies beside.", unique=True)
 
     def __init__(self, run: Run) -> None:
         self.source = run.source

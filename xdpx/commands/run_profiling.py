@@ -36,7 +36,7 @@ class RunProfiling:
         """The keys of `x-script run_profiling`."""
 
         valid_subset: str = param("dev", doc="What to read: a split of data_dir, or a labelled file.")
-        trace_path: str = param(doc="File for the trace (.json), to be opened in chrome://tracing.")
+        trace_path: str = param(doc="File for the trace (.json), to be opened in chrome://tracing.", unique=True)
         profile_steps: int = param(10, gt=0, doc="Batches that are measured.")
 
     def __init__(self, run: Run) -> None:

@@ -42,6 +42,7 @@ class Visualise:
         page: str | None = param(
             None,
             doc=f"Path of the page: by default plots/{PAGE} of the run, for several runs {PAGE_OF_SEVERAL} here.",
+            unique=True,
             when=("html", "is", True),
         )
 

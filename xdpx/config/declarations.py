@@ -41,7 +41,7 @@ class Declaration:
     metric_of: str | None = None
     relative: str | None = None
     path: str | None = None
-    unique: bool = False
+    unique: bool | tuple[str, str, Any] = False
     group: str | None = None
 
     @property
@@ -84,8 +84,9 @@ class Declaration:
     def from_json(cls, key: str, stored: Mapping[str, Any]) -> Declaration:
         """Return the declaration that `to_json` wrote. Tuples and int keys, which JSON lacks, are restored by type."""
         values = dict(stored)
-        if "when" in values:
-            values["when"] = tuple(values["when"])
+        for name in ("when", "unique"):
+            if isinstance(values.get(name), list):
+                values[name] = tuple(values[name])
         declaration = cls(key, **values)
         if isinstance(declaration.default, list | dict):
             return cls(key, **{**values, "default": declaration.value_type.accept(declaration.default)})

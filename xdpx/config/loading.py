@@ -12,7 +12,7 @@ from xdpx.config import checking
 from xdpx.config.checking import Draft
 from xdpx.config.faults import ConfigError, Fault, Origin, first_few, merge_faults
 from xdpx.config.registry import registry_of
-from xdpx.config.selection import Pick
+from xdpx.config.selection import Pick, condition_holds
 
 RUN_ONLY_KEYS = frozenset(
     {
@@ -224,25 +224,32 @@ def batch_faults(drafts: Sequence[Draft], runs: Sequence[Run]) -> list[Fault]:
     """Return faults between the runs of one config: shared outputs, or if there are none, duplicate runs."""
     if len(runs) < 2:
         return []
-    unique = {key for draft in drafts for key, _, item in draft.selection.declared() if item.unique}
-    faults = [fault for key in sorted(unique) for fault in _shared(key, runs)]
-    return faults or _same_run_twice(runs, RUN_ONLY_KEYS if unique else frozenset())
+    outputs: dict[str, list[Run]] = {}
+    for draft, run in zip(drafts, runs, strict=True):
+        for key, _, item in draft.selection.declared():
+            if item.unique is True or (item.unique and condition_holds(item.unique, run.values.get(item.unique[0]))):
+                outputs.setdefault(key, []).append(run)
+    faults = [fault for key in sorted(outputs) for fault in _shared(key, outputs[key], len(runs))]
+    return faults or _same_run_twice(runs, RUN_ONLY_KEYS if "save_dir" in outputs else frozenset())
 
 
-def _shared(key: str, runs: Sequence[Run]) -> list[Fault]:
-    users: dict[str, list[int]] = {}
+def _shared(key: str, runs: Sequence[Run], total: int) -> list[Fault]:
+    """Return a fault for each output that several runs write: the text of a key, or the values of its dict."""
+    users: dict[str, dict[int, Run]] = {}
     for run in runs:
-        if isinstance(run.values.get(key), str):
-            users.setdefault(run.values[key].rstrip("/"), []).append(run.index)
+        value = run.values.get(key)
+        for path in value.values() if isinstance(value, dict) else [value]:
+            if isinstance(path, str) and path:
+                users.setdefault(path.rstrip("/"), {})[run.index] = run
     return [
         Fault(
             key,
-            f"'{value}' is shared by runs {_numbers(indices)} of {len(runs)}.",
+            f"'{path}' is shared by runs {_numbers([*sharing])} of {total}.",
             "Make it differ, e.g. put ${...} of what varies into it.",
-            runs[indices[0]].origins.get(key),
+            next(iter(sharing.values())).origins.get(key),
         )
-        for value, indices in users.items()
-        if len(indices) > 1
+        for path, sharing in users.items()
+        if len(sharing) > 1
     ]
 
 

@@ -68,7 +68,7 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
     metric_of: str | None = None,
     relative: Literal["inverse", "direct"] | None = None,
     path: PathCheck | None = None,
-    unique: bool = False,
+    unique: bool | tuple[str, Operator, Any] = False,
     group: str | None = None,
 ) -> Any:
     """Return the declaration of one parameter, a pydantic field.
@@ -87,7 +87,8 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
             declares `metric_names`: {name or pattern: None, or the condition (key, operator, value)}.
         relative: also accepts `@{batch_size:64}/50`; "inverse" shrinks as the reference grows, "direct" grows.
         path: check of the path before the run starts: an existing file, an existing directory, or a writable directory.
-        unique: must differ between the runs of one config.
+        unique: it names an output, which must differ between the runs of one config; always, or while the condition
+            (key, operator, value) holds. Of a dict its values.
         group: heading in the printed tree; by default the heading of the declaring class.
     """
     extra: dict[str, Any] = {
