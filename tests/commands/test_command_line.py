@@ -38,6 +38,8 @@ WRONG: list[tuple[str, str]] = [
     ("x-train a --jbos 2", "Did you mean '--jobs'?"),
     ("x-train a -x", "-x: no such flag."),
     ("x-train a --dry=yes", "--dry=yes: takes no value."),
+    ("x-train a –dry", "–dry: begins with a dash, not with hyphens. Write --dry."),
+    ("x-train －－dry", "－－dry: begins with a dash, not with hyphens. Write --dry."),
     ("x-train a --jobs", "--jobs: is ''."),
     ("x-train a --jobs two", "--jobs: is 'two'."),
     ("x-train a --jobs=0", "--jobs: is '0'."),

@@ -61,3 +61,9 @@ def test_scripts_are_found_where_only_the_package_is_installed(tmp_path, monkeyp
     assert script.script_files() == {}
     with pytest.raises(FileNotFoundError):
         main(["verify", str(tmp_path / "nowhere")])
+
+
+@pytest.mark.parametrize(("word", "meant"), [("–full", "--full"), ("—full", "--full"), ("–lr", "-lr")])
+def test_a_dash_of_printed_text_is_told_from_a_hyphen(word, meant):
+    with pytest.raises(ConfigError, match=f"{word}: begins with a dash, not with hyphens. Write {meant}."):
+        main(["aggregate_results", "runs", word])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from xdpx.commands.flags import as_override, take_setting, types_of
+from xdpx.commands.flags import as_override, take_setting, types_of, with_hyphens
 from xdpx.config import catalogue
 from xdpx.config.config_files import SUFFIXES
 from xdpx.config.faults import ConfigError, Fault, nearest
@@ -129,6 +129,8 @@ class _Reader:
         self.check_whole()
 
     def own_words(self, command: str) -> list[str]:
+            elif with_hyphens(word):
+                self.faults.append(Fault(word, "begins with a dash, not with hyphens.", f"Write {with_hyphens(word)}."))
         """Take the words up to the next command. For x-script every word that begins with `x-` is the next command."""
         known = {*self.commands, *WORD_COMMANDS}
         ends = (i for i, word in enumerate(self.words) if word in known or (command == "x-script" and word[:2] == "x-"))

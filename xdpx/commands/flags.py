@@ -13,6 +13,14 @@ from xdpx.config.synonyms import KEYS
 _FLAG = re.compile(r"--([A-Za-z_][\w.-]*)(=.*)?", re.DOTALL)
 _OVERRIDE = re.compile(r"([A-Za-z_][\w.-]*)(=.*)", re.DOTALL)
 _TRUTH = frozenset({"true", "false"})
+_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\uff0d"
+"""Dashes that word processors and web pages print in place of hyphens."""
+
+
+def with_hyphens(word: str) -> str:
+    """Return a word that begins with a printed dash as the flag that it stands for; '' for any other word."""
+    name = word.lstrip(_DASHES + "-")
+    return f"--{name}" if name and word[0] in _DASHES else ""
 
 
 def as_override(word: str) -> str:

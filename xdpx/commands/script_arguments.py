@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from xdpx.commands.flags import with_settings
+from xdpx.commands.flags import with_hyphens, with_settings
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.utils import io
 
@@ -28,8 +28,11 @@ def read_arguments(
     given = [word for word in words if word.startswith("--")]
     short = [word for word in words if word.startswith("-") and not word.startswith("--") and len(word) > 1]
     unknown = [word for word in given if word not in flags] + ([] if keywords else short)
-    if unknown:
-        raise ConfigError(f"x-script {name}", [_unknown_flag(word, flags) for word in unknown])
+    printed = [word for word in words if with_hyphens(word)]
+    faults = [_unknown_flag(word, flags) for word in unknown]
+    faults += [_dashed(word, flags, keywords=keywords) for word in printed]
+    if faults:
+        raise ConfigError(f"x-script {name}", faults)
     paths = [word for word in words if word not in given and word not in short]
     return ScriptArguments(paths, [word[1:] for word in short], frozenset(given))
 
@@ -47,6 +50,13 @@ def _unknown_flag(word: str, flags: Sequence[str]) -> Fault:
     near = nearest(word, flags)
     choices = f"It takes {', '.join(flags)}." if flags else "It takes no flags."
     return Fault(word, "no such flag.", f"Did you mean {near}?" if near else choices)
+
+
+def _dashed(word: str, flags: Sequence[str], *, keywords: bool) -> Fault:
+    """Return the fault of a word that begins with a dash, as printed text has it in place of a hyphen."""
+    flag = with_hyphens(word)
+    meant = flag if flag in flags or not keywords else flag[1:]
+    return Fault(word, "begins with a dash, not with hyphens.", f"Write {meant}.")
 
 
 def unfit_name(key: str, name: str) -> list[tuple[str, str]]:
