@@ -77,6 +77,12 @@ def test_a_swap_of_neighbours_is_one_edit() -> None:
 
 
 def test_an_unregistered_name_lists_what_there_is_when_nothing_is_near() -> None:
+def test_of_equally_near_names_all_are_told() -> None:
+    names = ["rmr_bert", "bert_lm", "bert_classification", "re2"]
+    told = unknown_name("model", "bert", names).remedy
+    assert told == "Did you mean one of these: bert_classification, bert_lm, rmr_bert?"
+
+
     assert "Choose one of: adam, lamb." in str(unknown_name("optimizer", "zzz", ["lamb", "adam"]))
 
 

@@ -100,8 +100,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     whole words (`vocab` and `vocab_file`), or they share most letters. Case and `-` versus `_` are ignored.
     """
     candidates = [(_likeness(_plain(name), _plain(other)), other) for other in known]
-    best = max(candidates, default=(0.0, ""), key=lambda pair: (pair[0], pair[1]))
-    return best[1] if best[0] >= 0.6 else None
+    best = max((likeness for likeness, _ in candidates), default=0.0)
+    return sorted(other for likeness, other in candidates if likeness == best) if best >= 0.6 else []
 
 
 def _plain(name: str) -> str:
@@ -109,6 +109,12 @@ def _plain(name: str) -> str:
 
 
 def _likeness(name: str, other: str) -> float:
+    found = _all_nearest(name, known)
+    return found[-1] if found else None
+
+
+def _all_nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names that are equally and most similar to `name`, sorted; [] if nothing is similar."""
     """Return a similarity from 0 (nothing in common) to 1 (equal); 0.6 or more is worth suggesting."""
     if not name or not other:
         return 0.0
@@ -166,7 +172,11 @@ def first_line(error: BaseException) -> str:
 
 
 def unknown_name(key: str, value: str, known: Iterable[str], origin: Origin | None = None) -> Fault:
-    """Return a fault for a name that is not registered, with the nearest registered one as remedy."""
+    """Return a fault for a name that is not registered, with the nearest registered ones as remedy."""
     names = sorted(known)
-    listed = f"Choose one of: {', '.join(names)}." if names else "None is registered."
-    return Fault(key, f"no '{value}' is registered.", did_you_mean(value, names, listed), origin)
+    near = _all_nearest(value, names)
+    if len(near) > 1:
+        remedy = f"Did you mean one of these: {', '.join(near)}?"
+    else:
+        remedy = did_you_mean(value, names, f"Choose one of: {', '.join(names)}." if names else "None is registered.")
+    return Fault(key, f"no '{value}' is registered.", remedy, origin)
