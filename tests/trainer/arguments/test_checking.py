@@ -90,6 +90,7 @@ def test_what_fits_together_is_accepted(case: dict[str, Any]) -> None:
         ("train_sampling_strategy", "by_length", "Did you mean 'group_by_length'"),
         ("dataloader_multiprocessing_context", "thread", "fork, spawn, forkserver"),
         ("include_num_input_tokens_seen", "some", "no 'some' is known"),
+        ("swa_interval", 3, "is 3, and swa_start is None: no weights are averaged"),
     ],
 )
 def test_a_value_that_would_fail_only_later_is_refused_at_once(name: str, value: Any, told: str) -> None:

@@ -91,6 +91,9 @@ def _average(arguments: Fields) -> Iterator[Fault]:
         yield Fault("swa_start", problem, "Remove one of them.")
     elif start is not None and start > 1 and start != int(start):
         yield Fault("swa_start", f"is {start}.", f"Use {SHARE}.")
+    elif start is None and arguments.swa_interval > 1:
+        problem = f"is {arguments.swa_interval}, and swa_start is None: no weights are averaged."
+        yield Fault("swa_interval", problem, "Set swa_start, or leave it out.")
 
 
 ALLOWED: dict[str, tuple[Any, ...]] = {
