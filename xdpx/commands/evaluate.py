@@ -23,6 +23,7 @@ from xdpx.reports.tables import as_text, as_tsv, union_of_keys
 from xdpx.utils import io
 from xdpx.utils.commit import read_manifest, write_bytes, write_text
 from xdpx.utils.distributed_utils import is_master
+from xdpx.utils.replacing import alone
 
 if TYPE_CHECKING:
     from xdpx.config.loading import Run
@@ -285,14 +286,15 @@ class Evaluate:
     def _save(self, rows: list[dict[str, Any]], columns: list[str]) -> None:
         """Write or append the table, atomically. If the columns changed, a new header is written first."""
         path = str(self.parameters.save_to_file)
-        before = ""
-        if self.parameters.save_mode == "a" and io.exists(path):
-            with io.open(path, encoding="utf-8") as table:
-                before = table.read()
-        before += "\n" if before and not before.endswith("\n") else ""
-        headers = [line for line in before.splitlines() if "split" in line.split("\t")]
-        repeated = bool(headers) and headers[-1] == "\t".join(columns)
-        write_text(path, before + as_tsv(rows, columns, header=not repeated), own=False)
+        with alone(path):  # runs of a loop may add to it at the same time
+            before = ""
+            if self.parameters.save_mode == "a" and io.exists(path):
+                with io.open(path, encoding="utf-8") as table:
+                    before = table.read()
+            before += "\n" if before and not before.endswith("\n") else ""
+            headers = [line for line in before.splitlines() if "split" in line.split("\t")]
+            repeated = bool(headers) and headers[-1] == "\t".join(columns)
+            write_text(path, before + as_tsv(rows, columns, header=not repeated), own=False)
         log.info(f"scores kept in {path}")
 
 

@@ -48,6 +48,32 @@ def _beside(place: str, mode: str, newline: str | None, *, private: bool) -> Gen
             files.copy_mode(place, temporary)
 
 
+@contextlib.contextmanager
+def alone(path: StrPath) -> Generator[None]:
+    """Let only one process at a time read and replace a local file in the block; the others wait.
+
+    A file that does not exist is created, empty. Nothing is locked on remote storage, and where locks do not work.
+    """
+    place = io.plain(path)
+    if not io.islocal(place) or is_device(place):
+        yield
+        return
+    io.local_files.make_folder(os.path.dirname(place))
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            held.enter_context(_lock_of(os.path.realpath(place)))
+        yield
+
+
+def _lock_of(place: str) -> IO[Any]:
+    """Return the file, locked, that is at this place now: another process may have replaced it during the wait."""
+    while True:
+        file = io.local_files.lock(place)
+        if os.path.exists(place) and os.path.samestat(os.fstat(file.fileno()), os.stat(place)):
+            return file
+        file.close()
+
+
 def adding(path: StrPath) -> IO[Any]:
     """Open a log file for appending text. A new one gets mode 0600; a symlink is replaced instead of followed."""
     place = io.plain(path)
