@@ -239,6 +239,19 @@ def test_the_page_lies_in_the_folder_of_the_run_and_is_named_after_what_was_scor
     assert told(capsys)["page"] is None
 
 
+def test_pages_and_pictures_of_long_names_and_of_equal_ones_have_files_of_their_own(finished_run, capsys, figures):
+    names = [f"{folder}/{'很长的名字' * 12}.txt" for folder in "ab"]
+    for name in names:
+        (finished_run.root / name).parent.mkdir()
+        shutil.copy(finished_run.root / "dev.txt", finished_run.root / name)
+    inputs = [str(finished_run.root / name) for name in names]
+    finished_run.perform("x-eval", valid_subset=inputs, print_json=True)
+    page = Path(told(capsys)["page"])
+    pictures = sorted(page.parent.glob(f"{page.stem}.*.confusion.png"))
+    assert len(pictures) == 2
+    assert all(len(each.name.encode()) < 255 for each in (page, *pictures))
+
+
 def test_a_page_is_written_over_nothing_else(finished_run):
     other = finished_run.root / "dev.txt"
     with pytest.raises(ConfigError, match=r"dev\.txt' holds something else than a page"):

@@ -62,9 +62,9 @@ class Evaluate:
             None,
             doc="File of the page (HTML) with classes, confusions, scores by length and the worst errors; null: "
             "<save_dir>/eval/<checkpoint>-<inputs>.html, of an export in <save_dir>.eval; '' writes none.",
+            unique=True,
         )
         worst_errors: int = param(20, ge=0, doc="How many of the worst errors of each input to show with their texts.")
-            unique=True,
         intervals: bool = param(
             False, doc="Add columns METRIC_low and METRIC_high to the table: the ends of 95 % intervals."
         )
@@ -268,8 +268,7 @@ class Evaluate:
         if told["temperature"] != 1.0:
             facts["temperature"] = f"logits divided by {told['temperature']:.4g}"
         io.makedirs(io.parent(page), exist_ok=True)
-        for report in told["inputs"]:
-            name = _as_name(report["name"])
+        for report, name in zip(told["inputs"], _names_of(told["inputs"]), strict=True):
             title = f"{name}, {report['rows']:,} rows"
             stem = f"{page.removesuffix('.html')}.{name}" if len(told["inputs"]) > 1 else page.removesuffix(".html")
             if report["confusion"] is not None:
@@ -318,12 +317,26 @@ def _place_of_page(plan: InferencePlan, save_dir: str, reports: list[dict[str, A
     """
     weights = io.name(plan.checkpoint or "initial").rpartition(".")[0] or "initial"
     folder = f"{io.abspath(save_dir)}.eval" if plan.exported else io.join(save_dir, "eval")
-    return io.join(folder, f"{'-'.join([weights, *(_as_name(each['name']) for each in reports)])[:120]}.html")
+    return io.join(folder, f"{_cut('-'.join([weights, *(_as_name(each['name']) for each in reports)]), 120)}.html")
 
 
 def _as_name(text: str) -> str:
     """Return the name of an input in a form that can be part of a file name."""
     return "".join(letter if letter.isalnum() or letter in "._" else "_" for letter in io.name(text))
+
+
+def _names_of(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a name for the pictures of each input; inputs of the same name in different folders are numbered."""
+    found: list[str] = []
+    for number, report in enumerate(reports, 1):
+        name = _cut(_as_name(report["name"]), 100)
+        found.append(f"{name}-{number}" if name in found else name)
+    return found
+
+
+def _cut(text: str, most: int) -> str:
+    """Return a text of at most so many bytes: systems allow 255 in the name of a file, in which 汉 is three."""
+    return text.encode()[:most].decode(errors="ignore")
 
 
 def as_json(value: object) -> str:
