@@ -12,6 +12,16 @@ def test_one_place_on_the_step_axis_is_one_number_of_samples(make_run):
     assert step_axis(accumulated, own).place(np.array([100.0])).tolist() == [200]
 
 
+def test_a_run_that_was_resumed_with_another_batch_size_keeps_the_places_of_its_steps_before(make_run, tmp_path):
+    own, resumed = read_run(make_run("own", batch_size=10)), make_run("resumed", batch_size=20)
+    (tmp_path / "resumed/args.resume-100.py").write_text(repr({"batch_size": 20, "update_freq": 3}))
+    reference = read_run(resumed)
+    steps = np.array([0.0, 50.0, 100.0, 150.0, 200.0])
+    assert step_axis(reference, own).place(steps).tolist() == [0, 100, 200, 500, 800]
+    assert step_axis(own, reference).place(np.array([0.0, 100.0, 200.0, 500.0, 800.0])).tolist() == steps.tolist()
+    assert (step_axis(own, reference).label, step_axis(reference, own).label) == ("steps", "steps (of 10 samples)")
+
+
 def test_steps_stay_as_they_are_where_the_batch_size_is_not_known(make_run, tmp_path):
     own = read_run(make_run())
     (tmp_path / "bare").mkdir()

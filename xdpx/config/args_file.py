@@ -66,14 +66,18 @@ def write_starter_config(run: Run, path: str, meta_keys: Iterable[str]) -> None:
     commit.write_text(path, starter_text(run, meta_keys), private=True)
 
 
+def all_args(folder: str) -> list[tuple[int, str]]:
+    """Return (step from which on they hold, path) of all parameters that a run has stored, in order."""
+    names = io.listdir(folder) if io.isdir(folder) else []
+    changed = [(int(found[1]), found[0]) for name in names if (found := re.fullmatch(r"args\.resume-(\d+)\.py", name))]
+    begun = [(0, ARGS_FILE)] if ARGS_FILE in names else []
+    return [(step, io.join(folder, name)) for step, name in [*begun, *sorted(changed)]]
+
+
 def newest_args(folder: str) -> str | None:
     """Return the path of a run's newest stored parameters, `args.resume-<step>.py` or `args.py`; None if none exist."""
-    if not io.isdir(folder):
-        return None
-    names = io.listdir(folder)
-    steps = [int(found[1]) for name in names if (found := re.fullmatch(r"args\.resume-(\d+)\.py", name))]
-    name = f"args.resume-{max(steps)}.py" if steps else ARGS_FILE
-    return io.join(folder, name) if name in names else None
+    found = all_args(folder)
+    return found[-1][1] if found else None
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

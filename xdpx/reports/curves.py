@@ -50,10 +50,11 @@ class Curve:
 
 def step_axis(run: RunLogs, own: RunLogs) -> Axis:
     """Map the steps of `run` to those at which `own` had seen the same number of training samples."""
-    theirs, ours = run.samples_per_step, own.samples_per_step
-    scale = theirs / ours if theirs and ours else 1.0
-    label = f"steps (of {ours:.0f} samples)" if ours else "steps"
-    return Axis(label, lambda steps: steps * scale)
+    ours = own.samples_per_step
+    label = f"steps (of {ours:.0f} samples)" if ours and len({pace for _, pace in own.paces}) < 2 else "steps"
+    if run is own or not (run.samples_per_step and ours):
+        return Axis(label, lambda steps: steps)
+    return Axis(label, lambda steps: own.steps_at(run.samples_at(steps)))
 
 
 def walltime_axis(run: RunLogs) -> Axis:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config import catalogue
-from xdpx.config.args_file import newest_args
+from xdpx.config.args_file import all_args, newest_args
 from xdpx.config.faults import ConfigError
 from xdpx.config.stored_args import read_args
 from xdpx.logger import log
@@ -60,18 +60,44 @@ class LogTable:
 
 @dataclass(frozen=True)
 class RunLogs:
-    """The logs and settings of one run. `settings` are those of its newest `args.py`, flat; empty if it has none."""
+    """The logs and settings of one run.
+
+    Attributes:
+        folder: of the run.
+        train: its log of training.
+        valid: its log of evaluations.
+        settings: of its newest `args.py`, flat; empty if it has none.
+        paces: (step, samples per update from there on) of a run that was resumed with other settings; else empty.
+    """
 
     folder: str
     train: LogTable
     valid: LogTable
     settings: Mapping[str, Any]
+    paces: Sequence[tuple[int, float]] = ()
 
     @property
     def samples_per_step(self) -> float | None:
-        """The number of training samples per update; None if `args.py` does not specify a batch size."""
-        batch_size = self.settings.get("batch_size")
-        return float(batch_size * (self.settings.get("update_freq") or 1)) if batch_size else None
+        """The number of training samples per update at the end; None if `args.py` does not specify a batch size."""
+        return _pace(self.settings)
+
+    def samples_at(self, steps: Floats) -> Floats:
+        """Return the number of training samples seen by each step; NaN if the batch size is not known."""
+        begins, paces, before = self._stretches()
+        place = np.searchsorted(begins, steps, side="right") - 1
+        return before[place] + (steps - begins[place]) * paces[place]
+
+    def steps_at(self, samples: Floats) -> Floats:
+        """Return the step, possibly a fraction, at which so many training samples had been seen."""
+        begins, paces, before = self._stretches()
+        place = np.searchsorted(before, samples, side="right") - 1
+        return begins[place] + (samples - before[place]) / paces[place]
+
+    def _stretches(self) -> tuple[Floats, Floats, Floats]:
+        """Return the first step, the samples per update, and the samples before, of each stretch of one batch size."""
+        known = self.paces or [(0, self.samples_per_step or float("nan"))]
+        begins, paces = np.array(known, np.float64).T
+        return begins, paces, np.cumsum([0.0, *np.diff(begins) * paces[:-1]])
 
     @property
     def loss_unit(self) -> str | None:
@@ -115,7 +141,24 @@ def read_run(folder: str, *, train: bool = True, thinned: bool = False) -> RunLo
     """
     valid = read_table(io.join(folder, VALID_LOG), thinned=thinned)
     trained = read_table(io.join(folder, TRAIN_LOG), thinned=thinned) if train else LogTable()
-    return RunLogs(folder, trained, valid, _settings(folder))
+    return RunLogs(folder, trained, valid, _settings(folder), _paces(folder))
+
+
+def _pace(settings: Mapping[str, Any]) -> float | None:
+    """Return the number of training samples per update; None if there is no batch size among the settings."""
+    batch_size = settings.get("batch_size")
+    return float(batch_size * (settings.get("update_freq") or 1)) if batch_size else None
+
+
+def _paces(folder: str) -> list[tuple[int, float]]:
+    """Return (step, samples per update from there on) of a run that was resumed with other settings; else []."""
+    files = all_args(folder)
+    try:
+        found = [(step, _pace(read_args(path))) for step, path in files] if len(files) > 1 else []
+    except (ConfigError, OSError):  # a damaged file: the newest one counts for all steps
+        return []
+    known = [(step, pace) for step, pace in found if pace is not None]
+    return known if len(known) == len(found) > 1 and known[0][0] == 0 else []
 
 
 def _settings(folder: str) -> dict[str, Any]:

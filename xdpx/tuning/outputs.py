@@ -164,9 +164,9 @@ def draw(plan: Plan, search: Search) -> None:
 
 def _reference(folder: str, plan: Plan) -> overview.Curve:
     logs = read_run(folder, train=False, thinned=True)
-    each = logs.samples_per_step or plan.budget.per_step
-    scores = logs.valid[f"valid_{plan.metric}"]
-    known = [(int(step * each), float(score)) for step, score in zip(logs.valid["step"], scores, strict=True)]
+    steps, scores = logs.valid["step"], logs.valid[f"valid_{plan.metric}"]
+    seen = logs.samples_at(steps) if logs.samples_per_step else steps * plan.budget.per_step
+    known = [(int(samples), float(score)) for samples, score in zip(seen, scores, strict=True)]
     return overview.best_so_far([point for point in known if point[1] == point[1]], 1 if logs.ascending else -1)
 
 
