@@ -111,3 +111,15 @@ def test_updates_that_were_never_clipped_are_no_picture(make_run):
         row[header.index("clip")] = "0"
     log.write_text("".join("\t".join(row) + "\n" for row in (header, *rows)))
     assert "clip.png" not in names(draw_run(run))
+
+
+def test_names_of_summaries_that_no_font_can_draw_or_that_give_one_file_name_all_have_their_figure(make_run, recwarn):
+    run = Path(make_run())
+    header, *rows = (run / "train.log.tsv").read_text().splitlines()
+    odd = ["a/b", "a_b", "\U0010fffd1", "\U0010fffd2"]
+    lines = ["\t".join([header, *odd]), *("\t".join([row, "1", "2", "3", "4"]) for row in rows)]
+    (run / "train.log.tsv").write_text("\n".join(lines) + "\n")
+    files = draw_run(str(run))
+    assert len(set(files)) == len(files)
+    assert len([name for name in names(files) if name.startswith("a_b")]) == 2
+    assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]

@@ -70,10 +70,12 @@ def draw_run(
     runs = _drawn_runs(save_dir, label, references or {}, walltime=walltime)
     folder = io.join(save_dir, FOLDER)
     io.makedirs(folder, exist_ok=True)
-    written = []
+    written: list[str] = []
     for name, chart in _charts(runs):
         path = io.join(folder, f"{_file_name(name)}.{figext}")
-        write_bytes(path, render(chart, figext))
+        if path in written:  # of a name that differs only in letters that no file name may have
+            path = io.join(folder, f"{_file_name(name)}-{len(written)}.{figext}")
+        write_bytes(path, render(_drawable(chart), figext))
         written.append(path)
         gc.collect(1)  # figures are reference cycles; of a long log, one holds 25 MB of pixels and lines
     return written
@@ -102,9 +104,31 @@ def _legend_text(name: str | None, number: int, logs: RunLogs) -> str:
         return ""
     text = drawable_label([name, io.name(logs.folder)], otherwise=f"reference {number}" if number else "this run")
     if not can_draw(name):
-        remedy = "Install a font that has its characters, such as Noto Sans CJK."
-        log.warning(f"no installed font can draw '{name}', so figures say '{text}'. {remedy}", once=True)
+        _warn_of_fonts(name, text)
     return text
+
+
+def _warn_of_fonts(text: str, shown: str) -> None:
+    remedy = "Install a font that has its characters, such as Noto Sans CJK."
+    log.warning(f"no installed font can draw '{text}', so figures say '{shown}'. {remedy}", once=True)
+
+
+def _drawable(chart: Chart) -> Chart:
+    """Return a chart with `?` for each character of its title and of its curves' names that no font can draw."""
+    labels = {curve.label: _legible(curve.label) for curve in chart.curves}
+    shown = {
+        label: text if text == label else f"{text} ({number})" for number, (label, text) in enumerate(labels.items(), 1)
+    }
+    curves = [replace(curve, label=shown[curve.label]) for curve in chart.curves]
+    return replace(chart, title=_legible(chart.title), curves=curves)
+
+
+def _legible(text: str) -> str:
+    if can_draw(text):
+        return text
+    shown = "".join(letter if can_draw(letter) else "?" for letter in text)
+    _warn_of_fonts(text, shown)
+    return shown
 
 
 def _charts(runs: Sequence[_DrawnRun]) -> Iterator[tuple[str, Chart]]:
