@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from xdpx.config.faults import shortened
 
@@ -46,19 +47,20 @@ def hint(value: object, wanted: str) -> str:
 
 
 def _hint_for_text(value: str, wanted: str, *, number: bool) -> str:
-    text = value.strip()
-    swallowed = swallowed_part(text)
+    written = value.strip()
+    swallowed = swallowed_part(written)
     if swallowed:
         return f". {swallowed}"
+    text = unicodedata.normalize("NFKC", written)  # full-width digits and letters become ASCII
     meant = _number_in(text) if number else ""
     if number and re.fullmatch(r"[+-]?\d+,\d+", text):
         return f": with a point, {text.replace(',', '.')}"
     if meant and ("number" in wanted or float(meant).is_integer()):
-        return f": write {meant} without quotes" if meant == text else f": write {meant}"
+        return f": write {meant} without quotes" if meant == written else f": write {meant}"
     if "true" in wanted and text.lower() in _WORDS:
-        return f": write {_WORDS[text.lower()]}{' without quotes' if text in {'true', 'false'} else ''}"
+        return f": write {_WORDS[text.lower()]}{' without quotes' if written in {'true', 'false'} else ''}"
     if "null" in wanted and text.lower() in _NULLS:
-        return f": write null{' without quotes' if text == 'null' else ''}"
+        return f": write null{' without quotes' if written == 'null' else ''}"
     if text.startswith("@{"):
         return ". Relative numbers @{...} are not known for this key"
     return ""
