@@ -65,6 +65,14 @@ def test_a_value_is_what_the_hjson_package_gives(text: str, value: object) -> No
     assert hjson.loads(text) == {"a": value}
 
 
+@pytest.mark.parametrize(
+    ("text", "value"), [("32", 32), ("true", True), ("'x'", "x"), ("[1]", [1]), ("two words", "two words")]
+)
+def test_blanks_that_are_copied_from_a_page_are_blanks_in_front_of_any_value(text: str, value: object) -> None:
+    for blank in ("\u00a0", "\u3000", " \u00a0 "):
+        assert read(f"a:{blank}{text}\nb: 2") == ({"a": value, "b": 2}, [])
+
+
 TRAPS = [
     ("a: foo, b: 2", "a", 1, 7, "the comma", {"a": "foo", "b": 2}),
     ("a: foo, 'b c': 2", "a", 1, 7, "the comma", {"a": "foo", "b c": 2}),

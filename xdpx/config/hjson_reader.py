@@ -16,6 +16,7 @@ from xdpx.config.source_text import MAX_DEPTH, SourceText, Unreadable, excerpt, 
 from xdpx.config.unquoted import NEXT_KEY, QUOTED, closing_bracket, doubtful, one_of_several, swallowed, without_comment
 
 _GAP = re.compile(r"(?:[ \t\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_BLANKS = re.compile(r"[ \t\u00a0\u3000]*")  # copied from a page, or typed on a Chinese keyboard
 _BARE_KEY = re.compile(r"[^ \t\n{}\[\],:]+")
 _AFTER_KEY = re.compile(r"[ \t\n]*:")
 _LITERAL = re.compile(
@@ -93,10 +94,12 @@ class _HjsonReader:
 
     def value(self, path: str, closer: str, depth: int) -> Located:
         """Read the value that begins here; `closer` is the bracket that ends the enclosing list or dict."""
+        blanks = _BLANKS.match(self.text, self.at)
+        self.at = blanks.end() if blanks else self.at
         start, character = self.at, self.peek()
         if character in {"{", "["} and depth >= MAX_DEPTH:
             self.stop(path, f"is nested deeper than {MAX_DEPTH} levels.", "Flatten it.")
-        if character in _NO_VALUE:
+        if character in _NO_VALUE or character == "\n":
             self.stop(path, "has no value.", 'Write one; `null` or "" for nothing.')
         if character in {"{", "["} and start > self.one_line_until:
             self.one_line_until = closing_bracket(self.text, start)
