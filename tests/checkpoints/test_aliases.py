@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from xdpx.checkpoints.aliases import resolve
+from xdpx.checkpoints.aliases import resolve, with_files
+from xdpx.config.faults import ConfigError
 
 
 @pytest.fixture
@@ -54,3 +55,13 @@ def test_that_the_weights_of_the_best_step_are_gone_is_said(run: Path, caplog: p
     (run / "checkpoint-20.pt").unlink()
     resolve(f"{run}/<best>")
     assert "step 20 scored best, but has no weights here; <best> is step 10" in caplog.text
+
+
+def test_the_whole_folder_of_a_run_is_no_checkpoint(run: Path) -> None:
+    for written in (f"{run}", f"{run}/"):
+        with pytest.raises(FileNotFoundError, match=rf"is the folder of a run. Name the checkpoint: {run}/<best> or"):
+            resolve(written)
+        with pytest.raises(ConfigError, match=r"pretrained_model: cannot be used: .* is the folder of a run"):
+            with_files({"pretrained_model": written})
+    (run / "pytorch_model.bin").touch()
+    assert resolve(str(run)) == str(run)

@@ -14,25 +14,40 @@ from xdpx.utils import hub, io
 BEST = "<best>"
 LAST = "<last>"
 VALID_LOG = "valid.log.tsv"
+_MODELS = frozenset({"model.safetensors", "pytorch_model.bin"})
+"""Files that a folder in Hugging Face format holds."""
 
 
 def resolve(path: str, folder: str | None = None) -> str:
     """Return the file of a checkpoint path, in which `<best>` and `<last>` are replaced.
 
     Args:
-        path: `<best>` or `<last>`, with or without a folder before it. Any other path is returned unchanged.
+        path: `<best>` or `<last>`, with or without a folder before it. The path of a file, or of a model, is returned
+            unchanged.
         folder: used if the path has no folder.
 
     Raises:
-        FileNotFoundError: there is no such checkpoint, or no folder is known; the message says where it was searched.
+        FileNotFoundError: there is no such checkpoint, no folder is known, or the path is the folder of a run; the
+            message says where it was searched.
     """
     head, _, alias = path.rpartition("/")
     if alias not in {BEST, LAST}:
+        _refuse_run(path)
         return path
     where = head or folder
     if not where:
         raise FileNotFoundError(f"{path} does not say of which run. Write its folder in front, like out/my_run/{path}.")
     return io.join(where, layout.weights_file(best_step(where) if alias == BEST else last_step(where)))
+
+
+def _refuse_run(path: str) -> None:
+    """Raise FileNotFoundError if a path is the folder of a run, which holds several checkpoints and is none itself."""
+    names = {io.name(each) for each in io.listdir(path)} if io.isdir(path) else set[str]()
+    if names & _MODELS or all(layout.step_of(name) is None for name in names):
+        return
+    raise FileNotFoundError(
+        f"{path} is the folder of a run. Name the checkpoint: {io.join(path, BEST)} or {io.join(path, LAST)}."
+    )
 
 
 def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,6 +71,8 @@ def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
             except FileNotFoundError as error:
                 if is_of_tensorflow(key, values):
                     problem, remedy = f"cannot be used: {error}", "Name what TensorFlow wrote, or set from_tf: false."
+                elif io.exists(value):
+                    problem, remedy = f"cannot be used: {error}", ""
                 else:
                     problem, remedy = f"is '{value}', which does not exist. {error}", "Train that run first."
                 faults.append(Fault(key, problem, remedy, code="missing_path"))
