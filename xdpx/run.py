@@ -109,11 +109,13 @@ def _one(job: Job, options: Options, done: Done) -> int:
     """Run one command; its config is read again, because earlier commands may have changed what it depends on."""
     from xdpx.commands import batch
     from xdpx.commands.chain import runs_of
+    from xdpx.config.faults import found_in
 
-    if job.reads_own_words:
-        return _own_words(job.command, job.words)
-    runs = done.runs = runs_of(job)
-    return batch.run_all(runs, jobs=options.jobs, keep_going=options.keep_going, verbose=options.verbose)
+    with found_in(job.source):
+        if job.reads_own_words:
+            return _own_words(job.command, job.words)
+        runs = done.runs = runs_of(job)
+        return batch.run_all(runs, jobs=options.jobs, keep_going=options.keep_going, verbose=options.verbose)
 
 
 def _dry(jobs: list[Job], options: Options) -> int:

@@ -15,6 +15,7 @@ from xdpx.config.faults import (
     edit_distance,
     first_few,
     first_line,
+    found_in,
     merge_faults,
     nearest,
     shortened,
@@ -76,13 +77,13 @@ def test_a_swap_of_neighbours_is_one_edit() -> None:
     assert edit_distance("kitten", "sitting") == 3
 
 
-def test_an_unregistered_name_lists_what_there_is_when_nothing_is_near() -> None:
 def test_of_equally_near_names_all_are_told() -> None:
     names = ["rmr_bert", "bert_lm", "bert_classification", "re2"]
     told = unknown_name("model", "bert", names).remedy
     assert told == "Did you mean one of these: bert_classification, bert_lm, rmr_bert?"
 
 
+def test_an_unregistered_name_lists_what_there_is_when_nothing_is_near() -> None:
     assert "Choose one of: adam, lamb." in str(unknown_name("optimizer", "zzz", ["lamb", "adam"]))
 
 
@@ -126,3 +127,8 @@ def test_lists_and_texts_of_messages_are_cut() -> None:
 def test_the_first_line_of_an_error_without_a_message_is_its_class() -> None:
     assert first_line(RuntimeError("\nno device\n at 0x7f")) == "no device"
     assert first_line(RuntimeError("")) == "RuntimeError"
+
+
+def test_faults_of_an_unknown_source_are_those_of_the_command_at_work() -> None:
+    with pytest.raises(ConfigError, match=r"^x-script calibrate: 1 fault\n  a: is 1\."), found_in("x-script calibrate"):
+        raise ConfigError(THIS_RUN, [Fault("a", "is 1.")])

@@ -104,7 +104,7 @@ def check_line(
             try:
                 runs = runs_of(job, hindrances=hindrances)
             except ConfigError as error:
-                errors.extend(_certain(error, promised))
+                errors.extend(_certain(error.placed(job.source, {}), promised))
         promised.note(runs or [])
         promised.unknown |= runs is None and job.command != "x-check"  # which writes nothing
         checked.append(runs)

@@ -72,7 +72,12 @@ class Job:
         return self.command in {*WORD_COMMANDS, "x-exp"}  # of which x-submit alone makes jobs
 
     def __str__(self) -> str:
-        return f"{self.command} {self.config}".strip()
+        return " ".join([self.command, *([self.config] if self.config else self.words[:1])])
+
+    @property
+    def source(self) -> str:
+        """Where its faults are looked for first: its config, or what was typed."""
+        return self.config or str(self)
 
 
 @dataclass
@@ -124,13 +129,13 @@ class _Reader:
                 self.jobs.append(Job(word, words=self.own_words(word)))
             elif word in self.commands:
                 self.jobs.append(Job(word))
+            elif with_hyphens(word):
+                self.faults.append(Fault(word, "begins with a dash, not with hyphens.", f"Write {with_hyphens(word)}."))
             else:
                 self.plain(word)
         self.check_whole()
 
     def own_words(self, command: str) -> list[str]:
-            elif with_hyphens(word):
-                self.faults.append(Fault(word, "begins with a dash, not with hyphens.", f"Write {with_hyphens(word)}."))
         """Take the words up to the next command. For x-script every word that begins with `x-` is the next command."""
         known = {*self.commands, *WORD_COMMANDS}
         ends = (i for i, word in enumerate(self.words) if word in known or (command == "x-script" and word[:2] == "x-"))

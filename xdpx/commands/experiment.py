@@ -13,7 +13,7 @@ from xdpx.commands import child
 from xdpx.commands.answer import Done, in_json
 from xdpx.commands.experiment_line import Line, parse, usage
 from xdpx.commands.outcomes import exit_code
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, found_in
 from xdpx.launch.local import Restarts, run_together
 from xdpx.utils.distributed_utils import get_world_size
 from xdpx.utils.progress import quietly
@@ -73,7 +73,8 @@ def main(words: Sequence[str]) -> int:
     if count > 1 and get_world_size() == 1:
         _job_log_dir(line)
         return _run_together(words, type(experiment), count, restarts)
-    return with_extra(lambda: _run(line, experiment))
+    with found_in(type(experiment).__name__):
+        return with_extra(lambda: _run(line, experiment))
 
 
 def check(words: Sequence[str]) -> str:

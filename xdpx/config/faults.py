@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Literal
@@ -68,6 +69,15 @@ class ConfigError(ValueError):
         return type(self), (self.source, self.faults)
 
 
+@contextmanager
+def found_in(source: str) -> Generator[None]:
+    """Name the source of the faults that are found in the block where it is not known."""
+    try:
+        yield
+    except ConfigError as error:
+        raise error.placed(source, {}) from error.__cause__
+
+
 def refusal(key: str, problem: str, remedy: str = "") -> ConfigError:
     """Return the error for a single fault that is found where the source of the value is not known."""
     return ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
@@ -99,6 +109,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     Similar names differ by few edits for their length (a swap of neighbours counts as one), one contains the other as
     whole words (`vocab` and `vocab_file`), or they share most letters. Case and `-` versus `_` are ignored.
     """
+    found = _all_nearest(name, known)
+    return found[-1] if found else None
+
+
+def _all_nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names that are equally and most similar to `name`, sorted; [] if nothing is similar."""
     candidates = [(_likeness(_plain(name), _plain(other)), other) for other in known]
     best = max((likeness for likeness, _ in candidates), default=0.0)
     return sorted(other for likeness, other in candidates if likeness == best) if best >= 0.6 else []
@@ -109,12 +125,6 @@ def _plain(name: str) -> str:
 
 
 def _likeness(name: str, other: str) -> float:
-    found = _all_nearest(name, known)
-    return found[-1] if found else None
-
-
-def _all_nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return the known names that are equally and most similar to `name`, sorted; [] if nothing is similar."""
     """Return a similarity from 0 (nothing in common) to 1 (equal); 0.6 or more is worth suggesting."""
     if not name or not other:
         return 0.0
