@@ -83,6 +83,19 @@ def refusal(key: str, problem: str, remedy: str = "") -> ConfigError:
     return ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
 
 
+def wrong_return(key: str, owner: object, method: str, found: str, remedy: str) -> ConfigError:
+    """Return the error for a method of a user's class that returns something else than its base class asks for.
+
+    Args:
+        key: that selects the class.
+        owner: an object of the class.
+        method: its name.
+        found: what it returns, and for what.
+        remedy: what to return instead.
+    """
+    return refusal(key, f"'{type(owner).__name__}.{method}' returns {found}.", remedy)
+
+
 def merge_faults(faults_of_runs: Iterable[Iterable[Fault]]) -> list[Fault]:
     """Return the faults of all runs of one config without duplicates, each with a note about the runs it occurs in."""
     runs = [list(dict.fromkeys(faults)) for faults in faults_of_runs]

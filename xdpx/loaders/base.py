@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import wrong_return
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
 from xdpx.loaders.parsers.base import BadLine, Row, Rows, wrong_width
@@ -191,9 +191,8 @@ class Loader:
             if not any(value is None or isinstance(value, Number) for value in values.values()):
                 return
             found = f"{values}"
-        problem = f"'{type(self).__name__}.parse' returns {found:.80} for line {line}."
         remedy = f"Return a dict with texts for {', '.join(wanted)}; raise ValueError for a line that yields none."
-        raise ConfigError(THIS_RUN, [Fault("loader", problem, remedy)])
+        raise wrong_return("loader", self, "parse", f"{found:.80} for line {line}", remedy)
 
     def meta(self, labels: Sequence[str]) -> dict[str, Any]:
         """Return entries of meta.hjson that training needs. `labels` are in the order of their class numbers."""

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any, ClassVar
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, wrong_return
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
 from xdpx.tokenizers.characters import Boundaries
@@ -70,9 +70,8 @@ class Tokenizer(ABC):
             listed = list(tokens)
             if all(issubclass(kind, str) for kind in set(map(type, listed))):
                 return listed
-        name = type(self).__name__
-        problem = f"'{name}.tokenize' returns {tokens!r:.60} for {text!r:.60}."
-        raise ConfigError(THIS_RUN, [Fault("tokenizer", problem, "Return a list of texts.")])
+        found = f"{tokens!r:.60} for {text!r:.60}"
+        raise wrong_return("tokenizer", self, "tokenize", found, "Return a list of texts.")
 
     def files(self) -> dict[str, str]:
         """Return name -> content of further text files that `data_dir` must contain to rebuild the tokenizer.
