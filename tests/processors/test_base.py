@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from xdpx.config.faults import ConfigError
 from xdpx.processors import processors
-from xdpx.processors.base import Batch, Fields, Processor
+from xdpx.processors.base import Batch, Fields, Processor, collated, samples_of
 from xdpx.processors.samples import Ragged, Samples, offsets_of
 
 NEEDED: dict[str, dict[str, Any]] = {
@@ -53,7 +53,11 @@ def test_a_processor_for_single_records_also_takes_many(vocabulary: Any) -> None
     ]
 
 
-@pytest.mark.parametrize("odd", [{}, [], {"word": "a", "length": 1}, {"word": 2**40, "length": 1}, {"word": 1}, 3])
+UNFIT: list[Any] = [{}, [], {"word": 1}, 3]
+UNFIT += [{"word": word, "length": 1} for word in ("a", "3", 2**40, 0.5, float("nan"), None, [1], [1, 2])]
+
+
+@pytest.mark.parametrize("odd", UNFIT)
 def test_a_sample_that_cannot_be_stored_is_the_fault_of_its_processor(odd: Any, vocabulary: Any) -> None:
     class Mine(LastWordProcessor):
         def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
@@ -62,6 +66,52 @@ def test_a_sample_that_cannot_be_stored_is_the_fault_of_its_processor(odd: Any, 
     processor = Mine(Mine.Parameters(max_len=3), vocabulary=vocabulary)
     with pytest.raises(ConfigError, match=r"'Mine\.numerize' returns what cannot be stored .* word \(int32\), length"):
         processor.numerize_many({"tokens": ragged([[5, 6]])}, None)
+
+
+def test_numbers_keep_their_value_in_the_store_or_are_refused_in_every_form(vocabulary: Any) -> None:
+    class Mine(LastWordProcessor):
+        schema: ClassVar[Mapping[str, str]] = {"word": "int32", "flags": "ragged bool", "share": "float32"}
+
+        def numerize_many(self, fields: Any, targets: Any) -> Any:
+            return answer, np.arange(2)
+
+    made = Mine(Mine.Parameters(max_len=3), vocabulary=vocabulary)
+    fields = {"tokens": ragged([[5], [6]])}
+    good: dict[str, Any] = {"word": np.array([1.0, 2.0]), "flags": ragged([[0, 1], [1]])}
+    good |= {"share": np.array([1, 2]), "length": np.array([1, 1])}
+    answer: Any = good
+    samples, _ = samples_of(made, fields, None, made.columns(labelled=False))
+    assert samples.sample(0) == {"word": 1, "flags": [False, True], "share": 1.0, "length": 1}
+    odd: list[dict[str, Any]] = [
+        {"word": np.array([1.5, 2])}, {"flags": ragged([[2], [1]])}, {"flags": np.array([1, 0])},
+        {"word": good["flags"]}, {"length": np.array([1])}, {"share": np.array([[1.0], [2.0]])},
+        {"word": np.array([1, 2**31])},
+    ]  # fmt: skip
+    for change in odd:
+        answer = {**good, **change}
+        with pytest.raises(ConfigError, match=r"'Mine\.numerize_many' returns what cannot be stored .* word \(int32\)"):
+            samples_of(made, fields, None, made.columns(labelled=False))
+
+
+def test_what_is_no_batch_of_the_samples_is_the_fault_of_its_processor(vocabulary: Any) -> None:
+    class Mine(LastWordProcessor):
+        def collate(self, samples: Samples, **options: Any) -> Any:
+            return answer
+
+    answer: Any = None
+    samples = Samples({"word": np.array([5, 6])})
+    processor = Mine(Mine.Parameters(max_len=3), vocabulary=vocabulary)
+    cases: list[tuple[Any, str]] = [
+        (None, "NoneType"), ([1], "list"), ({}, "a batch with nothing"), ({"id": [0, 1]}, "a batch with id"),
+        ({"id": [0, 1], "net_input": [1]}, "a batch with id, net_input"),
+        ({"id": [0], "net_input": {}}, "the ids of 1 samples for 2"),
+    ]  # fmt: skip
+    for case, words in cases:
+        answer = case
+        with pytest.raises(ConfigError, match=rf"'Mine\.collate' returns {words}\. Return self\._batch\("):
+            collated(processor, samples)
+    answer = {"id": np.arange(2), "net_input": {}}
+    assert collated(processor, samples) is answer
 
 
 def without_others(sample: Any) -> Any:

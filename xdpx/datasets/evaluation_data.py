@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xdpx.datasets.ahead import ahead
 from xdpx.datasets.training_data import Ranks
-from xdpx.processors.base import Batch, Processor
+from xdpx.processors.base import Batch, Processor, collated
 from xdpx.processors.randomness import key, permute
 from xdpx.processors.samples import Ragged, Samples
 
@@ -122,8 +122,9 @@ class EvaluationData:
 
     def _produce(self, _stop: Event) -> Generator[tuple[NDArray[np.int64], Batch]]:
         for index, rows in enumerate([*self._batches, *self._surplus]):
-            batch = self.processor.collate(
-                self.samples.take(rows), epoch=SAME_EVERY_TIME, seed=self.seed, pad_multiple=self.pad_multiple
+            samples = self.samples.take(rows)
+            batch = collated(
+                self.processor, samples, epoch=SAME_EVERY_TIME, seed=self.seed, pad_multiple=self.pad_multiple
             )
             batch = {**batch, DRAWN: True} if self._is_drawn else batch
             yield rows, {**batch, SURPLUS: True} if index >= len(self._batches) else batch

@@ -16,7 +16,7 @@ from xdpx.datasets.findings.same_texts import TextKeys, keys_of
 from xdpx.loaders import marks
 from xdpx.loaders.base import Loader, Records
 from xdpx.loaders.parsers.base import BadLine, Block, Parser, Row, Rows
-from xdpx.processors.base import Processor
+from xdpx.processors.base import Processor, samples_of
 from xdpx.processors.samples import Ragged, Samples, offsets_of
 from xdpx.tokenizers.encoder import Encoded, Encoder
 from xdpx.tokenizers.target_map import UNKNOWN, TargetMap, folded
@@ -300,9 +300,7 @@ def numerize(
     if logits is not None:
         offsets = offsets_of(np.fromiter(map(len, logits), np.int64, len(logits)))
         fields["logits"] = Ragged(np.fromiter(chain.from_iterable(logits), np.float32, offsets[-1]), offsets)
-    columns, kept = processor.numerize_many(fields, targets)
-    schema = schema_of(processor, labelled=targets is not None)
-    return Samples({name: columns[name] for name in schema}), kept
+    return samples_of(processor, fields, targets, schema_of(processor, labelled=targets is not None))
 
 
 def schema_of(processor: Processor, *, labelled: bool, several: bool = False, queries: bool = False) -> dict[str, str]:

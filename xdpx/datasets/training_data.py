@@ -15,7 +15,7 @@ from xdpx.datasets.making import Waiting
 from xdpx.datasets.plan import BEGINNING, EpochPlan, Measured, Position, Sampler
 from xdpx.datasets.shards import SECONDS_TO_WAIT, Meta, ShardChoice, shard_of, wait_for
 from xdpx.datasets.store import SUFFIXES, JoinedStores, SplitFormat, Store, StoreError, digest
-from xdpx.processors.base import Batch, Processor
+from xdpx.processors.base import Batch, Processor, collated
 from xdpx.processors.samples import Integers, Samples
 from xdpx.utils import io
 
@@ -184,9 +184,10 @@ class TrainingData:
         )
 
     def _collate(self, source: Source, rows: Integers, epoch: int) -> Batch:
-        return self.processor.collate(
-            source.take(rows), epoch=epoch, seed=self.seed, training=True, pad_multiple=self.pad_multiple
-        )
+        return collated(
+            self.processor, source.take(rows),
+            epoch=epoch, seed=self.seed, training=True, pad_multiple=self.pad_multiple,
+        )  # fmt: skip
 
     def _source(self, epoch: int, stop: Event) -> Source | None:
         """Return the samples of an epoch; None if `stop` was set during the wait for them."""

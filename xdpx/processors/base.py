@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, wrong_return
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
-from xdpx.processors.samples import Column, Ragged, Samples, multi_hot, offsets_of
+from xdpx.processors.samples import Column, ColumnKind, Ragged, Samples, Schema, multi_hot, offsets_of, stored_as
 from xdpx.tokenizers.vocabulary import Vocabulary
 
 Fields = Mapping[str, Sequence[int]]
@@ -92,11 +92,7 @@ class Processor(ABC):
         try:
             return Samples.from_dicts(samples, wanted).columns, np.array(kept, np.int64)
         except (LookupError, TypeError, ValueError, OverflowError) as error:
-            problem = (
-                f"'{type(self).__name__}.numerize' returns what cannot be stored ({type(error).__name__}: {error})."
-            )
-            remedy = f"Return a dict with {', '.join(f'{column} ({kind})' for column, kind in wanted.items())}."
-            raise ConfigError(THIS_RUN, [Fault("processor", problem, remedy)]) from error
+            raise _unfit_to_store(self, "numerize", wanted, error) from error
 
     def with_label_sets(self, samples: Samples, sets: Ragged) -> Samples:
         """Return samples with `target`, an index into `sets`, replaced by that row of classes.
@@ -212,6 +208,50 @@ class Processor(ABC):
         if "query_id" in samples:
             batch["query_id"] = samples.numbers("query_id")
         return batch
+
+
+def samples_of(
+    processor: Processor, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None, schema: Schema
+) -> tuple[Samples, NDArray[np.int64]]:
+    """Return (samples of many records in the types of a schema, index of the record of each).
+
+    Raises:
+        ConfigError: a user's `numerize_many` returns other columns, or numbers that these types cannot hold.
+    """
+    columns, kept = processor.numerize_many(fields, targets)
+    try:
+        stored = {name: stored_as(columns[name], ColumnKind.parse(kind)) for name, kind in schema.items()}
+        samples = Samples(stored)
+        if len(kept) != len(samples):
+            raise ValueError(f"it names the records of {len(kept)} samples, but there are {len(samples)}")
+    except (LookupError, TypeError, ValueError) as error:
+        raise _unfit_to_store(processor, "numerize_many", schema, error) from error
+    return samples, kept
+
+
+def _unfit_to_store(processor: Processor, method: str, wanted: Schema, error: Exception) -> ConfigError:
+    found = f"what cannot be stored ({type(error).__name__}: {error})"
+    listed = ", ".join(f"{column} ({kind})" for column, kind in wanted.items())
+    return wrong_return("processor", processor, method, found, f"Return a dict with {listed}.")
+
+
+def collated(processor: Processor, samples: Samples, **options: Any) -> Batch:
+    """Return the batch that a processor makes of samples; `options` are those of `Processor.collate`.
+
+    Raises:
+        ConfigError: a user's `collate` returns something else than a batch of these samples.
+    """
+    batch: Any = processor.collate(samples, **options)
+    if not isinstance(batch, dict):
+        found = type(batch).__name__
+    elif not isinstance(batch.get("net_input"), Mapping) or "id" not in batch:
+        found = f"a batch with {', '.join(map(str, batch)) or 'nothing'}"
+    elif len(batch["id"]) != len(samples):
+        found = f"the ids of {len(batch['id'])} samples for {len(samples)}"
+    else:
+        return batch
+    remedy = "Return self._batch(samples, net_input, ntokens); net_input is a dict of the arrays that the model takes."
+    raise wrong_return("processor", processor, "collate", found, remedy)
 
 
 class ColumnProcessor(Processor):

@@ -209,12 +209,46 @@ def concatenate(parts: Sequence[Samples]) -> Samples:
     return Samples(columns, ids=np.concatenate([part.ids for part in parts]))
 
 
+def stored_as(column: Column, kind: ColumnKind) -> Column:
+    """Return a column in the type in which it is stored.
+
+    Raises:
+        ValueError: that would change a number, such as 0.5 or 300 as uint8; or there are no numbers, one in each row.
+    """
+    if isinstance(column, Ragged) != kind.ragged:
+        raise ValueError(f"it holds {'a row' if isinstance(column, Ragged) else 'one number'} per sample, not {kind}")
+    if isinstance(column, Ragged):
+        return Ragged(_numbers_as(column.values, kind.dtype), column.offsets)
+    return _numbers_as(column, kind.dtype)
+
+
+def _numbers_as(found: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if found.dtype == dtype and found.ndim == 1:
+        return found
+    if found.dtype.kind not in "biuf" or found.ndim != 1:
+        raise ValueError(f"it holds an array of {found.dtype}, shape {found.shape}, not one {dtype} in each row")
+    with np.errstate(invalid="ignore", over="ignore"):
+        numbers = found.astype(dtype)
+    if dtype.kind in "biu":  # floats are rounded without a word, as everywhere
+        changed = np.flatnonzero(numbers != found)
+        if len(changed):
+            raise ValueError(
+                f"it holds {found[changed[0]].item()!r}, which {dtype} would store as {numbers[changed[0]]}"
+            )
+    return numbers
+
+
 def _column(values: list[Any], kind: str) -> Column:
-    dtype, ragged = ColumnKind.parse(kind)
-    if not ragged:
-        return np.array(values, dtype)
+    parsed = ColumnKind.parse(kind)
+    if not parsed.ragged:
+        return stored_as(_array(values, parsed), parsed)
     offsets = offsets_of(np.fromiter(map(len, values), np.int64, len(values)))
-    return Ragged(np.fromiter(chain.from_iterable(values), dtype, offsets[-1]), offsets)
+    return stored_as(Ragged(_array(list(chain.from_iterable(values)), parsed), offsets), parsed)
+
+
+def _array(numbers: list[Any], kind: ColumnKind) -> NDArray[Any]:
+    """Return numbers in the type that they have, which `kind` alone decides if there are none."""
+    return np.array(numbers) if numbers else np.zeros(0, kind.dtype)
 
 
 def _concatenate(columns: Sequence[Column]) -> Column:
