@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from xdpx.config.faults import ConfigError
 from xdpx.loaders.parsers import files, parsers
-from xdpx.loaders.parsers.base import BadLine, Parser
+from xdpx.loaders.parsers.base import BadLine, Parser, RowParser
 
 
 def make(name: str, **values: Any) -> Parser:
@@ -427,3 +427,26 @@ def test_a_pipe_is_refused_since_raw_data_are_read_several_times(tmp_path: Path)
 
 def test_an_array_read_as_lines_names_the_parser_of_arrays() -> None:
     assert "use parser: json." in make("jsonl", fields=["t"]).remedy("is a list, not an object")
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([(1, ["a", 2])], r"\(1, \['a', 2\]\) as a row"),
+        ([(1, ["a"]), (2, [b"b"])], r"\[b'b'\] as a row"),
+        ([(1, "ab")], "'ab' as a row"),
+        ([["a", "b"]], r"\('a', 'b'\) as a row|'b' as a row"),
+        ([["a", "b", "c"]], r"\['a', 'b', 'c'\] as a row"),
+        ([None], "None as a row"),
+        ([(1, None)], r"\(1, None\) as a row"),
+        ([(1, ["a"]), (1, ["b"])], "the number 1 for a row behind a later one"),
+        ([(2, ["a"]), (1, ["b"])], "the number 1 for a row behind a later one"),
+    ],
+)
+def test_what_is_no_numbered_row_of_texts_is_the_fault_of_its_parser(rows: Any, words: str, tmp_path: Path) -> None:
+    class Mine(RowParser):
+        def read(self, path: str) -> Any:
+            yield from rows
+
+    with pytest.raises(ConfigError, match=rf"parser: 'Mine\.read' returns ({words})\. "):
+        read(Mine(Mine.Parameters()), tmp_path)

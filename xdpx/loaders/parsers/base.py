@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, pairwise
+from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean, nearest, shortened
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean, nearest, shortened, wrong_return
 from xdpx.config.parameters import Parameters as BaseParameters
 
 Row = list[str]
@@ -117,11 +119,24 @@ class RowParser(Parser):
 
     def blocks(self, path: str) -> Iterator[Block]:
         """Yield the rows of a file in blocks."""
-        return gather(self.read(path))
+        return gather(self.read(path), reader=self)
 
     def parse(self, block: Block) -> Rows:
-        """Return the rows unchanged; a row with NUL or invalid Unicode is bad."""
-        return valid(Rows(list(block.rows), block.lines, list(block.bad)))
+        """Return the rows unchanged; a row with NUL or invalid Unicode is bad.
+
+        Raises:
+            ConfigError: a user's `read` yields something else than rows of texts, numbered in increasing order.
+        """
+        rows, numbers = list(block.rows), block.lines
+        if not set(map(type, rows)) <= {list, tuple} or not set(map(type, chain.from_iterable(rows))) <= {str}:
+            raise other_row(self, next(row for row in rows if not _is_row(row)))
+        if not all(issubclass(kind, Integral) for kind in set(map(type, numbers))):
+            raise other_row(self, (numbers[0], rows[0]))
+        if sorted(set(numbers)) != list(numbers):  # predictions are put beside rows by these numbers
+            later = next(each for before, each in pairwise(numbers) if each <= before)
+            remedy = "Number the rows of a file in increasing order, such as by enumerate(rows, start=1)."
+            raise wrong_return("parser", self, "read", f"the number {later} for a row behind a later one", remedy)
+        return valid(Rows(rows, numbers, list(block.bad)))
 
 
 def wrong_width(row: Row, allowed: str) -> str:
@@ -131,19 +146,41 @@ def wrong_width(row: Row, allowed: str) -> str:
     return f"has {len(row)} column{'s' * (len(row) != 1)}{quotes}, {allowed}: {shown}"
 
 
-def gather(numbered: Iterable[tuple[int, Row | BadLine]]) -> Iterator[Block]:
-    """Yield numbered rows in blocks of at most BLOCK_ROWS rows and about BLOCK_CHARACTERS characters."""
+def _is_row(row: object) -> bool:
+    return isinstance(row, list | tuple) and all(isinstance(cell, str) for cell in row)
+
+
+def other_row(reader: object, found: object) -> ConfigError:
+    """Return the error for a parser that yields something else than (number, row of texts)."""
+    remedy = "Yield (number, list of texts) for each row, or (number, BadLine(number, problem))."
+    return wrong_return("parser", reader, "read", f"{found!r:.80} as a row", remedy)
+
+
+def gather(numbered: Iterable[tuple[int, Row | BadLine]], *, reader: object = None) -> Iterator[Block]:
+    """Yield numbered rows in blocks of at most BLOCK_ROWS rows and about BLOCK_CHARACTERS characters.
+
+    Args:
+        numbered: the rows.
+        reader: the parser that reads them, for messages; it may be a user's.
+
+    Raises:
+        ConfigError: what it reads has no number, or no cells.
+    """
     rows: list[Row] = []
     lines: list[int] = []
     bad: list[BadLine] = []
     characters = 0
-    for line, row in numbered:
+    for found in numbered:
+        try:
+            line, row = found
+            characters += 0 if isinstance(row, BadLine) else sum(map(len, row))
+        except (TypeError, ValueError) as error:
+            raise other_row(reader, found) from error
         if isinstance(row, BadLine):
             bad.append(row)
         else:
             rows.append(row)
             lines.append(line)
-            characters += sum(map(len, row))
         if len(rows) + len(bad) >= BLOCK_ROWS or characters >= BLOCK_CHARACTERS:
             yield Block(line, rows=rows, lines=lines, bad=tuple(bad))
             rows, lines, bad, characters = [], [], [], 0
