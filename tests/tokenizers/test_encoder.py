@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xdpx.config.faults import ConfigError
 from xdpx.tokenizers import characters
 from xdpx.tokenizers.bert import SPECIAL_WORDS, BertTokenizer
 from xdpx.tokenizers.characters import Boundaries, ranges
 from xdpx.tokenizers.encoder import Encoder
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.tokenizers.words import SpaceTokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = [
@@ -121,3 +126,26 @@ def test_an_encoder_survives_the_way_to_another_process(encoder: Encoder) -> Non
 
 def test_ranges_reads_single_characters_and_spans() -> None:
     assert ranges("a-c,-") == [(97, 99), (44, 44), (45, 45)]
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ([[1]], "1 rows for 2 texts"),
+        (iter([[1], [2]]), "list_iterator for 2 texts"),
+        ([[1], [3]], "the id 3, which is not in the vocabulary"),
+        ([[1], [-1]], "the id -1, which is not in the vocabulary"),
+        ([[1], ["a"]], r"\[\[1\], \['a'\]\]"),
+        ([[1], None], r"\[\[1\], None\]"),
+    ],
+)
+def test_ids_that_are_none_of_the_vocabulary_are_the_fault_of_the_tokenizer(found: Any, words: str) -> None:
+    class Mine(SpaceTokenizer):
+        boundaries = None
+
+        def encode(self, texts: Sequence[str], vocabulary: Vocabulary) -> Any:
+            return found
+
+    mine = Encoder(Mine(Mine.Parameters()), Vocabulary(["[PAD]", "[UNK]", "good"]))
+    with pytest.raises(ConfigError, match=rf"'Mine\.encode' returns {words}\. Return a list of ids .* in \[0, 3\)"):
+        mine.encode_many(["good", "bad"])

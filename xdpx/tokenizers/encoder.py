@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xdpx.config.faults import wrong_return
 from xdpx.tokenizers.base import Tokenizer
 from xdpx.tokenizers.characters import HIDDEN, SINGLE, STAND_IN, WORD, Boundaries
 from xdpx.tokenizers.vocabulary import Vocabulary
@@ -55,7 +56,7 @@ class Encoder:
     def encode_many(self, texts: Sequence[str]) -> Encoded:
         """Return the ids of many texts, equal to `encode` of each."""
         if self._memo is None or self.tokenizer.boundaries is None:
-            return _flatten(self.tokenizer.encode(texts, self.vocabulary))
+            return _encoded(self.tokenizer, self.vocabulary, texts)
         return self._memo.encode(texts, self.tokenizer.boundaries)
 
     def __reduce__(self) -> tuple[type[Encoder], tuple[Tokenizer, Vocabulary]]:
@@ -122,7 +123,7 @@ class _Memo:
         new = self._words.new
         if not new:
             return
-        learnt = _flatten(self._tokenizer.encode(new, self._vocabulary))
+        learnt = _encoded(self._tokenizer, self._vocabulary, new)
         self._characters += sum(map(len, new))
         self._counts = np.concatenate([self._counts, np.diff(learnt.offsets)])
         self._ids = np.concatenate([self._ids, learnt.values])
@@ -174,6 +175,28 @@ def _cut(texts: Sequence[str], boundaries: Boundaries) -> _Segments:
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     borders = np.concatenate([[0], np.cumsum(lengths + 1)])
     return _Segments(single_C[starts_S], codes_C[single_C], words, np.searchsorted(starts_S, borders))
+
+
+def _encoded(tokenizer: Tokenizer, vocabulary: Vocabulary, texts: Sequence[str]) -> Encoded:
+    """Return the ids of many texts.
+
+    Raises:
+        ConfigError: a user's `encode` returns something else than ids of the vocabulary, one list for each text.
+    """
+    rows: Any = tokenizer.encode(texts, vocabulary)
+    remedy = f"Return a list of ids for each text, each id in [0, {len(vocabulary):,}), the lines of the vocabulary."
+    if not isinstance(rows, list | tuple) or len(rows) != len(texts):
+        count = f"{len(rows)} rows" if isinstance(rows, list | tuple) else type(rows).__name__
+        raise wrong_return("tokenizer", tokenizer, "encode", f"{count} for {len(texts)} texts", remedy)
+    try:
+        found = _flatten(rows)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise wrong_return("tokenizer", tokenizer, "encode", f"{rows!r:.60}", remedy) from error
+    values = found.values
+    if len(values) and not (values.min() >= 0 and values.max() < len(vocabulary)):
+        odd = values[(values < 0) | (values >= len(vocabulary))][0]
+        raise wrong_return("tokenizer", tokenizer, "encode", f"the id {odd}, which is not in the vocabulary", remedy)
+    return found
 
 
 def _flatten(rows: Sequence[Sequence[int]]) -> Encoded:
