@@ -53,3 +53,15 @@ def test_a_network_of_another_family_is_named():
     run = SimpleNamespace(build=lambda room: Sum(), values={"model": "mine"})
     with pytest.raises(ConfigError, match=r"model: 'mine' is of the class Sum, .* Derive it from .*base\.Model"):
         network_of(run)
+
+
+@pytest.mark.parametrize("odd", [["a"], ["a", "b", "c"], ["a", 2], "ab"])
+def test_a_row_of_other_cells_than_the_header_names_is_the_fault_of_the_loss(odd):
+    class Mine(Loss):
+        header = ("left", "right")
+
+        def rows(self, predictions, labels):
+            return iter([["a", "b"], odd])
+
+    with pytest.raises(ConfigError, match=r"'Mine\.rows' returns .*\. Yield 2 texts for each sample: left, right"):
+        list(task(loss=Mine(None)).rows({}))

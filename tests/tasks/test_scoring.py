@@ -33,3 +33,19 @@ def test_a_metric_that_is_not_a_number_is_the_fault_of_the_loss(engine: Any, los
     loss.scores = lambda gathered: {"mine": odd}
     with pytest.raises(ConfigError, match="loss: gives the metric 'mine' as .*, not a number"):
         evaluate(engine, engine.start(0), [{"value": np.ones(1)}], loss)
+
+
+@pytest.mark.parametrize(
+    ("batches", "words"),
+    [
+        ([{"x": np.ones(2)}, {}], "for 1 of 2 batches as rows"),
+        ([{}, {"x": np.ones(2)}], "for 1 of 2 batches as rows"),
+        ([{"x": np.ones(2)}, {"x": 1.0}], "for 1 of 2 batches as rows"),
+        ([{"x": [1.0, 2.0]}, {"x": [3.0]}], "as list"),
+        ([{"x": "high"}], "as str"),
+        ([{"x": np.ones((2, 3))}, {"x": np.ones((2, 4))}], r"in shapes that do not fit \("),
+    ],
+)
+def test_predictions_that_cannot_be_joined_are_the_fault_of_the_loss(batches: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"loss: gives 'x' in its predictions {words}"):
+        gather(batches)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, wrong_return
 from xdpx.config.loading import Run
 from xdpx.engines import base
 from xdpx.losses.base import Batch, Loss
@@ -124,7 +124,7 @@ class Task(base.Task):
         """
         own = self.loss.rows(predictions, labels)
         if own is not None:
-            yield from own
+            yield from self._checked(own)
             return
         prob = np.asarray(predictions["prob"], dtype=np.float64).round(6)
         pred = np.asarray(predictions["pred"])
@@ -138,6 +138,16 @@ class Task(base.Task):
         names = labels or [str(index) for index in range(prob.shape[1])]
         for choice, shares, share in zip(pred.tolist(), prob.tolist(), wanted.tolist(), strict=True):
             yield [names[choice], str(shares), str(share)]
+
+    def _checked(self, rows: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+        """Yield rows of cells. Raises ConfigError: a user's loss yields other cells than its header names."""
+        header = self.header()
+        for row in rows:
+            fits = isinstance(row, list | tuple) and len(row) == len(header)
+            if not fits or not all(isinstance(cell, str) for cell in row):
+                remedy = f"Yield {len(header)} texts for each sample: {', '.join(header)} (its header)."
+                raise wrong_return("loss", self.loss, "rows", f"{row!r:.80}", remedy)
+            yield list(row)
 
 
 def _rows_of_several(prob: Any, pred: Any, target: Any, labels: Sequence[str] | None) -> Iterator[list[str]]:

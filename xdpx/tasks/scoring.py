@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -166,14 +167,31 @@ def _predict_placed(
 
 
 def gather(predictions: Iterable[HostPredictions]) -> dict[str, Any]:
-    """Join the predictions of many batches: rows are concatenated, scalars summed in double precision."""
+    """Join the predictions of many batches: rows are concatenated, scalars summed in double precision.
+
+    Raises:
+        ConfigError: a user's `predictions` gives rows for some batches only, or neither arrays nor numbers.
+    """
     parts: dict[str, list[Any]] = {}
+    count = 0
     for prediction in predictions:
+        count += 1
         for name, value in prediction.items():
             parts.setdefault(name, []).append(value)
-    return {name: _join(values) for name, values in parts.items()}
+    return {name: _join(name, values, count) for name, values in parts.items()}
 
 
-def _join(values: list[Any]) -> Any:
-    rows = isinstance(values[0], np.ndarray) and values[0].ndim > 0
-    return np.concatenate(values) if rows else float(np.sum(values, dtype=np.float64))
+def _join(name: str, values: list[Any], count: int) -> Any:
+    rows = sum(np.ndim(value) > 0 for value in values if isinstance(value, np.ndarray))
+    try:
+        if rows == count:
+            return np.concatenate(values)
+        odd = next((value for value in values if not isinstance(value, Real | np.ndarray)), None)
+        if not rows and odd is None:
+            return float(np.sum(values, dtype=np.float64))
+        found = f"for {rows} of {count} batches as rows" if odd is None else f"as {type(odd).__name__}"
+    except ValueError as error:  # other widths in other batches
+        found = f"in shapes that do not fit ({error})"
+    problem = f"gives '{name}' in its predictions {found}."
+    remedy = "Return for every batch a tensor with a row per sample, or one number to be summed."
+    raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
