@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from xdpx.config.faults import ConfigError
+from xdpx.engines.base import rates_of, schedule_state
 from xdpx.engines.pytorch.engine import PyTorchEngine
 from xdpx.engines.pytorch.options import EngineOptions, pick_device
 from xdpx.losses import losses
@@ -445,3 +446,39 @@ def test_a_schedule_that_gives_no_rate_is_refused_by_what_it_gives(factor):
     assert type(state.optimizer.param_groups[0]["lr"]) is float
     with pytest.raises(ConfigError, match=f"lr_scheduler: is Odd, whose factor of update 2 is {factor}"):
         train(chosen, state, [1])
+
+
+@pytest.mark.parametrize("odd", [math.nan, -0.1, 1.0, "fast"])
+def test_a_schedule_that_gives_no_momentum_is_refused_by_what_it_gives(odd):
+    class Odd(lr_schedulers["constant"]):
+        def momentum(self, num_update):
+            return odd
+
+    assert rates_of(lr_schedulers["constant"](None, total_steps=9), 1) == (1.0, None)
+    with pytest.raises(ConfigError, match=f"is Odd, whose momentum of update 3 is {odd!r}"):
+        rates_of(Odd(None, total_steps=9), 3)
+
+
+def test_a_schedule_that_counts_its_calls_but_keeps_no_state_is_told_when_it_is_saved(capsys):
+    class Counting(lr_schedulers["constant"]):
+        calls = 0
+
+        def factor(self, num_update):
+            self.calls += 1
+            return 0.5**self.calls
+
+    class Keeping(Counting):
+        def state_dict(self):
+            return {"calls": self.calls}
+
+    class Drawn(lr_schedulers["constant"]):
+        def __init__(self, *given, **keys):
+            super().__init__(*given, **keys)
+            self.left = (0.5 for _ in range(9))
+
+    for kind in (lr_schedulers["constant"], Keeping):
+        schedule_state(kind(None, total_steps=9))
+    assert "state_dict() is empty" not in capsys.readouterr().err
+    for kind in (Counting, Drawn):
+        assert schedule_state(kind(None, total_steps=9)) == {}
+        assert f"lr_scheduler: {kind.__name__} gives other factors" in "".join(capsys.readouterr())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from math import inf, nan
 from typing import Any, NamedTuple, Protocol
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.origin import Origin
+from xdpx.logger import log
 
 Batch = Mapping[str, Any]
 """What a processor collates: numpy arrays, nested one level under `net_input`. Opaque to the loop."""
@@ -151,13 +153,39 @@ def rates_of(schedule: Schedule | None, number: int) -> tuple[float, float | Non
     if not 0.0 <= factor < inf:
         problem = f"is {type(schedule).__name__}, whose factor of update {number} is {given!r}."
         raise ConfigError(THIS_RUN, [Fault("lr_scheduler", problem, "Return a number of at least 0 from factor().")])
-    return factor, None if momentum is None else float(momentum)
+    if momentum is None:
+        return factor, None
+    try:
+        share = float(momentum)
+    except (TypeError, ValueError):
+        share = nan
+    if not 0.0 <= share < 1.0:
+        problem = f"is {type(schedule).__name__}, whose momentum of update {number} is {momentum!r}."
+        remedy = "Return a number in [0, 1) from momentum(), or None to leave it."
+        raise ConfigError(THIS_RUN, [Fault("lr_scheduler", problem, remedy)])
+    return factor, share
 
 
 def schedule_state(schedule: Schedule | None) -> dict[str, Any]:
     """Return the state of a schedule and the name of its class, for a snapshot; {} if it has no state."""
     state = {} if schedule is None else schedule.state_dict()
+    if schedule is not None and not state and not type(schedule).__module__.startswith("xdpx.") and _counts(schedule):
+        log.warning(
+            f"lr_scheduler: {type(schedule).__name__} gives other factors for the same update after other calls, and "
+            "its state_dict() is empty: a resumed run would not go on as it was. Let factor() depend on num_update "
+            "alone, or override state_dict and load_state_dict.",
+            once=True,
+        )
     return {"of": type(schedule).__name__, **state} if state else {}
+
+
+def _counts(schedule: Schedule) -> bool:
+    """Return whether the factor of an update depends on the calls before it, such as by a counter of its own."""
+    if any(hasattr(value, "__next__") for value in vars(schedule).values()):  # of which no copy can be made
+        return True
+    first, second = deepcopy(schedule), deepcopy(schedule)
+    first.factor(1)
+    return bool(first.factor(2) != second.factor(2))
 
 
 def resume_schedule(schedule: Schedule | None, saved: Mapping[str, Any]) -> None:
