@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from xdpx.inference.probes import remembered
+from xdpx.inference.probes import of_neighbours, remembered
 
 
 class Counting(nn.Module):
@@ -26,3 +26,27 @@ def test_what_a_network_counts_from_call_to_call_is_named_if_its_outputs_depend_
     expected = {(0.0, False): None, (0.0, True): None, (1e-6, False): "calls", (1e-6, True): "steps"}
     for how, name in expected.items():
         assert remembered(Counting(*how), [torch.ones(3, 2)]) == name
+
+
+class Rows(nn.Module):
+    """Computes rows by `how`; pads what it gives to the longest row, as recurrent networks do."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.norm = how, nn.BatchNorm1d(4)
+
+    def forward(self, tokens, mask):
+        longest = int(mask.sum(1).max())
+        return self.how(self, tokens.float()), tokens[:, :longest].float()
+
+
+def test_a_row_that_depends_on_its_neighbours_is_found():
+    batches = [torch.tensor([[5, 3, 0, 0], [2, 7, 9, 1]]), torch.tensor([[4, 0, 0, 0]])]
+    batches = [[tokens, tokens > 0] for tokens in batches]
+    batch_norm = nn.functional.batch_norm
+    for how in (lambda net, x: x.cumsum(1), lambda net, x: net.norm(x)):
+        assert of_neighbours(Rows(how).eval(), batches) < 1e-6
+    for how in (lambda net, x: x - x.mean(0), lambda net, x: batch_norm(x, None, None, training=True)):
+        assert of_neighbours(Rows(how).eval(), batches) > 0.1
+    masked = [[tokens, (tokens > 0).flatten().nonzero()] for tokens, _ in batches]
+    assert of_neighbours(Rows(lambda net, x: x - x.mean(0)).eval(), masked) == 0

@@ -261,6 +261,9 @@ def test_a_damaged_export_is_refused(exported: Callable[[str], Path], tmp_path: 
     (moved / "export.json").write_text('{"version": 99, "format": "torchscript"}')
     with pytest.raises(ConfigError, match="written by a newer xdpx"):
         xdpx.load_run(moved)
+    (moved / "export.json").unlink()
+    with pytest.raises(ConfigError, match=r"is an export, but its export\.json is missing\. Export it again"):
+        xdpx.load_run(moved)
 
 
 @pytest.mark.parametrize("name", ["onnx", "openvino"])

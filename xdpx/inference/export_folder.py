@@ -22,17 +22,20 @@ _ADVICE = "Export it again, or copy it again from where it was made."
 
 
 def is_export(folder: str) -> bool:
-    """Return whether a folder is an export."""
-    return io.isfile(io.join(folder, FILE))
+    """Return whether a folder is an export, be it one that lost its table of contents."""
+    return io.isfile(io.join(folder, FILE)) or io.isfile(io.join(folder, SET + commit.SUFFIX))
 
 
 def read(folder: str) -> dict[str, Any]:
     """Return the table of contents of an export folder.
 
     Raises:
-        ConfigError: it cannot be read, or was written in a newer format.
+        ConfigError: it is missing, cannot be read, or was written in a newer format.
     """
     path = io.join(folder, FILE)
+    if not io.isfile(path):
+        problem = f"'{folder}' is an export, but its {FILE} is missing."
+        raise ConfigError(path, [Fault("export", problem, _ADVICE)])
     try:
         with io.open(path, encoding="utf-8") as file:
             found: dict[str, Any] = json.loads(file.read())

@@ -42,6 +42,8 @@ INPUTS = "inputs.json"
 TIMED = (8, 32)
 """Text lengths in tokens for which the latency is measured, beside the longest."""
 MOST_WORDS = 50
+MOST_OF_NEIGHBOURS = 1e-3
+"""Largest difference that the other rows of a batch may make to an output x, relative to 1 + |x|: rounding alone."""
 ANY_NUMBER = float(np.finfo(np.float64).max)
 """Tolerance for a quantised network, which is judged by its scores; NaN and infinity are still refused."""
 CALIBRATED_ON = 32
@@ -175,6 +177,13 @@ def exportable_of(predictor: Predictor, chunks: Sequence[Chunk], *, calibrated: 
         attribute = counted.removeprefix("model.")
         problem = f"gives other outputs for the same input at every call, as its attribute '{attribute}' changes"
         raise refusal(what, problem, "Let forward keep nothing for its next call when self.training is false.")
+    apart = probes.of_neighbours(network, [list(each.values()) for each in batches])
+    if not apart <= MOST_OF_NEIGHBOURS:
+        problem = f"gives a row other outputs in a batch than alone (they differ by {apart:.1e})"
+        remedy = (
+            "Let no row depend on the others of its batch: e.g. no mean over rows, and BatchNorm as eval() sets it."
+        )
+        raise refusal(what, problem, remedy)
     names = [name for name in form if name is not None]
     return Exportable(
         network, list(batches[0]), names, batches, predictor.plan, predictor.processor, predictor.labels,
@@ -245,24 +254,10 @@ def compared_outputs(
             raise refusal("What was written", problem) from error
         tensors = wanted if isinstance(wanted, tuple) else (wanted,)
         for name, tensor in zip(exportable.outputs, tensors, strict=True):
-            worst = max(worst, difference(found[name], tensor.numpy()))
+            worst = max(worst, probes.difference(found[name], tensor.numpy()))
         if not worst <= most:
             raise refusal("What was written", f"differs by {worst:.1e} for an input of shape {shape}")
     return worst
-
-
-def difference(found: Any, wanted: Any) -> float:
-    """Return the largest |found - wanted| / (1 + |wanted|); infinite if shapes or non-finite entries differ."""
-    found, wanted = np.asarray(found), np.asarray(wanted)
-    if found.shape != wanted.shape:
-        return float("inf")
-    if not found.size or wanted.dtype.kind not in "fc":
-        return 0.0 if np.array_equal(found, wanted) else float("inf")
-    there = np.isfinite(wanted)
-    if not np.array_equal(np.where(there, 0, found), np.where(there, 0, wanted), equal_nan=True):
-        return float("inf")
-    apart = np.abs(found.astype(np.float64) - wanted)[there] / (1 + np.abs(wanted[there]))
-    return float(apart.max(initial=0.0)) if np.isfinite(apart).all() else float("inf")
 
 
 # ---- rows
@@ -344,7 +339,7 @@ def compared(predictor: Predictor, folder: str, chunks: Sequence[Chunk], outputs
             raise refusal(f"The loss {loss}", f"looks into the network ({error})") from error
         rows += len(chunk.samples)
         floats = [name for name, each in wanted.items() if np.asarray(each).dtype.kind == "f"]
-        worst = max([worst, *(difference(found[name], wanted[name]) for name in floats)])
+        worst = max([worst, *(probes.difference(found[name], wanted[name]) for name in floats)])
         if "pred" in wanted:
             apart = np.asarray(found["pred"]) != np.asarray(wanted["pred"])
             changed += int(apart.reshape(len(apart), -1).any(axis=1).sum())

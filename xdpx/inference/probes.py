@@ -6,7 +6,9 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from xdpx.processors.samples import Samples
 
@@ -26,6 +28,8 @@ ODD_TEXTS = (
     "好 film",
 )
 """Difficult texts: empty, a space, characters beyond 16 bits, symbols and accents, two scripts."""
+TRIED_TOGETHER = 2
+"""Batches whose rows are also computed one by one."""
 LONG = 3
 """Length of a very long text, as a multiple of the model's max_len."""
 
@@ -84,10 +88,66 @@ def remembered(network: nn.Module, given: Sequence[Tensor]) -> str | None:
         network(*given)  # what is computed once and then kept is not a memory
         first, before = network(*given), _attributes(network)
         again, after = network(*given), _attributes(network)
-    pairs = zip(*(found if isinstance(found, tuple) else (found,) for found in (first, again)), strict=True)
+    pairs = zip(_outputs(first), _outputs(again), strict=True)
     if all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in pairs):
         return None
     return next((name for name, value in after.items() if before.get(name) != value), None)
+
+
+def of_neighbours(network: nn.Module, batches: Sequence[Sequence[Tensor]]) -> float:
+    """Return how much the outputs of a row differ in a batch from those that it has alone, relative to 1 + |x|.
+
+    Rows keep the width they are padded to. A network whose inputs or outputs do not have one entry for each row, such
+    as the positions of masked tokens, is not tried: 0. Infinite if it fails for a single row.
+
+    Args:
+        network: in evaluation mode.
+        batches: its inputs, with different numbers of rows.
+    """
+    import torch
+
+    worst, several = 0.0, [given for given in batches if len(given[0]) > 1]
+    if any(len({each.shape[:1] for each in given}) > 1 for given in batches):
+        return worst
+    with torch.no_grad():
+        for given in several[:TRIED_TOGETHER]:
+            together = _outputs(network(*given))
+            for row in range(len(given[0])):
+                try:
+                    alone = _outputs(network(*(each[row : row + 1] for each in given)))
+                except (RuntimeError, ValueError):  # such as of BatchNorm: no variance of one row
+                    return float("inf")
+                pairs = zip(together, alone, strict=True)
+                worst = max([worst, *(_apart(whole, row, one) for whole, one in pairs if _is_of_rows(whole, given))])
+    return worst
+
+
+def _outputs(found: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _is_of_rows(output: Tensor, given: Sequence[Tensor]) -> bool:
+    return output.shape[:1] == given[0].shape[:1]
+
+
+def _apart(together: Tensor, row: int, alone: Tensor) -> float:
+    """Return how far a row of a batch is from the same row alone; 0 if its shape follows the batch, as a length may."""
+    one = together[row : row + 1]
+    return difference(alone.numpy(), one.numpy()) if alone.shape == one.shape else 0.0
+
+
+def difference(found: Any, wanted: Any) -> float:
+    """Return the largest |found - wanted| / (1 + |wanted|); infinite if shapes or non-finite entries differ."""
+    found, wanted = np.asarray(found), np.asarray(wanted)
+    if found.shape != wanted.shape:
+        return float("inf")
+    if not found.size or wanted.dtype.kind not in "fc":
+        return 0.0 if np.array_equal(found, wanted) else float("inf")
+    there = np.isfinite(wanted)
+    if not np.array_equal(np.where(there, 0, found), np.where(there, 0, wanted), equal_nan=True):
+        return float("inf")
+    apart = np.abs(found.astype(np.float64) - wanted)[there] / (1 + np.abs(wanted[there]))
+    return float(apart.max(initial=0.0)) if np.isfinite(apart).all() else float("inf")
 
 
 def _attributes(network: nn.Module) -> dict[str, object]:
