@@ -260,7 +260,7 @@ class Log:
         value = value.detach() if hasattr(value, "detach") else value
         with self._lock:
             if not self._muted:
-                place = self._scoring, name
+                place = self._scoring, str(name)
                 total, count = self._summaries.get(place, (0.0, 0))
                 self._summaries[place] = (total + value * n, count + n)
 

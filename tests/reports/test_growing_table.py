@@ -4,6 +4,8 @@ from pathlib import Path
 import pytest
 
 from xdpx.reports.growing_table import BLOCK, GrowingTable
+from xdpx.reports.run_tables import train_row, valid_row
+from xdpx.reports.windows import Window
 
 
 def test_a_column_that_comes_later_shifts_no_cell(tmp_path: Path) -> None:
@@ -13,6 +15,26 @@ def test_a_column_that_comes_later_shifts_no_cell(tmp_path: Path) -> None:
     table.append({"step": 2, "loss": 0.25, "gate": 7.0})
     table.append({"step": 3, "loss": 0.125})
     assert path.read_text() == "step\tloss\tgate\n1\t0.5\t\n2\t0.25\t7\n3\t0.125\t\n"
+
+
+def test_a_name_or_a_text_of_a_user_makes_no_further_cells(tmp_path: Path) -> None:
+    path = tmp_path / "log.tsv"
+    table = GrowingTable(str(path))
+    table.append({"step": 1, "my\tmetric": 0.5, "a\nb": "x\ty\r\nz"})
+    table.append({"step": 2, "my\tmetric": 0.25})
+    assert path.read_text() == "step\tmy metric\ta b\n1\t0.5\tx y z\n2\t0.25\t\n"
+
+
+def test_a_number_of_a_user_takes_no_column_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    window = Window()
+    metrics = {"loss": 1.0, "step": 9.0, "share": 0.5}
+    row = train_row(1, 7, window, metrics=metrics, last={"learning_rate": 0.1})
+    assert (row["step"], row["own_step"], row["share"], row["lr"]) == (7, 9.0, 0.5, 0.1)
+    more = {"valid_acc": 0.0, "best_score": 0.0, "mine": 2.0}
+    row = valid_row(1, 7, window, train_wall=0.0, train=metrics, valid={"acc": 0.75}, more=more, best_score=0.75)
+    assert (row["step"], row["valid_acc"], row["best_score"], row["mine"]) == (7, 0.75, 0.75, 2.0)
+    assert (row["own_valid_acc"], row["own_best_score"]) == (0.0, 0.0)
+    assert "it logs best_score as own_best_score, valid_acc as own_valid_acc" in capsys.readouterr().err
 
 
 def test_rows_of_later_steps_are_dropped_and_a_torn_last_line_too(tmp_path: Path) -> None:

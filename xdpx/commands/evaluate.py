@@ -19,6 +19,7 @@ from xdpx.inference.session import logged_scores
 from xdpx.inference.temperature import temperature_of
 from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import log
+from xdpx.reports.run_tables import beside
 from xdpx.reports.tables import as_text, as_tsv, union_of_keys
 from xdpx.utils import io
 from xdpx.utils.commit import read_manifest, write_bytes, write_text
@@ -212,13 +213,13 @@ class Evaluate:
             predictor.engine, predictor.state, batches, predictor.task.loss, labels=predictor.labels
         )
         log.info(f"{source.name}: {predictor.report()}")
-        row = {
+        row: dict[str, Any] = {
             **({"config": options.config} if options.config else {}),
             **({"checkpoint": predictor.plan.checkpoint} if predictor.plan.checkpoint else {}),
             "split": source.name,
-            **dict(sorted(metrics.items())),
-            **log.take_accumulated(),
         }
+        row |= beside(row, dict(sorted(metrics.items())))
+        row |= beside(row, log.take_accumulated())
         if not is_master():
             return row, {}
         if classes:

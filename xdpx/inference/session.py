@@ -162,6 +162,7 @@ class TrainedRun:
             ConfigError: the data do not exist or are empty, labels are missing, or one was not seen in training.
         """
         from xdpx.inference.given import rows_of, with_labels
+        from xdpx.reports.run_tables import beside
         from xdpx.tasks.scoring import score
 
         with self._turn(self._locks.computing) as predictor, self._turn(self._locks.encoding):
@@ -178,7 +179,7 @@ class TrainedRun:
             else:
                 raise ConfigError("evaluate", [Fault("labels", "are missing.", "Give one for each text: labels=[...]")])
             found = score(predictor.engine, predictor.state, predictor.scored_batches(source), predictor.task.loss)
-            return dict(sorted({**found.metrics, **log.take_accumulated()}.items()))
+            return dict(sorted({**found.metrics, **beside(found.metrics, log.take_accumulated())}.items()))
 
     def _rows(self, texts: Iterable[Text]) -> list[Row]:
         from xdpx.inference.answers import refuse_without_answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 from collections.abc import Iterator, Mapping
 
 from xdpx.reports.metric_lines import MetricLines, Phase
@@ -14,6 +15,7 @@ from xdpx.utils.owners import temporary_name
 from xdpx.utils.replacing import adding
 
 Cell = str | int | float | None
+_BREAKS = re.compile(r"[\t\n\r]+")
 LONGEST_HEADER = 1 << 20
 
 
@@ -44,6 +46,7 @@ class GrowingTable:
 
     def append(self, row: Mapping[str, Cell], *, more: Mapping[str, str] | None = None) -> None:
         """Append a row; columns that it does not name stay empty. `more` is written to the JSON lines only."""
+        row = {_in_one_cell(name): cell for name, cell in row.items()}
         new = [name for name in row if name not in self.columns]
         if new:
             self._rewrite([*self.columns, *new], _whole_lines(self._file, len(self.columns)))
@@ -179,4 +182,9 @@ def _text(cell: Cell) -> str:
     if cell is None:
         return ""
     # Nine digits: enough to compare a recomputed score to 1e-6, few enough to read.
-    return f"{cell:.9g}" if isinstance(cell, float) else str(cell)
+    return f"{cell:.9g}" if isinstance(cell, float) else _in_one_cell(cell)
+
+
+def _in_one_cell(text: object) -> str:
+    """Return a text, or a name that a user chose, without tabs and line ends, which would make several cells of it."""
+    return _BREAKS.sub(" ", str(text))

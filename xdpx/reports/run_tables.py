@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from typing import TypeVar
 
+from xdpx.logger import log
 from xdpx.reports.growing_table import Cell
 from xdpx.reports.windows import Window
 
@@ -17,6 +19,21 @@ COLUMNS = {"grad_norm": "gnorm", "learning_rate": "lr", "steps_per_second": "ups
 """Names under which the Trainer logs a quantity -> name of its column."""
 
 Row = dict[str, Cell]
+T = TypeVar("T")
+
+
+def beside(known: Container[str], own: Mapping[str, T]) -> dict[str, T]:
+    """Return a user's numbers by free names: one called as a column of XDPX becomes `own_<name>`, with a warning.
+
+    Args:
+        known: names of columns that XDPX fills itself.
+        own: summaries or metrics of the user.
+    """
+    taken = [name for name in own if name in known]
+    if taken:
+        told = ", ".join(f"{name} as own_{name}" for name in taken)
+        log.warning(f"a summary or metric of yours is called as a column of XDPX: it logs {told}", once=True)
+    return {f"own_{name}" if name in known else name: value for name, value in own.items()}
 
 
 def evaluated(name: object) -> str:
@@ -38,7 +55,7 @@ def train_row(epoch: int, step: int, window: Window, *, metrics: Mapping[str, fl
     row |= {"gnorm": last.get("grad_norm", 0.0), "clip": int(last.get("clipped", 0))}
     row |= {"wps": window.per_second("num_tokens"), "ups": window.updates_per_second}
     others = {**metrics, "lr": float(last.get("learning_rate", 0.0))}
-    return row | {name: others[name] for name in sorted(others) if name != "loss"}
+    return row | beside(row, {name: others[name] for name in sorted(others) if name != "loss"})
 
 
 def valid_row(
@@ -70,6 +87,6 @@ def valid_row(
     row |= {"gnorm": window.mean("grad_norm"), "clip": window.mean("clipped")}
     row |= {f"train_{name}": train[name] for name in sorted(train) if name != "loss"}
     row |= {f"valid_{name}": valid[name] for name in sorted(valid)}
-    row |= {name: more[name] for name in sorted(more)}
+    row |= beside({*row, "best_score"}, {name: more[name] for name in sorted(more)})
     row["best_score"] = best_score
     return row

@@ -15,6 +15,7 @@ from xdpx.engines.pytorch.update import LOSS
 from xdpx.logger import log
 from xdpx.reports.noted_pictures import write_pictures
 from xdpx.reports.results import plain_numbers, speed_metrics, wanted_metric
+from xdpx.reports.run_tables import beside
 from xdpx.trainer.hooks.state import TrainerState
 from xdpx.trainer.loss.model_loss import num_positional, takes
 from xdpx.trainer.loss.windows import WAITED, DataClock, over_ranks
@@ -271,7 +272,7 @@ def _log_step(run: TrainerRun, methods: FlowMethods, facts: dict[str, Any]) -> N
     if not finite:
         run.warn_of_nonfinite(f"loss or gradient is NaN or infinite, at step {state.global_step} or shortly before it")
     logs |= over_ranks(window, tokens)
-    logs |= {name: value for name, value in log.take_summaries().items() if name not in logs}
+    logs |= beside(logs, log.take_summaries())
     texts, pictures = log.take_notes()
     logs |= texts | write_pictures(str(args.output_dir), pictures, state.global_step)
     more = (run.started,) if takes(methods.log, "start_time") else ()

@@ -14,6 +14,7 @@ from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.memory import MemoryWatch
 from xdpx.logger import log
 from xdpx.reports.results import plain_numbers, prefixed, speed_metrics
+from xdpx.reports.run_tables import beside
 from xdpx.trainer.accelerator import Accelerator
 from xdpx.trainer.data.feeding import rows_of, with_last
 from xdpx.trainer.data.joining import Joiner
@@ -174,7 +175,7 @@ class Seen:
         loss = self._tally.mean()
         if loss is not None:
             metrics[f"{prefix}_loss"] = loss
-        metrics |= {name: value for name, value in log.take_accumulated().items() if name not in metrics}
+        metrics |= beside(metrics, log.take_accumulated())
         if self._run.model_preparation_time is not None:
             metrics[f"{prefix}_model_preparation_time"] = self._run.model_preparation_time
         return EvalLoopOutput(parts["predictions"], parts["label_ids"], prefixed(metrics, prefix), self._num_samples())

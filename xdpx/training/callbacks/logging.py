@@ -8,7 +8,7 @@ from typing import Any
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
 from xdpx.reports.noted_pictures import write_pictures
-from xdpx.reports.run_tables import train_row
+from xdpx.reports.run_tables import beside, train_row
 from xdpx.reports.windows import Window
 from xdpx.training.accumulation import MetricAccumulator
 from xdpx.training.loop import Callback, Session, Step, Stop
@@ -79,7 +79,7 @@ class Logging(Callback):
         last = self._accumulator.last
         cells = train_row(epoch, number, window, metrics=train_metrics(window, self._metrics), last=last)
         summaries = log.take_summaries()
-        cells |= {name: summaries[name] for name in sorted(summaries)}
+        cells |= beside({*cells, "loss_scale"}, {name: summaries[name] for name in sorted(summaries)})
         if "loss_scale" in last:
             cells["loss_scale"] = last["loss_scale"]
         return cells
