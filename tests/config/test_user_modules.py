@@ -16,7 +16,8 @@ Write = Callable[..., Path]
 def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("XDPX_USER_MODULES", raising=False)
     yield
-    for name in [name for name in sys.modules if name == "_shared" or name.startswith("xdpx_user_modules")]:
+    own = ("_shared", "xdpx_user_modules", "plain_", "relative_", "same_name", "changing")
+    for name in [name for name in sys.modules if name.startswith(own)]:
         del sys.modules[name]
 
 
@@ -69,6 +70,44 @@ def test_a_module_that_fails_is_named_with_its_line(write: Write, text: str, wor
     with pytest.raises(ConfigError) as refused:
         load_user_modules()
     assert words in str(refused.value)
+
+
+def test_modules_that_import_one_another_are_imported_once_however_they_say_it(write: Write) -> None:
+    write(
+        "user/modules/plain_a.py",
+        "import plain_b\nplain_b.made.append('a')",
+        "user/modules/plain_b.py",
+        "from plain_shared import seen\nmade = []\nseen.append(__name__)",
+        "user/modules/plain_c.py",
+        "import plain_b, plain_a\nassert plain_b.made == ['a']",
+        "user/modules/plain_shared.py",
+        "seen = []",
+        "user/modules/relative_a.py",
+        "from .relative_b import made\nfrom . import relative_b\nmade.append('a')",
+        "user/modules/relative_b.py",
+        "made = []",
+    )
+    assert len(load_user_modules()) == 6
+    assert len(sys.modules["plain_shared"].seen) == 1
+    assert sys.modules["relative_b"].made == ["a"]
+
+
+def test_a_second_module_of_the_same_name_is_refused_not_passed_over(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write("first/same_name.py", "", "second/same_name.py", "")
+    monkeypatch.setenv("XDPX_USER_MODULES", f"{folder}/first:{folder}/second:{folder}/first")
+    with pytest.raises(ConfigError, match=r"(?s)second/same_name\.py.* is called as .*first/same_name\.py, which"):
+        load_user_modules()
+
+
+def test_a_module_that_changed_since_it_was_imported_is_told(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    write("user/modules/changing.py", "x = 1")
+    assert load_user_modules() == ["changing.py"]
+    assert "has changed" not in capsys.readouterr().err
+    write("user/modules/changing.py", "x = 12")
+    assert load_user_modules() == []
+    assert "changing.py has changed since it was imported: this process uses what it was" in capsys.readouterr().err
 
 
 def test_a_module_called_like_one_of_the_library_hides_nothing(write: Write) -> None:

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from multiprocessing import parent_process
 from pathlib import Path
 from traceback import extract_tb
@@ -54,6 +54,8 @@ def load_user_modules() -> list[str]:
     for folder in folders():
         files = [file for file in sorted(folder.glob("*.py")) if not file.name.startswith(("_", "."))]
         new = [file for file in files if _name(file) not in sys.modules]
+        for file in set(files) - set(new):
+            _refuse_another(file)
         if not new:
             continue
         _refuse_strangers(folder)
@@ -62,10 +64,43 @@ def load_user_modules() -> list[str]:
             sys.path.append(place)  # at the end: a user's `random.py` must not hide the library's
         if parent_process() is None:
             log.info(f"your own code is used: {', '.join(file.name for file in new)} of {folder}")
+        _package_of(folder)
         for file in new:
-            _import(file)
+            if _name(file) not in sys.modules:  # else another one of them has imported it
+                _import(file)
+            _note(file)
         imported += [file.name for file in new]
     return imported
+
+
+_Stamp = tuple[str, int, int]
+_noted: dict[str, _Stamp] = {}
+"""What was imported: {name of the module: (file, time of its last change in ns, size)}."""
+
+
+def _stamp(file: Path) -> _Stamp:
+    facts = file.stat()
+    return str(file.resolve()), facts.st_mtime_ns, facts.st_size
+
+
+def _note(file: Path) -> None:
+    """Remember what was imported, and let `import mine` of another module find this one, not a second copy."""
+    _noted[_name(file)] = _stamp(file)
+    if file.stem.isidentifier() and file.stem not in sys.modules:
+        found = find_spec(file.stem)
+        if found is not None and found.origin == str(file.resolve()):
+            sys.modules[file.stem] = sys.modules[_name(file)]
+
+
+def _refuse_another(file: Path) -> None:
+    """Raise ConfigError if a file has the name of another module that was imported; warn if it has changed since."""
+    before = _noted.get(_name(file))
+    if before is None or before == _stamp(file):
+        return
+    if before[0] != str(file.resolve()):
+        problem = f"is called as {before[0]}, which is imported already, so it would be passed over."
+        raise ConfigError(str(file), [Fault("user module", problem, "Rename one of them, or start Python again.")])
+    log.warning(f"{file} has changed since it was imported: this process uses what it was. Start Python again.")
 
 
 def used() -> list[str]:
@@ -114,6 +149,13 @@ def _offered() -> Iterator[str]:
     return (point.value for points in packages.offered("callback").values() for point in points)
 
 
+def _package_of(folder: Path) -> None:
+    """Let modules of a folder import one another as `from .other import name`."""
+    package = sys.modules.setdefault(_PACKAGE, ModuleType(_PACKAGE))
+    places = list(getattr(package, "__path__", ()))
+    package.__path__ = list(dict.fromkeys([*places, str(folder.resolve())]))
+
+
 def _name(file: Path) -> str:
     return f"{_PACKAGE}.{file.stem}"
 
@@ -122,7 +164,10 @@ def _import(file: Path) -> None:
     spec = spec_from_file_location(_name(file), file.resolve())
     if spec is None or spec.loader is None:
         raise ConfigError(str(file), [Fault("file", "is not a Python module.", "Move it away.")])
-    sys.modules.setdefault(_PACKAGE, ModuleType(_PACKAGE))
+    plain = sys.modules.get(file.stem)
+    if plain is not None and getattr(plain, "__file__", None) == str(file.resolve()):
+        sys.modules[spec.name] = plain  # another module of the user has imported it by its plain name
+        return
     module = module_from_spec(spec)
     sys.modules[spec.name] = module
     try:
