@@ -1,8 +1,13 @@
+import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from xdpx.inference.own_code import warn_of_changes
+from xdpx.losses import losses
 from xdpx.runs import snapshot
 from xdpx.runs.snapshot import write_changed_snapshot, write_snapshot
 
@@ -27,6 +32,27 @@ def test_it_holds_the_package_the_users_modules_and_the_config(desk: Path) -> No
     assert not [
         name for name in names if "venv" in name or "__pycache__" in name or name.endswith((".bin", "huge.txt"))
     ]
+
+
+def test_own_code_that_is_not_that_of_the_run_is_told_to_who_predicts_with_it(
+    desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Mine:
+        __module__ = "xdpx_user_modules.mine"
+
+    module = SimpleNamespace(__file__=str(desk / "user/modules/mine.py"))
+    monkeypatch.setitem(sys.modules, Mine.__module__, module)
+    monkeypatch.setitem(losses._loaded, "mine", Mine)
+    run: Any = SimpleNamespace(picks={("", "loss"): "mine", ("", "model"): "cls_cnn"})
+    shipped: Any = SimpleNamespace(picks={("", "loss"): "bce"})
+    write_snapshot("run/snapshot.zip")
+    warn_of_changes("run", (run, None))
+    (desk / "user/modules/other.py").write_text("new = 1")
+    (desk / "user/modules/mine.py").write_text("x = 2\n")
+    warn_of_changes("run", (shipped, None))
+    assert "changed since" not in capsys.readouterr().err
+    warn_of_changes("run", (run, None))
+    assert "run: mine.py of user/modules changed since this run was trained (snapshot.zip" in capsys.readouterr().err
 
 
 def test_files_are_told_apart_by_their_names_in_whatever_order_they_come(

@@ -7,10 +7,12 @@ resume training from. Each is committed separately, with its own manifest, so th
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 WEIGHTS = ".pt"
 STATE = ".pts"
 _NAME = re.compile(r"checkpoint-(\d+)(\.pts?)")
+_SNAPSHOT = re.compile(r"snapshot(?:\.resume-(\d+))?\.zip")
 
 
 def weights_name(step: int) -> str:
@@ -31,6 +33,12 @@ def weights_file(step: int) -> str:
 def state_file(step: int) -> str:
     """Return the file name of the full state of a step."""
     return f"checkpoint-{step}{STATE}"
+
+
+def newest_snapshot(names: Iterable[str]) -> str | None:
+    """Return the name of the newest snapshot of the code among the names of files; None if there is none."""
+    found = [match for match in map(_SNAPSHOT.fullmatch, names) if match]
+    return max(found, key=lambda match: int(match[1] or 0))[0] if found else None
 
 
 def step_of(file_name: str, suffix: str = WEIGHTS) -> int | None:

@@ -20,6 +20,7 @@ from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
 from xdpx.datasets.training_data import Ranks
 from xdpx.inference.given import GivenRows
+from xdpx.inference.own_code import warn_of_changes
 from xdpx.inference.plan import InferencePlan, Input
 from xdpx.logger import log
 from xdpx.metrics.judging import NUMBER_COLUMNS
@@ -91,6 +92,8 @@ class Predictor:
         self, plan: InferencePlan, *, cuda: bool | None = None, seed: int = 1, temperature: float = 1.0
     ) -> None:
         self.plan = plan
+        if plan.checkpoint is not None and plan.exported is None:
+            warn_of_changes(io.parent(plan.checkpoint), (plan.train, plan.prepro))
         vocabulary, labels = plan.resource("vocab.txt"), plan.resource("target_map.txt")
         words = plan.train.parameters("processor")
         self.vocabulary = (

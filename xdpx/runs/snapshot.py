@@ -8,6 +8,7 @@ from functools import lru_cache
 from io import BytesIO
 
 import xdpx
+from xdpx.checkpoints.layout import newest_snapshot
 from xdpx.config import families
 from xdpx.config.config_files import kept
 from xdpx.config.user_modules import folders
@@ -119,10 +120,9 @@ def changed_files(folder: str) -> tuple[str, list[str]] | None:
     Returns:
         (name of the snapshot, names of files, sorted); None if there is no readable snapshot.
     """
-    found = [name for name in io.listdir(folder) if name.startswith("snapshot") and name.endswith(".zip")]
-    if not found:
+    newest = newest_snapshot(io.listdir(folder))
+    if newest is None:
         return None
-    newest = max(found, key=lambda name: int("0" + "".join(letter for letter in name if letter.isdigit())))
     try:
         with io.open(io.join(folder, newest), "rb") as file, zipfile.ZipFile(file) as archive:
             then = {name: archive.read(name) for name in archive.namelist() if not name.startswith("config/")}
