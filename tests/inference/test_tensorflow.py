@@ -18,6 +18,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tests.commands.conftest import FinishedRun
 from xdpx import load_run
 from xdpx.checkpoints import tf_files, trusted
 from xdpx.commands.script import main as script
@@ -388,9 +389,16 @@ def test_names_that_a_signature_or_a_file_cannot_have_are_refused(
         script(["export_tf", f"save_dir={finished_run.root}/run", f"out_dir={tmp_path / 'out'}", *more, "--dry"])
 
 
-def test_a_saved_model_is_compared_with_its_run_and_names_labels(tf: Any, finished_run: Any, tmp_path: Path) -> None:
-    out = tmp_path / "saved"
-    assert script(["export_tf", f"save_dir={finished_run.root}/run", f"out_dir={out}", "check_outputs=true"]) == 0
+@pytest.fixture(scope="module")
+def saved(tf: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a SavedModel of the run beside it. One serves several tests: TensorFlow compiles for seconds."""
+    root = FinishedRun(tmp_path_factory.mktemp("saved")).root
+    assert script(["export_tf", f"save_dir={root}/run", f"out_dir={root}/saved", "check_outputs=true"]) == 0
+    return Path(root) / "saved"
+
+
+def test_a_saved_model_is_compared_with_its_run_and_names_labels(tf: Any, saved: Path) -> None:
+    out = saved
     told = json.loads((out / "export.json").read_text())["compared"]
     assert told["outputs"] < 1e-5
     assert told["changed"] == 0
@@ -400,16 +408,17 @@ def test_a_saved_model_is_compared_with_its_run_and_names_labels(tf: Any, finish
     assert sorted(path.name for path in (out / "assets").iterdir()) == ["labels.txt", "vocab.txt"]
 
 
-@pytest.mark.parametrize("more", [[], ["fix_len=true"]], ids=["any length", "one length"])
-def test_strings_are_cut_and_numbered_in_the_graph_as_the_run_does(
-    tf: Any, finished_run: Any, tmp_path: Path, more: list[str]
-) -> None:
-    out, texts = tmp_path / "saved", ["good film", "", "B\u00c4D  plot\u3000\U0001f600", "good " * 50, "\u7535\u5f71"]
-    assert script(["export_tf", f"save_dir={finished_run.root}/run", f"out_dir={out}", *more]) == 0
-    saved = tf.saved_model.load(str(out))
-    expected = load_run(f"{finished_run.root}/run").predict(texts)
+@pytest.mark.parametrize("length", ["any length", "one length"])
+def test_strings_are_cut_and_numbered_in_the_graph_as_the_run_does(tf: Any, saved: Path, length: str) -> None:
+    run, out, texts = saved.parent / "run", saved, ["good film", "", "B\u00c4D  plot\u3000\U0001f600", "good " * 50]
+    texts.append("\u7535\u5f71")
+    if length == "one length":
+        out = saved.parent / "one"
+        assert script(["export_tf", f"save_dir={run}", f"out_dir={out}", "fix_len=true"]) == 0
+    opened = tf.saved_model.load(str(out))
+    expected = load_run(run).predict(texts)
     for rows in (texts, *([text] for text in texts)):
-        found = saved.signatures["text"](text=tf.constant(rows))
+        found = opened.signatures["text"](text=tf.constant(rows))
         for text, label, prob in zip(rows, found["pred"].numpy(), found["prob"].numpy(), strict=True):
             wanted = expected[texts.index(text)]
             assert label.decode() == wanted.label
@@ -441,7 +450,8 @@ def test_recurrence_pooling_and_alignment_are_the_same_in_tensorflow(tf: Any) ->
         )
         names = ["tokens1", "mask1", "tokens2", "mask2"] if name == "re2" else ["tokens", "mask"]
         network = Positional(model, names)
-        run = tf.function(Graph(tf, program_of(network, first)), autograph=False, reduce_retracing=True)
+        specs = [tf.TensorSpec([None, None], tf.bool if each.dtype == torch.bool else tf.int64) for each in first]
+        run = tf.function(Graph(tf, program_of(network, first)), input_signature=[specs], autograph=False)
         for given in (first, *others):
             with torch.no_grad():
                 wanted = network(*given).numpy()
