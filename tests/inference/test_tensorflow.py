@@ -24,6 +24,8 @@ from xdpx.checkpoints import tf_files, trusted
 from xdpx.commands.script import main as script
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import resolve
+from xdpx.inference.plan import InferenceParameters, make_plan
+from xdpx.inference.predictor import Predictor
 from xdpx.models import models
 from xdpx.models.pytorch import google_names
 from xdpx.run import main as door
@@ -363,6 +365,9 @@ def test_a_run_that_began_with_tensorflow_goes_on_and_is_scored_when_its_files_a
         assert door([command, str(tmp_path / "config.json")]) == 0
 
     run("x-train", **values, train_steps=1)
+    theirs = InferenceParameters(save_dir=f"{tmp_path}/run", checkpoint=prefix, from_tf=True)
+    with pytest.raises(ConfigError, match=r"checkpoint: lacks weights of the model: encoder.*Those would be random"):
+        Predictor(make_plan(theirs, "test"))
     shutil.rmtree(tmp_path / "theirs")
     run("x-train", **values, resume=True)
     run("x-eval", save_dir=f"{tmp_path}/run", valid_subset="dev")

@@ -112,6 +112,19 @@ def test_what_was_missing_and_unexpected_is_said(folder, tmp_path, capsys):
     assert "unexpected: extra.weight" in said
 
 
+def test_a_file_that_lacks_most_of_the_encoder_is_refused_unless_what_fits_is_asked_for(folder, tmp_path):
+    weights = BertModel.from_pretrained(folder).state_dict()
+    few = {name: value for name, value in weights.items() if "LayerNorm" in name}
+    save_file(few, tmp_path / "hf" / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"lacks \d+ of the \d+ weights of the encoder: bert\.embeddings.*num_hidden"):
+        build(pretrained_model=folder).load_pretrained(torch.load)
+    model = build(pretrained_model=folder, strict_size=False)
+    model.load_pretrained(torch.load)
+    name = next(iter(few))
+    assert torch.equal(model.bert.state_dict()[name], few[name])
+    assert "bert.embeddings.word_embeddings.weight" in model.not_in_file
+
+
 def test_another_vocabulary_is_refused_or_gets_new_embeddings(folder):
     with pytest.raises(ConfigError, match="31 in the data.*30 tokens"):
         build(pretrained_model=folder, vocab_size=31)

@@ -126,6 +126,7 @@ class InferencePlan:
         exported: the export folder whose network is run; None for a run with weights.
         exact: whether the outputs of a row are bit-identical in every batch.
         threads: CPU threads for a batch of an export; None for the default of its library.
+        of_tensorflow: whether the weights to score are a checkpoint of TensorFlow: `pretrained_model` names it then.
     """
 
     train: Run
@@ -136,6 +137,7 @@ class InferencePlan:
     exported: str | None = None
     exact: bool = False
     threads: int | None = None
+    of_tensorflow: bool = False
 
     @property
     def data_dir(self) -> str:
@@ -235,7 +237,9 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
     _refuse_unknown(extra, {**train.values, **(prepro.values if prepro else {})}, source)
     folders = [options.save_dir, None if exported else train.values["data_dir"]]
     found = tuple(str(folder) for folder in folders if folder)
-    plan = InferencePlan(train, prepro, checkpoint, found, frozenset(extra), exported, options.exact)
+    plan = InferencePlan(
+        train, prepro, checkpoint, found, frozenset(extra), exported, options.exact, of_tensorflow=options.from_tf
+    )
     _refuse_other_tokens(plan, source)
     return plan
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_few
 from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets import word_vocabulary
 from xdpx.datasets.evaluation_data import EvaluationData, exact_width, in_file_order
@@ -480,11 +480,17 @@ def _engine(plan: InferencePlan, *, cuda: bool | None, seed: int, split: Split) 
 def _state(engine: Any, plan: InferencePlan, *, seed: int) -> Any:
     """Return the engine's state: with the weights of the checkpoint, or the initial ones if there is none."""
     from xdpx.checkpoints.trusted import load_weights
-    from xdpx.models.pytorch.weights import read
+    from xdpx.models.pytorch.weights import MOST_NAMES_SHOWN, read
 
-    if plan.checkpoint is None or plan.exported is not None:
-        return engine.start(seed)
-    return engine.with_weights(read(plan.checkpoint, load_weights))
+    if plan.checkpoint is not None and plan.exported is None:
+        return engine.with_weights(read(plan.checkpoint, load_weights))
+    state = engine.start(seed)
+    lacking = getattr(getattr(state.task, "model", None), "not_in_file", []) if plan.of_tensorflow else []
+    if lacking:
+        problem = f"lacks weights of the model: {first_few(lacking, MOST_NAMES_SHOWN)}. Those would be random."
+        remedy = "Name the checkpoint of this model, with its head; tf_names gives names to weights of your own."
+        raise ConfigError(THIS_RUN, [Fault("checkpoint", problem, remedy)])
+    return state
 
 
 def _temper(task: Any, plan: InferencePlan, temperature: float) -> None:

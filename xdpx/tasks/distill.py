@@ -18,7 +18,7 @@ from xdpx.losses.base import Batch, Loss
 from xdpx.losses.taught import Taught
 from xdpx.models.pytorch import weights
 from xdpx.models.pytorch.bert import Bert
-from xdpx.models.pytorch.encoders import is_encoder
+from xdpx.models.pytorch.weights import is_encoder
 from xdpx.tasks.default import Task
 from xdpx.tasks.parameters import GROUP, DataParameters
 

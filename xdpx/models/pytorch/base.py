@@ -27,6 +27,9 @@ class Model(nn.Module):
     """Whether noise on the token embeddings of a batch reaches the network: false if it reads other tokens than those
     of the batch."""
 
+    not_in_file: Sequence[str] = ()
+    """Names of the weights that `pretrained_model` lacked, or had in another size, which are random at first."""
+
     is_of_library: ClassVar[bool] = False
     """Whether it wraps a network of transformers, so that its weights can be opened there (`library_form`)."""
 
@@ -38,13 +41,15 @@ class Model(nn.Module):
         """Load the weights named by `pretrained_model`; log those that are missing, unexpected or of another size.
 
         Raises:
-            ConfigError: no weight of the file fits, or a size differs and `strict_size` is true.
+            ConfigError: no weight of the file fits; or `strict_size` is true, and a size differs or most of the encoder
+                is missing.
         """
         known = self.parameters_used
         if known.pretrained_model:
             table = google_names.user_table(known.tf_names)
             found = self.adapt(weights.read(known.pretrained_model, read_weights, table=table))
-            weights.take_over(self, found, strict_size=known.strict_size, source=known.pretrained_model)
+            source, strict = known.pretrained_model, known.strict_size
+            self.not_in_file = weights.take_over(self, found, strict_size=strict, source=source)
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Convert foreign names and shapes to ours. Subclasses override it."""

@@ -92,7 +92,8 @@ class BertDPRQA(Bert):
             table = google_names.user_table(known.tf_names)
             found = Bert.adapt(self, weights.read(known.p_pretrained_model, read_weights, table=table))
             ours = {name: value for name, value in _for_passages(found).items() if name in self.state_dict()}
-            weights.take_over(self, ours, strict_size=known.strict_size, source=known.p_pretrained_model)
+            source = known.p_pretrained_model
+            weights.take_over(self, ours, strict_size=known.strict_size, source=source, in_part=True)
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Rename foreign weights, and copy those of a single encoder to both; a dual encoder keeps its own."""

@@ -99,11 +99,6 @@ def layer_of(name: str) -> int | None:
     return int(match[1]) if match and name.startswith("bert.") else None
 
 
-def is_encoder(name: str) -> bool:
-    """Return whether a weight is needed for hidden states, unlike those of a pooler or a head."""
-    return name.startswith("bert.") and not name.startswith("bert.pooler.")
-
-
 def is_shared(name: str) -> bool:
     """Return whether a weight is shared by several layers, or follows the last one."""
     return name.startswith(("bert.encoder.", "bert.final_norm."))

@@ -89,7 +89,7 @@ class WithMemories:
         source = self.parameters_used.pretrained_memories
         if source:
             named = {in_layer(name): value for name, value in weights.read(source, read_weights).items()}
-            weights.take_over(self, named, strict_size=True, source=source)  # type: ignore[arg-type]
+            weights.take_over(self, named, strict_size=True, source=source, in_part=True)  # type: ignore[arg-type]
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """Return the groups of BERT, and a group of the memories' values, without weight decay."""

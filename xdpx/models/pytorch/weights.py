@@ -54,11 +54,23 @@ def config_file(source: str) -> str | None:
     return next((path for each in folders for name in TF_NAMES if io.exists(path := io.join(each, name))), None)
 
 
-def take_over(model: nn.Module, found: Mapping[str, Tensor], *, strict_size: bool, source: str) -> None:
+def take_over(
+    model: nn.Module, found: Mapping[str, Tensor], *, strict_size: bool, source: str, in_part: bool = False
+) -> list[str]:
     """Copy into `model` every tensor with a known name and shape; log missing, unexpected and mismatched ones.
 
+    Args:
+        model: the network.
+        found: tensors by our names.
+        strict_size: refuse weights of another size, and an encoder of which most is missing.
+        source: where they come from, for messages.
+        in_part: they are meant for a part of the network only.
+
+    Returns:
+        The names of the weights that keep their values: missing or of another size in the file.
+
     Raises:
-        ConfigError: no tensor fits, or a shape differs and `strict_size` is true.
+        ConfigError: no tensor fits, or `strict_size` is true and a shape differs or most of the encoder is missing.
     """
     own = model.state_dict(keep_vars=True)
     mismatched = [name for name in found if name in own and own[name].shape != found[name].shape]
@@ -73,10 +85,38 @@ def take_over(model: nn.Module, found: Mapping[str, Tensor], *, strict_size: boo
     if not fitting:
         names = first_few(found, MOST_NAMES_SHOWN)
         raise _fault(f"'{source}' contains no weight of this model (it holds {names}).", "Name a matching file.")
+    # A tied weight has two names, and is loaded if one of them is.
+    loaded = {id(own[name]) for name in fitting}
+    missing = [name for name, value in own.items() if id(value) not in loaded and name not in mismatched]
+    if strict_size and not in_part:
+        _refuse_a_fragment(own, missing, source)
     with torch.no_grad():
         for name in fitting:
             own[name].copy_(found[name])
-    _report(model, source, fitting, mismatched, unexpected=[name for name in found if name not in own])
+    unexpected = [name for name in found if name not in own]
+    _report(source, fitting, missing=missing, unexpected=unexpected, mismatched=mismatched)
+    return [*missing, *mismatched]
+
+
+def _refuse_a_fragment(own: Mapping[str, Tensor], missing: Sequence[str], source: str) -> None:
+    """Raise ConfigError if most of an encoder is missing, of its tensors and of its numbers: it would be random.
+
+    Tensors alone are no measure (adapters are many, but small), nor are numbers (memories are few, but large).
+    """
+    encoder = {name: value.numel() for name, value in own.items() if is_encoder(name)}
+    absent = [name for name in missing if name in encoder]
+    numbers = sum(encoder[name] for name in absent)
+    if 2 * len(absent) > len(encoder) and 2 * numbers > sum(encoder.values()):
+        raise _fault(
+            f"'{source}' lacks {len(absent)} of the {len(encoder)} weights of the encoder: "
+            f"{first_few(absent, MOST_NAMES_SHOWN)}.",
+            "Use the architecture of that file (num_hidden_layers, model_type); or strict_size: false, to draw them.",
+        )
+
+
+def is_encoder(name: str) -> bool:
+    """Return whether a weight is needed for hidden states, unlike those of a pooler or a head."""
+    return name.startswith("bert.") and not name.startswith("bert.pooler.")
 
 
 FETCH = "Fetch the model again (git lfs pull, if it came by git), or name another."
@@ -116,13 +156,9 @@ def _read_file(path: str, read_weights: Callable[[str], Mapping[str, Any]]) -> d
     return {name: value for name, value in content.items() if isinstance(value, Tensor)}
 
 
-def _report(model: nn.Module, source: str, fitting: list[str], mismatched: list[str], *, unexpected: list[str]) -> None:
-    # A tied weight has two names, and is loaded if one of them is.
-    own = model.state_dict(keep_vars=True)
-    loaded = {id(own[name]) for name in fitting}
-    missing = [name for name, value in own.items() if id(value) not in loaded and name not in mismatched]
+def _report(source: str, fitting: list[str], **others: list[str]) -> None:
     log.info(f"{source}: {_weights(fitting)} taken over")
-    for title, names in (("missing", missing), ("unexpected", unexpected), ("mismatched", mismatched)):
+    for title, names in others.items():
         if names:
             log.info(f"{source}: {_weights(names)} {title}: {first_few(names, MOST_NAMES_SHOWN)}")
 
