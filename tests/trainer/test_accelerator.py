@@ -163,3 +163,14 @@ def test_a_step_that_was_left_out_is_told() -> None:
     assert precision.skipped
     precision.step(torch.optim.SGD([weight], lr=0.1), 1)
     assert not precision.skipped
+
+
+def test_the_backward_pass_takes_the_options_of_torch_and_clipping_refuses_another_norm() -> None:
+    weight, ours = torch.tensor(3.0, requires_grad=True), of_rank(0, 1)
+    loss = weight**2
+    ours.backward(loss, retain_graph=True, learning_rate=0.1)
+    ours.backward(loss, create_graph=True)
+    assert weight.grad is not None
+    assert (float(weight.grad.detach()), weight.grad.requires_grad) == (12.0, True)
+    with pytest.raises(ValueError, match="norm_type is 1"):
+        ours.clip_grad_norm_([weight], 1.0, 1)

@@ -72,6 +72,10 @@ INSTEAD: dict[str, str] = {
 """Attributes of accelerate's Accelerator that are missing here, and what to do instead."""
 
 
+OF_ACCELERATE = {"learning_rate", "scale_wrt_gas"}
+"""Options of the backward pass that bodies copied from the original give; LOMO and DeepSpeed are known here anyway."""
+
+
 class DistributedType(StrEnum):
     """How training is distributed, in accelerate's words; equal to the same member of its own `DistributedType`."""
 
@@ -279,13 +283,22 @@ class Accelerator:
         """Return the user's model without wrappers."""
         return self._strategy.unwrap(model)
 
-    def backward(self, loss: Tensor, **_: object) -> None:
-        """Run the backward pass of a loss, divided by `gradient_accumulation_steps`, adding to the gradients."""
-        steps = self.gradient_accumulation_steps
-        self._precision.backward(loss / steps if steps > 1 else loss)
+    def backward(self, loss: Tensor, **options: Any) -> None:
+        """Run the backward pass of a loss, divided by `gradient_accumulation_steps`, adding to the gradients.
 
-    def clip_grad_norm_(self, parameters: Any, max_norm: float, *_: object) -> Tensor:
-        """Clip the gradients to a maximum norm, and return their norm before."""
+        `options` are those of `torch.autograd.backward`, e.g. `retain_graph`; others of accelerate are not used.
+        """
+        steps = self.gradient_accumulation_steps
+        kept = {name: value for name, value in options.items() if name not in OF_ACCELERATE}
+        self._precision.backward(loss / steps if steps > 1 else loss, **kept)
+
+    def clip_grad_norm_(self, parameters: Any, max_norm: float, norm_type: float = 2.0) -> Tensor:
+        """Clip the gradients to a maximum norm, and return their norm before. Raises ValueError for another norm."""
+        if norm_type != 2:
+            raise ValueError(
+                f"clip_grad_norm_: norm_type is {norm_type}. Leave it out, for the norm here is always 2; or "
+                "call torch.nn.utils.clip_grad_norm_."
+            )
         return self._strategy.clip(list(parameters), max_norm)
 
     def clip_grad_value_(self, parameters: Iterable[Tensor] | Tensor, clip_value: float) -> None:

@@ -65,9 +65,9 @@ class Precision:
         model.forward = attached
         return functools.partial(attached.detach, model)
 
-    def backward(self, loss: Tensor) -> None:
-        """Add the gradients of a loss; under fp16 those of the scaled loss."""
-        torch.autograd.backward(loss if self.scaler is None else self.scaler.scale(loss))
+    def backward(self, loss: Tensor, **options: Any) -> None:
+        """Add the gradients of a loss, under fp16 of the scaled loss; `options` are those of torch."""
+        torch.autograd.backward(loss if self.scaler is None else self.scaler.scale(loss), **options)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
         """Divide the gradients by the loss scale, once per step and before they are clipped."""

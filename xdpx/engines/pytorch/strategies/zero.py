@@ -110,10 +110,10 @@ class Zero(HandsOver):
         del parameters, max_norm
         return self._norm
 
-    def backward(self, loss: Tensor) -> None:
+    def backward(self, loss: Tensor, **options: Any) -> None:
         """Add the gradients of a micro-batch; on the last one, also take the step."""
         engine = self.engine
-        engine.backward(loss, scale_wrt_gas=False)
+        engine.backward(loss, scale_wrt_gas=False, **options)
         if not self._last:
             return
         whole = engine.zero_optimization_stage() == 0 and self._dtype is None
@@ -204,9 +204,9 @@ class ZeroPrecision(Precision):
         super().__init__("no", strategy.world.device)
         self._strategy = strategy
 
-    def backward(self, loss: Tensor) -> None:
+    def backward(self, loss: Tensor, **options: Any) -> None:
         """Add the gradients of a loss; the engine takes the step with the last micro-batch."""
-        self._strategy.backward(loss)
+        self._strategy.backward(loss, **options)
 
     def step(self, optimizer: Optimizer, number: int) -> bool:
         """Return whether the engine skipped the step because gradients overflowed."""
