@@ -95,7 +95,9 @@ def test_modules_that_import_one_another_are_imported_once_however_they_say_it(w
 def test_a_second_module_of_the_same_name_is_refused_not_passed_over(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = write("first/same_name.py", "", "second/same_name.py", "")
+    folder = write("first/same_name.py", "x = 1", "second/same_name.py", "x = 2", "third/same_name.py", "x = 1")
+    monkeypatch.setenv("XDPX_USER_MODULES", f"{folder}/first:{folder}/third")
+    assert load_user_modules() == ["same_name.py"]
     monkeypatch.setenv("XDPX_USER_MODULES", f"{folder}/first:{folder}/second:{folder}/first")
     with pytest.raises(ConfigError, match=r"(?s)second/same_name\.py.* is called as .*first/same_name\.py, which"):
         load_user_modules()

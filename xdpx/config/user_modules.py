@@ -19,6 +19,7 @@ from typing import Any
 from xdpx.config import packages
 from xdpx.config.faults import ConfigError, Fault, Origin
 from xdpx.logger import log
+from xdpx.utils import io
 
 PATH_VARIABLE = "XDPX_USER_MODULES"
 """Environment variable with other folders than `user/modules`, separated by `:` (`;` on Windows)."""
@@ -73,19 +74,18 @@ def load_user_modules() -> list[str]:
     return imported
 
 
-_Stamp = tuple[str, int, int]
-_noted: dict[str, _Stamp] = {}
-"""What was imported: {name of the module: (file, time of its last change in ns, size)}."""
+_noted: dict[str, tuple[str, bytes]] = {}
+"""What was imported: {name of the module: (file, its content)}."""
 
 
-def _stamp(file: Path) -> _Stamp:
-    facts = file.stat()
-    return str(file.resolve()), facts.st_mtime_ns, facts.st_size
+def _content(file: Path) -> bytes:
+    with io.open(str(file), "rb") as source:
+        return bytes(source.read())
 
 
 def _note(file: Path) -> None:
     """Remember what was imported, and let `import mine` of another module find this one, not a second copy."""
-    _noted[_name(file)] = _stamp(file)
+    _noted[_name(file)] = str(file.resolve()), _content(file)
     if file.stem.isidentifier() and file.stem not in sys.modules:
         found = find_spec(file.stem)
         if found is not None and found.origin == str(file.resolve()):
@@ -94,11 +94,11 @@ def _note(file: Path) -> None:
 
 def _refuse_another(file: Path) -> None:
     """Raise ConfigError if a file has the name of another module that was imported; warn if it has changed since."""
-    before = _noted.get(_name(file))
-    if before is None or before == _stamp(file):
+    place, content = _noted.get(_name(file), ("", b""))
+    if not place or content == _content(file):
         return
-    if before[0] != str(file.resolve()):
-        problem = f"is called as {before[0]}, which is imported already, so it would be passed over."
+    if place != str(file.resolve()):
+        problem = f"is called as {place}, which is imported already, so it would be passed over."
         raise ConfigError(str(file), [Fault("user module", problem, "Rename one of them, or start Python again.")])
     log.warning(f"{file} has changed since it was imported: this process uses what it was. Start Python again.")
 
