@@ -1,6 +1,8 @@
 import ast
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -169,12 +171,18 @@ def test_an_accumulator_with_penalties_of_its_own_is_refused(field: str) -> None
         optimizers.Accumulator(optimizer_tpl=sgd, **{field: value})
 
 
-def test_what_cannot_be_built_says_what_is_missing() -> None:
+def test_what_cannot_be_built_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="grad_tx: is None"):
         optimizers.OptaxOptimizer().rule()
     with pytest.raises(ValueError, match="optimizer_tpl"):
         optimizers.Accumulator()
     with pytest.raises(ModuleNotFoundError, match="use Muon"):
+        optimizers.DistributedShampoo().rule()
+    there: Any = ModuleType("there")
+    there.distributed_shampoo = None
+    for name in ("optax_shampoo", "optax_shampoo.distributed_shampoo"):
+        monkeypatch.setitem(sys.modules, name, there)
+    with pytest.raises(ValueError, match=r"optax_shampoo calls jax.tree_map, which JAX .* has no longer\. Use Muon"):
         optimizers.DistributedShampoo().rule()
 
 

@@ -274,7 +274,10 @@ class OptaxOptimizer(BaseOptimizer):
 
 
 class DistributedShampoo(BaseOptimizer):
-    """Shampoo; requires the package optax_shampoo. Source: Anil et al., arXiv 2002.09018."""
+    """Shampoo; requires the package optax_shampoo, and a JAX that still has `jax.tree_map`.
+
+    Source: Anil et al., arXiv 2002.09018.
+    """
 
     class HParams(BaseOptimizer.HParams):
         """Fields of Shampoo.
@@ -300,6 +303,9 @@ class DistributedShampoo(BaseOptimizer):
                 "DistributedShampoo needs the package optax_shampoo, which is not installed. Install it, or use Muon."
             )
             raise ModuleNotFoundError(text) from error
+        if not hasattr(jax, "tree_map"):
+            problem = f"cannot be had: optax_shampoo calls jax.tree_map, which JAX {jax.__version__} has no longer."
+            raise refusal("DistributedShampoo", problem, "Use Muon, or an environment with an older JAX.")
         wanted = self.hparams
         rule = shampoo(
             1.0, wanted.block_size, beta1=wanted.beta1, beta2=wanted.beta2, batch_axis_name=None,
