@@ -118,8 +118,16 @@ class RowParser(Parser):
         """Yield (number, row), or (number, BadLine) for a row that cannot be used."""
 
     def blocks(self, path: str) -> Iterator[Block]:
-        """Yield the rows of a file in blocks."""
-        return gather(self.read(path), reader=self)
+        """Yield the rows of a file in blocks.
+
+        Raises:
+            ConfigError: a user's `read` yields nothing that could be read one by one.
+        """
+        numbered: object = self.read(path)
+        if not isinstance(numbered, Iterable):
+            remedy = "Let it yield (number, list of texts) for each row."
+            raise wrong_return("parser", self, "read", f"{numbered!r:.80}", remedy)
+        return gather(numbered, reader=self)
 
     def parse(self, block: Block) -> Rows:
         """Return the rows unchanged; a row with NUL or invalid Unicode is bad.
