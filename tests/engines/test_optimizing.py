@@ -244,3 +244,8 @@ def test_a_state_that_is_restored_and_takes_no_more_updates_is_saved_as_it_was(r
         set_rates(state.optimizer, Falling().factor(updates), Falling().momentum(updates))
     before = engine.snapshot(state)["optimizer"]["param_groups"]
     assert engine.snapshot(engine.restore(engine.snapshot(state)))["optimizer"]["param_groups"] == before
+
+
+def test_what_is_no_optimizer_is_refused_by_what_it_lacks():
+    with pytest.raises(ConfigError, match=r"optimizer: is int, which has no step, zero_grad, param_groups, state_dict"):
+        check(5, None)

@@ -23,6 +23,10 @@ SCHEDULED = frozenset({"lr", "initial_lr", "betas", "momentum"})
 def check(optimizer: torch.optim.Optimizer, schedule: Schedule | None) -> None:
     """Raise ConfigError if this engine cannot step an optimizer, or the optimizer cannot follow the schedule."""
     name = type(optimizer).__name__
+    lacking = [each for each in ("step", "zero_grad", "param_groups", "state_dict") if not hasattr(optimizer, each)]
+    if lacking:
+        problem = f"is {name}, which has no {', '.join(lacking)}."
+        raise ConfigError(THIS_RUN, [Fault("optimizer", problem, "Derive it from torch.optim.Optimizer.")])
     try:
         inspect.signature(optimizer.step).bind()
     except TypeError as error:
