@@ -122,6 +122,15 @@ class DeviceNumber:
         return self.value
 
 
+def test_a_summary_is_one_number() -> None:
+    log.add_summary("one", np.ones(()))
+    assert log.take_summaries() == {"one": 1.0}
+    for value in (np.ones(3), np.ones((0, 2))):
+        with pytest.raises(ValueError, match=r"add_summary: 'several' has \d elements. Give one number"):
+            log.add_summary("several", value)
+    assert log.take_summaries() == {}
+
+
 def test_adding_a_summary_waits_for_no_device() -> None:
     log.take_summaries()
     for value in (1.0, 2.0):

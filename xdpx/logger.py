@@ -256,8 +256,14 @@ class Log:
             value: a number or a tensor with one element; a tensor is read only when the row is written, so there is
                 no synchronisation with the device.
             n: weight in the average: number of samples of the value.
+
+        Raises:
+            ValueError: the value has several elements, or none.
         """
         value = value.detach() if hasattr(value, "detach") else value
+        elements = value.numel() if hasattr(value, "numel") else getattr(value, "size", 1)
+        if elements != 1:
+            raise ValueError(f"add_summary: '{name}' has {elements} elements. Give one number, such as value.mean().")
         with self._lock:
             if not self._muted:
                 place = self._scoring, str(name)
