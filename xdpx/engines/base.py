@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -181,9 +181,12 @@ def schedule_state(schedule: Schedule | None) -> dict[str, Any]:
 
 def _counts(schedule: Schedule) -> bool:
     """Return whether the factor of an update depends on the calls before it, such as by a counter of its own."""
-    if any(hasattr(value, "__next__") for value in vars(schedule).values()):  # of which no copy can be made
+    if any(isinstance(value, Iterator) for value in vars(schedule).values()):  # of which no copy can be made
         return True
-    first, second = deepcopy(schedule), deepcopy(schedule)
+    try:
+        first, second = deepcopy(schedule), deepcopy(schedule)
+    except TypeError:  # it holds a lock, a file or the like
+        return False
     first.factor(1)
     return bool(first.factor(2) != second.factor(2))
 
