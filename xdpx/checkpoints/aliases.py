@@ -62,6 +62,8 @@ def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
     found, faults = dict(values), []
     for key, value in values.items():
         if key.endswith(("pretrained_model", "pretrained_memories")) and isinstance(value, str):
+            if value == values.get("save_dir"):  # a run that goes on reads its architecture there, and no weights
+                continue
             try:
                 found[key] = path = resolve(value)
                 if is_of_tensorflow(key, values):

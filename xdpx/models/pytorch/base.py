@@ -42,14 +42,16 @@ class Model(nn.Module):
 
         Raises:
             ConfigError: no weight of the file fits; or `strict_size` is true, and a size differs or most of the encoder
-                is missing.
+                is missing, without `tf_names`.
         """
         known = self.parameters_used
         if known.pretrained_model:
             table = google_names.user_table(known.tf_names)
             found = self.adapt(weights.read(known.pretrained_model, read_weights, table=table))
-            source, strict = known.pretrained_model, known.strict_size
-            self.not_in_file = weights.take_over(self, found, strict_size=strict, source=source)
+            self.not_in_file = weights.take_over(
+                self, found, strict_size=known.strict_size, source=known.pretrained_model,
+                in_part=bool(known.tf_names),  # a table of the user may name a part
+            )  # fmt: skip
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Convert foreign names and shapes to ours. Subclasses override it."""
