@@ -2,24 +2,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Event
 
 import pytest
 
 from xdpx.datasets.ahead import ahead
 
-
-def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "xdpx-batches"]
+Threads = Callable[[], list[str]]
 
 
-def test_items_come_in_order_and_then_it_ends() -> None:
+@pytest.fixture
+def threads() -> Threads:
+    """List the threads that this test started: a traceback of an earlier one may still hold a generator."""
+    before = set(threading.enumerate())
+    return lambda: [thread.name for thread in set(threading.enumerate()) - before if thread.name == "xdpx-batches"]
+
+
+def test_items_come_in_order_and_then_it_ends(threads: Threads) -> None:
     assert list(ahead(lambda _: iter(range(50)), depth=2)) == list(range(50))
     assert threads() == []
 
 
-def test_work_is_done_ahead_but_only_so_far() -> None:
+def test_work_is_done_ahead_but_only_so_far(threads: Threads) -> None:
     made: list[int] = []
 
     def produce(_: Event) -> Iterator[int]:
@@ -38,7 +43,7 @@ def test_work_is_done_ahead_but_only_so_far() -> None:
     assert threads() == []
 
 
-def test_an_error_comes_after_the_items_before_it() -> None:
+def test_an_error_comes_after_the_items_before_it(threads: Threads) -> None:
     def produce(_: Event) -> Iterator[int]:
         yield 1
         raise OSError("the disk is gone")
@@ -50,7 +55,7 @@ def test_an_error_comes_after_the_items_before_it() -> None:
     assert threads() == []
 
 
-def test_closing_early_ends_the_thread_that_waits_for_the_world() -> None:
+def test_closing_early_ends_the_thread_that_waits_for_the_world(threads: Threads) -> None:
     def produce(stop: Event) -> Iterator[int]:
         yield 1
         stop.wait(60)
@@ -63,7 +68,7 @@ def test_closing_early_ends_the_thread_that_waits_for_the_world() -> None:
     assert threads() == []
 
 
-def test_nothing_starts_before_the_first_item_is_asked_for() -> None:
+def test_nothing_starts_before_the_first_item_is_asked_for(threads: Threads) -> None:
     items = ahead(lambda _: iter([1]), depth=1)
     assert threads() == []
     assert next(items) == 1
