@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from xdpx.commands import batch
 from xdpx.commands.prepro import Prepro
 from xdpx.config.faults import ConfigError
-from xdpx.config.loading import Run, resolve
+from xdpx.config.loading import Run, load, resolve
 from xdpx.config.stored_args import read_args
 from xdpx.datasets.meta import write_meta
 from xdpx.datasets.store import Store
@@ -317,6 +318,20 @@ CONFLICTS = {
 def test_what_does_not_fit_together_is_found_before_anything_is_read(source: Path, tmp_path: Path, key: str) -> None:
     faults = Prepro(run_of(source, tmp_path / "data", **CONFLICTS[key])).check()
     assert [fault.key for fault in faults] == [key]
+
+
+def test_runs_of_a_loop_do_not_replace_the_splits_of_each_other(source: Path, tmp_path: Path) -> None:
+    def load_two(first: dict[str, Any], second: dict[str, Any]) -> list[Run]:
+        known = {**WORDS, "data_source": str(source), "data_dir": str(tmp_path / "data")}
+        config = tmp_path / "loop.json"
+        config.write_text(json.dumps([known | first, known | second]))
+        return load(str(config), "x-prepro", inspect=batch.inspect)
+
+    with pytest.raises(ConfigError, match=r"data_dir .*: '.*data/train' is shared by runs 1, 2 of 2") as refused:
+        load_two({"max_len": 5, "data_files": ["train.txt", "dev.txt"]}, {"max_len": 6, "data_files": "tr*.txt"})
+    assert len(refused.value.faults) == 1
+    assert len(load_two({"data_files": "train.txt"}, {"data_files": ["dev.txt", "test.txt"]})) == 2
+    assert len(load_two(*({"num_shards": 2, "shard_index": index} for index in range(2)))) == 2
 
 
 def test_word_pieces_need_a_vocabulary(source: Path, tmp_path: Path) -> None:

@@ -40,6 +40,15 @@ class Prepro:
             *self._about_shards(),
         ]
 
+    def outputs(self) -> dict[str, list[str]]:
+        """Return the splits that this run writes, by the key that names their folder."""
+        settings = self._settings
+        shard = "" if settings.shard_index is None else f" (shard {settings.shard_index})"
+        try:
+            return {"data_dir": [io.join(settings.data_dir, split) + shard for split in self._splits()]}
+        except ConfigError:  # the run finished before, and its raw files are gone
+            return {}
+
     def run(self) -> int:
         """Build the data_dir, or this task's shard of it."""
         shard, faults = shard_of(self._settings.num_shards, self._settings.shard_index)
@@ -72,9 +81,12 @@ class Prepro:
     def _about_raw_files(self) -> Iterator[Fault]:
         yield from self._about_tables()
         try:
-            splits(self._settings.data_source, self._settings.data_files)
+            self._splits()
         except ConfigError as error:
             yield from error.faults
+
+    def _splits(self) -> dict[str, str]:
+        return splits(self._settings.data_source, self._settings.data_files)
 
     def _about_tables(self) -> Iterator[Fault]:
         parser, source = self._run.values["parser"], self._settings.data_source

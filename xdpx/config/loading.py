@@ -177,6 +177,7 @@ def _finish(
     if inspect is not None and unreachable is None:
         for run, found in zip(runs, faults, strict=True):
             found.extend([] if found else _placed(inspect(run), run))
+        between = between or ([] if any(faults) or len(runs) < 2 else _written_by_several(runs))
     if any(faults) or between:
         from xdpx.config.reading import at_most
 
@@ -229,22 +230,39 @@ def batch_faults(drafts: Sequence[Draft], runs: Sequence[Run]) -> list[Fault]:
         for key, _, item in draft.selection.declared():
             if item.unique is True or (item.unique and condition_holds(item.unique, run.values.get(item.unique[0]))):
                 outputs.setdefault(key, []).append(run)
-    faults = [fault for key in sorted(outputs) for fault in _shared(key, outputs[key], len(runs))]
+    faults = [
+        fault
+        for key in sorted(outputs)
+        for fault in _shared(key, [(run, _texts(run.values.get(key))) for run in outputs[key]])
+    ]
     return faults or _same_run_twice(runs, RUN_ONLY_KEYS if "save_dir" in outputs else frozenset())
 
 
-def _shared(key: str, runs: Sequence[Run], total: int) -> list[Fault]:
-    """Return a fault for each output that several runs write: the text of a key, or the values of its dict."""
-    users: dict[str, dict[int, Run]] = {}
+def _texts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else [value]
+
+
+def _written_by_several(runs: Sequence[Run]) -> list[Fault]:
+    """Return faults for files that several runs write, of commands whose `outputs` returns {key: files}."""
+    written: dict[str, list[tuple[Run, Iterable[str]]]] = {}
     for run in runs:
-        value = run.values.get(key)
-        for path in value.values() if isinstance(value, dict) else [value]:
+        outputs = getattr(run.picked("command")(run), "outputs", dict)
+        for key, paths in outputs().items():
+            written.setdefault(key, []).append((run, paths))
+    return [fault for key in sorted(written) for fault in _shared(key, written[key])]
+
+
+def _shared(key: str, written: Sequence[tuple[Run, Iterable[Any]]]) -> list[Fault]:
+    """Return a fault for each output of a key that several runs write."""
+    users: dict[str, dict[int, Run]] = {}
+    for run, paths in written:
+        for path in paths:
             if isinstance(path, str) and path:
                 users.setdefault(path.rstrip("/"), {})[run.index] = run
     return [
         Fault(
             key,
-            f"'{path}' is shared by runs {_numbers([*sharing])} of {total}.",
+            f"'{path}' is shared by runs {_numbers([*sharing])} of {next(iter(sharing.values())).total}.",
             "Make it differ, e.g. put ${...} of what varies into it.",
             next(iter(sharing.values())).origins.get(key),
         )
