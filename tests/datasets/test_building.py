@@ -334,6 +334,12 @@ def test_runs_of_a_loop_do_not_replace_the_splits_of_each_other(source: Path, tm
     assert len(load_two(*({"num_shards": 2, "shard_index": index} for index in range(2)))) == 2
 
 
+@pytest.mark.parametrize("known", [{"nwords": -5}, {"processor": "bert_single_mix", "max_word_vocab": -5}])
+def test_a_negative_size_of_a_vocabulary_is_refused(source: Path, tmp_path: Path, known: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"is -5\. Use a number >= -1"):
+        run_of(source, tmp_path / "data", **known)
+
+
 def test_word_pieces_need_a_vocabulary(source: Path, tmp_path: Path) -> None:
     faults = Prepro(run_of(source, tmp_path / "data", tokenizer="bert")).check()
     assert [fault.key for fault in faults] == ["vocab_file"]

@@ -33,7 +33,10 @@ class BuildParameters(Parameters):
         True, doc="Words with a pretrained embedding need not pass the threshold.", when=("threshold", ">", 0)
     )
     nwords: int = param(
-        -1, doc="Maximum size of the vocabulary, with special tokens; -1: no limit.", when=("vocab_file", "is", None)
+        -1,
+        ge=-1,
+        doc="Maximum size of the vocabulary, with special tokens; -1 or 0: no limit.",
+        when=("vocab_file", "is", None),
     )
     target_map_file: str | None = param(
         None, doc="Existing list of labels, one per line; null: made from the data.", path="file"
