@@ -95,6 +95,13 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
             sys.modules["jax"].clear_caches()
 
 
+@pytest.fixture
+def reading_threads() -> Callable[[], list[threading.Thread]]:
+    """Return a function that lists the threads reading ahead that this test started, not those an earlier one left."""
+    before = set(threading.enumerate())
+    return lambda: [each for each in threading.enumerate() if each.name == "xdpx-batches" and each not in before]
+
+
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each test its own read cache, and shorten retries."""

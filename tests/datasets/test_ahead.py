@@ -9,22 +9,15 @@ import pytest
 
 from xdpx.datasets.ahead import ahead
 
-Threads = Callable[[], list[str]]
+Threads = Callable[[], list[threading.Thread]]
 
 
-@pytest.fixture
-def threads() -> Threads:
-    """List the threads that this test started: a traceback of an earlier one may still hold a generator."""
-    before = set(threading.enumerate())
-    return lambda: [thread.name for thread in set(threading.enumerate()) - before if thread.name == "xdpx-batches"]
-
-
-def test_items_come_in_order_and_then_it_ends(threads: Threads) -> None:
+def test_items_come_in_order_and_then_it_ends(reading_threads: Threads) -> None:
     assert list(ahead(lambda _: iter(range(50)), depth=2)) == list(range(50))
-    assert threads() == []
+    assert reading_threads() == []
 
 
-def test_work_is_done_ahead_but_only_so_far(threads: Threads) -> None:
+def test_work_is_done_ahead_but_only_so_far(reading_threads: Threads) -> None:
     made: list[int] = []
 
     def produce(_: Event) -> Iterator[int]:
@@ -40,10 +33,10 @@ def test_work_is_done_ahead_but_only_so_far(threads: Threads) -> None:
     time.sleep(0.1)
     assert 3 <= len(made) <= 6
     items.close()
-    assert threads() == []
+    assert reading_threads() == []
 
 
-def test_an_error_comes_after_the_items_before_it(threads: Threads) -> None:
+def test_an_error_comes_after_the_items_before_it(reading_threads: Threads) -> None:
     def produce(_: Event) -> Iterator[int]:
         yield 1
         raise OSError("the disk is gone")
@@ -52,10 +45,10 @@ def test_an_error_comes_after_the_items_before_it(threads: Threads) -> None:
     assert next(items) == 1
     with pytest.raises(OSError, match="the disk is gone"):
         next(items)
-    assert threads() == []
+    assert reading_threads() == []
 
 
-def test_closing_early_ends_the_thread_that_waits_for_the_world(threads: Threads) -> None:
+def test_closing_early_ends_the_thread_that_waits_for_the_world(reading_threads: Threads) -> None:
     def produce(stop: Event) -> Iterator[int]:
         yield 1
         stop.wait(60)
@@ -65,11 +58,11 @@ def test_closing_early_ends_the_thread_that_waits_for_the_world(threads: Threads
     start = time.monotonic()
     items.close()
     assert time.monotonic() - start < 30  # half of what it would have waited
-    assert threads() == []
+    assert reading_threads() == []
 
 
-def test_nothing_starts_before_the_first_item_is_asked_for(threads: Threads) -> None:
+def test_nothing_starts_before_the_first_item_is_asked_for(reading_threads: Threads) -> None:
     items = ahead(lambda _: iter([1]), depth=1)
-    assert threads() == []
+    assert reading_threads() == []
     assert next(items) == 1
     items.close()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from itertools import islice
 from threading import Timer
 from typing import Any
@@ -218,12 +217,11 @@ def test_data_can_lie_in_an_object_store(open_data: Any, s3_root: str) -> None:
     assert seen(TrainingData(there, processor=data.processor, seed=3), 3) == expected
 
 
-def test_no_thread_is_left_behind(open_data: Any) -> None:
+def test_no_thread_is_left_behind(open_data: Any, reading_threads: Any) -> None:
     data = open_data()
-    before = set(threading.enumerate())  # an earlier test's traceback may still hold a generator, and it a thread
     for _ in range(3):
         seen(data, 2)
-    assert set(threading.enumerate()) <= before
+    assert not reading_threads()
 
 
 def test_a_position_beyond_an_epoch_begins_the_next_one(open_data: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -170,8 +170,9 @@ def live(
             callbacks, groups, phases = training.callbacks(session), training.groups(session), Phases()
             hunter = Hunter(claim.folder, ranks)
             groups = hunter.groups(preemption.watched(groups) if ranks.size == 1 else groups, session)
-            with hunter.ending(session):
-                stop = fit(session, phases.groups(groups), [phases, hunter, Spending(), *callbacks])
+            # Closed here, not when it is freed: a traceback that is still referred to would keep the reading thread.
+            with hunter.ending(session), closing(phases.groups(groups)) as groups:
+                stop = fit(session, groups, [phases, hunter, Spending(), *callbacks])
             claim.check()
             training.end(session, stop)
             tell(stop)

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from pathlib import Path
@@ -285,16 +284,18 @@ def test_a_process_waits_for_others_as_long_as_it_was_told(tiny: ModuleType, tmp
     assert waits == [7_000, 1_800_000]
 
 
-def test_batches_that_are_read_ahead_train_the_same(tiny: ModuleType, job: str, tmp_path: Path) -> None:
+def test_batches_that_are_read_ahead_train_the_same(
+    tiny: ModuleType, job: str, tmp_path: Path, reading_threads: Any
+) -> None:
     class Ahead(tiny.Tiny):  # type: ignore[name-defined, misc]
         def datasets(self) -> list[Any]:
             return [template.set(prefetch=2) for template in super().datasets()]
 
-    folder, threads = str(tmp_path / "job"), set(threading.enumerate())
+    folder = str(tmp_path / "job")
     for steps in (3, 8):
         assert run(Ahead(STEPS=steps), job_log_dir=folder, eval_on_test=True, **QUIET) == 0
     assert same(tiny.state_of(folder, 8), tiny.state_of(job, 8))
-    assert not [thread for thread in set(threading.enumerate()) - threads if thread.name == "xdpx-batches"]
+    assert not reading_threads()
 
 
 def test_an_input_may_leave_its_place_out_of_checkpoints(
