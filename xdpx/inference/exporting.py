@@ -180,9 +180,7 @@ def exportable_of(predictor: Predictor, chunks: Sequence[Chunk], *, calibrated: 
     apart = probes.of_neighbours(network, [list(each.values()) for each in batches])
     if not apart <= MOST_OF_NEIGHBOURS:
         problem = f"gives a row other outputs in a batch than alone (they differ by {apart:.1e})"
-        remedy = (
-            "Let no row depend on the others of its batch: e.g. no mean over rows, and BatchNorm as eval() sets it."
-        )
+        remedy = "Let no row depend on the others of its batch: no mean over rows, and BatchNorm in evaluation mode."
         raise refusal(what, problem, remedy)
     names = [name for name in form if name is not None]
     return Exportable(
