@@ -328,7 +328,7 @@ def test_runs_of_a_loop_do_not_replace_the_splits_of_each_other(source: Path, tm
         return load(str(config), "x-prepro", inspect=batch.inspect)
 
     with pytest.raises(ConfigError, match=r"data_dir .*: '.*data/train' is shared by runs 1, 2 of 2") as refused:
-        load_two({"max_len": 5, "data_files": ["train.txt", "dev.txt"]}, {"max_len": 6, "data_files": "tr*.txt"})
+        load_two({"max_len": 5}, {"max_len": 6, "data_files": "tr*.txt", "data_dir": f"{tmp_path}/raw/../data/"})
     assert len(refused.value.faults) == 1
     assert len(load_two({"data_files": "train.txt"}, {"data_files": ["dev.txt", "test.txt"]})) == 2
     assert len(load_two(*({"num_shards": 2, "shard_index": index} for index in range(2)))) == 2

@@ -40,7 +40,7 @@ class Prepro:
             *self._about_shards(),
         ]
 
-    def outputs(self) -> dict[str, list[str]]:
+    def files_written(self) -> dict[str, list[str]]:
         """Return the splits that this run writes, by the key that names their folder."""
         settings = self._settings
         shard = "" if settings.shard_index is None else f" (shard {settings.shard_index})"

@@ -177,7 +177,8 @@ def _finish(
     if inspect is not None and unreachable is None:
         for run, found in zip(runs, faults, strict=True):
             found.extend([] if found else _placed(inspect(run), run))
-        between = between or ([] if any(faults) or len(runs) < 2 else _written_by_several(runs))
+        if len(runs) > 1 and not any(faults):
+            between = between or _files_of_several(runs)
     if any(faults) or between:
         from xdpx.config.reading import at_most
 
@@ -242,33 +243,34 @@ def _texts(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else [value]
 
 
-def _written_by_several(runs: Sequence[Run]) -> list[Fault]:
-    """Return faults for files that several runs write, of commands whose `outputs` returns {key: files}."""
+def _files_of_several(runs: Sequence[Run]) -> list[Fault]:
+    """Return a fault for each file that several runs write, if their command has `files_written`: {key: files}."""
     written: dict[str, list[tuple[Run, Iterable[str]]]] = {}
     for run in runs:
-        outputs = getattr(run.picked("command")(run), "outputs", dict)
-        for key, paths in outputs().items():
+        command = run.picked("command")
+        files = command(run).files_written() if hasattr(command, "files_written") else {}
+        for key, paths in files.items():
             written.setdefault(key, []).append((run, paths))
     return [fault for key in sorted(written) for fault in _shared(key, written[key])]
 
 
 def _shared(key: str, written: Sequence[tuple[Run, Iterable[Any]]]) -> list[Fault]:
-    """Return a fault for each output of a key that several runs write."""
-    users: dict[str, dict[int, Run]] = {}
+    """Return a fault for each output of a key that several runs write, however each of them writes the path."""
+    from xdpx.utils import io
+
+    users: dict[str, dict[int, tuple[Run, str]]] = {}
     for run, paths in written:
         for path in paths:
             if isinstance(path, str) and path:
-                users.setdefault(path.rstrip("/"), {})[run.index] = run
-    return [
-        Fault(
-            key,
-            f"'{path}' is shared by runs {_numbers([*sharing])} of {next(iter(sharing.values())).total}.",
-            "Make it differ, e.g. put ${...} of what varies into it.",
-            next(iter(sharing.values())).origins.get(key),
-        )
-        for path, sharing in users.items()
-        if len(sharing) > 1
-    ]
+                users.setdefault(io.abspath(path), {})[run.index] = run, path
+    faults = []
+    for sharing in users.values():
+        if len(sharing) > 1:
+            first, path = next(iter(sharing.values()))
+            problem = f"'{path.rstrip('/')}' is shared by runs {_numbers([*sharing])} of {first.total}."
+            remedy = "Make it differ, e.g. put ${...} of what varies into it."
+            faults.append(Fault(key, problem, remedy, first.origins.get(key)))
+    return faults
 
 
 def _same_run_twice(runs: Sequence[Run], without: frozenset[str]) -> list[Fault]:
