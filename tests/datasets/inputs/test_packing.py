@@ -34,6 +34,14 @@ def test_rows_are_those_of_first_fit_example_by_example(lengths: list[tuple[int,
 
 
 @settings(deadline=None)
+@given(st.lists(st.integers(0, 12), max_size=60))
+def test_rows_of_one_feature_are_those_of_first_fit_too(lengths: list[int]) -> None:
+    packed = first_fit(np.array(lengths, np.int64).reshape(-1, 1), np.array([12]))
+    assert packed.rows.tolist() == naive([(length, 0) for length in lengths], (12, 0))
+    assert packed.num_rows == max(packed.rows, default=-1) + 1
+
+
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 9), max_size=60))
 def test_examples_of_a_row_follow_one_another_without_a_gap(lengths: list[int]) -> None:
     packed = first_fit(np.array(lengths, np.int64)[:, None], np.array([12]))

@@ -1,7 +1,8 @@
 """First-fit packing: put each example into the first row that has room for it.
 
-The content of a row depends only on the examples that no earlier row has taken: it takes, in order, all that still fit.
-So rows are filled one after the other, by searching for the next example that fits, with no Python step per example.
+With one feature, the rows are the leaves of a binary tree whose nodes store the most room below them. With several, no
+such number tells whether all of them fit, so rows are filled one after the other: a row takes, in order, all that still
+fit, and the next one is searched for without a Python step per example.
 
 Shape letters: N examples, D features in separate arrays (1 for a language model, 2 for source and target).
 """
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Lengths = NDArray[np.integer[Any]]
+
 
 LOOK_AHEAD = 32
 """Number of examples whose lengths are summed at a time; more than fit into most rows."""
@@ -58,23 +60,20 @@ def first_fit(lengths_ND: Lengths, limits_D: Lengths) -> Packed:
     lengths_ND = np.asarray(lengths_ND, np.int64)
     limits_D = np.asarray(limits_D, np.int64)
     _refuse_too_long(lengths_ND, limits_D)
-    packed = Packed(
-        np.full(len(lengths_ND), -1, np.int64), np.zeros_like(lengths_ND), np.zeros(len(lengths_ND), np.int64), 0
-    )
-    waiting = np.flatnonzero(lengths_ND.any(axis=1))
-    lengths_DN = np.ascontiguousarray(lengths_ND[waiting].T)
-    num_rows = 0
-    while len(waiting):
-        taken = _fill(lengths_DN, limits_D.tolist())
-        which = waiting[taken]
-        packed.rows[which] = num_rows
-        packed.starts[which] = np.cumsum(lengths_ND[which], axis=0) - lengths_ND[which]
-        packed.segments[which] = np.arange(1, len(which) + 1)
-        left = np.ones(len(waiting), np.bool_)
-        left[taken] = False
-        waiting, lengths_DN = waiting[left], lengths_DN[:, left]
-        num_rows += 1
-    return packed._replace(num_rows=num_rows)
+    rows = np.full(len(lengths_ND), -1, np.int64)
+    starts = np.zeros(lengths_ND.shape, np.int64)
+    segments = np.zeros(len(lengths_ND), np.int64)
+    taken = np.flatnonzero(lengths_ND.any(axis=1))
+    lengths_TD = lengths_ND[taken]
+    one = len(limits_D) == 1
+    rows[taken] = _rows_by_tree(lengths_TD[:, 0], int(limits_D[0])) if one else _rows_by_filling(lengths_TD, limits_D)
+    order = taken[np.argsort(rows[taken], kind="stable")]  # the examples of one row after those of another
+    begins = np.flatnonzero(np.diff(rows[order], prepend=-1))
+    counts = np.diff(begins, append=len(order))
+    segments[order] = np.arange(1, len(order) + 1) - np.repeat(begins, counts)
+    before_ND = np.cumsum(lengths_ND[order], axis=0) - lengths_ND[order]
+    starts[order] = before_ND - np.repeat(before_ND[begins], counts, axis=0)
+    return Packed(rows, starts, segments, len(begins))
 
 
 def _refuse_too_long(lengths_ND: Lengths, limits_D: Lengths) -> None:
@@ -82,6 +81,44 @@ def _refuse_too_long(lengths_ND: Lengths, limits_D: Lengths) -> None:
     if len(too_long):
         found = lengths_ND[too_long[0]].tolist()
         raise ValueError(f"Example {too_long[0]} has {found} tokens, a row {limits_D.tolist()}. Trim examples first.")
+
+
+def _rows_by_tree(lengths: Lengths, limit: int) -> NDArray[np.int64]:
+    """Return the row of each example of one feature, whose lengths are positive."""
+    half = 1 << max(len(lengths) - 1, 0).bit_length()  # number of leaves; the children of node n are 2n and 2n + 1
+    room = [limit] * (2 * half)
+    rows = []
+    # Plain Python: arrays would need several calls for each row, which takes 4 to 40 times as long.
+    for length in lengths.tolist():
+        node = 1
+        while node < half:
+            node *= 2
+            if room[node] < length:
+                node += 1
+        rows.append(node - half)
+        room[node] -= length
+        while node > 1:
+            node //= 2
+            most = max(room[2 * node], room[2 * node + 1])
+            if room[node] == most:
+                break
+            room[node] = most
+    return np.array(rows, np.int64)
+
+
+def _rows_by_filling(lengths_ND: Lengths, limits_D: Lengths) -> NDArray[np.int64]:
+    """Return the row of each example; none is empty."""
+    rows = np.full(len(lengths_ND), -1, np.int64)
+    waiting, lengths_DN = np.arange(len(lengths_ND)), np.ascontiguousarray(lengths_ND.T)
+    row = 0
+    while len(waiting):
+        taken = _fill(lengths_DN, limits_D.tolist())
+        rows[waiting[taken]] = row
+        left = np.ones(len(waiting), np.bool_)
+        left[taken] = False
+        waiting, lengths_DN = waiting[left], lengths_DN[:, left]
+        row += 1
+    return rows
 
 
 def _fill(lengths_DN: Lengths, room_D: list[int]) -> list[int]:
