@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from xdpx.config.hparams_classes import (
+    NoField,
     bind,
     check_class,
     check_value,
@@ -80,7 +81,7 @@ class BaseHParams:
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in self._field_table:
-            raise AttributeError(no_field(type(self), name))
+            raise NoField(type(self), name)
         if self.is_frozen:
             raise AttributeError(
                 f"{label(type(self))}.{name}: the template is frozen, something was built from it. "
@@ -93,7 +94,7 @@ class BaseHParams:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise AttributeError(no_field(type(self), name))
+        raise NoField(type(self), name)
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{label(type(self))}.{name}: a field cannot be removed. Set it to another value.")

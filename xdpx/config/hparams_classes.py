@@ -86,6 +86,16 @@ def no_field(cls: type[Any], name: str) -> str:
     return f"{label(cls)} has no field '{name}'.{' ' if hint else ''}{hint} Its fields: {', '.join(names) or 'none'}."
 
 
+class NoField(AttributeError):
+    """A template has no such field; `hasattr` asks for many. The message, with the nearest name, is made when read."""
+
+    def __init__(self, cls: type[Any], name: str) -> None:
+        super().__init__(cls, name)
+
+    def __str__(self) -> str:
+        return no_field(*self.args)
+
+
 def check_field(cls: type[Any], name: str, value: object) -> None:
     """Raise TypeError if a field does not exist, or its annotation does not allow the value."""
     if name not in cls._field_table:
