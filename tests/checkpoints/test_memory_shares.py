@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +24,9 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xdpx.checkpoints.memory_copies.SHARED_MEMORY", str(tmp_path / "memory"))
 
 
-def of_run(tmp_path: Path, ranks: Ranks = ALONE, *, anew: bool = False) -> MemoryShares:
+def of_run(tmp_path: Path, ranks: Ranks = ALONE, *, anew: bool = False, **more: Any) -> MemoryShares:
     (tmp_path / "run").mkdir(exist_ok=True)
-    found = MemoryShares(str(tmp_path / "run"), ranks, interval=5)
+    found = MemoryShares(str(tmp_path / "run"), ranks, interval=5, **more)
     found.begin(anew=anew)
     return found
 
@@ -38,7 +39,6 @@ def share(step: int) -> list[tuple[Part, np.ndarray]]:
 def test_the_newest_share_comes_back_with_its_facts(tmp_path: Path) -> None:
     shares = of_run(tmp_path, anew=True)
     for step in (5, 10):
-        shares.settle()
         shares.save(step, share(step), {"place": step})
     again = of_run(tmp_path)
     assert again.newest(PARTS, before=100) == 10
@@ -49,19 +49,48 @@ def test_the_newest_share_comes_back_with_its_facts(tmp_path: Path) -> None:
     assert facts == {"place": 10}
 
 
-def test_the_one_before_stays_until_all_processes_have_the_new_one(tmp_path: Path) -> None:
-    mine = of_run(tmp_path, anew=True)
-    for step in (5, 10):
-        mine.save(step, share(step), {})
+def test_all_restore_the_newest_step_that_all_have(tmp_path: Path) -> None:
     told = {"other": 5}  # the step that another process has
-    late = Ranks(0, 2, 0, gather=lambda value: [value, [told["other"]] if isinstance(value, list) else told["other"]])
-    behind = MemoryShares(str(tmp_path / "run"), late, interval=5)
-    behind._mine = mine._mine
-    assert behind.newest(PARTS, before=100) == 5
+    two = Ranks(0, 2, 0, gather=lambda value: [value, [told["other"]] if isinstance(value, list) else value])
+    shares = of_run(tmp_path, two, anew=True, report=lambda step: [step, told["other"]])
+    for step in (5, 10):
+        shares.save(step, share(step), {})
+    assert shares.newest(PARTS, before=100) == 5
     told["other"] = 10
-    assert behind.newest(PARTS, before=100) == 10
-    behind.settle()
-    assert behind._steps() == [10]
+    assert shares.newest(PARTS, before=100) == 10
+
+
+@pytest.mark.parametrize(
+    ("others", "kept"),
+    [
+        ([5, 10, 15, 20], [20]),
+        ([None, 5, 10, 15], [15, 20]),
+        ([None, None, 5, 10], [10, 15, 20]),
+        ([5, 5, 5, 5], [5, 15, 20]),  # it cannot write any more
+        ([None, None, None, None], [15, 20]),
+    ],
+    ids=["prompt", "one behind", "two behind", "failing", "silent"],
+)
+def test_the_step_that_all_have_stays_and_the_newest_two(
+    tmp_path: Path, others: list[int | None], kept: list[int]
+) -> None:
+    two = Ranks(0, 2, 0, gather=lambda value: [value, value])
+    reported = iter(others)
+    shares = of_run(tmp_path, two, anew=True, report=lambda step: [step, next(reported)])
+    for step in (5, 10, 15, 20):
+        shares.save(step, share(step), {})
+    assert shares._steps() == kept
+
+
+def test_shares_of_steps_that_are_taken_again_do_not_count_as_the_newest(tmp_path: Path) -> None:
+    two = Ranks(0, 2, 0, gather=lambda value: [value, [5]])
+    for step in (5, 10):
+        before = of_run(tmp_path, two, anew=step == 5, report=lambda step: [step, 5])
+        before.save(step, share(step), {})
+    again = of_run(tmp_path, two, report=lambda step: [step, None])
+    assert again.newest(PARTS, before=100) == 5
+    again.save(7, share(7), {})
+    assert again._steps() == [5, 7]
 
 
 def test_a_share_of_another_run_another_mesh_or_with_a_wrong_bit_is_not_taken(tmp_path: Path) -> None:

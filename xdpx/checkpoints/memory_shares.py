@@ -1,12 +1,12 @@
 """Copies of sharded states in shared memory: each process keeps the shards of its own devices, and restores them.
 
-Nothing is sent between processes. They must restore the same step, so the previous share stays until all processes have
-written the new one.
+Only numbers of steps are sent between processes. They must restore the same step, so the previous share stays until all
+processes have reported that they have written the new one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,22 +42,25 @@ class Part:
 
 
 class MemoryShares(RunMemory):
-    """The shares of one run, in one folder per process."""
+    """The shares of one run, in one folder per process.
 
-    def __init__(self, folder: str, ranks: Ranks, *, interval: int) -> None:
+    Args:
+        folder, ranks, interval: see `RunMemory`.
+        report: stores a step of this process, and returns those that all processes stored last, None where there is
+            none yet; must not wait for the others. By default there are no others.
+    """
+
+    def __init__(
+        self, folder: str, ranks: Ranks, *, interval: int,
+        report: Callable[[int], list[int | None]] = lambda step: [step],
+    ) -> None:  # fmt: skip
         super().__init__(folder, ranks, interval=interval)
         self._mine = io.join(self.place, f"process-{ranks.rank}-of-{ranks.size}")
-        self._last = 0
-
-    def settle(self) -> None:
-        """Remove shares older than the newest one that all processes have; call on all of them, while none writes."""
-        agreed = min(self._ranks.broadcast(self._ranks.gather(self._last)))
-        for step in self._steps():
-            if step < agreed:
-                commit.discard(self._mine, f"{PREFIX}{step}")
+        self._report = report
+        self._common = 0  # the newest step whose shares all processes are known to have
 
     def save(self, step: int, parts: Iterable[tuple[Part, np.ndarray[Any, Any]]], facts: Mapping[str, Any]) -> None:
-        """Write the share of this process, and keep the previous one. Logs failures.
+        """Write the share of this process, and remove older ones. Does not wait for the others. Logs failures.
 
         Args:
             step: number of updates taken.
@@ -76,7 +79,7 @@ class MemoryShares(RunMemory):
         except OSError as error:
             log.warning(f"no copy of the state is kept in memory: {error}", once=True)
             return
-        self._last = step
+        self._discard_others(step)
 
     def newest(self, wanted: Sequence[Part], *, before: int) -> int:
         """Return the newest step whose shares all processes have undamaged, 0 if there is none; call on all of them.
@@ -90,8 +93,8 @@ class MemoryShares(RunMemory):
         steps = [step for step in self._steps() if identity and step < before]
         usable = [step for step in steps if self._is_usable(step, identity, wanted)]
         told = self._ranks.broadcast(self._ranks.gather(usable))
-        self._last = max(set.intersection(*map(set, told)), default=0)
-        return self._last
+        self._common = max(set.intersection(*map(set, told)), default=0)
+        return self._common
 
     def load(self, step: int) -> tuple[dict[Part, np.ndarray[Any, Any]], Mapping[str, Any]]:
         """Return (parts, facts) of a share that `newest` found. Raises FileNotFoundError if it was removed since."""
@@ -108,6 +111,21 @@ class MemoryShares(RunMemory):
             offset += size
         facts: Mapping[str, Any] = manifest.facts[FACTS]
         return found, facts
+
+    def _discard_others(self, step: int) -> None:
+        """Remove all shares but the one that all processes have and the newest two, now that this step is written.
+
+        Others may be one share behind, since an update ends nowhere before all have begun it. A process whose writing
+        fails may be further behind, and must not make the others keep everything.
+        """
+        written = [each for each in self._report(step) if each is not None]
+        if len(written) == self._ranks.size:
+            self._common = min(written)
+        steps = self._steps()
+        kept = {self._common, *[each for each in steps if each <= step][-2:]}
+        for each in steps:
+            if each not in kept or each < self._common:
+                commit.discard(self._mine, f"{PREFIX}{each}")
 
     def _steps(self) -> list[int]:
         names = commit.manifests(self._mine) if io.isdir(self._mine) else []

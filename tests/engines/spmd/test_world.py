@@ -63,6 +63,7 @@ def test_each_process_gets_the_predictions_of_its_own_rows_and_the_sums_of_all(p
 def test_processes_agree_and_refuse_rows_that_cannot_be_dealt_out(pair):
     for found in pair[0]:
         assert found["agreed"] == [True, False, "from 0"]
+        assert found["reported"] == [0, 1]
         assert "a batch of 1 rows per process" in found["refused"]
         assert "Use a multiple of 2 as batch_size" in found["refused"]
 

@@ -84,6 +84,10 @@ found["rows"] = scored["best"].tolist()
 found["loss"] = scored["loss"] / scored["loss_weight"]
 snapshot = engine.snapshot(state)
 found["snapshot"] = float(sum(np.abs(np.asarray(value.float())).sum() for value in snapshot["tensors"].values()))
+talk.report("old")
+talk.report(INDEX)
+talk.barrier()
+found["reported"] = talk.report(INDEX)
 found["agreed"] = [world.agree_any(INDEX == 1), world.agree_any(False), talk.broadcast(f"from {INDEX}")]
 try:
     engine.put(rows_of(toy.batch_of(0), 0, 8))

@@ -154,9 +154,11 @@ class Talk:
             return value
         client, word = _client(), self._next()
         if process_index() == 0:
-            client.key_value_set(word, json.dumps(value))
-        with self._in_vain(word):
-            text = client.blocking_key_value_get(word, self._milliseconds)
+            text = json.dumps(value)
+            client.key_value_set(word, text)
+        else:
+            with self._in_vain(word):
+                text = client.blocking_key_value_get(word, self._milliseconds)
         self._said.append(word)
         if len(self._said) == FORGOTTEN_TOGETHER:  # all have heard them when all are here
             self._wait(f"{word}/forgotten")
@@ -168,6 +170,21 @@ class Talk:
     def agree_any(self, flag: bool) -> bool:
         """Return whether the flag is true on any process."""
         return any(self.exchange(bool(flag)))
+
+    def report(self, value: object) -> list[Any]:
+        """Return the last reported values of all processes, by index, without waiting; None where there is none yet.
+
+        Unlike the other calls, this one may be made by any number of processes, any number of times.
+
+        Args:
+            value: of this process, serialisable as JSON; it replaces the previous one.
+        """
+        if process_count() == 1:
+            return [value]
+        client, word = _client(), f"xdpx/{self.name}/reported"
+        client.key_value_set(f"{word}/{process_index():08d}", json.dumps(value), allow_overwrite=True)
+        found = {int(key.rpartition("/")[2]): json.loads(text) for key, text in client.key_value_dir_get(word)}
+        return [found.get(index) for index in range(process_count())]
 
     def _next(self) -> str:
         return f"xdpx/{self.name}/{next(self._numbers)}"

@@ -87,7 +87,6 @@ class Saving(Checkpointing):
         host = self._host.take(session.state)
         if not copies.has_room(sum(values.nbytes for values in host.values())):
             return None
-        copies.settle()
         facts = {"facts": self._facts(session), "inputs": self._feed.state()}
         return lambda: copies.save(step, host.items(), facts)
 

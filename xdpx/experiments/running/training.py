@@ -275,7 +275,8 @@ def _copies(parts: Parts) -> MemoryShares | None:
     interval = parts.options.memory_copy_interval
     if not interval or not parts.options.enable_checkpoint_saving:
         return None
-    return MemoryShares(parts.folder, ranks_for("copies", parts.options), interval=interval)
+    ranks, report = ranks_for("copies", parts.options), world.Talk("copies").report
+    return MemoryShares(parts.folder, ranks, interval=interval, report=report)
 
 
 def _any_asked(told: bool, number: int) -> bool:
