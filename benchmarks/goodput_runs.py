@@ -128,7 +128,7 @@ def be_one_of_two(folder: str, steps: int, disturbed: bool) -> None:
         NUM_LAYERS, MODEL_DIMS, DIMS_PER_HEAD, VOCAB_SIZE, MAX_SEQ_LEN, PERCORE_BATCH_SIZE = 2, 64, 32, 256, 64, 4
         LR_SCHEDULE = "constant"
         MAX_STEPS = steps
-        CHECKPOINT_EVERY_N_STEPS = 100 if disturbed else UPDATES
+        CHECKPOINT_EVERY_N_STEPS = 1000 if disturbed else UPDATES
         CHECKPOINT_MAX_TO_KEEP = 3
 
     jax.config.update("jax_compilation_cache_dir", str(Path(folder).parent / "compiled"))
