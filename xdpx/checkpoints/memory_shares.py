@@ -6,6 +6,7 @@ processes have reported that they have written the new one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from xdpx.logger import log
 from xdpx.utils import commit, io
 
 PREFIX = "share-"
-STEP, PARTS, FACTS = "step", "parts", "facts"
+CONTENT, PARTS, FACTS = "content", "parts", "facts"
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class MemoryShares(RunMemory):
         """
         parts = list(parts)
         told = [[part.name, part.index, part.dtype] for part, _ in parts]
-        facts = {OWNER: self._identity, STEP: step, PARTS: told, FACTS: facts}
+        # As one string: manifests are written with line breaks, which for long lists takes Python, beside training.
+        facts = {OWNER: self._identity, CONTENT: json.dumps({PARTS: told, FACTS: facts})}
         try:
             self._make_home()
             with commit.Commit(self._mine, f"{PREFIX}{step}", facts=facts) as opened, opened.open(_file(step)) as file:
@@ -104,12 +106,13 @@ class MemoryShares(RunMemory):
         with io.open(io.join(self._mine, _file(step)), "rb") as file:
             data = np.frombuffer(file.read(), np.uint8)
         found, offset = {}, 0
-        for part in _parts(manifest):
+        content = json.loads(manifest.facts[CONTENT])
+        for part in _parts(content):
             kind = np.dtype(part.dtype)
             size = kind.itemsize * int(np.prod(part.shape))
             found[part] = data[offset : offset + size].view(kind).reshape(part.shape)
             offset += size
-        facts: Mapping[str, Any] = manifest.facts[FACTS]
+        facts: Mapping[str, Any] = content[FACTS]
         return found, facts
 
     def _discard_others(self, step: int) -> None:
@@ -135,7 +138,9 @@ class MemoryShares(RunMemory):
     def _is_usable(self, step: int, identity: str, wanted: Sequence[Part]) -> bool:
         name = f"{PREFIX}{step}"
         manifest = commit.read_manifest(self._mine, name)
-        if manifest is None or manifest.facts.get(OWNER) != identity or set(_parts(manifest)) != set(wanted):
+        if manifest is None or manifest.facts.get(OWNER) != identity or CONTENT not in manifest.facts:
+            return False
+        if set(_parts(json.loads(manifest.facts[CONTENT]))) != set(wanted):
             return False
         faults = commit.problems(self._mine, name, hashes=True)
         if faults:
@@ -152,6 +157,6 @@ def _bytes(values: np.ndarray[Any, Any]) -> memoryview:
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 
-def _parts(manifest: commit.Manifest) -> list[Part]:
-    found = manifest.facts[PARTS]
+def _parts(content: Mapping[str, Any]) -> list[Part]:
+    found = content[PARTS]
     return [Part(name, tuple((start, end) for start, end in index), dtype) for name, index, dtype in found]

@@ -94,15 +94,15 @@ class SpmdEngine:
         self.plan = plan_state(task, spec, rules, mesh, report=self._report)
         self._placer = transfer.Placer(rules, mesh, self._report)
         self._compiled = functions_of(task, mesh, rules, self.options, self._retraces)
-        functions = jitted(self._compiled, self.plan.placed, self.plan.everywhere)
+        finite = jax.jit(_all_finite, out_shardings=self.plan.everywhere)
+        functions: Sequence[Any] = (*jitted(self._compiled, self.plan.placed, self.plan.everywhere), finite)
         imitated = mesh.size > 1 and mesh.devices.flat[0].platform == "cpu"
         if imitated and world.process_count() > 1:
-            functions = tuple(map(BegunTogether, functions))
-        self._update, self._score, self._predict, self._decode = functions
+            functions = [*map(BegunTogether, functions)]
+        self._update, self._score, self._predict, self._decode, self._finite = functions
         self._build = jax.jit(self.plan.build, out_shardings=self.plan.placed)
         self._summaries: dict[str, Any] = {}
         self._inflight: deque[Any] = deque()
-        self._finite: Any = None
         self._most_inflight = self.options.max_inflight or (INFLIGHT_IMITATED if imitated else 0)
 
     def model_and_optimizer(self, state: SpmdState) -> tuple[Any, Any]:
@@ -229,8 +229,6 @@ class SpmdEngine:
 
     def is_finite(self, state: SpmdState) -> bool:
         """Return whether every weight is finite; on all processes. Waits for the devices once."""
-        if self._finite is None:
-            self._finite = jax.jit(_all_finite, out_shardings=self.plan.everywhere)
         return bool(transfer.array_to_host(self._finite(state["params"])))
 
     def with_weights(self, weights: Mapping[str, Any]) -> SpmdState:

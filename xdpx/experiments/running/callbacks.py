@@ -107,6 +107,7 @@ class Summarising(Callback):
         self._writer = tags.SummaryWriter(folder, "train", after=after if after else None)
         self._parts, self._accumulator, self._texts = parts, accumulator, texts
         self._sizes = tags.WeightSizes() if parts.train.variable_norm_summary else None
+        self._wanted = parts.options.enable_summary_writer  # on all processes: the sizes of split weights take them all
 
     def on_start(self, session: Session) -> None:
         """Write the description of the job."""
@@ -116,8 +117,9 @@ class Summarising(Callback):
         """Write scalars if they are due."""
         if due(step.number, self._parts.train.summary_interval_steps):
             window = self._accumulator.take(SUMMARY)
-            with self._accumulator.stopwatch.paused():
-                self._writer.scalars(self._tags(session, window), step.number)
+            if self._wanted:
+                with self._accumulator.stopwatch.paused():
+                    self._writer.scalars(self._tags(session, window), step.number)
         return None
 
     def _tags(self, session: Session, window: Window) -> dict[str, float]:
