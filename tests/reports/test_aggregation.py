@@ -47,6 +47,12 @@ def test_runs_are_found_at_any_depth_and_keywords_must_all_be_in_the_path(make_r
         find_runs([str(tmp_path / "nowhere")])
 
 
+def test_a_run_below_several_roots_is_found_once(make_run, tmp_path, monkeypatch):
+    make_run("a/lr1")
+    monkeypatch.chdir(tmp_path)
+    assert find_runs([".", "./a", str(tmp_path)]) == ["./a/lr1"]
+
+
 def test_settings_that_say_where_a_run_ran_are_not_compared():
     left, right = {"save_dir": "a", "lr": 1, "seed": 1}, {"save_dir": "b", "lr": 2, "seed": 1, "ema": 0.9}
     assert differing_settings([left, right]) == ["lr", "ema"]

@@ -20,14 +20,18 @@ _NOT_COMPARED = RUN_ONLY_KEYS | {"__version__"}
 
 
 def find_runs(roots: Iterable[str], keywords: Sequence[str] = ()) -> list[str]:
-    """Return the folders below `roots` that hold an evaluation log and whose path contains every keyword, sorted."""
+    """Return the folders below `roots` that hold an evaluation log and whose path contains every keyword, sorted.
+
+    A run below several of the roots is returned once.
+    """
     found = []
     for root in roots:
         if not io.isdir(root):
             raise FileNotFoundError(f"{root}: no such folder; give the folder that holds the runs.")
         paths = io.listdir(root, recursive=True, full_path=True)
         found += [io.parent(path) for path in paths if io.name(path) == VALID_LOG]
-    return sorted({run for run in found if all(word in run for word in keywords)})
+    wanted = sorted(run for run in found if all(word in run for word in keywords))
+    return sorted({io.abspath(run): run for run in reversed(wanted)}.values())
 
 
 def aggregate(folders: Sequence[str], *, full: bool = False) -> list[dict[str, Any]]:

@@ -78,6 +78,15 @@ def test_the_best_score_follows_the_direction(run: Callable[..., Any], ascending
     assert [float(row["best_score"]) for row in rows] == [best(scores[: count + 1]) for count in range(len(scores))]
 
 
+def test_a_score_that_is_nan_is_told_and_is_never_the_best(
+    run: Callable[..., Any], loss: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(loss, "scores", lambda gathered: {"closeness": float("nan")})
+    rows = run(EvaluationPlan(2, "closeness"), until=4)
+    assert [row["best_score"] for row in rows] == ["", ""]
+    assert capsys.readouterr().err.count("major_metric closeness is NaN on the held-out rows") == 1
+
+
 def test_a_metric_that_does_not_exist_is_an_error_with_those_that_do() -> None:
     with pytest.raises(ConfigError, match="closenes.*Did you mean 'closeness'"):
         score_of({"closeness": 1.0, "rows": 3.0}, "closenes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean
 from xdpx.engines.base import Batch
@@ -156,7 +157,15 @@ class Evaluating(Scoring):
         return scores.metrics
 
     def _decisive(self) -> float:
-        return score_of(self.metrics, self.plan.major_metric)
+        name = self.plan.major_metric
+        found = score_of(self.metrics, name)
+        if isnan(found):
+            log.warning(
+                f"major_metric {name} is NaN on the held-out rows, so these weights do not count as the best. Some "
+                "metrics need rows of several labels: look at the labels of these rows, or choose another metric.",
+                once=True,
+            )
+        return found
 
     def _tell(self, row: Mapping[str, Cell], *, is_best: bool) -> None:
         log.info(_sentence(row, self.plan.major_metric, is_best=is_best))
