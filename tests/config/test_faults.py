@@ -71,6 +71,11 @@ def test_the_nearest_name_is_found(name: str, expected: str | None) -> None:
     assert nearest(name, ["batch_size", "vocab_file", "max_epoch", "seed"]) == expected
 
 
+@pytest.mark.parametrize(("name", "known"), [("2", ["0", "1"]), ("c", ["a", "b"]), ("正", ["负", "中"])])
+def test_names_of_one_letter_are_not_alike_for_their_length(name: str, known: list[str]) -> None:
+    assert nearest(name, known) is None
+
+
 def test_a_swap_of_neighbours_is_one_edit() -> None:
     assert edit_distance("seed", "sede") == 1
     assert edit_distance("seed", "") == 4

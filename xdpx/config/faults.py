@@ -144,7 +144,7 @@ def _likeness(name: str, other: str) -> float:
     shortest, longest = sorted((len(name), len(other)))
     shared = (Counter(name) & Counter(other)).total()  # letters, wherever they are: an edit brings in one at most
     allowed = max(1, longest // 4)
-    if longest - shortest <= 2 and longest - shared <= allowed:
+    if shared and longest - shortest <= 2 and longest - shared <= allowed:  # '2' is not like '1'
         distance = edit_distance(name, other)
         if distance <= allowed:
             return 1.0 - distance / (longest + 4)
