@@ -14,7 +14,7 @@ FaultCode = Literal["", "missing_path", "missing_key", "foreign_key", "conflict"
 (occupied) it only prevents the start, so that `--dry` can still show the run."""
 
 
-THIS_RUN = "the config"
+THIS_RUN = "this run"
 """Source of faults found during a run, where the config is not known; `ConfigError.placed` fills it in."""
 
 
