@@ -63,6 +63,8 @@ def test_a_text_ends_where_its_writer_meant_it_to(text: str, value: object) -> N
 DOUBTFUL = [
     ("a: [b: 1, c]", "a[0]", 5, "holds a ':' and a blank"),
     ("{a: x b: y}", "a", 5, "holds a ':' and a blank"),
+    ("a: [b : 1, c]", "a[0]", 5, "holds a ':' and a blank"),
+    ("a: [< :]", "a[0]", 5, "holds a ':' and a blank"),
     ("a: [re{a,b}, c]", "a[0]", 5, "holds a { without its partner"),
     ("a: [f(x, y)]", "a[0]", 5, "holds a ( without its partner"),
     ('a: [5" disk, x]', "a[0]", 5, 'holds a " without its partner'),

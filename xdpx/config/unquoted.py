@@ -16,7 +16,7 @@ NEXT_KEY = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s{}\[\],:"']+)\s*:(?!//)"""
 _COMMENT = re.compile(r"\s(?=#|//|/\*)")
 _COMMENT_ON_LINE = re.compile(r"/\*.*?\*/")
 _COMMA_BEFORE_KEY = re.compile(rf"[,，](?=\s*(?:{NEXT_KEY}|\Z))")
-_PAIR = re.compile(r"\S:(?:\s|\Z)")
+_PAIR = re.compile(r":(?:\s|\Z)")
 _PARTNER = {"}": "{", "]": "[", ")": "("}
 
 
