@@ -126,6 +126,7 @@ class Evaluating(Scoring):
         self._loss = loss
         self._labels = labels
         self._each_class = ""
+        self._told_nan = False
 
     def on_start(self, session: Session) -> None:
         """Say what the major metric averages, beside what every door does."""
@@ -159,11 +160,11 @@ class Evaluating(Scoring):
     def _decisive(self) -> float:
         name = self.plan.major_metric
         found = score_of(self.metrics, name)
-        if isnan(found):
+        if isnan(found) and not self._told_nan:
+            self._told_nan = True  # once for each run of a loop
             log.warning(
                 f"major_metric {name} is NaN on the held-out rows, so these weights do not count as the best. Some "
-                "metrics need rows of several labels: look at the labels of these rows, or choose another metric.",
-                once=True,
+                "metrics need rows of several labels: look at the labels of these rows, or choose another metric."
             )
         return found
 
