@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 Lengths = NDArray[np.integer[Any]]
 
-
 LOOK_AHEAD = 32
 """Number of examples whose lengths are summed at a time; more than fit into most rows."""
 
