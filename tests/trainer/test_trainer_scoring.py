@@ -259,6 +259,15 @@ def test_a_best_metric_that_is_no_number_is_named(value: Any) -> None:
         wanted_metric("f1", {"eval_f1": value})
 
 
+def test_a_best_metric_that_is_nan_is_told_once_and_never_saved_as_the_best(tmp_path: Path, capsys: Any) -> None:
+    args = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "best", "metric_for_best_model": "f1"}
+    toy = trainer(tmp_path, max_steps=3, compute_metrics=lambda _: {"f1": float("nan")}, **args)
+    toy.train_dataset = tagged((4, 6, 2, 5, 3))
+    toy.train()
+    assert capsys.readouterr().err.count("metric_for_best_model f1 is NaN on the held-out rows") == 1
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
 def test_an_input_for_the_metrics_that_batches_lack_is_named(tmp_path: Path) -> None:
     toy = trainer(tmp_path, include_for_metrics=["inputs"], compute_metrics=lambda _: {})
     toy.main_input_name = "pixels"

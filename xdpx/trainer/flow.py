@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from math import isfinite
+from math import isfinite, isnan
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +21,7 @@ from xdpx.trainer.loss.model_loss import num_positional, takes
 from xdpx.trainer.loss.windows import WAITED, DataClock, over_ranks
 from xdpx.trainer.parts import TrainerRun
 from xdpx.trainer.stepping import Group
+from xdpx.training.callbacks.evaluating import warn_of_nan
 from xdpx.training.callbacks.logging import LOG
 from xdpx.training.callbacks.stopping import StopWhenAsked
 from xdpx.training.loop import Callback, Session, Step, Stop
@@ -302,6 +303,8 @@ def take_best(run: TrainerRun, metrics: dict[str, float]) -> bool:
     if best is None:
         best = float("-inf") if args.greater_is_better else float("inf")
         state.best_metric = best
+        if isnan(value):
+            warn_of_nan("metric_for_best_model", str(args.metric_for_best_model))
     if not is_better(value, best, ascending=bool(args.greater_is_better)):
         return False
     if not nonfinite.all_finite(run.model.parameters()):

@@ -162,10 +162,7 @@ class Evaluating(Scoring):
         found = score_of(self.metrics, name)
         if isnan(found) and not self._told_nan:
             self._told_nan = True  # once for each run of a loop
-            log.warning(
-                f"major_metric {name} is NaN on the held-out rows, so these weights do not count as the best. Some "
-                "metrics need rows of several labels: look at the labels of these rows, or choose another metric."
-            )
+            warn_of_nan("major_metric", name)
         return found
 
     def _tell(self, row: Mapping[str, Cell], *, is_best: bool) -> None:
@@ -180,6 +177,14 @@ def score_of(metrics: Mapping[str, float], name: str) -> float:
         return metrics[name]
     remedy = did_you_mean(name, metrics, rest=f"It has: {', '.join(sorted(metrics))}.")
     raise ConfigError(THIS_RUN, [Fault("major_metric", f"this loss has no '{name}'.", remedy)])
+
+
+def warn_of_nan(key: str, name: str) -> None:
+    """Log that the metric `name`, which the key selects to tell what is best, is NaN."""
+    log.warning(
+        f"{key} {name} is NaN on the held-out rows, so these weights do not count as the best. Some metrics need rows "
+        "of several labels: look at the labels of these rows, or choose another metric."
+    )
 
 
 def _sentence(row: Mapping[str, Cell], metric: str, *, is_best: bool) -> str:
