@@ -13,7 +13,7 @@ import pytest
 
 from xdpx import run as door
 from xdpx.config import packages, user_modules
-from xdpx.utils.places import Places
+from xdpx.utils.places import Storages
 
 ROOT = Path(__file__).parents[2]
 MODULE = "import pathlib\npathlib.Path('was-run').touch()\nclass Own:\n    def on_step_end(self, *a, **k): ...\n"
@@ -63,7 +63,7 @@ def test_a_run_says_in_a_line_whose_code_it_uses(capsys: pytest.CaptureFixture[s
 
 
 def test_credentials_are_there_for_whoever_reads_a_remote_path(desk: Path) -> None:
-    places = Places()
+    places = Storages()
     places.when_remote(user_modules.load_user_modules)
     assert not places.exists("elsewhere")
     assert not was_run()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from xdpx.engines.origin import Origin, ids_of, with_ids
+from xdpx.engines.origin import NonFiniteOrigin, ids_of, with_ids
 from xdpx.engines.pytorch.tracing_back import origin_of
 
 BATCH = {"ids": torch.arange(20).reshape(4, 5) % 10, "target": torch.tensor([0, 1, 0, 1]), "id": [7, 8, 9, 10]}
@@ -49,7 +49,7 @@ class Net(nn.Module):
         return self.top(hidden.mean(1))
 
 
-def found_in(model: nn.Module, *, loss: str = "", batch: Any = BATCH) -> Origin | None:
+def found_in(model: nn.Module, *, loss: str = "", batch: Any = BATCH) -> NonFiniteOrigin | None:
     def take_again(batch: Any, last: bool) -> Generator[Tensor]:
         logits = model(batch["ids"])
         value = nn.functional.cross_entropy(logits, batch["target"], reduction="sum")

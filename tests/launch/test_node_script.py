@@ -12,7 +12,7 @@ import pytest
 
 from tests.launch.jobs import job_of
 from xdpx.launch.node_script import Meeting, faults_of_several, node_script
-from xdpx.launch.submission import Job, Step
+from xdpx.launch.submission import Job, JobStep
 
 TELLS = """#!/bin/bash
 echo "$RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT jax $JAX_PROCESS_ID ${*@Q}"
@@ -86,4 +86,4 @@ def test_what_one_process_does_is_not_sent_to_machines_that_would_not_wait_for_i
     (fault,) = faults_of_several(job, "--on k8s")
     assert fault.key == "x-prepro"
     assert "2 machines" in fault.problem
-    assert list(faults_of_several(replace(job, steps=(Step(("x-train", "b")),)), "--on k8s")) == []
+    assert list(faults_of_several(replace(job, steps=(JobStep(("x-train", "b")),)), "--on k8s")) == []

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from xdpx.launch.backends.local import Local
-from xdpx.launch.submission import Job, Resources, Step
+from xdpx.launch.submission import Job, JobStep, Resources
 
 PROGRAM = """
 import json, os, pathlib, signal, sys, time
@@ -40,7 +40,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def job_in(folder: Path, *lines: str, **resources: object) -> Job:
-    steps = tuple(Step(tuple(line.split(" "))) for line in lines)
+    steps = tuple(JobStep(tuple(line.split(" "))) for line in lines)
     asked = Resources.model_validate(resources)
     job = Job("job-1", steps, asked, str(folder), str(folder / "sent"), str(folder / "python"), {"A": "b 'c' \"$d\""})
     (folder / "sent").mkdir(exist_ok=True)

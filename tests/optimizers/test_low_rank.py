@@ -5,7 +5,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from xdpx.optimizers.pytorch import low_rank
-from xdpx.optimizers.pytorch.request import Request
+from xdpx.optimizers.pytorch.request import OptimizerRequest
 
 
 class Projected(torch.optim.SGD):
@@ -29,7 +29,7 @@ def forward(trained, x):
 
 def request(wanted, name="galore_adamw", for_model=None, **others):
     args = SimpleNamespace(optim_target_modules=wanted, **others)
-    return Request(args, model() if for_model is None else for_model, name, {})
+    return OptimizerRequest(args, model() if for_model is None else for_model, name, {})
 
 
 def projected_names(wanted):
@@ -72,7 +72,10 @@ def test_targets_that_mean_no_layer_are_refused(wanted, error, message):
 def test_without_a_model_there_is_nothing_to_pick_from():
     with pytest.raises(ValueError, match="Give the model"):
         low_rank.chosen(
-            Request(SimpleNamespace(optim_target_modules="all-linear"), None, "galore_adamw", {}), Projected, {}, {}
+            OptimizerRequest(SimpleNamespace(optim_target_modules="all-linear"), None, "galore_adamw", {}),
+            Projected,
+            {},
+            {},
         )
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.processes import fork_ranks
 from xdpx.checkpoints.trusted import load_tensors
 from xdpx.datasets.plan import Position
-from xdpx.engines.origin import NonFiniteUpdate, Origin, TensorFacts
+from xdpx.engines.origin import NonFiniteOrigin, NonFiniteUpdate, TensorFacts
 from xdpx.training.hunting import KEPT_UPDATES, Hunter
 from xdpx.training.loop import Session
 from xdpx.training.progress import Progress
@@ -23,11 +23,11 @@ from xdpx.training.progress import Progress
 class Engine:
     """Finds what it was told to find."""
 
-    def __init__(self, origin: Origin | None) -> None:
+    def __init__(self, origin: NonFiniteOrigin | None) -> None:
         self.found, self.asked = origin, list[int]()
         self.hear_nonfinite: Any = None
 
-    def origin(self, state: object, group: object, number: int) -> Origin | None:
+    def origin(self, state: object, group: object, number: int) -> NonFiniteOrigin | None:
         self.asked.append(number)
         return self.found
 
@@ -36,10 +36,10 @@ class Engine:
 
 
 MADE = [TensorFacts("output", "float32", (2, 4), nan=8, smallest=float("nan"), largest=float("nan"), rows=(0, 1))]
-ORIGIN = Origin("forward", "layer.3", "Block", made=MADE, rows=(0, 1))
+ORIGIN = NonFiniteOrigin("forward", "layer.3", "Block", made=MADE, rows=(0, 1))
 
 
-def begun(folder: Path, updates: int, origin: Origin | None = ORIGIN) -> tuple[Hunter, Session, Engine]:
+def begun(folder: Path, updates: int, origin: NonFiniteOrigin | None = ORIGIN) -> tuple[Hunter, Session, Engine]:
     engine = Engine(origin)
     session = Session(engine, None, Progress(), updates, updates)
     hunter = Hunter(str(folder))

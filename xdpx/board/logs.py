@@ -29,7 +29,7 @@ _histories: dict[str, tuple[str, dict[str, Columns]]] = {}
 
 
 @dataclass(frozen=True)
-class Rows:
+class LogRows:
     """Rows of a log: those that were added or, with `anew`, all of them.
 
     Attributes:
@@ -64,7 +64,7 @@ def history_file(run: RunFolder) -> str:
     return newest.path if newest else ""
 
 
-def read_rows(run: RunFolder, log: LogName, names: Collection[str], at: str, *, root: str) -> Rows | None:
+def read_rows(run: RunFolder, log: LogName, names: Collection[str], at: str, *, root: str) -> LogRows | None:
     """Read some columns of a log from `at` on; None if nothing is new or the log does not exist.
 
     Args:
@@ -85,17 +85,17 @@ def read_rows(run: RunFolder, log: LogName, names: Collection[str], at: str, *, 
     except (OSError, NotShown):
         return None
     fresh = str(added.place) != at
-    return Rows(added.columns, str(added.place), added.anew) if fresh else None
+    return LogRows(added.columns, str(added.place), added.anew) if fresh else None
 
 
-def _of_history(path: str, log: LogName, names: Collection[str], at: str) -> Rows | None:
+def _of_history(path: str, log: LogName, names: Collection[str], at: str) -> LogRows | None:
     entry = io.store(path).entry(path)
     now = _tag(entry) if entry else ""
     if not entry or now == at:
         return None
     wanted = {*ALWAYS, *names}
     columns = history(path, entry)[log]
-    return Rows({name: values for name, values in columns.items() if name in wanted}, now, anew=True)
+    return LogRows({name: values for name, values in columns.items() if name in wanted}, now, anew=True)
 
 
 def _tag(entry: Entry) -> str:

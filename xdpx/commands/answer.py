@@ -47,7 +47,7 @@ class Done:
 
 
 @dataclass
-class Answer:
+class LineResults:
     """The results of a line so far."""
 
     jobs: list[Done] = field(default_factory=list)
@@ -77,9 +77,9 @@ def _json_of(path: str) -> Any:
         return _object(file.read())
 
 
-def in_json(work: Callable[[Answer], int]) -> int:
+def in_json(work: Callable[[LineResults], int]) -> int:
     """Do the work, print the JSON object, and return the exit code."""
-    answer = Answer()
+    answer = LineResults()
     with _taken() as output:
         with outcomes.recorded() as errors:
             code = work(answer)

@@ -44,7 +44,7 @@ FLAGS = ("--json", "--help", "-h", "--verbose", "--quiet")
 
 
 @dataclass
-class Request:
+class CheckOptions:
     """The options given on the command line."""
 
     config: str
@@ -61,17 +61,17 @@ def main(argv: Sequence[str]) -> int:
     if not argv or {"--help", "-h"} & set(argv):
         print((__doc__ or "").strip())
         return FINISHED
-    request = read_words(argv)
+    options = read_words(argv)
     load_user_modules()
     with redirect_stdout(sys.stderr), quietly(wanted=True):
-        told = look(request)
-    print(json.dumps(told, ensure_ascii=False) if request.json else as_text(told), end="\n" if request.json else "")
-    if request.page:
-        _write_page(request, told)
+        told = look(options)
+    print(json.dumps(told, ensure_ascii=False) if options.json else as_text(told), end="\n" if options.json else "")
+    if options.page:
+        _write_page(options, told)
     return USER if any(each["severity"] == "fault" for each in told["findings"]) else FINISHED
 
 
-def read_words(words: Sequence[str]) -> Request:
+def read_words(words: Sequence[str]) -> CheckOptions:
     """Parse the words of a command line.
 
     Raises:
@@ -102,48 +102,48 @@ def read_words(words: Sequence[str]) -> Request:
     if faults:
         raise ConfigError("command line", faults)
     settings = [f"{key}={value}" for key, value in given.items()]
-    return Request(plain[0], settings, page, **numbers, measure=measure == "true", json="--json" in words)
+    return CheckOptions(plain[0], settings, page, **numbers, measure=measure == "true", json="--json" in words)
 
 
-def look(request: Request) -> dict[str, Any]:
+def look(options: CheckOptions) -> dict[str, Any]:
     """Return the findings in the form that `--json` prints.
 
     Raises:
         ConfigError: the config itself is invalid.
     """
     start = monotonic()
-    values = read_runs(request.config, request.settings)[0].values
+    values = read_runs(options.config, options.settings)[0].values
     command = "x-prepro" if "data_source" in values else "x-train"
     hindrances: list[Fault] = []
-    runs = runs_of(Job(command, request.config, request.settings), hindrances=hindrances)
+    runs = runs_of(Job(command, options.config, options.settings), hindrances=hindrances)
     first = runs[0]
     plan = Findings(first.source, patient=True)
     plan.add(
         Finding("refused", "warning", first.source, f"{each.key}: {each.problem}", each.remedy) for each in hindrances
     )
     known: dict[str, Examination] = {}
-    seen, outlook, found = _look_at(first, command, request, known, measure=request.measure)
+    seen, outlook, found = _look_at(first, command, options, known, measure=options.measure)
     every = [*plan.worst_first, *found]
     for number, run in enumerate(runs[1:], 2):
-        _, _, found = _look_at(run, command, request, known, measure=False)
+        _, _, found = _look_at(run, command, options, known, measure=False)
         told = {(each.code, each.problem) for each in every}
         place = f"run {number} of {len(runs)}"
         every += [
             replace(each, place=f"{place}: {each.place}") for each in found if (each.code, each.problem) not in told
         ]
     ranked = sorted(dict.fromkeys(every), key=lambda each: each.rank)
-    return as_told(request.config, command, ranked, seen, outlook, seconds=monotonic() - start)
+    return as_told(options.config, command, ranked, seen, outlook, seconds=monotonic() - start)
 
 
 def _look_at(
-    run: Run, command: str, request: Request, known: dict[str, Examination], *, measure: bool
+    run: Run, command: str, options: CheckOptions, known: dict[str, Examination], *, measure: bool
 ) -> tuple[Examination | None, Any, list[Finding]]:
     """Examine one run of the config; data that an earlier run also reads are not examined again.
 
     Args:
         run: of the command.
         command: x-prepro or x-train.
-        request: how many rows to examine.
+        options: how many rows to examine.
         known: examinations of data, by the settings that determine them; new ones are added.
         measure: whether to take some updates of a training.
     """
@@ -154,7 +154,7 @@ def _look_at(
         reads = {key: value for key, value in prepro.values.items() if key != "data_dir" and key not in RUN_ONLY_KEYS}
         key = json.dumps(reads, sort_keys=True, default=str)
         if key not in known:
-            known[key] = examine(prepro, rows=request.rows, noise_rows=request.noise_rows)
+            known[key] = examine(prepro, rows=options.rows, noise_rows=options.noise_rows)
         seen = known[key]
     plan.add(about_place(run, seen))
     outlook = None
@@ -183,12 +183,12 @@ def _preprocessing(run: Run, plan: Findings) -> Run | None:
     return prepro
 
 
-def _write_page(request: Request, told: dict[str, Any]) -> None:
+def _write_page(options: CheckOptions, told: dict[str, Any]) -> None:
     from xdpx import __version__
     from xdpx.reports.check_page import sections
     from xdpx.reports.page import render
 
     made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z} by xdpx {__version__}"
-    facts = {"config": request.config, "found": told["summary"], "made": made}
-    commit.write_text(request.page, render(f"Check of {io.name(request.config)}", facts, sections(told)), own=False)
-    sys.stderr.write(f"page with all of it: {request.page}\n")
+    facts = {"config": options.config, "found": told["summary"], "made": made}
+    commit.write_text(options.page, render(f"Check of {io.name(options.config)}", facts, sections(told)), own=False)
+    sys.stderr.write(f"page with all of it: {options.page}\n")

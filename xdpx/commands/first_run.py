@@ -48,7 +48,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass
-class Request:
+class FirstRunOptions:
     """The options given on the command line."""
 
     path: str
@@ -65,13 +65,13 @@ def main(words: Sequence[str]) -> int:
     if not words or {"--help", "-h"} & set(words):
         print((__doc__ or "").strip())
         return 0
-    request = read_words("x-run", words)
-    if request.json:
+    options = read_words("x-run", words)
+    if options.json:
         with redirect_stdout(sys.stderr):
-            told = _run(request)
+            told = _run(options)
         print(json.dumps(told, ensure_ascii=False, indent=2))
     else:
-        _run(request)
+        _run(options)
     return 0
 
 
@@ -85,16 +85,16 @@ def init(words: Sequence[str]) -> int:
     if not words or {"--help", "-h"} & set(words):
         print((__doc__ or "").strip())
         return 0
-    request = read_words("x-init", words)
-    found = look(request)
-    _tell(request.path, found.decisions)
-    names = write(request, found)
+    options = read_words("x-init", words)
+    found = look(options)
+    _tell(options.path, found.decisions)
+    names = write(options, found)
     commands = zip(("x-prepro", "x-train", "x-eval", "x-pred"), names, strict=True)
-    print("\nwritten; next:\n  " + " ".join(f"{command} {request.place.path(name)}" for command, name in commands))
+    print("\nwritten; next:\n  " + " ".join(f"{command} {options.place.path(name)}" for command, name in commands))
     return 0
 
 
-def read_words(command: str, words: Sequence[str]) -> Request:
+def read_words(command: str, words: Sequence[str]) -> FirstRunOptions:
     """Parse the words of a command line.
 
     Raises:
@@ -115,10 +115,12 @@ def read_words(command: str, words: Sequence[str]) -> Request:
             raise ConfigError("command line", [Fault("header", f"is '{wishes['header']}'.", "Use true or false.")])
         wishes["header"] = wishes["header"] == "true"
     place = Place(_folder(given.pop("save_dir", "") or io.join("out", split_of(io.abspath(plain[0]).rstrip("/")))))
-    request = Request(plain[0], Wishes(**wishes), place, model=_model(given.pop("model", None)), json="--json" in flags)
-    request.shares |= {split: _share(split, given.pop(split)) for split in ("dev", "test") if split in given}
-    request.settings = [f"{key}={value}" for key, value in given.items()]
-    return request
+    options = FirstRunOptions(
+        plain[0], Wishes(**wishes), place, model=_model(given.pop("model", None)), json="--json" in flags
+    )
+    options.shares |= {split: _share(split, given.pop(split)) for split in ("dev", "test") if split in given}
+    options.settings = [f"{key}={value}" for key, value in given.items()]
+    return options
 
 
 def _with_demo(words: Sequence[str]) -> list[str]:
@@ -167,9 +169,9 @@ def _share(key: str, text: str) -> float:
     return share
 
 
-def look(request: Request) -> Found:
+def look(options: FirstRunOptions) -> Found:
     """Detect the content of the file, and split its rows. Raises ConfigError if it is ambiguous."""
-    return look_at(request.path, request.wishes, request.shares)
+    return look_at(options.path, options.wishes, options.shares)
 
 
 def _tell(path: str, decisions: Sequence[Decision]) -> None:
@@ -183,7 +185,7 @@ def _tell(path: str, decisions: Sequence[Decision]) -> None:
 # ------------------------------------------------------------------------------------------------ writing
 
 
-def write(request: Request, found: Found) -> list[str]:
+def write(options: FirstRunOptions, found: Found) -> list[str]:
     """Write the rows of each split and the configs. Return the names of the configs, in the order of their commands.
 
     Raises:
@@ -191,26 +193,26 @@ def write(request: Request, found: Found) -> list[str]:
     """
     sizes = {split: len(rows) for split, rows in found.rows.items()}
     sample = [text for row in found.rows["train"][:5000] for text in row[:-1]]
-    pieces = 2 if request.model and not found.columns.characters else 1  # tokens of a rare word
+    pieces = 2 if options.model and not found.columns.characters else 1  # tokens of a rare word
     lengths = [len(text) if found.columns.characters else pieces * len(_TOKEN.findall(text)) for text in sample]
     configs = compose(
-        request.place, found.columns, sizes, source=request.path, lengths=lengths, model=request.model,
-        settings=request.settings,
+        options.place, found.columns, sizes, source=options.path, lengths=lengths, model=options.model,
+        settings=options.settings,
     )  # fmt: skip
     tags = found.columns.task == "tags"
     files = {
         f"raw/{split}.{'txt' if tags else 'jsonl'}": _raw(rows, found.columns) for split, rows in found.rows.items()
     }
     files |= configs
-    changed = [name for name in files if _differs(request.place.path(name), files[name])]
+    changed = [name for name in files if _differs(options.place.path(name), files[name])]
     if changed:
         problem = (
-            f"'{request.place.folder}' holds another {changed[0]} already, of other data or settings or edited by hand."
+            f"'{options.place.folder}' holds another {changed[0]} already, of other data or settings or edited by hand."
         )
-        remedy = f"Give another folder: save_dir=...; or go on by hand: x-train {request.place.path('train.hjson')}."
+        remedy = f"Give another folder: save_dir=...; or go on by hand: x-train {options.place.path('train.hjson')}."
         raise ConfigError("x-run", [Fault("save_dir", problem, remedy)])
     for name, text in files.items():
-        path = request.place.path(name)
+        path = options.place.path(name)
         if not io.exists(path):
             io.makedirs(io.parent(path), exist_ok=True)
             commit.write_text(path, text)
@@ -236,23 +238,23 @@ def _raw(rows: Sequence[Sequence[str]], columns: Columns) -> str:
 # ------------------------------------------------------------------------------------------------ running
 
 
-def _run(request: Request) -> dict[str, Any]:
+def _run(options: FirstRunOptions) -> dict[str, Any]:
     """Do all steps, and return decisions and scores."""
     from xdpx.config.user_modules import load_user_modules
 
     load_user_modules()
-    found = look(request)
-    _tell(request.path, found.decisions)
-    place = request.place
-    write(request, found)
+    found = look(options)
+    _tell(options.path, found.decisions)
+    place = options.place
+    write(options, found)
     if not io.exists(place.path("run/status.json")):  # once training has begun, preprocessing is complete
         _perform("x-prepro", place.path("prepro.hjson"))
     _perform("x-train", place.path("train.hjson"))
     with redirect_stdout(StringIO()):
         _perform("x-eval", place.path("eval.hjson"))
     _perform("x-pred", place.path("predict.hjson"))
-    told = _result(request, found)
-    print(_in_words(told, request))
+    told = _result(options, found)
+    print(_in_words(told, options))
     return told
 
 
@@ -270,15 +272,15 @@ def _perform(command: str, config: str) -> None:
         raise SystemExit(code)
 
 
-def _result(request: Request, found: Found) -> dict[str, Any]:
+def _result(options: FirstRunOptions, found: Found) -> dict[str, Any]:
     """Return decisions, scores and files in a form for JSON."""
-    place, test = request.place, [folded(row[-1]) for row in found.rows["test"]]
+    place, test = options.place, [folded(row[-1]) for row in found.rows["test"]]
     with io.open(place.path("scores.tsv"), encoding="utf-8", newline="") as file:
         rows = [dict(row) for row in csv.DictReader(file, delimiter="\t")]
     scores = {row.pop("split"): {key: _number(value) for key, value in row.items()} for row in rows}
     commonest = Counter(folded(row[-1]) for row in found.rows["train"]).most_common(1)[0][0]
     return {
-        "file": request.path,
+        "file": options.path,
         "task": found.columns.task,
         "decisions": {each.what: {"value": each.value, "sure": each.sure} for each in found.decisions},
         "rows": {split: len(each) for split, each in found.rows.items()},
@@ -313,9 +315,9 @@ def _number(text: str | None) -> Any:
         return text
 
 
-def _in_words(told: Mapping[str, Any], request: Request) -> str:
+def _in_words(told: Mapping[str, Any], options: FirstRunOptions) -> str:
     """Return the result as text: the score on the held-out rows, and what to do next."""
-    scores, rows, place = told["scores"]["test"], told["rows"]["test"], request.place
+    scores, rows, place = told["scores"]["test"], told["rows"]["test"], options.place
     wanted = MAIN_SCORES[told["task"]]
     main_score = next((key for key in wanted if isinstance(scores.get(key), float)), "loss")
     value = scores[main_score]
@@ -332,9 +334,9 @@ def _in_words(told: Mapping[str, Any], request: Request) -> str:
         *([f"what it gets wrong, in a browser: {told['page']}"] if told["page"] else []),
         f"predictions of them: {told['predictions']}; the configs are in {place.folder}, yours to edit",
     ]
-    if request.model is None:
+    if options.model is None:
         lines.append(
-            f"an encoder often does better: x-run {request.path} model=DIR save_dir={place.folder}_encoder, DIR in "
+            f"an encoder often does better: x-run {options.path} model=DIR save_dir={place.folder}_encoder, DIR in "
             "Hugging Face format; on a CPU it takes minutes for each thousand rows, on a GPU seconds"
         )
     return "\n".join(lines)

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from xdpx.commands import chain, command_line, experiment
-from xdpx.commands.submit_line import ACTIONS, Request, parse, resources_of, usage
+from xdpx.commands.submit_line import ACTIONS, SubmitLine, parse, resources_of, usage
 from xdpx.config.config_files import KEPT_VARIABLE, SUFFIXES, resolve_path
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.hints import shown
@@ -22,7 +22,7 @@ from xdpx.config.user_modules import PATH_VARIABLE, load_user_modules
 from xdpx.launch import folders
 from xdpx.launch.backends import BACKENDS
 from xdpx.launch.far_side import FarSide
-from xdpx.launch.submission import PLATFORM, Backend, Job, Launcher, Record, Resources, Step, given
+from xdpx.launch.submission import PLATFORM, Backend, Job, JobStep, Launcher, Record, Resources, given
 from xdpx.runs.snapshot import KEPT
 from xdpx.utils import io
 from xdpx.utils.progress import format_bytes
@@ -63,7 +63,7 @@ class _Contents:
     git: dict[str, Any]
 
 
-def _prepare(request: Request, backend: Backend) -> tuple[Job, _Contents]:
+def _prepare(request: SubmitLine, backend: Backend) -> tuple[Job, _Contents]:
     """Check everything, and return the job with the files to include.
 
     Raises:
@@ -117,7 +117,7 @@ def _idle_machines(job: Job) -> Iterator[Fault]:
         yield Fault("--nodes", problem, "Leave it out; x-prepro is shared out by --tasks.", code="foreign_key")
 
 
-def _job(request: Request, backend: Backend, resources: Resources, runs: list[int]) -> Job:
+def _job(request: SubmitLine, backend: Backend, resources: Resources, runs: list[int]) -> Job:
     """Return the job of a line; `runs` has the number of runs of each config, if known."""
     name = folders.new_name(request.flags.get("name") or _name_of(request.steps), datetime.now())
     there = request.flags.get("far-root") or io.abspath(".")
@@ -130,7 +130,7 @@ def _job(request: Request, backend: Backend, resources: Resources, runs: list[in
     return Job(name, tuple(request.steps), resources, there, folder, python, _environment(folder), array)
 
 
-def _of_experiment(step: Step, far_side: FarSide) -> list[Fault]:
+def _of_experiment(step: JobStep, far_side: FarSide) -> list[Fault]:
     """Return the faults of an experiment that can be found on this machine."""
     try:
         place = experiment.check(step.words[1:])
@@ -152,7 +152,7 @@ def _tell(notes: Sequence[str], runs: Sequence[Run]) -> None:
             sys.stderr.write(f"{key} is true: a job that is interrupted and started again begins from nothing.\n")
 
 
-def _job_of(step: Step) -> command_line.Job:
+def _job_of(step: JobStep) -> command_line.Job:
     """Return a step as a job parsed by the command line of x-train and others."""
     if step.command in OWN_WORDS:
         return command_line.Job(step.command, words=list(step.words[1:]))
@@ -216,7 +216,7 @@ def _kept(path: str) -> dict[str, str]:
     return {path.removeprefix(here): path} if io.islocal(path) and path.startswith(here) else {}
 
 
-def _name_of(steps: Sequence[Step]) -> str:
+def _name_of(steps: Sequence[JobStep]) -> str:
     words = steps[-1].words
     named = io.name(words[1]) if len(words) > 1 and not words[1].startswith("-") and "=" not in words[1] else words[0]
     return next((named.removesuffix(suffix) for suffix in SUFFIXES if named.endswith(suffix)), named)
@@ -237,14 +237,14 @@ def _show(job: Job, backend: Backend) -> None:
     print(redact(f"# ---- sent by\n{backend.line(job)}"))
 
 
-def _agreed(request: Request, job: Job) -> bool:
+def _agreed(request: SubmitLine, job: Job) -> bool:
     if request.flags.get("yes") or not sys.stdin.isatty():
         return True
     asked = " ".join(f"{name}={value}" for name, value in given(job.resources).items()) or "defaults"
     return input(f"Send {job.name} to {request.flags['on']} ({asked})? [y/N] ").strip().lower() in {"y", "yes"}
 
 
-def _send(request: Request, job: Job, backend: Backend, contents: _Contents) -> int:
+def _send(request: SubmitLine, job: Job, backend: Backend, contents: _Contents) -> int:
     """Write the folder, submit the job, and record the id and log that the place returned."""
     folder = io.join(io.abspath("."), folders.FOLDER, job.name)
     size = folders.write_folder(folder, backend.files(job), configs=contents.configs, git=contents.git)
@@ -261,7 +261,7 @@ def _send(request: Request, job: Job, backend: Backend, contents: _Contents) -> 
     return 0
 
 
-def _follow(request: Request) -> int:
+def _follow(request: SubmitLine) -> int:
     """Print the status or log of a submission, cancel it, or list all."""
     if request.action == "list":
         for record in folders.records():

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from xdpx.config import catalogue
 from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.hints import shown
-from xdpx.launch.submission import Resources, Step
+from xdpx.launch.submission import JobStep, Resources
 
 ACTIONS = ("status", "logs", "cancel", "list")
 OWN_FLAGS = {
@@ -31,7 +31,7 @@ HANDLED_BEFORE = frozenset({"--verbose", "--quiet"})
 
 
 @dataclass
-class Request:
+class SubmitLine:
     """The parsed command line.
 
     Attributes:
@@ -44,7 +44,7 @@ class Request:
 
     action: str = "submit"
     id: str = ""
-    steps: list[Step] = field(default_factory=list)
+    steps: list[JobStep] = field(default_factory=list)
     flags: dict[str, Any] = field(default_factory=dict)
     resources: dict[str, str] = field(default_factory=dict)
 
@@ -54,9 +54,9 @@ def commands() -> tuple[str, ...]:
     return (*(name for name in catalogue.names("command") if " " not in name), "x-exp", "x-io", "x-run", "x-script")
 
 
-def parse(words: Sequence[str], places: Sequence[str]) -> Request:
+def parse(words: Sequence[str], places: Sequence[str]) -> SubmitLine:
     """Parse the words after `x-submit`. Raises ConfigError with every fault."""
-    request, faults = Request(), list[Fault]()
+    request, faults = SubmitLine(), list[Fault]()
     rest = _take_flags(list(words), request, faults)
     if rest and rest[0] in ACTIONS:
         request.action, request.id = rest[0], " ".join(rest[1:2])
@@ -69,7 +69,7 @@ def parse(words: Sequence[str], places: Sequence[str]) -> Request:
     return request
 
 
-def _take_flags(words: list[str], request: Request, faults: list[Fault]) -> list[str]:
+def _take_flags(words: list[str], request: SubmitLine, faults: list[Fault]) -> list[str]:
     """Remove our flags from the words, up to a `--`, and return the other words."""
     left = list[str]()
     while words:
@@ -93,7 +93,7 @@ def _take_flags(words: list[str], request: Request, faults: list[Fault]) -> list
     return left
 
 
-def _note(request: Request, name: str, text: str, *, is_field: bool) -> None:
+def _note(request: SubmitLine, name: str, text: str, *, is_field: bool) -> None:
     if is_field:
         request.resources[name.replace("-", "_")] = text
     elif name in LISTS:
@@ -102,7 +102,7 @@ def _note(request: Request, name: str, text: str, *, is_field: bool) -> None:
         request.flags[name] = True if name in SWITCHES else text
 
 
-def _steps(words: list[str], faults: list[Fault]) -> list[Step]:
+def _steps(words: list[str], faults: list[Fault]) -> list[JobStep]:
     """Split the words into commands. Words after a command belong to it."""
     known, found = commands(), list[list[str]]()
     for word in words:
@@ -116,7 +116,7 @@ def _steps(words: list[str], faults: list[Fault]) -> list[Step]:
             return []
     if not found:
         faults.append(Fault("command", "is missing.", "Write: x-submit x-train CONFIG --on slurm"))
-    return [Step(tuple(each)) for each in found]
+    return [JobStep(tuple(each)) for each in found]
 
 
 def _about_place(place: str | None, places: Sequence[str]) -> list[Fault]:

@@ -10,7 +10,7 @@ from math import inf, nan
 from typing import Any, NamedTuple, Protocol
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.engines.origin import Origin
+from xdpx.engines.origin import NonFiniteOrigin
 from xdpx.logger import log
 
 Batch = Mapping[str, Any]
@@ -223,7 +223,7 @@ class Updater(Protocol):
         """
         ...
 
-    def origin(self, state: State, group: Sequence[Batch], number: int) -> Origin | None:
+    def origin(self, state: State, group: Sequence[Batch], number: int) -> NonFiniteOrigin | None:
         """Return where NaN or infinity first appears in update `number`; None if everything is finite.
 
         Forward and backward run as in `update`, with the same random numbers, and are checked module by module;
@@ -231,7 +231,7 @@ class Updater(Protocol):
         """
         ...
 
-    def again(self, state: State, saved: Mapping[str, Any], number: int) -> Origin | None:
+    def again(self, state: State, saved: Mapping[str, Any], number: int) -> NonFiniteOrigin | None:
         """Return the same as `origin`, for an update that was saved to a file, from the state saved with it.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from xdpx.engines.origin import Origin, Phase, TensorFacts
+from xdpx.engines.origin import NonFiniteOrigin, Phase, TensorFacts
 
 
 @dataclass(eq=False)
@@ -51,14 +51,14 @@ class Call:
             self.first_bad = moment if self.first_bad is None else self.first_bad
             self.weight_is_bad |= to_weight
 
-    def origin(self, phase: Phase, made: Sequence[TensorFacts], notes: Sequence[str]) -> Origin:
+    def origin(self, phase: Phase, made: Sequence[TensorFacts], notes: Sequence[str]) -> NonFiniteOrigin:
         """Return this call as the place where NaN or infinity first appeared."""
         came = self.into if phase == "backward" else []
         given = [*self.given, *came]
-        return Origin(phase, self.name, self.kind, made=made, given=given, weights=self.weights, notes=notes)
+        return NonFiniteOrigin(phase, self.name, self.kind, made=made, given=given, weights=self.weights, notes=notes)
 
 
-def first_of(begun: Sequence[Call], ended: Sequence[Call], losses: Sequence[TensorFacts]) -> Origin | None:
+def first_of(begun: Sequence[Call], ended: Sequence[Call], losses: Sequence[TensorFacts]) -> NonFiniteOrigin | None:
     """Return what first produced NaN or infinity, None if everything was finite.
 
     Args:
@@ -69,7 +69,7 @@ def first_of(begun: Sequence[Call], ended: Sequence[Call], losses: Sequence[Tens
     return _forward(begun, ended) or _loss(begun, ended, losses) or _backward(begun, ended)
 
 
-def _forward(begun: Sequence[Call], ended: Sequence[Call]) -> Origin | None:
+def _forward(begun: Sequence[Call], ended: Sequence[Call]) -> NonFiniteOrigin | None:
     """Return the first, innermost module with inputs that are finite, or -inf as in masks, and bad outputs."""
     made = [
         call
@@ -96,7 +96,7 @@ def _between(call: Call, begun: Sequence[Call]) -> list[str]:
     return [f"in its own code, after '{parts[-1].name}'"] if parts else []
 
 
-def _loss(begun: Sequence[Call], ended: Sequence[Call], losses: Sequence[TensorFacts]) -> Origin | None:
+def _loss(begun: Sequence[Call], ended: Sequence[Call], losses: Sequence[TensorFacts]) -> NonFiniteOrigin | None:
     """Return the loss, or, if the model's output already has -inf, the first module that produced it."""
     if not _are_bad(losses):
         return None
@@ -107,10 +107,10 @@ def _loss(begun: Sequence[Call], ended: Sequence[Call], losses: Sequence[TensorF
         note = "-inf is not a fault in a mask, but here it comes as far as the loss: "
         notes = [*_between(call, begun), note + "; ".join(facts.words() for facts in losses)]
         return call.origin("forward", call.made, notes)
-    return Origin("loss", "loss", made=losses, given=[] if whole is None else whole.made)
+    return NonFiniteOrigin("loss", "loss", made=losses, given=[] if whole is None else whole.made)
 
 
-def _backward(begun: Sequence[Call], ended: Sequence[Call]) -> Origin | None:
+def _backward(begun: Sequence[Call], ended: Sequence[Call]) -> NonFiniteOrigin | None:
     """Return the innermost module that received finite gradients and produced non-finite ones."""
     parts = {id(call.parent): call for call in begun if call.parent is not None and _are_bad(call.into)}
     fine = [call for call in begun if call.into and not _are_bad(call.into)]

@@ -75,7 +75,7 @@ class TensorFacts:
 
 
 @dataclass(frozen=True)
-class Origin:
+class NonFiniteOrigin:
     """The first place where a value was NaN or infinite.
 
     Attributes:
@@ -165,7 +165,7 @@ class Origin:
         return "look at these samples, and for a division, logarithm or root of 0 in this module."
 
 
-def with_ids(origin: Origin, ids: Sequence[object] | None) -> Origin:
+def with_ids(origin: NonFiniteOrigin, ids: Sequence[object] | None) -> NonFiniteOrigin:
     """Return the origin with the ids of the samples in its rows, or of all samples if its rows are not known."""
     if ids is None:
         return origin

@@ -24,7 +24,7 @@ MOST_CHARACTERS = 2000
 """Most characters of one text that are kept."""
 
 
-class Origin(NamedTuple):
+class SampleOrigin(NamedTuple):
     """Where a sample comes from.
 
     Attributes:
@@ -38,7 +38,7 @@ class Origin(NamedTuple):
 
 def origins(
     predictor: Predictor, source: Input, wanted: Sequence[int], *, ignore_novel_target: bool = False
-) -> dict[int, Origin]:
+) -> dict[int, SampleOrigin]:
     """Return the origin of each wanted sample. Reads the raw file again up to the last of them, in bounded memory.
 
     Args:
@@ -127,21 +127,21 @@ def _is_same(left: Any, right: Any) -> bool:
     return not isinstance(left, Ragged) and not isinstance(right, Ragged) and np.array_equal(left, right)
 
 
-def _named(path: str, samples: Iterator[Numbered], wanted: set[int], predictor: Predictor) -> dict[int, Origin]:
-    found: dict[int, Origin] = {}
+def _named(path: str, samples: Iterator[Numbered], wanted: set[int], predictor: Predictor) -> dict[int, SampleOrigin]:
+    found: dict[int, SampleOrigin] = {}
     last = max(wanted)
     for index, chunk, place in samples:
         if index in wanted and len(chunk.kept):
             row = int(chunk.kept[place])
             cells = chunk.rows[row][:-1] if chunk.labelled else chunk.rows[row]
             line = chunk.lines[row] if len(chunk.lines) else row + 1
-            found[index] = Origin(f"{path}:{line}", [cell[:MOST_CHARACTERS] for cell in cells])
+            found[index] = SampleOrigin(f"{path}:{line}", [cell[:MOST_CHARACTERS] for cell in cells])
         if index >= last:
             break
     return found
 
 
-def _decoded(store: Store, index: int, path: str, vocabulary: Vocabulary | None) -> Origin:
+def _decoded(store: Store, index: int, path: str, vocabulary: Vocabulary | None) -> SampleOrigin:
     """Return an origin with the tokens of a sample in place of its texts; ids the vocabulary lacks as unknown."""
     texts = []
     for name, column in store.take(np.array([index])).columns.items():
@@ -149,4 +149,4 @@ def _decoded(store: Store, index: int, path: str, vocabulary: Vocabulary | None)
             known = dict(enumerate(vocabulary.tokens))
             words = (known.get(token, vocabulary.unk_word) for token in marks.plain(column.row(0)).tolist())
             texts.append(" ".join(words)[:MOST_CHARACTERS])
-    return Origin(f"{path}: sample {index}", texts)
+    return SampleOrigin(f"{path}: sample {index}", texts)

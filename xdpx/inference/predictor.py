@@ -44,7 +44,7 @@ CHUNK_ROWS = 8192
 """Rows in memory at a time; batches of similar length are formed among them."""
 
 
-class Places(NamedTuple):
+class BatchPlaces(NamedTuple):
     """The indices of a batch's samples in their input, and their lengths in tokens (None if unknown), (B,) each."""
 
     ids: NDArray[np.int64]
@@ -153,10 +153,10 @@ class Predictor:
 
     def placed_batches(
         self, source: Input, *, most: int | None = None, ignore_novel_target: bool = False
-    ) -> Iterator[tuple[Places, Batch]]:
+    ) -> Iterator[tuple[BatchPlaces, Batch]]:
         """Yield the batches of `scored_batches`, each with the places of its samples in the input."""
         total: int | None = None
-        found: Iterable[tuple[Places, Batch]]
+        found: Iterable[tuple[BatchPlaces, Batch]]
         if most is not None and self._scores_one_by_one:
             most *= self.plan.batch_size  # the same number of rows as in full batches
         if source.is_store:
@@ -173,7 +173,7 @@ class Predictor:
                 yield each
                 bar.update()
 
-    def _raw_batches(self, source: Input, *, ignore_novel_target: bool) -> Iterator[tuple[Places, Batch]]:
+    def _raw_batches(self, source: Input, *, ignore_novel_target: bool) -> Iterator[tuple[BatchPlaces, Batch]]:
         parts: list[Samples] = []
         for chunk in self.raw_stream(source, ignore_novel_target=ignore_novel_target):
             if not chunk.labelled and not self.plan.joins_lines:
@@ -507,12 +507,14 @@ def _temper(task: Any, plan: InferencePlan, temperature: float) -> None:
     task.model.register_forward_hook(lambda model, given, logits: logits / temperature)
 
 
-def _placed(data: EvaluationData) -> Iterator[tuple[Places, Batch]]:
+def _placed(data: EvaluationData) -> Iterator[tuple[BatchPlaces, Batch]]:
     samples = data.samples
     lengths = samples.lengths if "length" in samples else None
     for rows, batch in data:
         yield (
-            Places(samples.ids[rows].astype(np.int64), None if lengths is None else lengths[rows].astype(np.int64)),
+            BatchPlaces(
+                samples.ids[rows].astype(np.int64), None if lengths is None else lengths[rows].astype(np.int64)
+            ),
             batch,
         )
 

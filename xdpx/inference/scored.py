@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from xdpx import metrics
 from xdpx.inference.origins import origins
 from xdpx.inference.plan import Input
-from xdpx.inference.predictor import Places, Predictor
+from xdpx.inference.predictor import BatchPlaces, Predictor
 from xdpx.inference.row_scores import intervals, row_scores
 from xdpx.metrics import ClassScore, Judged
 
@@ -32,7 +32,7 @@ def split_report(
     scores: Mapping[str, float],
     each_class: Sequence[ClassScore],
     gathered: Mapping[str, Any],
-    places: Sequence[Places],
+    places: Sequence[BatchPlaces],
     *,
     most: int,
     ignore_novel_target: bool = False,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from xdpx.config.faults import Fault
 from xdpx.launch import script
-from xdpx.launch.submission import Job, Step
+from xdpx.launch.submission import Job, JobStep
 from xdpx.training.preemption import EXIT_CODE
 from xdpx.utils.distributed_utils import LOST_PEER_CODE
 
@@ -110,14 +110,14 @@ def faults_of_several(job: Job, place: str) -> Iterator[Fault]:
         yield Fault(alone[0], problem, f"Send it by itself first, then what all machines of {place} do together.")
 
 
-def processes_of(step: Step, job: Job) -> int:
+def processes_of(step: JobStep, job: Job) -> int:
     """Return the number of processes of a step on each machine; a JAX process uses all devices of its machine."""
     if not step.together:
         return 1
     return job.resources.processes or (1 if step.command == "x-exp" else job.resources.processes_of_node)
 
 
-def _words(step: Step, job: Job) -> list[str]:
+def _words(step: JobStep, job: Job) -> list[str]:
     words, count = script.words_of(job, step), processes_of(step, job)
     return words if count * job.resources.nodes == 1 or not step.together else ["run", str(count), *words]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 
-from xdpx.launch.submission import Job, Step
+from xdpx.launch.submission import Job, JobStep
 from xdpx.training.preemption import EXIT_CODE
 
 
@@ -74,7 +74,7 @@ def exports(environment: Mapping[str, str]) -> list[str]:
     return [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
 
 
-def steps(job: Job, launch: Callable[[Step], list[str]]) -> list[str]:
+def steps(job: Job, launch: Callable[[JobStep], list[str]]) -> list[str]:
     """Return a line for each step, which exits the script if the step fails.
 
     Args:
@@ -91,7 +91,7 @@ def on_one_machine(job: Job) -> list[str]:
     """
     count = job.resources.processes_of_node
 
-    def launch(step: Step) -> list[str]:
+    def launch(step: JobStep) -> list[str]:
         words = words_of(job, step)
         if step.command == "x-train" and count > 1:
             words.insert(len(step.argv(job.python)), f"nproc={count}")
@@ -108,7 +108,7 @@ def in_order(job: Job, body: list[str]) -> list[str]:
     return [f"for task in $(seq 0 {job.num_tasks - 1}); do", *inner, "done"]
 
 
-def words_of(job: Job, step: Step) -> list[str]:
+def words_of(job: Job, step: JobStep) -> list[str]:
     """Return the command line of a step in one process; if the job has several runs, for the run of this task only."""
     words = [*step.argv(job.python), *(["--resumable"] if step.command == "x-train" else [])]
     return [*words, "--only", RUN_INDEX] if job.runs > 1 else words

@@ -79,7 +79,7 @@ class Resources(BaseModel):
 
 
 @dataclass(frozen=True)
-class Step:
+class JobStep:
     """One command of a job: its words as they were given, such as `("x-train", "a.hjson", "seed=2")`."""
 
     words: tuple[str, ...]
@@ -117,7 +117,7 @@ class Job:
     """
 
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[JobStep, ...]
     resources: Resources
     workdir: str
     folder: str

@@ -15,7 +15,7 @@ Texts = Callable[[Sequence[int]], str]
 """Converts token ids to text."""
 
 
-class Answer(NamedTuple):
+class SpanAnswer(NamedTuple):
     """A span of text, '' for no answer, and its score."""
 
     text: str
@@ -30,7 +30,7 @@ class QuestionAnswers(NamedTuple):
         nothing: score of "no answer".
     """
 
-    answers: list[Answer]
+    answers: list[SpanAnswer]
     nothing: float
 
     @property
@@ -45,7 +45,7 @@ class QuestionAnswers(NamedTuple):
 
     def shares(self, threshold: float | None) -> list[tuple[str, float]]:
         """Return (text, softmax probability) of the answers, and of '' unless the threshold is None, best first."""
-        every = self.answers if threshold is None else [*self.answers, Answer("", self.nothing)]
+        every = self.answers if threshold is None else [*self.answers, SpanAnswer("", self.nothing)]
         every = sorted(every, key=lambda answer: -answer.score)
         weights = np.exp([answer.score - every[0].score for answer in every]) if every else np.zeros(0)
         shares = (weights / weights.sum()).round(6).tolist() if every else []
@@ -87,7 +87,7 @@ def merged(pred_WNA: NDArray[Any], score_WN: NDArray[Any], nothing_W: NDArray[An
             break
         row = pred_WNA[window, number]
         best.setdefault(texts(row[row >= 0].tolist()), score)
-    return QuestionAnswers([Answer(text, score) for text, score in best.items()], float(nothing_W.min()))
+    return QuestionAnswers([SpanAnswer(text, score) for text, score in best.items()], float(nothing_W.min()))
 
 
 def right_answers(row_A: NDArray[Any], texts: Texts) -> list[str]:

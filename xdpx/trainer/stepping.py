@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.engines.base import Facts, GradientSize, Traced
-from xdpx.engines.origin import Origin
+from xdpx.engines.origin import NonFiniteOrigin
 from xdpx.engines.pytorch.gradients import sizes_of
 from xdpx.engines.pytorch.nonfinite import Guard
 from xdpx.engines.pytorch.out_of_memory import raised_on_all
@@ -118,7 +118,7 @@ class OverrideEngine:
             self._trained = trained
             self._parameters[:] = self._run.model_wrapped.parameters()
 
-    def origin(self, state: nn.Module, group: Group, number: int) -> Origin | None:
+    def origin(self, state: nn.Module, group: Group, number: int) -> NonFiniteOrigin | None:
         """Return where NaN or infinity first appeared in the last update, by running it again; None if nowhere.
 
         Losses in the model's outputs are recorded a second time; the random state is that of the update.
@@ -141,7 +141,7 @@ class OverrideEngine:
         finally:
             _set_random_states(before)
 
-    def again(self, state: nn.Module, saved: Mapping[str, Any], number: int) -> Origin | None:
+    def again(self, state: nn.Module, saved: Mapping[str, Any], number: int) -> NonFiniteOrigin | None:
         """Return where NaN or infinity first appeared in a saved update. See `engines.base.Updater.again`."""
         self._run.parts.strategy.unwrap(state).load_state_dict(saved["state"]["model"])
         self._run.state.global_step, self._random = (

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from xdpx.checkpoints.folders import ALONE, Ranks
-from xdpx.engines.origin import NonFiniteUpdate, Origin, Phase, ids_of, with_ids
+from xdpx.engines.origin import NonFiniteOrigin, NonFiniteUpdate, Phase, ids_of, with_ids
 from xdpx.logger import log
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.utils import commit, io
@@ -125,7 +125,7 @@ class Hunter(Callback):
             )
         try:
             with pulse.doing("hunting for NaN", LONG):
-                origin: Origin | None = session.engine.origin(session.state, group, number)
+                origin: NonFiniteOrigin | None = session.engine.origin(session.state, group, number)
         except Exception as error:  # a failure here must not hide why training ends
             return Look(None, [f"update {number} was not taken again: {type(error).__name__}: {error}"], failed=True)
         return Look(origin, report(number, origin, group))
@@ -161,7 +161,7 @@ class Look(NamedTuple):
         failed: whether the update could not be run again here.
     """
 
-    origin: Origin | None
+    origin: NonFiniteOrigin | None
     lines: list[str]
     failed: bool = False
 
@@ -191,7 +191,7 @@ def _first(looks: Sequence[Look], size: int) -> tuple[int, list[str], str]:
     )
 
 
-def report(number: int, origin: Origin | None, group: Sequence[Any]) -> list[str]:
+def report(number: int, origin: NonFiniteOrigin | None, group: Sequence[Any]) -> list[str]:
     """Return the report in lines, with the ids of the samples if the batch has them and was not split."""
     if origin is None:
         return [

@@ -14,13 +14,13 @@ from datetime import datetime
 from typing import IO, Any
 
 from xdpx.utils.paths import StrPath
-from xdpx.utils.places import Places
+from xdpx.utils.places import Storages
 from xdpx.utils.storage import walk
 
 BLOCK = 1 << 20
 
 
-class FileAccess(Places):
+class FileAccess(Storages):
     """File operations on local and remote paths; `io` is its shared instance."""
 
     # ---- one file

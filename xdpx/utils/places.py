@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xdpx.utils.remote_filesystems import RemoteFiles
 
 
-class Places(Paths):
+class Storages(Paths):
     """The storages of this process: local disks, and one per remote scheme, created on first use."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from xdpx.utils.storage import Entry, walk
 
 if TYPE_CHECKING:
     from xdpx.utils.paths import StrPath
-    from xdpx.utils.places import Places
+    from xdpx.utils.places import Storages
     from xdpx.utils.remote_filesystems import RemoteFiles
 
 BLOCK = 4 << 20
@@ -24,7 +24,7 @@ SHOW_FROM = 100 << 20
 """Size in bytes from which copies show a bar."""
 
 
-def copy(io: Places, source: StrPath, target: StrPath) -> None:
+def copy(io: Storages, source: StrPath, target: StrPath) -> None:
     """Copy one file. Raises IsADirectoryError for a folder, OSError if source and target are the same file."""
     entry = _must_be(io, source)
     if entry.folder:
@@ -35,7 +35,7 @@ def copy(io: Places, source: StrPath, target: StrPath) -> None:
     _copy_file(io, entry, target)
 
 
-def copytree(io: Places, source: StrPath, target: StrPath) -> None:
+def copytree(io: Storages, source: StrPath, target: StrPath) -> None:
     """Copy a folder with everything below it. Raises NotADirectoryError for a file, OSError for a copy into itself."""
     top, place = _must_be(io, source), io.plain(target)
     if not top.folder:
@@ -49,7 +49,7 @@ def copytree(io: Places, source: StrPath, target: StrPath) -> None:
         _copy_file(io, entry, io.join(place, _within(top, entry)))
 
 
-def move(io: Places, source: StrPath, target: StrPath) -> None:
+def move(io: Storages, source: StrPath, target: StrPath) -> None:
     """Move a file or folder: rename it if possible, else copy it completely and then remove the source."""
     entry = _must_be(io, source)
     target = _into(io, target, io.name(source))
@@ -65,7 +65,7 @@ def move(io: Places, source: StrPath, target: StrPath) -> None:
         io.store(source).delete(entry.path)
 
 
-def remove(io: Places, path: StrPath) -> None:
+def remove(io: Storages, path: StrPath) -> None:
     """Remove a file, a symlink, or a folder with everything below it."""
     place = io.plain(path)
     if io.islocal(place) and os.path.islink(place):
@@ -76,7 +76,7 @@ def remove(io: Places, path: StrPath) -> None:
         io.store(path).delete(place)
 
 
-def rmtree(io: Places, path: StrPath) -> None:
+def rmtree(io: Storages, path: StrPath) -> None:
     """Remove a folder with everything below it; of symlinks in it, only the links.
 
     Raises:
@@ -95,7 +95,7 @@ def rmtree(io: Places, path: StrPath) -> None:
         store.remove_folder(top.path)
 
 
-def _empty(io: Places, folder: str) -> None:
+def _empty(io: Storages, folder: str) -> None:
     store = io.remote(folder) or io.local_files
     names = [entry.path for entry in store.children(folder)]
     if io.islocal(folder):
@@ -110,7 +110,7 @@ def _empty(io: Places, folder: str) -> None:
             store.delete(path)
 
 
-def try_writing(io: Places, path: StrPath) -> bool:
+def try_writing(io: Storages, path: StrPath) -> bool:
     """Return whether a file can be written at `path`, by writing a temporary one nearby; creates no folder."""
     try:
         probe = temporary_name(io.join(_folder_to_try(io, io.abspath(path)), "probe"))
@@ -121,7 +121,7 @@ def try_writing(io: Places, path: StrPath) -> bool:
     return True
 
 
-def _folder_to_try(io: Places, place: str) -> str:
+def _folder_to_try(io: Storages, place: str) -> str:
     store = io.remote(place)
     if store is not None:
         store.must_write(place)
@@ -137,7 +137,7 @@ def _folder_to_try(io: Places, place: str) -> str:
 # ---- one file
 
 
-def _copy_file(io: Places, source: Entry, target: str) -> None:
+def _copy_file(io: Storages, source: Entry, target: str) -> None:
     from_store, to_store = io.remote(source.path), io.remote(target)
     if to_store is None:
         _copy_here(io, source, target)
@@ -150,7 +150,7 @@ def _copy_file(io: Places, source: Entry, target: str) -> None:
             _upload(to_store, local_copy, target, size=source.size)
 
 
-def _copy_here(io: Places, source: Entry, target: str) -> None:
+def _copy_here(io: Storages, source: Entry, target: str) -> None:
     files, store = io.local_files, io.remote(source.path)
     files.make_folder(os.path.dirname(target))
     with files.beside(target) as temporary:
@@ -164,7 +164,7 @@ def _copy_here(io: Places, source: Entry, target: str) -> None:
             files.copy_mode(source.path, temporary)
 
 
-def _pour(io: Places, source: Entry, target: Any) -> None:
+def _pour(io: Storages, source: Entry, target: Any) -> None:
     shown = (source.size or 0) >= SHOW_FROM
     with (
         io.local_files.open(source.path) as file,
@@ -182,7 +182,7 @@ def _upload(store: RemoteFiles, local_path: str, target: str, *, size: int | Non
 
 
 @contextlib.contextmanager
-def _spooled(io: Places, store: RemoteFiles, source: Entry) -> Generator[str]:
+def _spooled(io: Storages, store: RemoteFiles, source: Entry) -> Generator[str]:
     local_copy = temporary_name(os.path.join(io.cache.spool(), "copy"))
     try:
         with io.local_files.open(local_copy, "wb") as file:
@@ -196,7 +196,7 @@ def _spooled(io: Places, store: RemoteFiles, source: Entry) -> Generator[str]:
 # ---- relations of paths
 
 
-def _must_be(io: Places, path: StrPath) -> Entry:
+def _must_be(io: Storages, path: StrPath) -> Entry:
     place = io.plain(path)
     entry = io.store(path).entry(place)
     if entry is None:
@@ -204,14 +204,14 @@ def _must_be(io: Places, path: StrPath) -> Entry:
     return Entry(place, entry.folder, entry.size, entry.modified, entry.tag)
 
 
-def _into(io: Places, target: StrPath, name: str) -> str:
+def _into(io: Storages, target: StrPath, name: str) -> str:
     place = io.plain(target)
     if os.fspath(target).endswith("/") or io.isdir(place):
         return io.join(place, name)
     return place
 
 
-def _same(io: Places, one: StrPath, other: StrPath) -> bool:
+def _same(io: Storages, one: StrPath, other: StrPath) -> bool:
     first, second = io.abspath(one), io.abspath(other)
     if first == second:
         return True
@@ -219,7 +219,7 @@ def _same(io: Places, one: StrPath, other: StrPath) -> bool:
     return both_here and os.path.samefile(first, second)
 
 
-def _renamed(io: Places, source: str, target: str) -> bool:
+def _renamed(io: Storages, source: str, target: str) -> bool:
     io.local_files.make_folder(os.path.dirname(target))
     try:
         io.local_files.rename(source, target)
@@ -230,7 +230,7 @@ def _renamed(io: Places, source: str, target: str) -> bool:
     return True
 
 
-def _folders(io: Places, top: Entry) -> Iterator[Entry]:
+def _folders(io: Storages, top: Entry) -> Iterator[Entry]:
     for entry in io.store(top.path).children(top.path):
         if entry.folder:
             yield entry
@@ -241,7 +241,7 @@ def _within(top: Entry, entry: Entry) -> str:
     return entry.path.removeprefix(top.path).lstrip("/")
 
 
-def _is_root(io: Places, path: str) -> bool:
+def _is_root(io: Storages, path: str) -> bool:
     if not io.islocal(path):
         return "/" not in path.partition("://")[2].strip("/")
     return os.path.realpath(path) in {"/", os.path.realpath(os.path.expanduser("~"))}

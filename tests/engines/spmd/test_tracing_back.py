@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from xdpx.engines.origin import Origin
+from xdpx.engines.origin import NonFiniteOrigin
 from xdpx.engines.spmd.tracing_back import origin_of
 
 BATCH = {"x": np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32), "y": np.arange(4) % 2}
@@ -59,7 +59,9 @@ class Stack(nn.Module):
         return nn.Dense(2, name="top")(hidden)
 
 
-def found_in(how: str, fault: int, layer: int, *, loss_fault: bool = False, batch: Any = BATCH) -> Origin | None:
+def found_in(
+    how: str, fault: int, layer: int, *, loss_fault: bool = False, batch: Any = BATCH
+) -> NonFiniteOrigin | None:
     model = Stack(how)
     params = model.init(jax.random.key(0), BATCH["x"])["params"]
     if how == "plain":

@@ -28,7 +28,7 @@ from xdpx.engines.base import (
     resume_schedule,
     schedule_state,
 )
-from xdpx.engines.origin import Origin
+from xdpx.engines.origin import NonFiniteOrigin
 from xdpx.engines.pytorch.averaging import AveragedModel, OptimizersAverage, keeps_average
 from xdpx.engines.pytorch.exact import ExactRows
 from xdpx.engines.pytorch.gradients import backward_of, divisor_of, sizes_of, use_row_gradients
@@ -143,11 +143,11 @@ class PyTorchEngine:
             facts = dict.fromkeys(facts, 0.0) | told  # so that sums are those of the others
         return state, facts
 
-    def origin(self, state: PyTorchState, group: Sequence[Batch], number: int) -> Origin | None:
+    def origin(self, state: PyTorchState, group: Sequence[Batch], number: int) -> NonFiniteOrigin | None:
         """Return where NaN or infinity first appears. See `engines.base.Updater.origin`."""
         return self._origin(state, group, number, self.strategy.world.rank)
 
-    def _origin(self, state: PyTorchState, group: Sequence[Batch], number: int, rank: int) -> Origin | None:
+    def _origin(self, state: PyTorchState, group: Sequence[Batch], number: int, rank: int) -> NonFiniteOrigin | None:
         """Run an update again with the random numbers of process `rank`; return where NaN or infinity first appears."""
         _set_mode(state.task.model, training=True)
         if state.own_average is not None:
@@ -163,7 +163,7 @@ class PyTorchEngine:
                     torch.autograd.backward(state.loss_scale.scaled(loss_sum))
                     yield loss_sum.detach()
 
-        def work(batches: list[Batch]) -> Origin | None:
+        def work(batches: list[Batch]) -> NonFiniteOrigin | None:
             self._seed_update(number, rank)
             return origin_of(state.task.model, batches, take_again)
 
@@ -172,7 +172,7 @@ class PyTorchEngine:
             release=lambda: free_cache(self.device),
         )[0]  # fmt: skip
 
-    def again(self, state: PyTorchState, saved: Mapping[str, Any], number: int) -> Origin | None:
+    def again(self, state: PyTorchState, saved: Mapping[str, Any], number: int) -> NonFiniteOrigin | None:
         """Return where NaN or infinity first appeared in a saved update. See `engines.base.Updater.again`."""
         del state
         return self._origin(self.restore(saved["state"]), saved["group"], number, saved.get("rank", 0))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.engines.calls import Call, first_of
-from xdpx.engines.origin import Origin, TensorFacts, in_rows
+from xdpx.engines.origin import NonFiniteOrigin, TensorFacts, in_rows
 from xdpx.engines.pytorch.strategies.states import is_shard
 
 TakeAgain = Callable[[Any, bool], Iterable[Tensor]]
@@ -41,7 +41,7 @@ def facts_of(name: str, tensor: Tensor) -> TensorFacts:
     return TensorFacts(name, kind, shape, nan, inf, int(values.isneginf().sum()), ends[0], ends[1], rows)
 
 
-def origin_of(model: nn.Module, batches: Sequence[Any], take_again: TakeAgain) -> Origin | None:
+def origin_of(model: nn.Module, batches: Sequence[Any], take_again: TakeAgain) -> NonFiniteOrigin | None:
     """Return where NaN or infinity first appears in the update of some micro-batches; None if everything is finite.
 
     Gradients, buffers and torch's random generators are restored. The weights must be those before the update.
@@ -84,28 +84,28 @@ def _left_as_it_was(model: nn.Module) -> Generator[None]:
                 buffer.data.copy_(before)
 
 
-def _in_weights(model: nn.Module) -> Origin | None:
+def _in_weights(model: nn.Module) -> NonFiniteOrigin | None:
     for name, weight in model.named_parameters():
         facts = facts_of(name, weight)
         if facts.is_bad or facts.negative_inf:
-            return Origin("weights", name, made=[facts])
+            return NonFiniteOrigin("weights", name, made=[facts])
     return None
 
 
-def _in_batch(batch: object, index: int) -> Origin | None:
+def _in_batch(batch: object, index: int) -> NonFiniteOrigin | None:
     for name, value in _floats("", batch):
         facts = facts_of(name, value)
         if facts.is_bad:
-            return Origin("batch", name, made=[facts], micro_batch=index, rows=facts.rows)
+            return NonFiniteOrigin("batch", name, made=[facts], micro_batch=index, rows=facts.rows)
     return None
 
 
-def _in_sums(parameters: Iterable[tuple[str, nn.Parameter]]) -> Origin | None:
+def _in_sums(parameters: Iterable[tuple[str, nn.Parameter]]) -> NonFiniteOrigin | None:
     """Return the weight with a non-finite gradient, or else with the largest one, if the norm is not finite."""
     facts = [facts_of(name, weight.grad) for name, weight in parameters if weight.grad is not None]
     bad = next((each for each in facts if each.is_bad or each.negative_inf), None)
     if bad is not None:
-        return Origin("sum", bad.name, made=[bad], notes=["micro by micro-batch they were finite"])
+        return NonFiniteOrigin("sum", bad.name, made=[bad], notes=["micro by micro-batch they were finite"])
     if not facts:
         return None
     squares = sum(each.size**2 for each in facts)  # in float64, while the device adds in float32
@@ -113,7 +113,7 @@ def _in_sums(parameters: Iterable[tuple[str, nn.Parameter]]) -> Origin | None:
     if squares < torch.finfo(torch.float32).max:
         return None
     note = f"the largest gradient is {largest.size:.4g}, whose square does not fit float32"
-    return Origin("sum", largest.name, made=[largest], notes=[note])
+    return NonFiniteOrigin("sum", largest.name, made=[largest], notes=[note])
 
 
 def _floats(name: str, tree: Any) -> Generator[tuple[str, Tensor]]:
@@ -219,7 +219,7 @@ class _Listening:
             if call.name == owner:
                 call.gives(facts, self._moment, to_weight=True)
 
-    def origin(self, losses: Sequence[Tensor]) -> Origin | None:
+    def origin(self, losses: Sequence[Tensor]) -> NonFiniteOrigin | None:
         """Return what first produced NaN or infinity, None if everything was finite."""
         found = first_of(self._begun, self._ended, [facts_of("loss", loss) for loss in losses])
         owner = next((call for call in self._ended if found is not None and call.name == found.name), None)

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_line
 from xdpx.engines.base import Batch, Facts, GradientSize, OutOfMemory, Predictions, Traced
-from xdpx.engines.origin import Origin
+from xdpx.engines.origin import NonFiniteOrigin
 from xdpx.engines.spmd import kept_programs, profiling, transfer, world
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, plan_state
@@ -140,7 +140,7 @@ class SpmdEngine:
         self._hold_back(vector)
         return state, transfer.StepFacts(vector, self._compiled.places)
 
-    def origin(self, state: SpmdState, group: Sequence[Batch], number: int) -> Origin | None:
+    def origin(self, state: SpmdState, group: Sequence[Batch], number: int) -> NonFiniteOrigin | None:
         """Return where NaN or infinity first appears. See `engines.base.Updater.origin`. Compiles another program."""
         step = np.int32(number - 1)
         key = jax.random.fold_in(jax.random.key(self.options.seed), step)
@@ -148,7 +148,7 @@ class SpmdEngine:
         once = partial(self._compiled.take_again, step=step, mean=len(group) == 1)
         return origin_of(state, [self._there(batch) for batch in group], keys, once)
 
-    def again(self, state: SpmdState, saved: Mapping[str, Any], number: int) -> Origin | None:
+    def again(self, state: SpmdState, saved: Mapping[str, Any], number: int) -> NonFiniteOrigin | None:
         """Return where NaN or infinity first appeared in a saved update. See `engines.base.Updater.again`."""
         del state
         return self.origin(self.restore(saved["state"]), saved["group"], number)

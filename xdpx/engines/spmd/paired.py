@@ -33,7 +33,7 @@ from xdpx.engines.base import (
     resume_schedule,
     schedule_state,
 )
-from xdpx.engines.origin import Origin
+from xdpx.engines.origin import NonFiniteOrigin
 from xdpx.engines.spmd import transfer
 from xdpx.engines.spmd.engine import FORMAT, SpmdEngine, SpmdOptions
 from xdpx.engines.spmd.mesh import mesh_text
@@ -253,12 +253,12 @@ class PairedEngine:
         self._sizes = {name: fact for name, fact in facts.items() if name.startswith(pair.task.learner.SIZE)}
         return state, {name: facts[name] for name in (*COMMON_FACTS, *pair.facts)}
 
-    def origin(self, state: PairedState, group: Sequence[Batch], number: int) -> Origin | None:
+    def origin(self, state: PairedState, group: Sequence[Batch], number: int) -> NonFiniteOrigin | None:
         """Return where NaN or infinity first appears. See `engines.base.Updater.origin`."""
         engine, _ = self._parts()
         return engine.origin(state.arrays, self._arranged(group), number)
 
-    def again(self, state: PairedState, saved: Mapping[str, Any], number: int) -> Origin | None:
+    def again(self, state: PairedState, saved: Mapping[str, Any], number: int) -> NonFiniteOrigin | None:
         """Return where NaN or infinity first appeared in a saved update. See `engines.base.Updater.again`."""
         del state
         return self.origin(self.restore(saved["state"]), saved["group"], number)

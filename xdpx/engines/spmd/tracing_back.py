@@ -19,7 +19,7 @@ from flax import linen as nn
 from jax.sharding import PartitionSpec
 
 from xdpx.engines.calls import Call, first_of
-from xdpx.engines.origin import Origin, TensorFacts, in_rows
+from xdpx.engines.origin import NonFiniteOrigin, TensorFacts, in_rows
 from xdpx.engines.spmd import transfer
 from xdpx.engines.spmd.partitioning import path_name
 from xdpx.engines.spmd.state import SpmdState
@@ -57,7 +57,7 @@ class _Site:
         return [runs[index] for runs in self.heard.get(side, {}).values() if len(runs) > index]
 
 
-def origin_of(state: SpmdState, group: Sequence[Any], keys: Sequence[Any], one_pass: Pass) -> Origin | None:
+def origin_of(state: SpmdState, group: Sequence[Any], keys: Sequence[Any], one_pass: Pass) -> NonFiniteOrigin | None:
     """Return where NaN or infinity first appears in an update; None if everything is finite.
 
     Args:
@@ -69,13 +69,13 @@ def origin_of(state: SpmdState, group: Sequence[Any], keys: Sequence[Any], one_p
     for path, leaf in jax.tree_util.tree_leaves_with_path(state["params"]):
         facts = facts_of(path_name(path), leaf)
         if facts.is_bad or facts.negative_inf:
-            return Origin("weights", facts.name, made=[facts])
+            return NonFiniteOrigin("weights", facts.name, made=[facts])
     non_trainable = state["non_trainable"]
     for index, (batch, key) in enumerate(zip(group, keys, strict=True)):
         for path, leaf in jax.tree_util.tree_leaves_with_path(batch):
             facts = facts_of(path_name(path), leaf)
             if facts.is_bad:
-                return Origin("batch", facts.name, made=[facts], micro_batch=index, rows=facts.rows)
+                return NonFiniteOrigin("batch", facts.name, made=[facts], micro_batch=index, rows=facts.rows)
         listening = _Listening()
         with nn.intercept_methods(listening.intercept):
             loss, grads, non_trainable = jax.jit(one_pass)(state["params"], non_trainable, batch, key)
@@ -196,7 +196,7 @@ class _Listening:
 
         return _probe(leaf, partial(heard, forward), partial(heard, backward))
 
-    def origin(self, loss: Any, grads: Any, params: Any) -> Origin | None:
+    def origin(self, loss: Any, grads: Any, params: Any) -> NonFiniteOrigin | None:
         """Return what first produced NaN or infinity, None if everything was finite."""
         calls = self._calls(grads)
         ended = [call for _, _, call in sorted(calls, key=lambda each: (each[1], each[0].end))]
@@ -205,7 +205,7 @@ class _Listening:
         if found is None:
             bad = [facts_of(path_name(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(grads)]
             bad = [facts for facts in bad if facts.is_bad or facts.negative_inf]
-            return Origin("backward", bad[0].name, made=bad[:1]) if bad else None
+            return NonFiniteOrigin("backward", bad[0].name, made=bad[:1]) if bad else None
         name = found.name.split(" (run ")[0]
         weights = [
             facts_of(path_name(path), leaf)

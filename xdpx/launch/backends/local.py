@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from xdpx.config.faults import Fault
 from xdpx.launch import script
-from xdpx.launch.submission import Job, Launcher, Reach, Record, Refused, Step, Submitted, unused
+from xdpx.launch.submission import Job, JobStep, Launcher, Reach, Record, Refused, Submitted, unused
 from xdpx.training.preemption import EXIT_CODE
 from xdpx.utils import io
 
@@ -111,7 +111,7 @@ def _torchrun(job: Job) -> str:
         head = script.Variable("$HEAD")
         meeting = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-id={job.name}", "--rdzv-endpoint", head]
 
-    def launch(step: Step) -> list[str]:
+    def launch(step: JobStep) -> list[str]:
         words = script.words_of(job, step)
         if step.command != "x-train":
             return words

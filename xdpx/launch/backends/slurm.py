@@ -9,7 +9,7 @@ from xdpx.config.faults import Fault
 from xdpx.launch import script
 from xdpx.launch.backends.local import read_log
 from xdpx.launch.programs import absent, ask
-from xdpx.launch.submission import Job, Launcher, Reach, Record, Refused, Step, Submitted, unused
+from xdpx.launch.submission import Job, JobStep, Launcher, Reach, Record, Refused, Submitted, unused
 from xdpx.training import watching
 from xdpx.training.preemption import EXIT_CODE
 from xdpx.utils import io
@@ -131,7 +131,7 @@ def _script(job: Job) -> str:
     return "\n".join([*lines, ""])
 
 
-def _words(job: Job, step: Step) -> list[str]:
+def _words(job: Job, step: JobStep) -> list[str]:
     """Return the words of a step: with srun, whose variables x-train and x-exp read, if it has several processes."""
     words = script.words_of(job, step)
     if not step.together or job.resources.nodes * job.resources.processes_of_node == 1:

@@ -16,7 +16,7 @@ from xdpx.models.spmd.decoding import driving
 from xdpx.models.spmd.decoding.cache import caching
 from xdpx.models.spmd.decoding.greedy import Decoder, GreedyDecoder
 from xdpx.models.spmd.decoding.rows import Row
-from xdpx.models.spmd.decoding.sequences import Step
+from xdpx.models.spmd.decoding.sequences import DecodeStep
 from xdpx.models.spmd.layers.encoder_decoder import TransformerEncoderDecoder
 from xdpx.models.spmd.misreading import Problem, joined_texts, padding_before_tokens, several_prompts
 from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, with_rows
@@ -118,7 +118,7 @@ class SequenceModel(BaseModel):
         return driving.write_rows(model_input, out)
 
 
-def _step(network: BaseLayer, src: NestedMap, slots: int) -> Step:
+def _step(network: BaseLayer, src: NestedMap, slots: int) -> DecodeStep:
     """Return a decoding step. The encoded source is part of the cache, as rows are repeated and reordered with it."""
     memory = network.encode(src)[:, None]
     paddings = src.get("paddings")

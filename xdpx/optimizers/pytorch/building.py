@@ -18,7 +18,7 @@ from xdpx.logger import log
 from xdpx.optimizers import optimizers
 from xdpx.optimizers.pytorch.families import Family, construct
 from xdpx.optimizers.pytorch.lean_start import defer_compiler
-from xdpx.optimizers.pytorch.request import Chosen, Kwargs, OptimizerArguments, Request, pairs
+from xdpx.optimizers.pytorch.request import Chosen, Kwargs, OptimizerArguments, OptimizerRequest, pairs
 
 # ---- for x-train
 
@@ -96,7 +96,7 @@ def class_and_kwargs(args: OptimizerArguments, model: nn.Module | None = None) -
     if name not in optimizers:
         remedy = did_you_mean(name, optimizers, rest=f"Use one of: {', '.join(optimizers)}.")
         raise ValueError(f"optim: there is no optimizer '{name}'. {remedy}")
-    kind, request = optimizers[name], Request(args, model, name, pairs(args.optim_args))
+    kind, request = optimizers[name], OptimizerRequest(args, model, name, pairs(args.optim_args))
     if isinstance(kind, type) and issubclass(kind, Family):
         chosen = kind.chosen(request)
         try:
@@ -113,7 +113,7 @@ def class_and_kwargs(args: OptimizerArguments, model: nn.Module | None = None) -
     return kind, request.rate if "lr" in inspect.signature(kind).parameters else {}
 
 
-def _parameters(declared: Any, request: Request) -> Any:
+def _parameters(declared: Any, request: OptimizerRequest) -> Any:
     """Return the typed parameters of an optimizer with `Parameters`, from the Trainer's arguments."""
     adam = request.adam
     theirs = {"learning_rate": adam["lr"], "adam_betas": list(adam["betas"]), "adam_eps": adam["eps"]}

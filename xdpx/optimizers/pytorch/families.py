@@ -25,7 +25,7 @@ from xdpx.optimizers.pytorch.parameters import (
     NamedParameters,
     ScheduleFreeParameters,
 )
-from xdpx.optimizers.pytorch.request import Chosen, Kwargs, Request, Settings, pairs
+from xdpx.optimizers.pytorch.request import Chosen, Kwargs, OptimizerRequest, Settings, pairs
 
 
 class MissingPackage(ImportError, ValueError):
@@ -41,7 +41,7 @@ class Family:
     Parameters: type[NamedParameters] = NamedParameters
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class and its arguments.
 
         Raises:
@@ -60,7 +60,7 @@ class Family:
         """
         known, name = run.parameters("optimizer", prefix), run.picks[prefix, "optimizer"]
         try:
-            request = Request(Settings.of(name, known), model, name, pairs(getattr(known, "optim_args", None)))
+            request = OptimizerRequest(Settings.of(name, known), model, name, pairs(getattr(known, "optim_args", None)))
             kind, kwargs = cls.chosen(request)
             request.refuse_unread()
         except (ValueError, TypeError) as error:
@@ -89,7 +89,7 @@ def construct(kind: Any, kwargs: Kwargs, groups: Any, model: nn.Module | None) -
     return built
 
 
-def borrow(request: Request, source: str) -> Any:
+def borrow(request: OptimizerRequest, source: str) -> Any:
     """Import "module:name". Raises MissingPackage, which names the optimizer and how to install the package."""
     module, _, name = source.partition(":")
     try:
@@ -119,7 +119,7 @@ class AdamW(Family):
         """Keys of `adamw_torch`."""
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of torch and its arguments."""
         fused: Kwargs = {"fused": True} if request.name == "adamw_torch_fused" else {}
         return torch.optim.AdamW, {**request.adam, **fused}
@@ -132,7 +132,7 @@ class Adafactor(Family):
     """
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of XDPX and its arguments, without relative steps."""
         return adafactor.Adafactor, {**request.rate, "scale_parameter": False, "relative_step": False}
 
@@ -144,7 +144,7 @@ class SGD(Family):
     """
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of torch and its arguments."""
         extra = {**request.numbers("momentum", "dampening", "weight_decay"), **request.switches("nesterov")}
         return torch.optim.SGD, {**request.rate, **extra}
@@ -157,7 +157,7 @@ class Adagrad(Family):
     """
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of torch and its arguments."""
         return torch.optim.Adagrad, {**request.rate, **request.numbers("lr_decay", "weight_decay", "eps")}
 
@@ -169,7 +169,7 @@ class RMSprop(Family):
     """
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of torch and its arguments."""
         extra = {**request.numbers("momentum", "alpha", "eps", "weight_decay"), **request.switches("centered")}
         return torch.optim.RMSprop, {**request.rate, **extra}
@@ -188,7 +188,7 @@ class BitsAndBytesAdamW(Family):
         """Keys of AdamW of bitsandbytes."""
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of bitsandbytes and its arguments."""
         return borrow(request, "bitsandbytes.optim:AdamW"), {**request.adam, **_bits(request), **_paged(request)}
 
@@ -203,7 +203,7 @@ class BitsAndBytesLion(Family):
         """Keys of Lion of bitsandbytes."""
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of bitsandbytes and its arguments."""
         own = {**request.rate, "betas": request.adam["betas"]}
         return borrow(request, "bitsandbytes.optim:Lion"), {**own, **_bits(request), **_paged(request)}
@@ -216,7 +216,7 @@ class BitsAndBytesRMSprop(Family):
     """
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of bitsandbytes and its arguments."""
         extra = {**request.numbers("alpha", "eps", "weight_decay", "momentum"), **request.switches("centered")}
         return borrow(request, "bitsandbytes.optim:RMSprop"), {**request.rate, **extra, **_bits(request)}
@@ -232,7 +232,7 @@ class BitsAndBytesAdEMAMix(Family):
         """Keys of AdEMAMix of bitsandbytes."""
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of bitsandbytes and its arguments."""
         first, second = request.adam["betas"]
         slowest = request.number("beta3", 0.9999)
@@ -246,11 +246,11 @@ class BitsAndBytesAdEMAMix(Family):
         return borrow(request, "bitsandbytes.optim:AdEMAMix"), {**own, **_bits(request), **_paged(request)}
 
 
-def _bits(request: Request) -> Kwargs:
+def _bits(request: OptimizerRequest) -> Kwargs:
     return {"optim_bits": 8 if "8bit" in request.name else 32}
 
 
-def _paged(request: Request) -> Kwargs:
+def _paged(request: OptimizerRequest) -> Kwargs:
     return {"is_paged": "paged" in request.name}
 
 
@@ -264,7 +264,7 @@ class LowBitAdamW(Family):
         """Keys of AdamW of torchao."""
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of torchao, whose module depends on the version, and its arguments."""
         name = {"adamw_torch_4bit": "AdamW4bit", "adamw_torch_8bit": "AdamW8bit"}[request.name]
         old = _version("torchao") < (0, 11)
@@ -295,7 +295,7 @@ class AnyPrecisionAdamW(Family):
         """Keys of AdamW of torchdistx."""
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of torchdistx and its arguments."""
         types = {"momentum_dtype": "float32", "variance_dtype": "float32", "compensation_buffer_dtype": "bfloat16"}
         kept = {key: getattr(torch, request.text(key, default)) for key, default in types.items()}
@@ -313,7 +313,7 @@ class XlaAdamW(Family):
         """Keys of AdamW of torch_xla."""
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of torch_xla and its arguments."""
         return borrow(request, "torch_xla.amp.syncfree:AdamW"), request.adam
 
@@ -328,7 +328,7 @@ class NpuAdamW(Family):
         """Keys of AdamW of torch_npu."""
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of torch_npu and its arguments."""
         return borrow(request, "torch_npu.optim:NpuFusedAdamW"), request.adam
 
@@ -343,7 +343,7 @@ class GaLore(Family):
         """Keys of GaLore."""
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of galore_torch and its arguments, with two groups."""
         names = {"adafactor": "GaLoreAdafactor", "8bit": "GaLoreAdamW8bit", "adamw": "GaLoreAdamW"}
         kind = borrow(request, f"galore_torch:{next(name for mark, name in names.items() if mark in request.name)}")
@@ -377,7 +377,7 @@ class Apollo(Family):
         """Keys of APOLLO."""
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of apollo_torch and its arguments, with two groups."""
         rank = {
             "rank": request.whole("rank", 128),
@@ -412,7 +412,7 @@ class Lomo(Family):
         """Keys of LOMO."""
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of lomo_optim and its arguments, with the model."""
         kind = borrow(request, f"lomo_optim:{'AdaLomo' if request.name == 'adalomo' else 'Lomo'}")
         if request.model is None:
@@ -445,7 +445,7 @@ class GrokAdamW(Family):
     }
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of grokadamw and its arguments."""
         extra = {key: request.number(key, default) for key, default in GrokAdamW.DEFAULTS.items()}
         return borrow(request, "grokadamw:GrokAdamW"), {**request.rate, **extra}
@@ -464,7 +464,7 @@ class ScheduleFree(Family):
         """Keys of schedule-free Adam."""
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of schedulefree and its arguments."""
         names = {"radam": "RAdamScheduleFree", "adamw": "AdamWScheduleFree", "sgd": "SGDScheduleFree"}
         family = request.name.rpartition("_")[2]
@@ -485,7 +485,7 @@ class ScheduleFreeSGD(ScheduleFree):
         """Keys of schedule-free SGD."""
 
 
-def _whole_warmup(request: Request) -> float:
+def _whole_warmup(request: OptimizerRequest) -> float:
     steps = request.args.warmup_steps
     if not 0 < steps < 1:
         return steps
@@ -509,7 +509,7 @@ class StableAdamW(Family):
         """Keys of StableAdamW of optimi."""
 
     @staticmethod
-    def chosen(request: Request) -> Chosen:
+    def chosen(request: OptimizerRequest) -> Chosen:
         """Return the class of optimi and its arguments."""
         extra = {
             "weight_decay": request.args.weight_decay,

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from xdpx.logger import log
-from xdpx.optimizers.pytorch.request import Chosen, Kwargs, Request
+from xdpx.optimizers.pytorch.request import Chosen, Kwargs, OptimizerRequest
 
 
-def chosen(request: Request, kind: type, rank: Kwargs, kwargs: Kwargs) -> Chosen:
+def chosen(request: OptimizerRequest, kind: type, rank: Kwargs, kwargs: Kwargs) -> Chosen:
     """Return the class and its arguments, with two groups: of all other weights, and of the projected ones.
 
     Args:
@@ -51,7 +51,7 @@ def split(groups: Iterable[Kwargs], picked: Iterable[Kwargs]) -> list[Kwargs]:
     return pieces
 
 
-def _targets(request: Request) -> frozenset[str]:
+def _targets(request: OptimizerRequest) -> frozenset[str]:
     wanted = request.args.optim_target_modules
     example = "e.g. optim_target_modules=['attn', 'mlp'], a regular expression, or 'all-linear'"
     if wanted is None:
@@ -81,7 +81,7 @@ def _is_meant(wanted: str | list[str], name: str, module: nn.Module) -> bool:
     return meant and isinstance(module, nn.Linear)
 
 
-def _refuse_what_layers_cannot(request: Request) -> None:
+def _refuse_what_layers_cannot(request: OptimizerRequest) -> None:
     mode = getattr(request.args, "parallel_mode", None)
     if str(getattr(mode, "value", mode)) == "distributed":
         raise NotImplementedError(

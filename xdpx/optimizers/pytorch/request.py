@@ -59,7 +59,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Request:
+class OptimizerRequest:
     """A request for an optimizer.
 
     Attributes:

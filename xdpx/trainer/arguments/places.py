@@ -45,7 +45,7 @@ def level_of(word: str) -> int:
     return logging.DEBUG if word == "detail" else logging.getLevelNamesMapping()[word.upper()]
 
 
-class Places(Fields):
+class ProcessFields(Fields):
     """Rank, device and log level of this process, by the arguments and its launcher."""
 
     @property

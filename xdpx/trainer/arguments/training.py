@@ -17,13 +17,13 @@ from xdpx.trainer.arguments.fsdp import FsdpOptions
 from xdpx.trainer.arguments.hardware import CompileOptions
 from xdpx.trainer.arguments.legacy import OLD_NAMES, AcceptsOldNames, OldAttribute, was_written
 from xdpx.trainer.arguments.normalising import normalise
-from xdpx.trainer.arguments.places import Places
+from xdpx.trainer.arguments.places import ProcessFields
 from xdpx.trainer.arguments.setters import Setters
 from xdpx.utils.distributed_utils import get_world_size
 
 
 @dataclass(repr=False)
-class TrainingArguments(Setters, Places, metaclass=AcceptsOldNames):
+class TrainingArguments(Setters, ProcessFields, metaclass=AcceptsOldNames):
     """All settings of a Trainer: what to learn, when to log, evaluate and save, and where to run.
 
     Constructing it has no side effects: no process group, no environment variable, no device. Deprecated names are

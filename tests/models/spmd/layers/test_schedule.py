@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from xdpx.models.spmd.layers.schedule import Schedule, run
+from xdpx.models.spmd.layers.schedule import PipelineSchedule, run
 
 FEATURES, ROWS = 8, 4
 
@@ -22,11 +22,11 @@ def layer(w: jax.Array, x: jax.Array) -> jax.Array:
     return x + jnp.tanh(x @ w)
 
 
-def weights(schedule: Schedule) -> jax.Array:
+def weights(schedule: PipelineSchedule) -> jax.Array:
     return jax.random.normal(jax.random.key(1), (schedule.rounds, schedule.stages, FEATURES, FEATURES)) * 0.3
 
 
-def inputs(schedule: Schedule) -> jax.Array:
+def inputs(schedule: PipelineSchedule) -> jax.Array:
     return jax.random.normal(jax.random.key(2), (schedule.slots, ROWS, FEATURES))
 
 
@@ -36,7 +36,7 @@ def in_a_row(w: jax.Array, x: jax.Array) -> jax.Array:
     return x
 
 
-def pipelined(w: jax.Array, x: jax.Array, schedule: Schedule, constrain: Any = lambda x: x) -> Any:
+def pipelined(w: jax.Array, x: jax.Array, schedule: PipelineSchedule, constrain: Any = lambda x: x) -> Any:
     def stages(x: jax.Array, work: Any) -> tuple[jax.Array, Any]:
         of_round = jax.vmap(lambda each, number: each[number], in_axes=(1, 0))(w, work.round)
         return jax.vmap(layer)(of_round, x), work.counts
@@ -48,7 +48,7 @@ def pipelined(w: jax.Array, x: jax.Array, schedule: Schedule, constrain: Any = l
 def test_a_pipeline_computes_what_the_layers_in_a_row_compute_and_its_gradients(
     stages: int, microbatches: int, rounds: int
 ) -> None:
-    schedule = Schedule(stages, microbatches, rounds)
+    schedule = PipelineSchedule(stages, microbatches, rounds)
     w, x = weights(schedule), inputs(schedule)
 
     def loss(run_it: Any) -> Any:
@@ -62,19 +62,19 @@ def test_a_pipeline_computes_what_the_layers_in_a_row_compute_and_its_gradients(
 
 
 def test_every_stage_counts_every_real_microbatch_once_per_round() -> None:
-    schedule = Schedule(2, 3, 2)
+    schedule = PipelineSchedule(2, 3, 2)
     counted = pipelined(weights(schedule), inputs(schedule), schedule)[1]
     np.testing.assert_array_equal(counted.sum(0), [3 * 2, 3 * 2])
 
 
 def test_the_bubble_is_the_share_of_iterations_that_is_thrown_away() -> None:
-    assert Schedule(4, 4).bubble == pytest.approx(3 / 7)
-    assert Schedule(4, 8, 2).bubble == pytest.approx(3 / 19)
+    assert PipelineSchedule(4, 4).bubble == pytest.approx(3 / 7)
+    assert PipelineSchedule(4, 8, 2).bubble == pytest.approx(3 / 19)
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_on_a_mesh_stages_only_send_to_their_neighbours(rounds: int) -> None:
-    schedule = Schedule(4, 8, rounds)
+    schedule = PipelineSchedule(4, 8, rounds)
     mesh = jax.make_mesh((4, 2), ("stage", "data"), axis_types=(AxisType.Auto,) * 2)
 
     def put(x: jax.Array) -> jax.Array:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from xdpx.config.faults import refusal
 from xdpx.models.spmd.decoding.cache import chosen_rows
 from xdpx.models.spmd.decoding.greedy import Decoder
-from xdpx.models.spmd.decoding.sequences import NEVER, Decoded, Limits, Prompts, Rows, Step, started
+from xdpx.models.spmd.decoding.sequences import NEVER, Decoded, DecodeStep, DecodingRows, Limits, Prompts, started
 
 LengthNorm = Callable[[jax.Array], jax.Array]
 """Maps a number of new tokens to the divisor of the sum of their log-probabilities."""
@@ -77,7 +77,7 @@ class _Search(NamedTuple):
     open: jax.Array
 
 
-def search(step: Step, prompts: Prompts, options: BeamSearch) -> Decoded:
+def search(step: DecodeStep, prompts: Prompts, options: BeamSearch) -> Decoded:
     """Return the K best continuations of each prompt, best first.
 
     Args:
@@ -95,7 +95,7 @@ def search(step: Step, prompts: Prompts, options: BeamSearch) -> Decoded:
     return Decoded(best.ids, best.lengths, best.logprobs, best.scores, prompts.lengths)
 
 
-def _begun(rows: Rows, options: BeamSearch) -> _Search:
+def _begun(rows: DecodingRows, options: BeamSearch) -> _Search:
     def by_prompt(each: jax.Array) -> jax.Array:
         return each.reshape(-1, options.beams, *each.shape[1:])
 
@@ -115,7 +115,7 @@ def _begun(rows: Rows, options: BeamSearch) -> _Search:
     )
 
 
-def _advanced(step: Step, state: _Search, options: BeamSearch) -> _Search:
+def _advanced(step: DecodeStep, state: _Search, options: BeamSearch) -> _Search:
     candidates, parents, tokens = _candidates(state, options)
     ended = options.limits.ended(tokens) | (state.number + 1 == options.limits.most)
     running, chosen = _best(candidates._replace(scores=candidates.scores + NEVER * ended), options.beams)
@@ -240,7 +240,7 @@ class BeamDecoder(Decoder):
         """Number of continuations of each prompt."""
         return int(self.hparams.beam_size)
 
-    def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
+    def decode(self, step: DecodeStep, prompts: Prompts, key: jax.Array) -> Decoded:
         """Return the best continuations of every prompt; the key is unused."""
         known = self.hparams
         per_beam = known.tokens_per_beam or max(2, 1 + len(self.limits.ends))

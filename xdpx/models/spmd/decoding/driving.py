@@ -18,7 +18,7 @@ from xdpx.models.spmd.base_layer import DECODER_CACHE, RANDOM, BaseLayer
 from xdpx.models.spmd.decoding.cache import caching
 from xdpx.models.spmd.decoding.greedy import Decoder
 from xdpx.models.spmd.decoding.rows import Row, decoded_rows, texts_by
-from xdpx.models.spmd.decoding.sequences import Decoded, Prompts, Step
+from xdpx.models.spmd.decoding.sequences import Decoded, DecodeStep, Prompts
 from xdpx.utils.nested_map import NestedMap
 
 DecodeResult = tuple[dict[str, tuple[jax.Array, jax.Array]], NestedMap, NestedMap]
@@ -44,7 +44,7 @@ def next_logits(network: BaseLayer, ids: jax.Array, positions: jax.Array, wanted
     return logits
 
 
-def cached_step(network: BaseLayer, slots: int, logits_of: NextLogits = next_logits) -> Step:
+def cached_step(network: BaseLayer, slots: int, logits_of: NextLogits = next_logits) -> DecodeStep:
     """Return a decoding step of a bound network, whose keys and values are cached in `slots` slots."""
     loose, variables = network.unbind()
     variables = {name: tree for name, tree in variables.items() if name != DECODER_CACHE}
@@ -104,7 +104,7 @@ def decode_batch(
     layer: BaseLayer,
     batch: Mapping[str, Any],
     decoder_tpl: BaseHParams,
-    step_for: Callable[[int], Step],
+    step_for: Callable[[int], DecodeStep],
     *,
     most_positions: int | None = None,
 ) -> DecodeResult:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, Configurable
-from xdpx.models.spmd.decoding.sequences import Decoded, Limits, Prompts, Step, gathered, grown, started
+from xdpx.models.spmd.decoding.sequences import Decoded, DecodeStep, Limits, Prompts, gathered, grown, started
 
 
 class Decoder(Configurable):
@@ -56,7 +56,7 @@ class Decoder(Configurable):
         """Number of continuations of each prompt."""
         return 1
 
-    def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
+    def decode(self, step: DecodeStep, prompts: Prompts, key: jax.Array) -> Decoded:
         """Continue every prompt. Traceable.
 
         Args:
@@ -73,7 +73,7 @@ class GreedyDecoder(Decoder):
     class HParams(Decoder.HParams):
         """The limits only."""
 
-    def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
+    def decode(self, step: DecodeStep, prompts: Prompts, key: jax.Array) -> Decoded:
         """Continue every prompt by its most probable tokens; the key is unused."""
         rows = started(step, prompts, self.limits, times=1)
         return gathered(grown(step, rows, lambda logits, number: jnp.argmax(logits, -1), self.limits), prompts)

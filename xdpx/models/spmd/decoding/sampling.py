@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from xdpx.config.faults import refusal
 from xdpx.models.spmd.decoding.greedy import Decoder
-from xdpx.models.spmd.decoding.sequences import Decoded, Prompts, Step, gathered, grown, started
+from xdpx.models.spmd.decoding.sequences import Decoded, DecodeStep, Prompts, gathered, grown, started
 
 
 def tempered(logits: jax.Array, temperature: float) -> jax.Array:
@@ -109,7 +109,7 @@ class SampleDecoder(Decoder):
         """Number of continuations of each prompt."""
         return int(self.hparams.num_samples)
 
-    def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
+    def decode(self, step: DecodeStep, prompts: Prompts, key: jax.Array) -> Decoded:
         """Continue every prompt by sampled tokens."""
         rows = started(step, prompts, self.limits, times=self.rows_per_prompt)
         keys = row_keys(key, rows.lengths.shape[0])

@@ -23,7 +23,7 @@ NO_LOG_PROBABILITY = 1.0
 """Placeholder at tokens that the model did not choose: no log-probability is positive."""
 
 
-class Step(Protocol):
+class DecodeStep(Protocol):
     """A language model over new tokens: `step(cache, ids, positions, wanted) -> (logits, cache)`.
 
     `cache` is None for the prompts; `ids` and `positions` have shape (R, T); `wanted` (R,) is the index, among the T
@@ -102,7 +102,7 @@ class Limits:
         return jnp.where(end & (number < self.least), -jnp.inf, scores)
 
 
-class Rows(NamedTuple):
+class DecodingRows(NamedTuple):
     """Rows during decoding.
 
     `number` new tokens have been added; `logits` (R, V) are for the next one; `ids` and `logprobs` have shape (R, L),
@@ -122,7 +122,7 @@ Choose = Callable[[jax.Array, jax.Array], jax.Array]
 """`choose(logits (R, V), number) -> ids (R,)`."""
 
 
-def started(step: Step, prompts: Prompts, limits: Limits, *, times: int) -> Rows:
+def started(step: DecodeStep, prompts: Prompts, limits: Limits, *, times: int) -> DecodingRows:
     """Process all prompts in one pass, and return `times` rows of each.
 
     Args:
@@ -138,7 +138,7 @@ def started(step: Step, prompts: Prompts, limits: Limits, *, times: int) -> Rows
     ids = jnp.pad(jnp.where(inside, prompt_ids, limits.padding), ((0, 0), (0, limits.most)))
     ids = jnp.where(jnp.arange(ids.shape[1]) < prompt_lengths[:, None], ids, limits.padding)
     logits, ids, lengths = (jnp.repeat(each, times, axis=0) for each in (logits, ids, prompt_lengths))
-    return Rows(
+    return DecodingRows(
         number=jnp.zeros((), jnp.int32),
         cache=repeated_rows(cache, times),
         logits=logits.astype(jnp.float32),
@@ -149,13 +149,13 @@ def started(step: Step, prompts: Prompts, limits: Limits, *, times: int) -> Rows
     )
 
 
-def grown(step: Step, rows: Rows, choose: Choose, limits: Limits) -> Rows:
+def grown(step: DecodeStep, rows: DecodingRows, choose: Choose, limits: Limits) -> DecodingRows:
     """Return the rows after adding tokens until each has ended, or has the maximum number."""
 
-    def unfinished(rows: Rows) -> jax.Array:
+    def unfinished(rows: DecodingRows) -> jax.Array:
         return (rows.number < limits.most) & ~jnp.all(rows.ended)
 
-    def lengthened(rows: Rows) -> Rows:
+    def lengthened(rows: DecodingRows) -> DecodingRows:
         chosen = choose(limits.allowed(rows.logits, rows.number), rows.number)
         chosen = jnp.where(rows.ended, limits.padding, chosen).astype(rows.ids.dtype)
         after = _with_token(rows, chosen, limits)
@@ -166,7 +166,7 @@ def grown(step: Step, rows: Rows, choose: Choose, limits: Limits) -> Rows:
     return jax.lax.while_loop(unfinished, lengthened, rows)
 
 
-def _with_token(rows: Rows, chosen: jax.Array, limits: Limits) -> Rows:
+def _with_token(rows: DecodingRows, chosen: jax.Array, limits: Limits) -> DecodingRows:
     index = jnp.arange(chosen.shape[0])
     likely = jax.nn.log_softmax(rows.logits)[index, chosen]
     slots = jnp.where(rows.ended, rows.ids.shape[1], rows.lengths)
@@ -178,7 +178,7 @@ def _with_token(rows: Rows, chosen: jax.Array, limits: Limits) -> Rows:
     )
 
 
-def gathered(rows: Rows, prompts: Prompts) -> Decoded:
+def gathered(rows: DecodingRows, prompts: Prompts) -> Decoded:
     """Return the rows grouped by prompt."""
     prompt_count = prompts.lengths.shape[0]
     ids, logprobs, lengths = (

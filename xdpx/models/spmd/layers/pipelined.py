@@ -29,7 +29,7 @@ from xdpx.models.spmd.base_layer import (
 )
 from xdpx.models.spmd.decoding.cache import num_slots
 from xdpx.models.spmd.layers.remat import keeps_everything, policy_named
-from xdpx.models.spmd.layers.schedule import Schedule, Stages, Work, run
+from xdpx.models.spmd.layers.schedule import PipelineSchedule, Stages, Work, run
 from xdpx.models.spmd.sharding import constrain, resolve, without_mesh_axes
 
 STAGE = "stage"
@@ -93,7 +93,7 @@ class Pipelined(BaseLayer):
             return self._in_a_row(body, weights, x, args, kwargs)
         return self._side_by_side(body, weights, x, args, kwargs)
 
-    def schedule(self, rows: int) -> Schedule:
+    def schedule(self, rows: int) -> PipelineSchedule:
         """Return the schedule for a batch of `rows` rows.
 
         Raises:
@@ -104,7 +104,7 @@ class Pipelined(BaseLayer):
             wanted = f"{count} micro-batches" if self.num_microbatches else f"micro-batches of {self.microbatch_size}"
             problem = f"a batch of {rows} rows cannot be divided into {wanted}."
             raise refusal("Pipelined", problem, "Use a batch size that is a multiple, or other micro-batches.")
-        return Schedule(self.num_stages, count, self.circular_repeat)
+        return PipelineSchedule(self.num_stages, count, self.circular_repeat)
 
     def _unattached(self) -> Any:
         """Return the body as an unbound module, which gets its weights as arguments."""
@@ -211,7 +211,7 @@ class Pipelined(BaseLayer):
             return weights
         return jax.tree.map(lambda w: jax.vmap(lambda each, number: each[number], in_axes=(1, 0))(w, rounds), weights)
 
-    def _record(self, sown: Mapping[str, Any], work: Work, schedule: Schedule) -> None:
+    def _record(self, sown: Mapping[str, Any], work: Work, schedule: PipelineSchedule) -> None:
         """Store the recorded values of the stages: means over micro-batches without bubbles, per round and stage."""
         of_round = work.round[..., None] == jnp.arange(schedule.rounds)
         counts = (work.counts[..., None] & of_round).astype(jnp.float32)
@@ -256,7 +256,7 @@ class _Microbatches:
     So rows need not move between devices: each has a run of rows of the batch, and of every micro-batch.
     """
 
-    def __init__(self, schedule: Schedule, rows: int) -> None:
+    def __init__(self, schedule: PipelineSchedule, rows: int) -> None:
         self.schedule = schedule
         self.rows = rows
 

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 
 @dataclass(frozen=True)
-class Schedule:
+class PipelineSchedule:
     """Sizes of a pipeline.
 
     Attributes:
@@ -91,7 +91,9 @@ Constrain = Callable[[jax.Array], jax.Array]
 """Adds a sharding constraint to an array with a leading stage axis."""
 
 
-def run(stages: Stages, inputs: jax.Array, schedule: Schedule, constrain: Constrain = lambda x: x) -> tuple[Any, Any]:
+def run(
+    stages: Stages, inputs: jax.Array, schedule: PipelineSchedule, constrain: Constrain = lambda x: x
+) -> tuple[Any, Any]:
     """Pass all micro-batches through all stages, R times.
 
     Args:
@@ -126,7 +128,7 @@ def run(stages: Stages, inputs: jax.Array, schedule: Schedule, constrain: Constr
 
 
 def _entering(
-    moving: _Moving, stream: jax.Array, filler: jax.Array, iteration: jax.Array, schedule: Schedule
+    moving: _Moving, stream: jax.Array, filler: jax.Array, iteration: jax.Array, schedule: PipelineSchedule
 ) -> jax.Array:
     """Return the input of stage 0, in row 0: a new one, one from the last stage, or in a bubble any input.
 
@@ -143,7 +145,12 @@ def _entering(
 
 
 def _moved(
-    moving: _Moving, stream: jax.Array, y: jax.Array, iteration: jax.Array, schedule: Schedule, constrain: Constrain
+    moving: _Moving,
+    stream: jax.Array,
+    y: jax.Array,
+    iteration: jax.Array,
+    schedule: PipelineSchedule,
+    constrain: Constrain,
 ) -> _Moving:
     """Pass every result to the next stage, and that of the last stage to the conveyor."""
     shifted = constrain(jnp.roll(y, 1, axis=0))
