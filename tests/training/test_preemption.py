@@ -8,6 +8,7 @@ from collections.abc import Generator
 
 import pytest
 
+from xdpx.training import preemption as preemption_module
 from xdpx.training.loop import Interrupted
 from xdpx.training.preemption import SIGNALS, Preemption
 
@@ -39,8 +40,9 @@ with preemption.Preemption():
     assert "Send it again to stop at once" in done.stderr
 
 
-def test_a_signal_ends_the_wait_for_data_and_closes_its_source() -> None:
-    closed = []
+def test_a_signal_ends_a_long_wait_for_data_and_closes_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preemption_module, "GRACE_SECONDS", 0.1)
+    closed, alarm = [], signal.getsignal(signal.SIGALRM)
 
     def shards() -> Generator[int]:
         try:
@@ -57,13 +59,37 @@ def test_a_signal_ends_the_wait_for_data_and_closes_its_source() -> None:
         with pytest.raises(Interrupted, match="SIGTERM while waiting"):
             next(items)
     assert closed == [True]
+    assert signal.getsignal(signal.SIGALRM) is alarm
 
 
-def test_a_signal_between_two_items_waits_for_whoever_asks() -> None:
+def test_data_that_are_being_read_still_arrive_after_a_signal_and_callbacks_are_never_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preemption_module, "GRACE_SECONDS", 0.2)
+
+    def shards() -> Generator[int]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield 1
+        yield 2
+
+    with Preemption() as preemption:
+        items = preemption.watched(shards())
+        assert next(items) == 1
+        time.sleep(0.3)  # an update, and what follows it
+        with pytest.raises(Interrupted):
+            next(items)
+
+
+@pytest.mark.parametrize("name", ["", "alone", "goes_on"])
+def test_a_signal_between_two_items_ends_them_unless_all_processes_stop_together_or_training_goes_on(name: str) -> None:
     with Preemption() as preemption:
         items = preemption.watched(number for number in range(3))
         assert next(items) == 0
         os.kill(os.getpid(), signal.SIGTERM)
         assert preemption.received == "SIGTERM"
-        with pytest.raises(Interrupted):
-            next(items)
+        if name:
+            setattr(preemption, name, name == "goes_on")
+            assert next(items) == 1
+        else:
+            with pytest.raises(Interrupted):
+                next(items)

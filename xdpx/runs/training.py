@@ -194,7 +194,7 @@ class _Training:
 
     def groups(self, session: Session) -> Generator[tuple[Position, Any]]:
         """Return the groups of batches; the adapter, if any, sends callbacks the events of epochs and steps."""
-        groups = self.parts.groups(session.progress)
+        groups = self.preemption.watched(self.parts.groups(session.progress))
         return groups if self.adapter is None else self.adapter.groups(groups)
 
     def end(self, session: Session, stop: Stop) -> None:

@@ -48,7 +48,10 @@ class Training(Protocol):
         ...
 
     def groups(self, session: Session) -> Generator[tuple[Position, Any]]:
-        """Yield, for each update after `session.number`, its position in the data and its micro-batches."""
+        """Yield, for each update after `session.number`, its position in the data and its micro-batches.
+
+        Waits for data inside `Preemption.waiting`, and only for them: a signal must not cut off callbacks.
+        """
         ...
 
     def end(self, session: Session, stop: Stop) -> None:
@@ -148,7 +151,7 @@ def live(
     Args:
         training: what the door provides.
         claim: the folder, where the first process writes the status and the log.
-        preemption: notes signals; a process that trains alone also stops waiting for data when one comes.
+        preemption: notes signals; the training asks it while it waits for data.
         log_file: name of the log in the folder; None for none. It also gets the lines logged before it is opened.
         hang_seconds: after which processes that train together end because one of them is frozen or hangs, see
             `training.watching`; None or 0 turns this off.
@@ -157,6 +160,7 @@ def live(
         LeaseLost: another run has taken over the folder; nothing is written into it after that was noticed.
     """
     kept_in, ranks = claim.folder if claim.ranks.rank == 0 else None, claim.ranks
+    preemption.alone = ranks.size == 1
     with log.early() as early, watched(ranks, claim.folder, hang_seconds) as last_words:
         session = training.begin()
         if isinstance(session, Stop):
@@ -169,7 +173,7 @@ def live(
             early.open_file(io.join(kept_in, log_file) if kept_in and log_file else None)
             callbacks, groups, phases = training.callbacks(session), training.groups(session), Phases()
             hunter = Hunter(claim.folder, ranks)
-            groups = hunter.groups(preemption.watched(groups) if ranks.size == 1 else groups, session)
+            groups = hunter.groups(groups, session)
             # Closed here, not when it is freed: a traceback that is still referred to would keep the reading thread.
             with hunter.ending(session), closing(phases.groups(groups)) as groups:
                 stop = fit(session, groups, [phases, hunter, Spending(), *callbacks])

@@ -7,18 +7,26 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 from xdpx.training.loop import Interrupted
 
 T = TypeVar("T")
+Handler = Callable[[int, FrameType | None], Any] | int | None
+
+_END: Any = object()
 
 SECONDS_OF_ONE_REQUEST = 10.0
 """A signal that comes again so soon is the same request. Slurm sends SIGTERM twice within milliseconds to tasks of a
 step that is preempted; where all processes of a job get one, those that our own processes started get theirs, too."""
 SECONDS_OF_ONE_KEY = 1.0
 """The same for SIGINT: a user who presses Ctrl-C again later means it."""
+
+GRACE_SECONDS = 5.0
+"""Seconds that a read of data may still take after a signal: the update on them is worth it, and a read that is cut off
+leaves random generators and the user's own source somewhere in between."""
 
 EXIT_CODE = 85
 """Neither success nor failure: the run was interrupted, and the very same command continues it."""
@@ -37,15 +45,20 @@ class Preemption:
     Attributes:
         listens: whether any signal counts.
         received: the name of the signal that came, None as long as none did.
+        alone: whether this process trains by itself, and so may stop waiting for data; several stop after an update.
+        goes_on: whether training goes on after a signal.
     """
 
     def __init__(self, signals: Sequence[int] = SIGNALS) -> None:
         self.received: str | None = None
         self.listens = bool(signals)
+        self.alone = True
+        self.goes_on = False
         self._signals = signals
         self._waiting = False
         self._since = 0.0
-        self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
+        self._before: dict[int, Handler] = {}
+        self._before_alarm: Handler = None
 
     def __enter__(self) -> Preemption:
         # Python delivers signals to the main thread only; elsewhere the owner of the process decides.
@@ -73,24 +86,50 @@ class Preemption:
         self.received, self._since = signal.Signals(number).name, time.monotonic()
         # Not through the log: a signal may arrive while a line is being written, and a lock is not taken twice.
         os.write(2, f"\n{self.received}: stopping after this update. Send it again to stop at once.\n".encode())
-        self._give_up_waiting()
+        if self._waiting:
+            self._limit_the_wait()
+
+    def _limit_the_wait(self) -> None:
+        if not hasattr(signal, "setitimer"):
+            self._give_up_waiting()
+            return
+        self._before_alarm = signal.signal(signal.SIGALRM, lambda number, frame: self._give_up_waiting())
+        signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
 
     def _give_up_waiting(self) -> None:
-        if self._waiting and self.received is not None:
+        if self._waiting:
             self._waiting = False
             raise Interrupted(f"interrupted by {self.received} while waiting for data")
 
-    def watched(self, items: Generator[T]) -> Generator[T]:
-        """Yield `items`; a signal that comes while the next one is waited for (a shard can take hours) ends it."""
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """Let a signal cut the `with` block short, in which data are waited for (a shard can take hours).
+
+        One that came before ends it at once, one that comes inside after `GRACE_SECONDS`.
+
+        Raises:
+            Interrupted: it was cut short.
+        """
+        self._waiting = self.alone and not self.goes_on
+        if self.received is not None:
+            self._give_up_waiting()
         try:
-            while True:
-                self._waiting = True
-                self._give_up_waiting()
-                item = next(items)
-                self._waiting = False
-                yield item
-        except StopIteration:
-            return
+            yield
         finally:
             self._waiting = False
+            if self._before_alarm is not None:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, self._before_alarm)
+                self._before_alarm = None
+
+    def watched(self, items: Generator[T]) -> Generator[T]:
+        """Yield `items`; `waiting` for each."""
+        try:
+            while True:
+                with self.waiting():
+                    item = next(items, _END)
+                if item is _END:
+                    return
+                yield item
+        finally:
             items.close()

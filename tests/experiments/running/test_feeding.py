@@ -9,6 +9,7 @@ from xdpx.config.faults import ConfigError
 from xdpx.experiments.running.feeding import Feed
 from xdpx.experiments.running.options import options_of
 from xdpx.experiments.running.parts import build_parts
+from xdpx.training.loop import Interrupted
 
 
 def test_a_place_that_an_input_does_not_know_is_a_fault_of_the_request(tiny: ModuleType, tmp_path: Path) -> None:
@@ -23,6 +24,36 @@ def test_a_place_that_an_input_does_not_know_is_a_fault_of_the_request(tiny: Mod
     feed = Feed(build_parts(Growing(), options_of(tmp_path / "job", {})))
     with pytest.raises(ConfigError, match="train: its place in checkpoint_5 does not fit: the data grew"):
         feed.restore("checkpoint_5", {"train": {"next": 3}})
+
+
+def test_batches_of_an_update_whose_reading_a_signal_cut_off_are_read_again(tiny: ModuleType, tmp_path: Path) -> None:
+    class Cut(tiny.Characters):  # type: ignore[name-defined, misc]
+        cut = True
+
+        def get_next(self) -> Any:
+            batch = super().get_next()
+            if self.cut and self.get_state() == {"next": 6}:
+                raise Interrupted
+            return batch
+
+    class Cuts(tiny.Tiny):  # type: ignore[name-defined, misc]
+        def datasets(self) -> list[Any]:
+            return [Cut.HParams(name="train", batch_size=4, is_training=True)]
+
+    parts = build_parts(Cuts(BATCHES=2), options_of(tmp_path / "job", {}))
+    feed = Feed(parts)
+    groups = feed.groups(0)
+    assert [next(groups)[0].group, next(groups)[0].group] == [1, 2]
+    assert feed.state() == {"train": {"next": 4}}
+    with pytest.raises(Interrupted):
+        next(groups)
+    assert feed.state() == {"train": {"next": 4}}
+    Cut.cut = False
+    expected, started = Cut(feed.data.hparams), Feed(parts)
+    expected.set_state({"next": 6})
+    place = {"__from__": {"__from__": {"next": 2}, "__batches__": 1}, "__batches__": 3}
+    started.restore("checkpoint_3", {"train": place})
+    assert next(started.groups(3))[1][0].ids.tolist() == expected.get_next().ids.tolist()
 
 
 def test_batches_that_make_no_whole_update_are_left_and_told(

@@ -21,6 +21,9 @@ from xdpx.utils import io
 TRAINING = "train"
 """The key of the training input's state; other inputs use their names."""
 
+_FROM, _BATCHES = "__from__", "__batches__"
+"""Keys of the position of an input that was cut off while it read: an earlier position, and the batches from there."""
+
 
 class Feed:
     """The training input, grouped into batches per update. Warns once about what looks wrong with the job's inputs.
@@ -35,6 +38,9 @@ class Feed:
         self.data = parts.training_input()
         self._parts = parts
         self._others = {data.name: data for data in others if not data.window.resets}
+        self._reading = False
+        self._known: Any = None  # a position of the training input, as JSON
+        self._since = 0  # batches that were trained on from there
         warn_about([self.data, *others])
 
     def groups(self, taken: int) -> Generator[tuple[Position, list[Any]]]:
@@ -43,8 +49,12 @@ class Feed:
         An input has no epochs, so everything counts as the first epoch.
         """
         unchecked, count = self._parts.train.enforce_input_specs, self._parts.train.accumulate_batches
+        if self._parts.options.enable_checkpoint_saving:
+            self.state()  # to be known from here on
         while True:
+            self._reading = True  # also after a signal has cut the reading off
             group = list(islice(iter(partial(next_batch, self.data), None), count))
+            self._reading = False
             if len(group) < count:
                 self._tell_left_over(len(group), count)
                 return
@@ -53,7 +63,7 @@ class Feed:
                 unchecked = False
             for batch in group:
                 check_content(batch, self._parts, self.data)
-            taken += 1
+            taken, self._since = taken + 1, self._since + count
             yield Position(group=taken), group
 
     def _tell_left_over(self, left: int, count: int) -> None:
@@ -62,8 +72,12 @@ class Feed:
             log.warning(f"{self.data.name}: {problem}: nothing is learnt from them.")
 
     def state(self) -> dict[str, Any] | None:
-        """Return the positions of this process in its inputs; None if none are stored."""
-        return {name: self._state_of(name, data) for name, data in self._kept().items()} or None
+        """Return the positions of this process in its inputs, after the last group; None if none are stored."""
+        kept = self._kept()
+        if TRAINING in kept and not self._reading:
+            self._known, self._since = self._state_of(TRAINING, self.data), 0
+        known = {_FROM: self._known, _BATCHES: self._since} if self._since else self._known
+        return {name: known if name == TRAINING else self._state_of(name, data) for name, data in kept.items()} or None
 
     def _state_of(self, name: str, data: BaseInput) -> Any:
         try:
@@ -97,6 +111,12 @@ class Feed:
                 log.warning(f"{checkpoint} does not say where {data.name} was: it starts over, and may repeat data.")
 
     def _go_to(self, data: BaseInput, place: object, checkpoint: str) -> None:
+        if isinstance(place, Mapping) and _FROM in place:
+            self._go_to(data, place[_FROM], checkpoint)
+            log.info(f"{data.name}: a signal cut its reading off, so it reads {place[_BATCHES]:,} batches again")
+            for _ in range(place[_BATCHES]):
+                next_batch(data)
+            return
         try:
             data.set_state(from_json(place))
         except ConfigError:

@@ -147,7 +147,7 @@ class _Training:
 
     def groups(self, session: Session) -> Generator[tuple[Position, Any]]:
         """Return the batches of one update after another, passing the user callbacks' step events if there are any."""
-        groups: Generator[tuple[Position, Any]] = self.feed.groups(session.progress.group)
+        groups: Generator[tuple[Position, Any]] = self.preemption.watched(self.feed.groups(session.progress.group))
         return groups if self.adapter is None else self.adapter.groups(_until_left(groups, self.adapter))
 
     def end(self, session: Session, stop: Stop) -> None:
@@ -297,10 +297,11 @@ def _user_callbacks(parts: Parts) -> list[Any]:
 def _until_left(groups: Generator[tuple[Position, Any]], adapter: CallbackAdapter) -> Generator[tuple[Position, Any]]:
     """Yield the groups until a callback ends the epoch, which is the only one."""
     with closing(groups):
-        for place, group in groups:
-            if adapter.left:
+        while not adapter.left:  # asked first: a group that is taken is counted as read, and would be trained on never
+            item = next(groups, None)
+            if item is None:
                 return
-            yield place, group
+            yield item
 
 
 def num_params(params: object) -> int:

@@ -127,7 +127,7 @@ class StopWhenAsked(Callback):
         received = received or "a signal to another process"
         if self._saving is None:
             return Stop(f"interrupted by {received} after step {step.number}", finished=False)
-        self._has_saved = True
+        self._has_saved = self._preemption.goes_on = True
         self._saving.ask()
         log.info(f"{received}: saving after step {step.number}, and going on")
         return None
