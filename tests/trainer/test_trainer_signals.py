@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pytest
+import torch
+from torch import nn
+
+from xdpx import Trainer, TrainerCallback, TrainingArguments
+from xdpx.training import preemption
 from xdpx.training.preemption import EXIT_CODE
 
 SCRIPT = """
@@ -56,3 +66,95 @@ def test_a_run_that_is_told_to_end_saves_the_step_it_was_at_and_is_continued_exa
 
 def test_a_run_that_saves_nothing_ends_at_once_as_it_always_did(tmp_path: Path) -> None:
     assert run(tmp_path, kill_at=5, strategy="no").returncode == -signal.SIGTERM
+
+
+class Told(TrainerCallback):
+    """Sends a signal at an event, once."""
+
+    def __init__(self, event: str, step: int) -> None:
+        self.event, self.step = event, step
+        for name in ("on_step_end", "on_epoch_end", "on_prediction_step", "on_evaluate", "on_save", "on_epoch_begin"):
+            setattr(self, name, partial(self.heard, name))
+
+    def heard(self, event: str, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if (event, state.global_step) == (self.event, self.step):
+            self.event = ""
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Doubtful(nn.Module):
+    """A line with dropout, so that a random number drawn too often or too seldom shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+
+    def forward(self, x: Any, labels: Any) -> dict[str, Any]:
+        y = self.layer(nn.functional.dropout(x, 0.5, self.training)).squeeze(-1)
+        return {"loss": ((y - labels) ** 2).mean(), "logits": y}
+
+
+def trained(folder: Path, *callbacks: Any, data: Any = None, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Train, and go on after each end that asks for it; return what was logged, and the weights."""
+    rows = [{"x": torch.tensor([float(i % 5)]), "labels": torch.tensor(float(i % 5))} for i in range(16)]
+    arguments: dict[str, Any] = {"use_cpu": True, "disable_tqdm": True, "num_train_epochs": 3, **settings}
+    while True:
+        torch.manual_seed(0)
+        args = TrainingArguments(str(folder), per_device_train_batch_size=4, report_to=[], **arguments)
+        trainer = Trainer(Doubtful(), args, train_dataset=data or rows, eval_dataset=rows[:8], callbacks=[*callbacks])
+        saved = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+        try:
+            trainer.train(resume_from_checkpoint=str(saved[-1]) if saved else None)
+        except SystemExit:
+            continue
+        kept = ("epoch", "step", "loss", "grad_norm", "learning_rate", "eval_loss")
+        rows_logged = [{key: row[key] for key in kept if key in row} for row in trainer.state.log_history[:-1]]
+        return rows_logged, {name: weight.tolist() for name, weight in trainer.model.state_dict().items()}
+
+
+def test_a_signal_at_the_end_of_an_epoch_changes_neither_evaluations_nor_logs_nor_weights(tmp_path: Path) -> None:
+    each = dict.fromkeys(("eval_strategy", "logging_strategy", "save_strategy"), "epoch")
+    whole = trained(tmp_path / "whole", **each)
+    assert [row["step"] for row in whole[0] if "eval_loss" in row] == [4, 8, 12]
+    events = [("on_step_end", 2), ("on_step_end", 4), ("on_epoch_end", 4), ("on_prediction_step", 4), ("on_save", 4)]
+    for event, step in [*events, ("on_epoch_begin", 4), ("on_step_end", 12)]:
+        assert trained(tmp_path / f"{event}_{step}", Told(event, step), **each) == whole, (event, step)
+
+
+def test_a_checkpoint_at_the_last_update_of_an_epoch_is_followed_by_what_ends_the_epoch(tmp_path: Path) -> None:
+    settings = {"eval_strategy": "epoch", "logging_steps": 3, "save_steps": 4}
+    folder = tmp_path / "killed"
+    whole = trained(folder, **settings)
+    for number in (8, 12):
+        shutil.rmtree(folder / f"checkpoint-{number}")
+    assert trained(folder, **settings) == whole
+
+
+class Slow(torch.utils.data.Dataset[Any]):
+    """Sends a signal, and then hangs, at one sample, once."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == self.at:
+            self.at = -1
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(30)
+        return {"x": torch.tensor([float(index % 5)]), "labels": torch.tensor(float(index % 5))}
+
+
+def test_no_batch_is_left_out_when_a_signal_cuts_off_the_reading_within_an_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(preemption, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(nn.functional, "dropout", lambda x, *_: x)
+    settings = {"gradient_accumulation_steps": 2, "num_train_epochs": 2, "logging_steps": 1}
+    whole = trained(tmp_path / "whole", data=Slow(-1), **settings)
+    for at in (1, 6, 11, 15):
+        capfd.readouterr()
+        assert trained(tmp_path / str(at), data=Slow(at), **settings) == whole, at
+        assert "a signal cut off the reading of data" in capfd.readouterr().err

@@ -81,19 +81,20 @@ class Flow(Callback):
         preemption: Preemption,
     ) -> None:  # fmt: skip
         self._methods, self._run, self._trial, self._ignore_keys = methods, run, trial, ignore_keys
+        self._preemption = preemption
         self._asked = StopWhenAsked(preemption, any_asked=self._any_asked) if preemption.listens else None
         self._filters = run.args.filters_losses
         own = type(methods)._maybe_log_save_evaluate
         self._hears_all = not own.__module__.startswith("xdpx.")  # an override is called also when nothing is due
         self._epoch: int | None = None  # 0-based; None between epochs
-        self._grad_norm: Any = None
-        self._learning_rate: float | None = None
+        self._has_random_state = False  # of the checkpoint that is continued
+        self._stops_at_start = False
         self._data_clock = DataClock()
         self._counts_tokens = False  # at every step, where users' code may read their number
         self._guard: Callable[[], object]  # of the session
 
     def on_start(self, session: Session) -> None:
-        """Fire `on_train_begin`, then evaluate if `eval_on_start` is set."""
+        """Fire `on_train_begin`, evaluate if `eval_on_start` is set, and end an epoch that was left complete."""
         run, self._guard = self._run, session.guard
         self._counts_tokens = own_code = any_process(self._has_own_code())
         run.asks_alike = run.parts.world.size == 1 or not own_code
@@ -101,6 +102,12 @@ class Flow(Callback):
         if run.args.eval_on_start:
             self._methods._evaluate(self._trial, self._ignore_keys, skip_scheduler=True)
         run.accumulator.stopwatch.start()
+        left = run.continued.open_epoch if run.continued else None
+        if left is not None and (left < session.progress.epoch - 1 or session.number >= session.until):
+            self._restore_random_state()
+            self._epoch = left
+            self.end_epoch()
+            self._stops_at_start = run.control.should_training_stop
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Record the facts of an update, fire `on_step_end`, and log, evaluate or save as the callbacks ask."""
@@ -110,7 +117,7 @@ class Flow(Callback):
         if self._filters:  # replace a NaN or infinite loss by the mean since the last log
             loss = torch.where(loss.isfinite(), loss, run.loss_sum / (step.number - run.logged_step))
         run.loss_sum += loss
-        self._grad_norm, self._learning_rate = facts["grad_norm"], facts["learning_rate"]
+        run.grad_norm, run.learning_rate, run.place = facts["grad_norm"], facts["learning_rate"], place
         run.state.global_step = step.number
         run.state.epoch = place.epoch - 1 + place.batches / run.plan.batches_per_epoch
         if self._counts_tokens:
@@ -129,14 +136,21 @@ class Flow(Callback):
             self.end_epoch()
         elif self._run.saved_step != session.number:
             self._guard()
+            if self._run.reading:
+                log.warning(
+                    "a signal cut off the reading of data: no sample is left out, but random numbers that were drawn "
+                    "for it are not drawn again, so that training is not continued to the bit."
+                )
             self._methods._save_checkpoint(self._run.model_wrapped, self._trial)
             self._run.fire("on_save")
 
     def groups(self, loader: object, place: Position) -> Generator[tuple[Position, Group]]:
         """Yield the micro-batches of each update from `place` on, and fire the events of each epoch."""
         run = self._run
+        if self._stops_at_start:
+            return
         for epoch in range(place.epoch - 1, run.plan.num_epochs):
-            self._epoch = epoch
+            self._epoch = run.open_epoch = epoch
             run.fire("on_epoch_begin")
             found = False
             for reached, group in self._groups_of(
@@ -161,7 +175,10 @@ class Flow(Callback):
         for group in range(place.group, plan.steps_per_epoch):
             wanted = min(size, plan.batches_per_epoch - batches)
             asked: tuple[Any, ...] = (iterator, wanted, run.parts.world.device)
-            samples, num_items = self._methods.get_batch_samples(*asked[:num_asked])
+            with self._preemption.waiting():
+                run.reading = True  # also after a signal has cut it off
+                samples, num_items = self._methods.get_batch_samples(*asked[:num_asked])
+                run.reading = False
             if not samples:
                 return
             batches += len(samples)
@@ -170,16 +187,23 @@ class Flow(Callback):
     def _epoch_of(self, loader: Any, epoch: int, taken: int) -> Iterator[Any]:
         """Begin an epoch (from 0) after `taken` batches; if a run is resumed, restore its random state first."""
         loader.set_epoch(epoch)
+        self._restore_random_state()
         continued, self._run.continued = self._run.continued, None
         if continued is not None:
-            self._methods._load_rng_state(continued.path)
             loader.start_at(taken, continued.loader)
         batches: Iterator[Any] = loader.trained_on()
         return batches
 
+    def _restore_random_state(self) -> None:
+        """Restore the random state of the checkpoint that is continued, if there is one, once."""
+        if self._run.continued is not None and not self._has_random_state:
+            self._has_random_state = True
+            self._methods._load_rng_state(self._run.continued.path)
+
     def end_epoch(self) -> None:
         """If an epoch is open, fire `on_epoch_end` and do what the callbacks ask for."""
         if self._epoch is not None:
+            self._run.open_epoch = None
             self._run.fire("on_epoch_end")
             self._run.agree()
             self._serve()
@@ -191,11 +215,11 @@ class Flow(Callback):
             self._guard()
         if self._hears_all or control.should_log or control.should_evaluate or control.should_save:
             told: tuple[Any, ...] = (
-                run.loss_sum, self._grad_norm, run.model_wrapped, self._trial, self._epoch, self._ignore_keys,
+                run.loss_sum, run.grad_norm, run.model_wrapped, self._trial, self._epoch, self._ignore_keys,
                 run.started,
             )  # fmt: skip
             serve = self._methods._maybe_log_save_evaluate
-            more: dict[str, Any] = {"learning_rate": self._learning_rate} if takes(serve, "learning_rate") else {}
+            more: dict[str, Any] = {"learning_rate": run.learning_rate} if takes(serve, "learning_rate") else {}
             with pulse.doing("logging, evaluating or saving"):
                 serve(*told[: num_positional(serve)], **more)
 

@@ -17,7 +17,6 @@ from xdpx.checkpoints.trusted import bytes_of
 from xdpx.engines.pytorch import collectives, nonfinite
 from xdpx.engines.pytorch.strategies import shard_files
 from xdpx.logger import log
-from xdpx.trainer.data.plan import TrainingPlan
 from xdpx.trainer.files import checkpoint_files as trainer_files
 from xdpx.trainer.files import model_files, rotation
 from xdpx.trainer.files.hub import Hub
@@ -173,6 +172,8 @@ def _save(
     if not args.save_only_model:
         loader = run.callback_handler.train_dataloader
         loader = loader.state_dict() if hasattr(loader, "state_dict") else None
+        if loader and run.reading:  # it may have moved on already
+            loader |= {"batches": run.place.batches, "ahead": {}}
         own, contents = trainer_files.OwnState.of_this_process(ranks, loader), _to_continue(run, loader)
     write = partial(methods.save_model, _internal_call=True)
     if strategy.writes_own_state:
@@ -196,14 +197,17 @@ def _to_continue(run: TrainerRun, loader: dict[str, Any] | None) -> dict[str, An
         "scheduler": run.lr_scheduler.state_dict(),
         "scaler": None if scaler is None else scaler.state_dict(),
         "trained": None if average is None else average.trained(wanted=run.args.should_save),
-        "progress": _progress(run.plan, run.state.global_step, loader) if loader else {},
+        "progress": _progress(run, loader) if loader else {},
     }
 
 
-def _progress(plan: TrainingPlan, global_step: int, loader: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the position in the data, and what is needed to find it with another batch size or number of ranks."""
-    position = plan.position(global_step, loader)
-    return {"position": asdict(position), "samples_per_batch": plan.samples_per_batch}
+def _progress(run: TrainerRun, loader: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the position in the data, with what finds it for another batch size or number of ranks, and open ends."""
+    position = run.place if run.reading else run.plan.position(run.state.global_step, loader)
+    return {
+        "position": asdict(position), "samples_per_batch": run.plan.samples_per_batch, "open_epoch": run.open_epoch,
+        "unlogged": run.unlogged(),
+    }  # fmt: skip
 
 
 def _note_best(state: TrainerState, parent: str) -> None:

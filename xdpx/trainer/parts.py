@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from xdpx.checkpoints.folders import Ranks
 from xdpx.checkpoints.memory_folders import MemoryFolders
+from xdpx.datasets.plan import Position
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.averaging import AverageInPlace, OptimizersAverage
 from xdpx.engines.pytorch.memory import MemoryWatch
@@ -68,10 +70,19 @@ class TrainerParts:
 
 
 class Continued(NamedTuple):
-    """What the first epoch of a resumed run needs: the path of the checkpoint, and the state of its data loader."""
+    """What a resumed run needs of its checkpoint.
+
+    Attributes:
+        path: of the checkpoint.
+        loader: the state of the data loader of this process.
+        open_epoch: the epoch, from 0, whose end was not signalled yet; None if there was none, or if it is not known.
+        unlogged: what the updates after the last log gave, see `TrainerRun.unlogged`; empty if there were none.
+    """
 
     path: str
     loader: Any
+    open_epoch: int | None = None
+    unlogged: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
@@ -126,6 +137,10 @@ class TrainerRun:
         copies: checkpoints kept in memory; None if none are kept.
         folder: where this training writes: the output folder, or that of a trial of a search.
         continued: the checkpoint to resume from, until the first epoch has begun.
+        place: in the data, after the last update.
+        reading: whether the batches of an update are being read, or their reading was cut off.
+        open_epoch: the epoch, from 0, whose end is not signalled yet; None between epochs.
+        grad_norm, learning_rate: of the last update; None before the first.
         started: when training began, in seconds of `time.time`.
         tokens_before: input tokens seen before that.
         loss_sum, logged_step: sum of the losses since the last log; the step of that log.
@@ -164,6 +179,11 @@ class TrainerRun:
     saved_step: int | None = None
     copies: MemoryFolders | None = None
     continued: Continued | None = None
+    place = Position()
+    reading = False
+    open_epoch: int | None = None
+    grad_norm: Any = None
+    learning_rate: float | None = None
     tokens_before = 0
     logged_step = 0
     loss_total = 0.0
@@ -202,13 +222,33 @@ class TrainerRun:
             self.batch_size = self.batch_size_of_args = self.args.train_batch_size
 
     def begin_logs(self, device: torch.device) -> None:
-        """Reset the sums for logging, so that logs contain nothing of an earlier training."""
+        """Reset the sums for logging to nothing, or to what the continued run had not logged yet."""
         self.accumulator = _accumulator()
         self.loss_sum = torch.zeros((), device=device)
         self.loss_total = self.true_total = 0.0
         self.left_out, self.logged_step, self.logged_tokens = (
             0, self.state.global_step, self.state.num_input_tokens_seen,
         )  # fmt: skip
+        before = self.continued.unlogged if self.continued else {}
+        self.grad_norm, self.learning_rate = before.get("grad_norm"), before.get("learning_rate")
+        if before:
+            self.loss_sum += before["loss"]
+            self.loss_total = -before["loss"]  # the mean loss of a training is that of its own updates
+            self.logged_step -= before["updates"]
+
+    def unlogged(self) -> dict[str, Any]:
+        """Return what the updates since the last log gave, as plain values: empty if there are none; on all processes.
+
+        Their loss (sum) and number, and grad_norm and learning rate of the last one.
+        """
+        left_out = int(self.accumulator.peek(LOG).sums.get("left_out", 0))
+        updates = self.state.global_step - self.logged_step - left_out
+        if updates <= 0:
+            return {}
+        return {
+            "loss": float(collectives.mean_over_ranks(self.loss_sum.detach().clone())), "updates": updates,
+            "grad_norm": None if self.grad_norm is None else float(self.grad_norm), "learning_rate": self.learning_rate,
+        }  # fmt: skip
 
     def warn_of_nonfinite(self, what: str) -> None:
         """Warn, once, that training goes on although something is NaN or infinite."""

@@ -121,7 +121,7 @@ def place(run: TrainerRun, checkpoint: str, global_step: int) -> Position:
     found = TrainerCheckpoint(checkpoint)
     progress = found.progress() or {}
     own = found.loader(run.parts.world.rank, run.parts.world.size)
-    run.continued = Continued(checkpoint, own)
+    run.continued = Continued(checkpoint, own, progress.get("open_epoch"), progress.get("unlogged") or {})
     if "position" in progress:
         position = run.plan.carried_over(Position(**progress["position"]), progress["samples_per_batch"])
     else:  # written by an older version, which kept the loader state, or by the original
