@@ -93,3 +93,19 @@ def test_a_signal_between_two_items_ends_them_unless_all_processes_stop_together
         else:
             with pytest.raises(Interrupted):
                 next(items)
+
+
+def test_a_signal_is_not_taken_for_a_bad_row_that_the_data_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preemption_module, "GRACE_SECONDS", 0.05)
+
+    def rows() -> Generator[int]:
+        for number in range(3):
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(5)
+            except Exception:  # as loaders do that survive what they cannot parse
+                continue
+            yield number
+
+    with Preemption() as preemption, pytest.raises(Interrupted):
+        next(preemption.watched(rows()))

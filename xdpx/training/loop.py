@@ -14,8 +14,11 @@ Groups = Iterable[tuple[Position, Sequence[Batch]]]
 """The micro-batches of one update after another, each with the place in the data that is reached after it."""
 
 
-class Interrupted(Exception):
-    """Raised by `groups` instead of waiting for data, when the run has been asked to stop."""
+class Interrupted(BaseException):
+    """Raised by `groups` instead of waiting for data, when the run has been asked to stop.
+
+    It may come at any line that makes a batch; there, an `except Exception` that leaves out a bad row must not take it.
+    """
 
 
 @dataclass(frozen=True)
