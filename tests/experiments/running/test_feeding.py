@@ -26,34 +26,40 @@ def test_a_place_that_an_input_does_not_know_is_a_fault_of_the_request(tiny: Mod
         feed.restore("checkpoint_5", {"train": {"next": 3}})
 
 
-def test_batches_of_an_update_whose_reading_a_signal_cut_off_are_read_again(tiny: ModuleType, tmp_path: Path) -> None:
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_batches_of_an_update_that_was_not_taken_are_read_again(
+    tiny: ModuleType, tmp_path: Path, prefetch: int
+) -> None:
     class Cut(tiny.Characters):  # type: ignore[name-defined, misc]
-        cut = True
+        at = 6
 
         def get_next(self) -> Any:
             batch = super().get_next()
-            if self.cut and self.get_state() == {"next": 6}:
+            if self.get_state() == {"next": self.at}:
                 raise Interrupted
             return batch
 
     class Cuts(tiny.Tiny):  # type: ignore[name-defined, misc]
         def datasets(self) -> list[Any]:
-            return [Cut.HParams(name="train", batch_size=4, is_training=True)]
+            return [Cut.HParams(name="train", batch_size=4, is_training=True, prefetch=prefetch)]
 
     parts = build_parts(Cuts(BATCHES=2), options_of(tmp_path / "job", {}))
     feed = Feed(parts)
     groups = feed.groups(0)
     assert [next(groups)[0].group, next(groups)[0].group] == [1, 2]
-    assert feed.state() == {"train": {"next": 4}}
+    assert feed.state(1) == {"train": {"__from__": {"next": 0}, "__batches__": 2}}  # a signal came before update 2
+    assert feed.state(2) == {"train": {"next": 4}}
     with pytest.raises(Interrupted):
         next(groups)
-    assert feed.state() == {"train": {"next": 4}}
-    Cut.cut = False
+    assert feed.state(2) == {"train": {"next": 4}}
+    feed.close()
+    Cut.at = -1
     expected, started = Cut(feed.data.hparams), Feed(parts)
     expected.set_state({"next": 6})
     place = {"__from__": {"__from__": {"next": 2}, "__batches__": 1}, "__batches__": 3}
     started.restore("checkpoint_3", {"train": place})
     assert next(started.groups(3))[1][0].ids.tolist() == expected.get_next().ids.tolist()
+    started.close()
 
 
 def test_batches_that_make_no_whole_update_are_left_and_told(

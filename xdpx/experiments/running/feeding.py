@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from math import inf
 from typing import Any
 
 from xdpx.checkpoints.spmd_folders import INPUTS, read_train_input
@@ -38,9 +39,8 @@ class Feed:
         self.data = parts.training_input()
         self._parts = parts
         self._others = {data.name: data for data in others if not data.window.resets}
-        self._reading = False
-        self._known: Any = None  # a position of the training input, as JSON
-        self._since = 0  # batches that were trained on from there
+        self._given = 0.0  # the update that the newest batches are for; infinite while they are read
+        self._known: tuple[int, Any] = 0, None  # number of an update, and the training input's position after it
         warn_about([self.data, *others])
 
     def groups(self, taken: int) -> Generator[tuple[Position, list[Any]]]:
@@ -50,12 +50,12 @@ class Feed:
         """
         unchecked, count = self._parts.train.enforce_input_specs, self._parts.train.accumulate_batches
         if self._parts.options.enable_checkpoint_saving:
-            self.state()  # to be known from here on
+            self.state(taken)  # to be known from here on
         while True:
-            self._reading = True  # also after a signal has cut the reading off
+            self._given = inf  # also after a signal has cut the reading off
             group = list(islice(iter(partial(next_batch, self.data), None), count))
-            self._reading = False
             if len(group) < count:
+                self._given = taken
                 self._tell_left_over(len(group), count)
                 return
             if unchecked:
@@ -63,7 +63,7 @@ class Feed:
                 unchecked = False
             for batch in group:
                 check_content(batch, self._parts, self.data)
-            taken, self._since = taken + 1, self._since + count
+            self._given = taken = taken + 1
             yield Position(group=taken), group
 
     def _tell_left_over(self, left: int, count: int) -> None:
@@ -71,13 +71,21 @@ class Feed:
             problem = f"the data end with {left} of the {count} batches of an update (accumulate_batches)"
             log.warning(f"{self.data.name}: {problem}: nothing is learnt from them.")
 
-    def state(self) -> dict[str, Any] | None:
-        """Return the positions of this process in its inputs, after the last group; None if none are stored."""
+    def state(self, taken: int) -> dict[str, Any] | None:
+        """Return the positions of this process in its inputs after `taken` updates; None if none are stored.
+
+        When a signal cut off the reading for the next update, that of the training input is not known: the result is an
+        earlier one, and the number of batches that were trained on from there.
+        """
         kept = self._kept()
-        if TRAINING in kept and not self._reading:
-            self._known, self._since = self._state_of(TRAINING, self.data), 0
-        known = {_FROM: self._known, _BATCHES: self._since} if self._since else self._known
-        return {name: known if name == TRAINING else self._state_of(name, data) for name, data in kept.items()} or None
+        found = {name: self._state_of(name, data) for name, data in kept.items() if name != TRAINING}
+        if TRAINING in kept:
+            if self._given <= taken:
+                self._known = taken, self._state_of(TRAINING, self.data)
+            number, place = self._known
+            batches = (taken - number) * self._parts.train.accumulate_batches
+            found[TRAINING] = {_FROM: place, _BATCHES: batches} if batches else place
+        return found or None
 
     def _state_of(self, name: str, data: BaseInput) -> Any:
         try:

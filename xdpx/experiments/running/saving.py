@@ -72,8 +72,8 @@ class Saving(Checkpointing):
                 self._rotate(self._last)
             spmd_files.save(
                 session.state, self._parent, step=session.number, facts=self._facts(session),
-                train_input=self._feed.state(), background=self._parts.options.jax_fully_async_checkpoint,
-                ranks=self._parts.ranks,
+                train_input=self._feed.state(session.progress.group), ranks=self._parts.ranks,
+                background=self._parts.options.jax_fully_async_checkpoint,
             )  # fmt: skip
         self._last = session.number
 
@@ -87,7 +87,7 @@ class Saving(Checkpointing):
         host = self._host.take(session.state)
         if not copies.has_room(sum(values.nbytes for values in host.values())):
             return None
-        facts = {"facts": self._facts(session), "inputs": self._feed.state()}
+        facts = {"facts": self._facts(session), "inputs": self._feed.state(session.progress.group)}
         return lambda: copies.save(step, host.items(), facts)
 
     def _facts(self, session: Session) -> dict[str, Any]:

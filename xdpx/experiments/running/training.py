@@ -264,7 +264,7 @@ class _Training:
         log.info(f"{type(parts.experiment).__name__}: {num_params(session.state['params']):,} parameters")
         log.info(f"mesh {mesh_text(parts.mesh)}, {parts.ranks.size} processes")
         if self.start.checkpoint is not None:
-            place = str(self.feed.state())  # the position of a user's input may be long
+            place = str(self.feed.state(session.progress.group))  # the position of a user's input may be long
             shown = place if len(place) <= _LONGEST_PLACE else f"{place[:_LONGEST_PLACE]}..."
             log.info(f"continuing from {self.start.checkpoint}, input at {shown}")
         log.info(f"training to step {session.until}, {session.progress.group_size} rows each")
