@@ -29,6 +29,16 @@ def test_the_row_of_a_run_tells_how_it_stands(root):
     assert row.last[row.valid.index("valid_loss")] == 1 - (0.5 + 0.4 * (1 - 100 / 300) - 0.01)
 
 
+def test_a_run_that_was_resumed_with_another_batch_size_keeps_the_samples_of_its_steps_before(root):
+    assert summaries(root)["sweep/run0"].paces == [[0, 32]]
+    for step, size in (100, 20), (1000, 30):
+        (root / f"sweep/run0/args.resume-{step}.py").write_text(f"{{\n    'batch_size*': {size},\n}}\n")
+    row = summaries(root)["sweep/run0"]
+    assert (row.samples, row.paces) == (30, [[0, 32], [100, 20], [1000, 30]])
+    (root / "sweep/run0/args.resume-100.py").write_bytes(b"\xff\x00{")
+    assert summaries(root)["sweep/run0"].paces == [[0, 30]]
+
+
 def test_the_row_of_a_trainer_comes_from_its_newest_checkpoint(root):
     row = summaries(root)["hf"]
     assert (row.score, row.metric, row.samples, row.total, row.step) == (0.8, "accuracy", 16, 40, 40)

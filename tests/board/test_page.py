@@ -97,6 +97,9 @@ def test_a_person_finds_chooses_and_follows_runs(root):
                 there = f"(chart) => chart.options.axis === '{axis}' && chart.curves.length"
                 await page.until(f"[...state.charts.values()].every({there})")
             assert await page.ask("state.charts.get('acc').curves[0].x.at(-1)") == 45
+            assert await page.ask("[0, 50, 100, 150, 300].map(XB.seen([[0, 20], [100, 60], [200, 10]]))") == [
+                0, 1000, 2000, 5000, 9000,
+            ]  # fmt: skip
 
     asyncio.run(test())
 

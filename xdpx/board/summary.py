@@ -17,6 +17,7 @@ import numpy as np
 from xdpx.board.finding import TRAINER_STATE, RunFolder
 from xdpx.board.logs import FILES, has_tables, history, history_file
 from xdpx.board.safe_files import NotShown, openable, read_small
+from xdpx.config.args_file import args_among
 from xdpx.config.stored_args import texts_of
 from xdpx.reports.aggregation import LIVE_SECONDS
 from xdpx.reports.following import ends_of
@@ -46,7 +47,8 @@ class Summary:
         score: best value of `metric` so far.
         ascending: whether a higher score is better; None if unknown.
         updated: when it last wrote something, in seconds since 1970.
-        samples: per update; None if unknown.
+        samples: per update, by the newest settings; None if unknown.
+        paces: [step, samples per update from there on], several if a run was resumed with another batch size.
         trouble: what is wrong with its files.
         train, valid: column names of its logs.
         last: the newest evaluation row, in the order of `valid`.
@@ -66,6 +68,7 @@ class Summary:
     ascending: bool | None = None
     updated: float = 0.0
     samples: float | None = None
+    paces: list[list[float]] = field(default_factory=list)
     trouble: str = ""
     train: list[str] = field(default_factory=list)
     valid: list[str] = field(default_factory=list)
@@ -97,6 +100,7 @@ def summary_of(run: RunFolder, root: str) -> Summary:
     _add_settings(found, run, root)
     found.has_settings = bool(found.settings)
     found.samples = _samples(found.settings)
+    found.paces = _paces(found, run, root)
     found.metric = str(_value(found.settings, "major_metric", "metric_for_best_model") or "")
     ascending = _value(found.settings, "ascending_metric", "greater_is_better")
     found.ascending = ascending if isinstance(ascending, bool) else None
@@ -191,11 +195,7 @@ def _total(path: str) -> int | None:
 
 def _add_settings(found: Summary, run: RunFolder, root: str) -> None:
     """Add the parameters of a run, as written, from whichever file its program wrote."""
-    resumed = sorted(
-        (name for name in run.files if name.startswith("args.resume-") and name.endswith(".py")),
-        key=lambda name: (len(name), name),
-    )
-    names = [*resumed[-1:], *(["args.py"] if not resumed else []), "experiment_cls_vars.txt"]
+    names = [*(name for _, name in args_among(run.files)[-1:]), "experiment_cls_vars.txt"]
     paths = [run.files[name].path for name in names if name in run.files]
     if not has_tables(run) and run.newest_checkpoint:
         paths.append(io.join(run.path, run.newest_checkpoint, "training_args.json"))
@@ -252,6 +252,25 @@ def _samples(settings: Mapping[str, str]) -> float | None:
     count = _value(settings, "update_freq", "gradient_accumulation_steps") or 1
     known = isinstance(size, int | float) and isinstance(count, int | float)
     return float(size * count) if known and not isinstance(size, bool) else None  # type: ignore[operator]
+
+
+def _paces(found: Summary, run: RunFolder, root: str) -> list[list[float]]:
+    """Return [step, samples per update from there on]; the newest for all steps if any of the others is unknown."""
+    if found.samples is None:
+        return []
+    *earlier, (step, _) = args_among(run.files) or [(0, "")]
+    sizes = [_earlier_samples(run.files[name].path, root) for _, name in earlier]
+    known = [[begin, samples] for (begin, _), samples in zip(earlier, sizes, strict=True) if samples is not None]
+    if not known or len(known) < len(earlier) or known[0][0] > 0:
+        return [[0, found.samples]]
+    return [*known, [step, found.samples]]
+
+
+def _earlier_samples(path: str, root: str) -> float | None:
+    try:
+        return _samples(_texts(path, read_small(openable(path, root))))
+    except (OSError, NotShown):
+        return None
 
 
 def _number(cell: str) -> float | None:

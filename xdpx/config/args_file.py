@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from xdpx.config.grouping import Group, grouped
@@ -69,9 +69,14 @@ def write_starter_config(run: Run, path: str, meta_keys: Iterable[str]) -> None:
 def all_args(folder: str) -> list[tuple[int, str]]:
     """Return (step from which on they hold, path) of all parameters that a run has stored, in order."""
     names = io.listdir(folder) if io.isdir(folder) else []
+    return [(step, io.join(folder, name)) for step, name in args_among(names)]
+
+
+def args_among(names: Collection[str]) -> list[tuple[int, str]]:
+    """Return (step from which on they hold, name) of the stored parameters among the files of a run, in order."""
     changed = [(int(found[1]), found[0]) for name in names if (found := re.fullmatch(r"args\.resume-(\d+)\.py", name))]
     begun = [(0, ARGS_FILE)] if ARGS_FILE in names else []
-    return [(step, io.join(folder, name)) for step, name in [*begun, *sorted(changed)]]
+    return [*begun, *sorted(changed)]
 
 
 def newest_args(folder: str) -> str | None:

@@ -123,7 +123,7 @@ XB.Logs = class {
   // What turns steps of a run into places on the axis; null where the run does not tell.
   place(run, axis) {
     if (axis === "steps") return (step) => step;
-    if (axis === "samples") return run.samples ? (step) => step * run.samples : null;
+    if (axis === "samples") return run.paces.length ? XB.seen(run.paces) : null;
     const wall = this.column(run.id, "valid", "train_wall");
     const clock = wall && XB.clock(this.column(run.id, "valid", "step"), wall);
     if (clock) return clock;
@@ -158,7 +158,7 @@ XB.Logs = class {
   draw(run, metric, options) {
     const version = (log) => this.files.get(`${run.id} ${log}`)?.version ?? 0;
     const { axis, training, smooth } = options;
-    const stamp = [version("train"), version("valid"), axis, training, smooth, run.samples, run.ascending].join(" ");
+    const stamp = [version("train"), version("valid"), axis, training, smooth, run.paces, run.ascending].join(" ");
     const key = `${run.id} ${metric}`, known = this.drawn.get(key);
     if (known?.stamp === stamp) return known.curves;
     if (this.drawn.size > 3000) this.drawn.clear();

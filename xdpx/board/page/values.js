@@ -135,6 +135,12 @@ XB.clock = (steps, seconds) => {
   };
 };
 
+// The samples that a run had seen at a step, given [step, samples of an update from there on] of each batch size.
+XB.seen = (paces) => (step) => paces.reduce((seen, [begin, pace], i) => {
+  const end = Math.min(step, paces[i + 1]?.[0] ?? Infinity);
+  return seen + Math.max(0, end - begin) * pace;
+}, 0);
+
 XB.firstAbove = (sorted, value) => {
   let low = 0, high = sorted.length;
   while (low < high) {
