@@ -181,6 +181,12 @@ def test_a_changed_parameter_is_told_and_written_down(start: Start, capsys: pyte
     assert "+- clip_norm: 5.0 -> 1.0" in capsys.readouterr().err
     assert "'clip_norm*': 1.0" in Path("run/args.resume-6.py").read_text()
     assert "clip_norm: 1.0" in Path("run/starter_config.resume-6.hjson").read_text()
+    for name in ("args.resume-9.py", "starter_config.resume-9.hjson", "snapshot.resume-9.zip"):
+        Path("run", name).write_bytes(Path("run/args.resume-6.py").read_bytes())
+    Path("run/checkpoint-12.pts").unlink()
+    assert start(save_full_checkpoint=True, resume=True) == 0
+    assert "'clip_norm': 5.0" in Path("run/args.resume-6.py").read_text()
+    assert not [name for name in names() if "resume-9" in name]
 
 
 def test_an_unchanged_resume_writes_no_second_args(start: Start) -> None:

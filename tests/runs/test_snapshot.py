@@ -73,3 +73,8 @@ def test_a_resumed_run_keeps_its_code_only_when_it_changed(desk: Path) -> None:
     Path("user/modules/mine.py").write_text("x = 2\n")
     write_changed_snapshot("run", 5, config="train")
     assert Path("run/snapshot.resume-5.zip").exists()
+    write_changed_snapshot("run", 9, config="train")
+    assert not Path("run/snapshot.resume-9.zip").exists()
+    Path("user/modules/mine.py").write_text("x = 1\n")
+    write_changed_snapshot("run", 12, config="train")
+    assert Path("run/snapshot.resume-12.zip").exists()

@@ -29,6 +29,13 @@ def test_equal_runs_are_said_to_be_equal(tmp_path, capsys):
     assert capsys.readouterr().out == "no parameter differs\n"
 
 
+def test_a_resumed_run_is_compared_with_what_it_trains_by_now(tmp_path, capsys):
+    left, right = (run_with(tmp_path / name, seed=1, clip_norm=5.0) for name in ("left", "right"))
+    (tmp_path / "right/args.resume-60.py").write_text(repr({"seed": 1, "clip_norm": 1.0}))
+    assert main(["diff_params", left, right]) == 0
+    assert capsys.readouterr().out == "+- clip_norm: 5.0 -> 1.0\n"
+
+
 def test_a_folder_without_parameters_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"contains no args\.py"):
         main(["diff_params", str(tmp_path), str(tmp_path)])

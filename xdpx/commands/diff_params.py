@@ -2,8 +2,8 @@
 
 Usage: x-script diff_params LEFT RIGHT
 
-  LEFT, RIGHT   a folder that holds args.py (a run, or preprocessed data), a folder of a Trainer or of x-exp, an args.py
-                itself, or a config
+  LEFT, RIGHT   a folder that holds args.py (a run, whose newest parameters are taken, or preprocessed data), a folder
+                of a Trainer or of x-exp, an args.py itself, or a config
 
 Lines: `-- key: value` only left, `++ key: value` only right, `+- key: left -> right` in both.
 """
@@ -36,19 +36,15 @@ def main(argv: Sequence[str]) -> int:
 def read_settings(path: str) -> dict[str, Any]:
     """Return the flat parameters of a run folder, an args.py or a config. Raises ConfigError if there are none."""
     from xdpx.commands.first_difference import settings_of
-    from xdpx.config.args_file import ARGS_FILE
     from xdpx.config.stored_args import read_args
 
-    args_file = io.join(path, ARGS_FILE) if io.isdir(path) else path
-    if args_file.endswith(".py"):
-        if not io.isfile(args_file):
-            found = settings_of(path)
-            if found:
-                return found
-            fault = Fault(path, "contains no args.py.", "Give a run's folder, an args.py or a config.")
-            raise ConfigError(f"x-script {NAME}", [fault])
-        return read_args(args_file)
-    return _config_values(path)
+    if not io.isdir(path) and not path.endswith(".py"):
+        return _config_values(path)
+    found = read_args(path) if io.isfile(path) else settings_of(path)
+    if not found:
+        fault = Fault(path, "contains no args.py.", "Give a run's folder, an args.py or a config.")
+        raise ConfigError(f"x-script {NAME}", [fault])
+    return found
 
 
 def _config_values(path: str) -> dict[str, Any]:

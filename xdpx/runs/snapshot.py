@@ -101,11 +101,12 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
 
 
 def write_changed_snapshot(folder: str, step: int, *, config: str) -> None:
-    """Write the code of a resumed run as snapshot.resume-<step>.zip, if it differs from the code the run began with."""
+    """Write the code of a resumed run as snapshot.resume-<step>.zip, if it differs from that in its newest snapshot."""
     name = f"snapshot.resume-{step}.zip"
     path = io.join(folder, name)
+    before = newest_snapshot(each for each in io.listdir(folder) if each != name) or SNAPSHOT
     write_snapshot(path, config=config)
-    if io.md5(path) == io.md5(io.join(folder, SNAPSHOT)):
+    if io.md5(path) == io.md5(io.join(folder, before)):
         io.remove(path)
 
 
