@@ -74,6 +74,12 @@ def test_a_failure_stops_the_loop_unless_told_to_keep_going(loop: list[Run], cap
     assert [line.split()[2] for line in capfd.readouterr().err.splitlines()[-3:]] == ["preempted"] * 3
 
 
+def test_a_run_that_reads_what_earlier_ones_write_is_begun_when_they_have_ended(loop: list[Run]) -> None:
+    waiting = replace(loop[2], awaits=True)
+    pool = batch._Pool([], 3, keep_going=False, verbose=False)
+    assert [pool._room_for(run) for run in (loop[1], waiting)] == [3, 1]
+
+
 def test_a_run_that_is_killed_is_told_with_its_signal(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
     load_user_modules()
     assert batch.run_all(load("loop", "x-draw", ["mishap=killed"])) == 137

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from xdpx.commands import batch
+from xdpx.commands import batch, child
 from xdpx.commands.prepro import Prepro
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, load, resolve
@@ -318,6 +318,25 @@ CONFLICTS = {
 def test_what_does_not_fit_together_is_found_before_anything_is_read(source: Path, tmp_path: Path, key: str) -> None:
     faults = Prepro(run_of(source, tmp_path / "data", **CONFLICTS[key])).check()
     assert [fault.key for fault in faults] == [key]
+
+
+def test_a_run_of_a_loop_may_read_what_an_earlier_one_makes(source: Path, tmp_path: Path) -> None:
+    def load_two(name: str, *, in_order: bool = True) -> list[Run]:
+        first: dict[str, Any] = {**WORDS, "data_source": str(source), "data_dir": str(tmp_path / "a")}
+        reading = {
+            key: str(tmp_path / "a" / file) for key, file in (("target_map_file", name), ("vocab_file", "vocab.txt"))
+        }
+        config = tmp_path / "loop.json"
+        config.write_text(json.dumps([first, first | reading | {"data_dir": str(tmp_path / "b")}]))
+        return load(str(config), "x-prepro", inspect=batch.inspect, in_order=in_order)
+
+    with pytest.raises(ConfigError, match=r"target_map_file .*: there is no file"):
+        load_two("target_map.txt", in_order=False)
+    assert [run.awaits for run in load_two("target_map.txt")] == [False, True]
+    assert [child.perform(run) for run in load_two("target_map.txt")] == [0, 0]
+    assert (tmp_path / "b/vocab.txt").read_bytes() == (tmp_path / "a/vocab.txt").read_bytes()
+    with pytest.raises(ConfigError, match=r"target_map_file .*: there is no file .* Did you mean '.*target_map.txt'"):
+        child.perform(load_two("target_mpa.txt")[1])
 
 
 def test_runs_of_a_loop_do_not_replace_the_splits_of_each_other(source: Path, tmp_path: Path) -> None:

@@ -110,12 +110,16 @@ class _Pool:
         before = {number: signal.signal(number, self.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             while self.active or (self.pending and not self.stopping):
-                while self.pending and not self.stopping and len(self.active) < self.jobs:
+                while self.pending and not self.stopping and len(self.active) < self._room_for(self.pending[0].run):
                     self.start(self.pending.pop(0))
                 self.collect()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def _room_for(self, run: Run) -> int:
+        """Return how many runs may be active beside and with this one: it alone if it reads what others write."""
+        return 1 if run.awaits else self.jobs
 
     def pass_on(self, number: int, frame: object) -> None:
         """Forward a signal to every active run; each saves what it can and ends by itself."""

@@ -41,12 +41,13 @@ BEGINNINGS = ("resume", "overwrite", "auto_suffix")
 """Keys that say what happens to a run that already exists in save_dir."""
 
 
-def runs_of(job: Job, *, hindrances: list[Fault] | None = None) -> list[Run]:
+def runs_of(job: Job, *, hindrances: list[Fault] | None = None, in_order: bool = True) -> list[Run]:
     """Read and check the runs of one job.
 
     Args:
         job: the command with its config.
         hindrances: receives the faults that only prevent starting a run, not looking at it; None: they are raised, too.
+        in_order: whether a run may read files that runs before it write; never where each is started by itself.
 
     Raises:
         ConfigError: with every fault.
@@ -63,8 +64,10 @@ def runs_of(job: Job, *, hindrances: list[Fault] | None = None) -> list[Run]:
             else:
                 yield fault
 
+    overrides = [*job.overrides, *_resuming(job)]
+    in_order = in_order and job.only is None and not job.elsewhere.each_alone
     with as_launched(job.elsewhere.processes, by_srun=job.elsewhere.by_srun):
-        runs = load(job.config, job.command, [*job.overrides, *_resuming(job)], inspect=inspect)
+        runs = load(job.config, job.command, overrides, inspect=inspect, in_order=in_order)
     if job.only is None:
         return runs
     if job.only > len(runs):

@@ -115,7 +115,7 @@ def look(options: CheckOptions) -> dict[str, Any]:
     values = read_runs(options.config, options.settings)[0].values
     command = "x-prepro" if "data_source" in values else "x-train"
     hindrances: list[Fault] = []
-    runs = runs_of(Job(command, options.config, options.settings), hindrances=hindrances)
+    runs = runs_of(Job(command, options.config, options.settings), hindrances=hindrances, in_order=False)
     first = runs[0]
     plan = Findings(first.source, patient=True)
     plan.add(

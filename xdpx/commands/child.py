@@ -13,8 +13,8 @@ from typing import BinaryIO, TextIO
 
 from xdpx.commands.command_line import LOOKING_ON
 from xdpx.commands.outcomes import exit_code
-from xdpx.config.faults import ConfigError
-from xdpx.config.loading import Run
+from xdpx.config.faults import THIS_RUN, ConfigError
+from xdpx.config.loading import Run, resolve
 from xdpx.config.user_modules import load_user_modules
 from xdpx.launch.local import THREADS, Restarts, run_together
 from xdpx.utils import io
@@ -33,13 +33,28 @@ OUTPUTS = {"x-prepro": "data_dir", "x-train": "save_dir"}
 def perform(run: Run) -> int:
     """Build the command of a run and perform it. Return its exit code; most commands return None, which means 0."""
     try:
-        return run.picked("command")(run).run() or 0
+        if run.awaits:
+            check_again(run)
+        return run.picked("command")(replace(run, awaits=False)).run() or 0
     except ConfigError as error:
         raise error.placed(run.source, run.origins) from error.__cause__
     except OSError as error:
         if error.errno in NAMELESS and error.filename is None:
             error.filename = run.values.get(OUTPUTS.get(run.command, ""))
         raise
+
+
+def check_again(run: Run) -> None:
+    """Check the files of a run that earlier runs of its config have written by now.
+
+    Raises:
+        ConfigError: with the faults.
+    """
+    checked = resolve(run.values, run.command, source=THIS_RUN, strict=False)
+    check = getattr(run.picked("command")(checked), "check", None)
+    faults = check() if check else []
+    if faults:
+        raise ConfigError(THIS_RUN, faults)
 
 
 def run_in_processes(run: Run, count: int) -> int:

@@ -93,6 +93,15 @@ class Declaration:
         return declaration
 
 
+def texts_in(value: object) -> Iterator[str]:
+    """Yield the texts in a value: itself, or those of a list or of a dict's values at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple | Mapping):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from texts_in(item)
+
+
 def _numbers_in(value: object) -> Iterator[float]:
     if isinstance(value, list | tuple):
         for item in value:

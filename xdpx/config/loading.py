@@ -10,6 +10,7 @@ from typing import Any
 
 from xdpx.config import checking
 from xdpx.config.checking import Draft
+from xdpx.config.declarations import texts_in
 from xdpx.config.faults import ConfigError, Fault, Origin, first_few, merge_faults
 from xdpx.config.registry import registry_of
 from xdpx.config.selection import Pick, condition_holds
@@ -62,6 +63,8 @@ class Run:
     """Keys whose value came from a meta.hjson."""
     total: int = 1
     """Number of runs of the config."""
+    awaits: bool = False
+    """Whether it reads from a folder that an earlier run of the config writes; its files are checked in its turn."""
 
     def parameters(self, kind: str, prefix: str = "") -> Any:
         """Return the typed `Parameters` of the class selected for `kind`; kind "command" is the command itself.
@@ -92,6 +95,7 @@ def load(
     inspect: Callable[[Run], Iterable[Fault]] | None = None,
     paths: bool = True,
     rewrite: Callable[[int, Mapping[str, Any]], Mapping[str, Any]] = lambda index, values: values,
+    in_order: bool = False,
 ) -> list[Run]:
     """Return every run of a config, checked for `command`.
 
@@ -103,6 +107,7 @@ def load(
         paths: whether to check that paths exist or can be created.
         rewrite: takes the index of a run and its values, and returns the values to check; unlike overrides, it is
             applied after references are resolved.
+        in_order: whether each run begins when those before it have ended, so that it may read files that they write.
 
     Raises:
         ConfigError: with all faults of all runs.
@@ -124,7 +129,7 @@ def load(
         for raw in raws
     ]
     source = raws[0].source if raws else path
-    return _finish(drafts, source, inspect=inspect, paths=paths)
+    return _finish(drafts, source, inspect=inspect, paths=paths, in_order=in_order)
 
 
 def resolve(
@@ -161,6 +166,7 @@ def _finish(
     inspect: Callable[[Run], Iterable[Fault]] | None,
     paths: bool,
     unruled: frozenset[str] = frozenset(),
+    in_order: bool = False,
 ) -> list[Run]:
     """Return the runs after the checks that need complete values and those between runs.
 
@@ -171,12 +177,13 @@ def _finish(
     unreachable = _check_further(drafts) if paths else None
     for draft in drafts:
         draft.faults.extend(checking.conflicts(draft, unruled=unruled))
-    runs = [_run(draft, source, index, len(drafts)) for index, draft in enumerate(drafts)]
-    faults = [list(draft.faults) for draft in drafts]
+    before = _written_before(drafts) if in_order else [frozenset[str]()] * len(drafts)
+    runs = [_run(draft, source, index, len(drafts), before[index]) for index, draft in enumerate(drafts)]
+    faults = [_not_awaited(draft.faults, run, before[run.index]) for draft, run in zip(drafts, runs, strict=True)]
     between = batch_faults(drafts, runs)
     if inspect is not None and unreachable is None:
         for run, found in zip(runs, faults, strict=True):
-            found.extend([] if found else _placed(inspect(run), run))
+            found.extend([] if found else _not_awaited(_placed(inspect(run), run), run, before[run.index]))
         if len(runs) > 1 and not any(faults):
             between = between or _files_of_several(runs)
     if any(faults) or between:
@@ -207,7 +214,43 @@ def _check_further(drafts: list[Draft]) -> OSError | None:
     return unreachable
 
 
-def _run(draft: Draft, source: str, index: int, total: int) -> Run:
+def _written_before(drafts: Sequence[Draft]) -> list[frozenset[str]]:
+    """Return for each run the folders that the runs before it write, as absolute paths."""
+    from xdpx.utils import io
+
+    written: list[frozenset[str]] = [frozenset()]
+    for draft in drafts:
+        folders = [draft.values.get(key) for key in draft.selection.new_folders()]
+        written.append(written[-1] | {io.abspath(path) for path in folders if isinstance(path, str) and path})
+    return written[:-1]
+
+
+def _is_in(path: str, folders: frozenset[str]) -> bool:
+    """Return whether a path lies in one of the folders, or is one."""
+    from xdpx.utils import io
+
+    parts = io.abspath(path).split("/")
+    return any("/".join(parts[:end]) in folders for end in range(len(parts), 0, -1))
+
+
+def _reads_from(draft: Draft, folders: frozenset[str]) -> bool:
+    """Return whether a run names a file in these folders, other than by the keys of its own output."""
+    values = [value for key, value in draft.values.items() if key not in draft.selection.new_folders()]
+    return bool(folders) and any("/" in text and _is_in(text, folders) for text in texts_in(values))
+
+
+def _not_awaited(faults: Iterable[Fault], run: Run, before: frozenset[str]) -> list[Fault]:
+    """Return the faults without those of missing files that an earlier run may write."""
+    if not before:
+        return list(faults)
+    named = {path for value in run.values.values() for path in texts_in(value) if "/" in path}
+    awaited = [f"'{path}'" for path in named if _is_in(path, before)]
+    return [
+        fault for fault in faults if fault.code != "missing_path" or not any(path in fault.problem for path in awaited)
+    ]
+
+
+def _run(draft: Draft, source: str, index: int, total: int, before: frozenset[str]) -> Run:
     return Run(
         command=draft.selection.classes[0].entry.name,
         source=source,
@@ -219,6 +262,7 @@ def _run(draft: Draft, source: str, index: int, total: int) -> Run:
         relative=draft.relative,
         meta_keys=draft.meta_keys & frozenset(draft.values),
         total=total,
+        awaits=_reads_from(draft, before),
     )
 
 

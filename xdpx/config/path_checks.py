@@ -6,6 +6,7 @@ import errno
 from collections.abc import Iterator
 
 from xdpx.config.checking import Draft
+from xdpx.config.declarations import texts_in
 from xdpx.config.faults import Fault, nearest
 from xdpx.config.hints import shown, swallowed_part
 from xdpx.utils import io
@@ -27,7 +28,7 @@ def check_paths(draft: Draft, seen: PathFindings) -> Iterator[Fault]:
     for key, _, declaration in draft.selection.declared():
         if not declaration.path or key not in draft.values or key in draft.faulty:
             continue
-        for path in _texts_in(draft.values[key]):
+        for path in texts_in(draft.values[key]):
             question = (declaration.path, path)
             if question not in seen:
                 seen[question] = _ask(*question)
@@ -35,17 +36,6 @@ def check_paths(draft: Draft, seen: PathFindings) -> Iterator[Fault]:
             if problem:
                 draft.faulty.add(key)
                 yield Fault(key, problem, remedy, draft.origins.get(key), "missing_path")
-
-
-def _texts_in(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts_in(item)
 
 
 def _ask(check: str, path: str) -> tuple[str, str]:

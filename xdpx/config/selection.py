@@ -50,6 +50,10 @@ class Selection:
             for declaration in one.entry.parameters:
                 yield one.prefix + declaration.key, one, declaration
 
+    def new_folders(self) -> list[str]:
+        """Return the keys that name the folders which the run writes."""
+        return [key for key, _, declaration in self.declared() if declaration.path == "new_directory"]
+
 
 def prefix_of(key: str, kind: str, inherited: str = "") -> str:
     """Return the prefix that the key of a selector implies: `teacher_` for `teacher_model` of kind `model`."""
