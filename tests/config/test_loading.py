@@ -212,3 +212,12 @@ def test_a_filesystem_that_cannot_be_asked_is_no_fault_of_the_config(
     with pytest.raises(OSError, match="no credentials for s3://"):
         load("draw", "x-draw", ["source=s3://bucket/x"])
     assert "side (command line): is 'x'." in refused("draw", "source=s3://bucket/x", "side=x")
+
+
+@pytest.mark.parametrize("mark", ["。", "；", "，", "、", ";", "\u200b"])
+def test_a_new_folder_whose_name_ends_with_a_mark_of_punctuation_is_refused(write: Write, mark: str) -> None:
+    write("draw.hjson", ONE.replace("out", f'"数据2{mark}"'))
+    shown = ascii(mark) + ", which cannot be seen" if mark == "\u200b" else f"'{mark}'"
+    assert f"save_dir (draw.hjson:4): '数据2{mark}' ends with {shown}. Remove it;" in refused()
+    Path(f"数据2{mark}").mkdir()
+    assert len(load("draw", "x-draw")) == 1

@@ -15,6 +15,9 @@ from xdpx.utils.retries import causes
 
 _IMPOSSIBLE = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.EILSEQ})
 
+_MARKS = "，。；、：,;\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+"""Punctuation, and characters that cannot be seen, which typing or pasting leaves behind a name."""
+
 PathFindings = dict[tuple[str, str], tuple[str, str]]
 """(check, path) -> (problem, remedy), so that a path shared by all runs of a loop is checked once."""
 
@@ -72,7 +75,17 @@ def _look_at_new(path: str) -> tuple[str, str]:
         return f"'{path}' is a file.", "Name a directory, new or existing."
     if not io.is_writable(path):
         return f"'{path}' cannot be written to.", "Choose a place where you may write."
-    return "", ""
+    return slip_at_end(path)
+
+
+def slip_at_end(path: str) -> tuple[str, str]:
+    """Return (problem, remedy) of a new output whose name ends with a mark of punctuation, both '' if it passes."""
+    name = io.name(path)
+    mark = name[len(name.rstrip(_MARKS)) :]
+    if not mark or io.exists(path):
+        return "", ""
+    seen = f"'{mark}'" if mark.isprintable() else f"{ascii(mark)}, which cannot be seen"
+    return f"'{path}' ends with {seen}.", "Remove it; if it belongs to the name, make that folder or file first."
 
 
 def _absent(path: str, what: str) -> tuple[str, str]:
