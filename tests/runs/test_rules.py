@@ -2,8 +2,11 @@ from typing import Any
 
 import pytest
 
+from xdpx.losses.bce import BinaryCrossEntropy
+from xdpx.losses.cross_entropy import CrossEntropy
+from xdpx.losses.mse import MeanSquaredError
 from xdpx.runs.parameters import TrainParameters
-from xdpx.runs.rules import evaluation_plan
+from xdpx.runs.rules import evaluation_plan, stop_rules
 
 
 def settings(**values: Any) -> TrainParameters:
@@ -37,3 +40,9 @@ def test_two_spellings_with_two_values_are_refused() -> None:
     assert found == [
         ("eval_interval_warmup_mutiplier", "is 3, but eval_interval_warmup_multiplier is 2. Keep one of them.")
     ]
+
+
+def test_a_loss_of_any_size_stops_a_run_only_above_a_limit_that_was_set() -> None:
+    for kind, highest in ((CrossEntropy, 200.0), (MeanSquaredError, float("inf")), (BinaryCrossEntropy, float("inf"))):
+        assert stop_rules(settings(), loss_of_any_size=kind.of_any_size).max_loss == highest
+        assert stop_rules(settings(max_loss=200.0), loss_of_any_size=kind.of_any_size).max_loss == 200.0

@@ -79,6 +79,9 @@ class Loss:
     asks_each_class: ClassVar[bool] = False
     """Whether probabilities come from one sigmoid per class, not from a softmax over all classes."""
 
+    of_any_size: ClassVar[bool] = False
+    """Whether it may be large without having run away: its unit is that of the labels, or it is a sum over labels."""
+
     def __init__(self, parameters: LossParameters) -> None:
         self.parameters: Any = parameters
 

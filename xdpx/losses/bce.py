@@ -35,6 +35,7 @@ class BinaryCrossEntropy(CrossEntropy):
     reads_softmax = False
 
     asks_each_class: ClassVar[bool] = True
+    of_any_size: ClassVar[bool] = True
     """True: one sigmoid per class."""
 
     def __init__(self, parameters: Parameters) -> None:

@@ -25,6 +25,7 @@ class MeanSquaredError(Loss):
     """
 
     learns_labels: ClassVar[bool] = True
+    of_any_size: ClassVar[bool] = True
 
     class Parameters(RegressionParameters):
         """The numbers that labels are."""

@@ -55,6 +55,7 @@ class TrainedLoss(Metrics, Protocol):
     learns_labels: ClassVar[bool]
     compares_rows: ClassVar[bool]
     hooks_model: ClassVar[bool]
+    of_any_size: ClassVar[bool]
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Compute what the training log shows, from sums of facts."""

@@ -46,7 +46,12 @@ class TrainerParameters(declare.Parameters):
         "update, but for the masks of dropout.",
         group="trainer",
     )
-    max_loss: float = param(200.0, doc="Stop when the logged loss is above this three times in a row.", group="trainer")
+    max_loss: float | None = param(
+        None,
+        doc="Stop when the logged loss is above this three times in a row; null: 200, but no limit for mse, whose unit "
+        "is that of the labels squared, and the losses bce, which are sums over labels.",
+        group="trainer",
+    )
     min_lr: float = param(0.0, ge=0, doc="Stop when the learning rate has come down to this.", group="trainer")
     callbacks: list[str | dict[str, dict[str, Any]]] = param(
         [],

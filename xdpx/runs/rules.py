@@ -20,14 +20,19 @@ def evaluation_plan(settings: TrainParameters) -> EvaluationPlan:
     )
 
 
-def stop_rules(settings: TrainParameters) -> StopRules:
-    """Return when to stop early."""
+MAX_LOSS = 200.0
+"""What the loss of a row or token, a logarithm of probabilities, exceeds only after it has run away."""
+
+
+def stop_rules(settings: TrainParameters, *, loss_of_any_size: bool) -> StopRules:
+    """Return when to stop early; `loss_of_any_size`: `of_any_size` of its loss."""
+    highest = float("inf") if loss_of_any_size else MAX_LOSS
     return StopRules(
         tolerance=settings.tolerance,
         min_steps=settings.min_steps,
         warmup=settings.eval_interval_warmup,
         min_lr=settings.min_lr,
-        max_loss=settings.max_loss,
+        max_loss=highest if settings.max_loss is None else settings.max_loss,
     )
 
 

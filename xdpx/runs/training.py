@@ -262,7 +262,11 @@ class _Training:
             evaluation_plan(settings), self._held_out, parts.loss, table=tables[1], accumulator=accumulator,
             metrics=metrics, labels=label_names(settings.data_dir),
         )  # fmt: skip
-        kept: list[Callback] = [logging, evaluating, Stopping(stop_rules(settings), logging)]
+        kept: list[Callback] = [
+            logging,
+            evaluating,
+            Stopping(stop_rules(settings, loss_of_any_size=parts.loss.of_any_size), logging),
+        ]
         saving = None
         if settings.save:
             policy = save_policy(settings)
