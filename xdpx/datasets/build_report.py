@@ -18,7 +18,7 @@ SHOWN_SAMPLES = 5
 SHOWN_CHARACTERS = 300
 
 
-def report_counts(split: str, counts: Counts, *, max_len: int, unit: str) -> None:
+def report_counts(split: str, counts: Counts, *, max_len: int, unit: str, place: str) -> None:
     """Log the number of samples of a split, and what was cut or dropped."""
     share = counts.unknown / counts.tokens if counts.tokens else 0.0
     log.info(
@@ -39,7 +39,7 @@ def report_counts(split: str, counts: Counts, *, max_len: int, unit: str) -> Non
     if counts.num_bad:
         log.warning(f"{split}: {counts.num_bad:,} bad {unit}s were skipped, such as")
         for line, problem in counts.bad:
-            log.warning(f"{split}: {unit} {line} {problem}")
+            log.warning(f"{split}: {place} {line} {problem}")
 
 
 class LabelCounts:

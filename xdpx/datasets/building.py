@@ -227,7 +227,10 @@ class Builder:
             size = assemble([part], path, schema, facts=facts)
         self._drop_other_format(split)
         self._tell_ready(split, size)
-        build_report.report_counts(split, counts, max_len=self._processor.parameters.max_len, unit=self._parser.unit)
+        build_report.report_counts(
+            split, counts, max_len=self._processor.parameters.max_len, unit=self._parser.unit,
+            place=self._parser.place or self._parser.unit,
+        )  # fmt: skip
         build_report.report_speed(split, counts, time.monotonic() - start)
 
     def tally(self, counts: Counts) -> Tally:

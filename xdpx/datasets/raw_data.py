@@ -83,7 +83,7 @@ class RawFile:
             problem = "is empty"
         elif skipped:  # all lines may share the problem of the first, such as another encoding
             first = bad_lines_error(path, parser, skipped).faults[0]
-            problem = f"{problem}: {parser.unit} {skipped[0].line}: {first.problem.rstrip('.')}"
+            problem = f"{problem}: {parser.place or parser.unit} {skipped[0].line}: {first.problem.rstrip('.')}"
             remedy = first.remedy if NOT_UTF8 in skipped[0].problem else remedy
         raise ConfigError(path, [Fault("data_files", f"{problem}.", remedy)])
 
@@ -146,7 +146,7 @@ def _first_rows(path: str, parser: Parser, skipped: list[BadLine] | None) -> Ite
 
 def bad_lines_error(path: str, parser: Parser, bad: Sequence[BadLine]) -> ConfigError:
     """Return the error that lists the first few bad lines of a file, with a remedy."""
-    mark = "" if parser.unit == "line" else f"{parser.unit} "
+    mark = "" if parser.unit == "line" else f"{parser.place or parser.unit} "
     faults = [Fault(f"{path}:{mark}{line}", f"{problem}.") for line, problem in bad[:SHOWN_BAD_LINES]]
     told = " ".join(problem for _, problem in bad[:SHOWN_BAD_LINES])
     remedy = parser.remedy(told)

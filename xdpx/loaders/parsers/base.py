@@ -69,10 +69,12 @@ class Parser(ABC):
     """Reads one file format.
 
     Attributes:
-        unit: what numbers of rows count, for messages: "line", "row" or "record".
+        unit: what is counted, for messages: "line", "row" or "record".
+        place: what the number of a row says, if that is not the unit: "sentence at line".
     """
 
     unit: ClassVar[str] = "line"
+    place: ClassVar[str] = ""
 
     class Parameters(BaseParameters):
         """Keys of every parser."""

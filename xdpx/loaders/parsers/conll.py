@@ -23,7 +23,8 @@ class ConllParser(RowParser):
     Source: Tjong Kim Sang and De Meulder, "Introduction to the CoNLL-2003 Shared Task", CoNLL 2003, section 2.
     """
 
-    unit = "sentence at line"
+    unit = "sentence"
+    place = "sentence at line"
 
     class Parameters(TextParameters):
         """Keys of the conll parser."""
