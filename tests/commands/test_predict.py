@@ -55,6 +55,17 @@ def test_a_file_without_labels_is_predicted_too(finished_run):
     assert float(rows[1][3]) == max(ast.literal_eval(rows[1][2]))
 
 
+def test_texts_that_the_model_can_hardly_read_are_told(finished_run, caplog):
+    (finished_run.root / "glued.txt").write_text("thefilmwasgood\n" * 120)
+    predict(finished_run, finished_run.root / "glued.txt")
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any("100.0% of the tokens are not in the vocabulary" in line and "[unknown_tokens]" in line for line in told)
+    assert any("Cut them as the texts of training are cut. [long_tokens]" in line for line in told)
+    caplog.clear()
+    predict(finished_run, finished_run.root / "dev.txt")
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
 def test_a_label_that_training_never_saw_does_not_stop_a_prediction(finished_run):
     (finished_run.root / "new.txt").write_text("good film\tmixed\n")
     rows = read(predict(finished_run, finished_run.root / "new.txt"))

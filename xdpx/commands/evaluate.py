@@ -215,7 +215,7 @@ class Evaluate:
         (metrics, classes), gathered, places = score_placed(
             predictor.engine, predictor.state, batches, predictor.task.loss, labels=predictor.labels
         )
-        log.info(f"{source.name}: {predictor.report()}")
+        log.info(f"{source.name}: {predictor.report(source)}")
         row: dict[str, Any] = {
             **({"config": options.config} if options.config else {}),
             **({"checkpoint": predictor.plan.checkpoint} if predictor.plan.checkpoint else {}),

@@ -134,7 +134,7 @@ class Predict:
                 continue
             sweep_beside(kept_beside(target))
             rows = self._predict(predictor, each, target)
-            log.info(f"{each.name}: {rows} rows predicted into {target}, {predictor.report()}")
+            log.info(f"{each.name}: {rows} rows predicted into {target}, {predictor.report(each)}")
         if is_master() and plan.exact:
             log.info(predictor.cost_of_exact())
 

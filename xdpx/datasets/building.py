@@ -235,11 +235,7 @@ class Builder:
 
     def tally(self, counts: Counts) -> Tally:
         """Return the statistics of the texts of a split."""
-        cut = 0 if counts.windows else counts.cut
-        return Tally(
-            counts.texts, counts.characters, counts.tokens, counts.unknown,
-            cut, counts.empty, counts.longest, self._processor.parameters.max_len,
-        )  # fmt: skip
+        return Tally.of(counts, max_len=self._processor.parameters.max_len)
 
     def _write(self, split: str, file: RawFile, writer: PartWriter) -> Counts:
         joiner = Joiner(self._recipe, remove_duplicate=self._loader.parameters.remove_duplicate)

@@ -15,6 +15,9 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_few
 from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets import word_vocabulary
 from xdpx.datasets.evaluation_data import EvaluationData, exact_width, in_file_order
+from xdpx.datasets.findings import tokens
+from xdpx.datasets.findings.finding import Findings
+from xdpx.datasets.findings.tokens import Tally
 from xdpx.datasets.raw_data import RawChunk, stream
 from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
@@ -305,8 +308,16 @@ class Predictor:
         found = f"exact: {ratio:.2f}x the time of batches as they come, on {len(self._tried):,} rows"
         return f"{found}; {kept.seconds:.1f} s to find out which numbers of rows give the same bits"
 
-    def report(self) -> str:
-        """Return the mean time per batch since the last report, and how many lines were skipped."""
+    def report(self, source: Input) -> str:
+        """Return the mean time per batch since the last report, and how many lines were skipped.
+
+        Warns of the texts of a raw file that the model can hardly read: unknown words, no words, more than max_len.
+        """
+        if self.plan.prepro is not None:
+            values, tally = self.plan.prepro.values, Tally.of(self._counts, max_len=self.processor.parameters.max_len)
+            found = Findings(source.name, values.get("ignore_findings") or [], patient=True)
+            found.add(tokens.each(source.name, tally, trained=False, ready=values.get("vocab_file") is not None))
+            found.report()
         rows = 1 if self._one_by_one else self.plan.batch_size
         text = f"{self._seconds / max(self._batches, 1) * 1000:.1f} ms per batch of {rows}"
         skipped = self._counts.num_bad

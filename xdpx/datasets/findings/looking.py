@@ -137,9 +137,7 @@ class Look:
             ConfigError: training texts have no tokens, or at least half of them are unknown to a given vocabulary.
         """
         self._tallies[split] = tally
-        self._findings.add(tokens.tokens(split, tally, trained=self._trained[split], ready=self._ready))
-        self._findings.add(tokens.empty_texts(split, tally))
-        self._findings.add(tokens.cut_tokens(split, tally))
+        self._findings.add(tokens.each(split, tally, trained=self._trained[split], ready=self._ready))
 
     def finish(self, data_dir: str, sizes: Mapping[str, int], *, dropped: bool) -> None:
         """Compare the splits, and log and write all findings.

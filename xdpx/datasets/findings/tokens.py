@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from xdpx.datasets.findings.finding import Finding, Severity
+from xdpx.datasets.sample_making import Counts
 
 FEWEST_TOKENS = 100
 """Minimum number of tokens for these checks."""
@@ -52,10 +53,25 @@ class Tally:
     longest: int = 0
     max_len: int = 0
 
+    @classmethod
+    def of(cls, counts: Counts, *, max_len: int) -> Tally:
+        """Return the statistics of texts that were counted."""
+        cut = 0 if counts.windows else counts.cut
+        return cls(
+            counts.texts, counts.characters, counts.tokens, counts.unknown, cut, counts.empty, counts.longest, max_len
+        )
+
     @property
     def unknown_share(self) -> float:
         """Share of the tokens that are unknown, 0 to 1."""
         return self.unknown / self.tokens if self.tokens else 0.0
+
+
+def each(split: str, tally: Tally, *, trained: bool, ready: bool) -> Iterator[Finding]:
+    """Yield the findings about the texts of one split; arguments as of `tokens`."""
+    yield from tokens(split, tally, trained=trained, ready=ready)
+    yield from empty_texts(split, tally)
+    yield from cut_tokens(split, tally)
 
 
 def tokens(split: str, tally: Tally, *, trained: bool, ready: bool) -> Iterator[Finding]:
@@ -76,6 +92,7 @@ def tokens(split: str, tally: Tally, *, trained: bool, ready: bool) -> Iterator[
         length = tally.characters / tally.tokens
         problem = f"a token has {length:.0f} characters on average: texts are not cut into words."
         remedy = "For text without blanks, such as Chinese, use tokenizer: char_zh, or bert with its vocab_file."
+        remedy = remedy if trained else "Cut them as the texts of training are cut."
         yield Finding("long_tokens", "warning", split, problem, remedy)
     share = tally.unknown_share
     if tally.tokens < FEWEST_TOKENS or share < (MANY_UNKNOWN if ready else MANY_NEW):
