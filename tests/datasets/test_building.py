@@ -339,6 +339,18 @@ def test_a_run_of_a_loop_may_read_what_an_earlier_one_makes(source: Path, tmp_pa
         child.perform(load_two("target_mpa.txt")[1])
 
 
+def test_logits_in_the_order_of_the_teacher_need_its_list_of_labels(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    rows = ["a\t[-3.0, -0.1]\tneg\n"] * 40 + ["b\t[-0.1, -3.0]\tpos\n"] * 9
+    (tmp_path / "raw/train.txt").write_text("".join(rows))
+    (tmp_path / "labels.txt").write_text("pos\nneg\n")
+    kind = {"loader": "single_with_logits", "processor": "single_with_logits"}
+    with pytest.raises(ConfigError, match=r"in the order 'pos', 'neg'\. .*target_map_file"):
+        Prepro(run_of(tmp_path / "raw", tmp_path / "data", **kind)).run()
+    assert not (tmp_path / "data/train.pt").exists()
+    Prepro(run_of(tmp_path / "raw", tmp_path / "data", **kind, target_map_file=str(tmp_path / "labels.txt"))).run()
+
+
 def test_runs_of_a_loop_do_not_replace_the_splits_of_each_other(source: Path, tmp_path: Path) -> None:
     def load_two(first: dict[str, Any], second: dict[str, Any]) -> list[Run]:
         known = {**WORDS, "data_source": str(source), "data_dir": str(tmp_path / "data")}

@@ -276,6 +276,9 @@ class Builder:
         if "target" in samples:
             target = samples.columns["target"]
             self._labels.add(split, target.values if isinstance(target, Ragged) else target)
+            target_map = self._resources.target_map
+            if "logits" in samples and not isinstance(target, Ragged) and target_map is not None:
+                self.looking.at_logits(split, samples.ragged("logits"), target, target_map.labels)
 
     def _expected_lines(self, file: RawFile, first: Made) -> int | None:
         """Return the number of lines of a file, counted or estimated from its first block; None if unknown."""

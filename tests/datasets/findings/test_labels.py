@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from xdpx.datasets.findings.labels import imbalance, many_labels, missing_labels, one_label, spellings, written_nothings
+from xdpx.datasets.findings.labels import (
+    imbalance,
+    many_labels,
+    missing_labels,
+    one_label,
+    spellings,
+    teacher_order,
+    written_nothings,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -72,3 +81,13 @@ def test_one_label_for_all_rows_is_a_fault() -> None:
     assert [each.severity for each in one_label({"pos": 50, "Pos ": 2})] == ["fault"]
     assert not list(one_label({"pos": 50, "neg": 1}))
     assert not list(one_label({"pos": 3}))
+
+
+def test_logits_of_a_teacher_that_has_its_classes_in_another_order_are_a_fault() -> None:
+    names = ["news", "sport", "food"]
+    swapped = np.array([[5, 40, 1], [60, 4, 2], [1, 1, 30]])  # largest logit, label
+    (found,) = teacher_order("train", swapped, names)
+    assert (found.code, found.severity) == ("teacher_order", "fault")
+    assert "in the order 'sport', 'news', 'food'." in found.problem
+    for fits in (swapped[[1, 0, 2]], np.array([[30, 12, 9], [10, 9, 9], [5, 12, 9]]), np.zeros((3, 3), np.int64)):
+        assert list(teacher_order("train", fits, names)) == []

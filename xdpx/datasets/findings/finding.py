@@ -21,7 +21,7 @@ Code = Literal[
     "escapes", "mixed_scripts", "other_script", "placeholder", "no_letters", "giant_text", "swallowed_rows",
     "constant_text", "id_text", "swapped_columns", "label_in_text", "shortcut", "equal_texts", "reversed_pairs",
     "odd_numbers", "tag_order", "label_shift", "unseen_label", "length_shift",
-    "near_duplicates", "near_leakage", "near_contradictions", "label_noise", "weak_slice",
+    "near_duplicates", "near_leakage", "near_contradictions", "label_noise", "weak_slice", "teacher_order",
 ]  # fmt: skip
 CODES: tuple[str, ...] = get_args(Code)
 RunCode = Literal["refused", "path", "permission", "disk", "memory", "time"]
@@ -79,6 +79,7 @@ WHY: Mapping[str, str] = {
     "near_contradictions": "Texts that hardly differ have different labels: one of them may be wrong.",
     "label_noise": "A model learns wrong labels too, and is scored against them.",
     "weak_slice": "A good score of the whole may hide rows of one kind that are mostly wrong.",
+    "teacher_order": "A student learns each class by the logits of another one: it says the contrary of its teacher.",
     "refused": "x-prepro or x-train would stop here.",
     "path": "What is not there cannot be read when the run needs it.",
     "permission": "A run that cannot write loses its work.",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from xdpx.datasets.findings.finding import Finding, Severity, some
 from xdpx.tokenizers.target_map import by_writing, folded, number_of
@@ -17,6 +21,9 @@ MANY = 0.2
 
 NEARLY_ALL = 0.9
 FEW_OF_A_LABEL = 5
+
+SURE = 5.0
+"""Standard errors by which another order of classes must fit the logits of a teacher better."""
 
 NOTHINGS = frozenset({"nan", "null", "<na>", "#n/a"})
 """How pandas, JSON and spreadsheets write a missing value. Without `none` and `na`, which people use as labels."""
@@ -131,3 +138,24 @@ def missing_labels(
         remedy = "Fine to predict, or to learn from a teacher; no classifier can be trained on it."
         severity: Severity = "warning" if named else "note"
         yield from (Finding("no_labels", severity, split, "no line has a label.", remedy) for split in bare)
+
+
+def teacher_order(split: str, found_KK: NDArray[np.int64], names: Sequence[str]) -> Iterator[Finding]:
+    """Yield a finding if the logits of a teacher fit the labels much better in another order of the classes.
+
+    Args:
+        split: the split.
+        found_KK: number of rows by the class of the largest logit, and by that of the label.
+        names: of the labels.
+    """
+    order = found_KK.argmax(axis=0)
+    as_named, as_found = np.diagonal(found_KK), found_KK[order, np.arange(len(order))]
+    moved = order != np.arange(len(order))
+    gained, lost = int(as_found[moved].sum()), int(as_named[moved].sum())
+    if len(set(order.tolist())) < len(order) or gained - lost <= SURE * math.sqrt(gained + lost):
+        return
+    ranked = ", ".join(repr(names[index]) for index in np.argsort(order)[:5].tolist())
+    problem = f"the largest logit is of another class than the label: these logits are in the order {ranked}"
+    remedy = "Name the teacher's list of labels: target_map_file: <data_dir of the teacher>/target_map.txt."
+    share = (gained + lost) / max(int(found_KK.sum()), 1)
+    yield Finding("teacher_order", "fault", split, f"{problem}{', ...' if len(order) > 5 else ''}.", remedy, share)

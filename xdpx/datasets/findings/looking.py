@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from xdpx.datasets.findings import labels, raw_files, tokens
 from xdpx.datasets.findings.finding import Findings
@@ -11,6 +14,7 @@ from xdpx.datasets.findings.same_texts import SameTexts, TextKeys
 from xdpx.datasets.findings.tokens import Tally
 from xdpx.loaders.base import Loader
 from xdpx.loaders.parsers.base import Parser
+from xdpx.processors.samples import Ragged
 from xdpx.tokenizers.target_map import folded
 
 
@@ -58,6 +62,8 @@ class Look:
         self._heads = {split: raw_files.head_of(each.path, parser) for split, each in sources.items()}
         self._tallies: dict[str, Tally] = {}
         self._same = SameTexts()
+        self._teachers: dict[str, NDArray[np.int64]] = {}
+        self._names: Sequence[str] = ()
         self._ready = True
         self._learns_labels = False
 
@@ -130,6 +136,15 @@ class Look:
         if keys is not None:
             self._same.add(split, keys)
 
+    def at_logits(self, split: str, logits: Ragged, target: NDArray[np.int64], names: Sequence[str]) -> None:
+        """Count by which class of the teacher and of the label the rows of a split are; `names` are of the labels."""
+        given = np.flatnonzero(logits.lengths == len(names))
+        if len(given):
+            largest = logits.take(given).values.reshape(len(given), -1).argmax(axis=1)
+            found = self._teachers.setdefault(split, np.zeros((len(names), len(names)), np.int64))
+            np.add.at(found, (largest, target[given]), 1)
+            self._names = names
+
     def at_split(self, split: str, tally: Tally) -> None:
         """Check the statistics of the texts of a split, before it is committed.
 
@@ -137,6 +152,8 @@ class Look:
             ConfigError: training texts have no tokens, or at least half of them are unknown to a given vocabulary.
         """
         self._tallies[split] = tally
+        if split in self._teachers:
+            self._findings.add(labels.teacher_order(split, self._teachers[split], self._names))
         self._findings.add(tokens.each(split, tally, trained=self._trained[split], ready=self._ready))
 
     def finish(self, data_dir: str, sizes: Mapping[str, int], *, dropped: bool) -> None:
