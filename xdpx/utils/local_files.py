@@ -88,6 +88,11 @@ class LocalFiles:
         entries = (self.entry(os.path.join(path, name)) for name in sorted(os.listdir(path or ".")))
         return [entry for entry in entries if entry is not None]
 
+    def broken_links(self, path: str) -> list[str]:
+        """Return the names in a folder that are links to what is not there, sorted."""
+        links = [name for name in sorted(os.listdir(path or ".")) if os.path.islink(os.path.join(path, name))]
+        return [name for name in links if self.entry(os.path.join(path, name)) is None]
+
     def read_bytes(self, path: str) -> bytes:
         """Return the whole content of a file."""
         with self.open(path) as file:
