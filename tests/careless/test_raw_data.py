@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -257,6 +258,16 @@ def test_a_folder_called_like_a_raw_file_is_not_passed_over(tmp_path: Path, said
     (tmp_path / "raw/train.tsv/part-0").write_text(table("\t"))
     data = prepro(tmp_path, data_files={"train.tsv/part-0": "train"})
     assert texts_and_labels(data) == ROWS
+
+
+def test_a_compressed_file_under_the_name_of_a_table_is_named(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, dev_tsv=table("\t"))
+    told = ((gzip.compress(table("\t").encode()), "compressed by gzip, not text. Give it the ending .gz."),
+            (b"PK\x03\x04" + bytes(range(128, 255)), "a zip archive or a workbook, not text. Unpack it"))  # fmt: skip
+    for data, what in told:
+        (tmp_path / "raw/train.tsv").write_bytes(data)
+        prepro(tmp_path, code=2)
+        assert f"'train.tsv' is {what}" in said()
 
 
 def test_a_pointer_of_git_lfs_is_no_text(tmp_path: Path, said: Said) -> None:

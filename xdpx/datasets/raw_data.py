@@ -20,7 +20,7 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.data_files import COMPRESSED
 from xdpx.datasets.duplicates import SeenRecords
 from xdpx.datasets.findings.raw_files import head_of, how_to_cut, names_no_columns
-from xdpx.datasets.guessing.encodings import SAMPLE_BYTES, decodes, likely
+from xdpx.datasets.guessing.encodings import SAMPLE_BYTES, decodes, likely, no_text
 from xdpx.datasets.sample_making import SHOWN_BAD_LINES, Counts, Made, Maker, Recipe, Work, measure, numerize
 from xdpx.datasets.workers import Crew
 from xdpx.loaders.base import Blocks, Loader, Merger
@@ -151,8 +151,12 @@ def bad_lines_error(path: str, parser: Parser, bad: Sequence[BadLine]) -> Config
     told = " ".join(problem for _, problem in bad[:SHOWN_BAD_LINES])
     remedy = parser.remedy(told)
     if NOT_UTF8 in told and isinstance(parser.parameters, TextParameters):
+        with open_raw(path) as stream:
+            start = stream.read(SAMPLE_BYTES)
+        if (known := no_text(start)) is not None:
+            return ConfigError(path, [Fault("data_files", f"'{io.name(path)}' is {known[0]}, not text.", known[1])])
         faults = [replace(each, problem=_in_encoding(each.problem, parser.parameters.encoding)) for each in faults]
-        remedy = f"{_other_encoding(path)}{remedy}"
+        remedy = f"{_other_encoding(start)}{remedy}"
     faults[-1] = replace(faults[-1], remedy=remedy)
     return ConfigError(path, faults)
 
@@ -164,10 +168,8 @@ def _in_encoding(problem: str, encoding: str) -> str:
     return re.sub(r"(byte 0x\w\w) at \d+", r"\1", problem.replace(NOT_UTF8, f"is not {encoding} text"))
 
 
-def _other_encoding(path: str) -> str:
+def _other_encoding(data: bytes) -> str:
     """Return a remedy that names the likely encoding of a file, detected from its start; '' if none is likely."""
-    with open_raw(path) as stream:
-        data = stream.read(SAMPLE_BYTES)
     whole = data[: data.rfind(b"\n") + 1] or data
     found = UTF8 if decodes(whole, UTF8) else likely(whole)
     key = f"set encoding: {found} (in x-eval and x-pred in extra_config)"

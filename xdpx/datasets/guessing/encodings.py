@@ -17,6 +17,22 @@ WIDER = {
 }
 """Encoding -> a superset of it, which programs actually write."""
 
+ZIP = b"PK\x03\x04"
+"""First bytes of a zip archive, which an .xlsx workbook is too."""
+
+NO_TEXT = {
+    b"\xd0\xcf\x11\xe0": ("an old Excel or Word file (.xls, .doc)", "Save it as .xlsx or .csv."),
+    b"%PDF": ("a PDF", "Export a table from where it was made: .csv or .xlsx."),
+    b"\x1f\x8b": ("compressed by gzip", "Give it the ending .gz."),
+    b"BZh": ("compressed by bzip2", "Give it the ending .bz2."),
+    b"\xfd7zXZ": ("compressed by xz", "Give it the ending .xz."),
+    b"\x28\xb5\x2f\xfd": ("compressed by zstd", "Unpack it: zstd -d FILE."),
+    ZIP: ("a zip archive or a workbook", "Unpack it; a workbook is read by parser: excel."),
+    b"7z\xbc\xaf": ("a 7z archive", "Unpack it."),
+    b"Rar!": ("a RAR archive", "Unpack it."),
+}
+"""First bytes of files that are not tables of text -> (what they are, what to do)."""
+
 SAMPLE_BYTES = 1 << 18
 TWO_BYTES = {
     "gb18030": "的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过发后作里用",
@@ -102,3 +118,8 @@ def _sample(data: bytes) -> bytes:
 def _common_share(data: bytes, encoding: str, common: str) -> float:
     letters = [each for each in _sample(data).decode(encoding, "ignore").lower() if each > "\x7f" and each.isalpha()]
     return sum(each in common for each in letters) / max(len(letters), 1)
+
+
+def no_text(data: bytes) -> tuple[str, str] | None:
+    """Return what a file is and what to do, judged by its first bytes, if it is not text; else None."""
+    return next((known for start, known in NO_TEXT.items() if data.startswith(start)), None)

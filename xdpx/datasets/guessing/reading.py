@@ -20,7 +20,7 @@ from xdpx.datasets.findings.raw_files import (
     repeats,
 )
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
-from xdpx.datasets.guessing.encodings import text_of
+from xdpx.datasets.guessing.encodings import ZIP, no_text, text_of
 from xdpx.datasets.guessing.json_files import JOINT, read_json
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser
 from xdpx.loaders.parsers.csv import DELIMITERS, QUOTED_BY_CUSTOM
@@ -33,17 +33,6 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".json", ".xlsx", ".parquet", ".co
 """Suffixes of files that can be read, optionally followed by that of a compression."""
 
 _FASTTEXT = re.compile(r"((?:__label__\S+\s+)+)(.*)")
-
-NO_TEXT = {
-    b"\xd0\xcf\x11\xe0": ("an old Excel or Word file (.xls, .doc)", "Save it as .xlsx or .csv."),
-    b"%PDF": ("a PDF", "Export a table from where it was made: .csv or .xlsx."),
-    b"\x1f\x8b": ("compressed by gzip", "Give it the ending .gz."),
-    b"BZh": ("compressed by bzip2", "Give it the ending .bz2."),
-    b"\xfd7zXZ": ("compressed by xz", "Give it the ending .xz."),
-    b"7z\xbc\xaf": ("a 7z archive", "Unpack it."),
-    b"Rar!": ("a RAR archive", "Unpack it."),
-}
-"""First bytes of files that are not tables of text -> (what they are, what to do)."""
 
 EVEN = 0.98
 """Minimum share of lines that a delimiter must split into the same number of columns."""
@@ -94,11 +83,10 @@ def read_table(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
         data = stream.read()
     if not data.strip():
         raise question(path, "file", "is empty.", "Is it the right one?")
-    for start, (kind, remedy) in NO_TEXT.items():
-        if data.startswith(start):
-            raise question(path, "file", f"is {kind}.", remedy)
-    if data.startswith(b"PK\x03\x04"):
+    if data.startswith(ZIP):
         return _excel(path, wishes)
+    if (known := no_text(data)) is not None:
+        raise question(path, "file", f"is {known[0]}.", known[1])
     if data.startswith(b"PAR1"):
         table = _of_parser(path, ParquetParser(ParquetParser.Parameters()))
         return table, [Decision("format", "parquet", "certain")]
@@ -342,7 +330,7 @@ def _of_parser(path: str, parser: RowParser) -> Table:
 def sheets_of(path: str) -> list[str]:
     """Return the names of the sheets of a workbook; [] for other files."""
     with open_raw(path) as stream:
-        is_zip = stream.read(4) == b"PK\x03\x04"
+        is_zip = stream.read(4) == ZIP
     return sheet_names(path) if is_zip else []
 
 
