@@ -16,9 +16,10 @@ from xdpx.logger import log
 from xdpx.reports.noted_pictures import write_pictures
 from xdpx.reports.results import plain_numbers, speed_metrics, wanted_metric
 from xdpx.reports.run_tables import beside
+from xdpx.trainer.data.agreement import StreamOrders
 from xdpx.trainer.hooks.state import TrainerState
 from xdpx.trainer.loss.model_loss import num_positional, takes
-from xdpx.trainer.loss.windows import WAITED, DataClock, over_ranks
+from xdpx.trainer.loss.windows import READ, WAITED, DataClock, over_ranks
 from xdpx.trainer.parts import TrainerRun
 from xdpx.trainer.stepping import Group
 from xdpx.training.callbacks.evaluating import warn_of_nan
@@ -90,6 +91,7 @@ class Flow(Callback):
         self._has_random_state = False  # of the checkpoint that is continued
         self._stops_at_start = False
         self._data_clock = DataClock()
+        self._orders = StreamOrders("train_dataset")
         self._counts_tokens = False  # at every step, where users' code may read their number
         self._guard: Callable[[], object]  # of the session
 
@@ -112,7 +114,10 @@ class Flow(Callback):
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Record the facts of an update, fire `on_step_end`, and log, evaluate or save as the callbacks ask."""
         run, facts, place = self._run, step.facts, step.place
-        run.accumulator.add(step.number, {**facts, WAITED: self._data_clock.take()})
+        more: dict[str, float] = {WAITED: self._data_clock.take()}
+        if read := self._orders.take():
+            more[READ] = read
+        run.accumulator.add(step.number, {**facts, **more})
         loss = facts[LOSS]
         if self._filters:  # replace a NaN or infinite loss by the mean since the last log
             loss = torch.where(loss.isfinite(), loss, run.loss_sum / (step.number - run.logged_step))
@@ -170,7 +175,7 @@ class Flow(Callback):
     def _groups_of(self, loader: object, epoch: int, place: Position) -> Iterator[tuple[Position, Group]]:
         """Yield the micro-batches of the updates of one epoch, from `place` on."""
         run, plan, size = self._run, self._run.plan, self._run.args.gradient_accumulation_steps
-        iterator = self._data_clock.timed(self._epoch_of(loader, epoch, place.batches))
+        iterator = self._data_clock.timed(self._orders.noted(loader, self._epoch_of(loader, epoch, place.batches)))
         batches, num_asked = place.batches, num_positional(self._methods.get_batch_samples)
         for group in range(place.group, plan.steps_per_epoch):
             wanted = min(size, plan.batches_per_epoch - batches)

@@ -27,11 +27,13 @@ from xdpx.trainer import averaging, keeping, resuming
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.data import agreement
 from xdpx.trainer.data.adopting import adopt
+from xdpx.trainer.data.first_rows import warn_of_unlike_orders
 from xdpx.trainer.data.plan import TrainingPlan, samples_per_batch
 from xdpx.trainer.files.hub import Hub
 from xdpx.trainer.files.state import Searching
 from xdpx.trainer.flow import Flow, FlowMethods
 from xdpx.trainer.hooks.state import TrainerState, states_of
+from xdpx.trainer.loss.windows import READ
 from xdpx.trainer.outputs import TrainOutput
 from xdpx.trainer.parts import TrainerRun
 from xdpx.trainer.stepping import Group, OverrideEngine, StepMethods
@@ -366,6 +368,7 @@ def _finish(run: TrainerRun, methods: TrainMethods, trial: object, first: int) -
     args, state = run.args, run.state
     run.loss_total += float(run.loss_sum)
     rest = run.accumulator.take(LOG)
+    warn_of_unlike_orders(collectives.gather_objects(rest.sums.get(READ, 0.0)), "train_dataset")
     steps = state.global_step - first
     taken = steps - run.left_out - int(rest.sums.get("left_out", 0))
     train_loss = run.loss_total / max(taken, 0.001)

@@ -16,6 +16,7 @@ from xdpx.logger import log
 from xdpx.reports.results import plain_numbers, prefixed, speed_metrics
 from xdpx.reports.run_tables import beside
 from xdpx.trainer.accelerator import Accelerator
+from xdpx.trainer.data.agreement import StreamOrders
 from xdpx.trainer.data.feeding import rows_of, with_last
 from xdpx.trainer.data.joining import Joiner
 from xdpx.trainer.data.loaders import own_rows
@@ -114,7 +115,8 @@ class Seen:
     def batches(self) -> Iterator[tuple[Inputs, bool]]:
         """Yield (batch, whether it is the last one); always False without `batch_eval_metrics`."""
         asked = self._run.args.batch_eval_metrics
-        for inputs, last in with_last(self._loader) if asked else ((batch, False) for batch in self._loader):
+        pairs = with_last(self._loader) if asked else ((batch, False) for batch in self._loader)
+        for inputs, last in StreamOrders("eval_dataset").noted(self._loader, pairs):
             yield self._observed(inputs), last
 
     def _observed(self, inputs: Inputs) -> Inputs:

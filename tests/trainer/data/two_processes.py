@@ -23,14 +23,17 @@ from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.world import World as Real
 from xdpx.engines.pytorch.world import leave
+from xdpx.reports.windows import Window
 from xdpx.trainer.accelerator import Accelerator
 from xdpx.trainer.arguments import TrainingArguments
-from xdpx.trainer.data.agreement import refuse_unlike_loaders, refuse_unlike_training
+from xdpx.trainer.data import first_rows
+from xdpx.trainer.data.agreement import StreamOrders, refuse_unlike_loaders, refuse_unlike_training
 from xdpx.trainer.data.dispatching import Dispatcher
 from xdpx.trainer.data.loaders import eval_loader, own_rows, train_loader
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.plan import TrainingPlan
 from xdpx.trainer.data.samplers import EpochSampler, LengthGrouped
+from xdpx.trainer.loss.windows import READ, over_ranks
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,41 @@ def check_processes_with_unlike_data_or_arguments_are_refused_together():
         refuse_unlike_training(plan, make(Numbers(6), even_batches=False), TrainingArguments(use_cpu=True))
     with pytest.raises(ValueError, match="process 0 has steps 8; process 1 has steps 10. Give every process"):
         refuse_unlike_training(plan, make(Numbers(6)), TrainingArguments(use_cpu=True))
+
+
+def check_streams_that_processes_read_in_other_orders_are_told_and_an_empty_one_is_refused():
+    rank = dist.get_rank()
+
+    def told(data, **options):
+        orders, loader, texts = StreamOrders("train_dataset"), make(data, **options), []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(first_rows.log, "warning", lambda text, **_: texts.append(text))
+            [*orders.noted(loader, iter(loader))]
+        return [len(found) for found in collectives.gather_objects(texts)], orders.take()
+
+    torch.manual_seed(rank)
+    for workers in (0, 1):
+        assert told(Unsteady(24), num_workers=workers)[0] == [1, 0]
+        assert told(Stream(24), num_workers=workers)[0] == [0, 0]
+    assert told(Unsteady(24), dispatch_batches=True) == ([0, 0], 0)
+    rows = Rows.from_dict({"value": list(range(24))}).to_iterable_dataset(num_shards=4)
+    for seed, expected in ((3, 0), (None, 1)):
+        shuffled = rows.shuffle(seed=seed, buffer_size=4)
+        assert told(shuffled)[0] == told(shuffled, dispatch_batches=False)[0] == [expected, 0]
+    with pytest.raises(ValueError, match="process 0 reads batches from the stream, and process 1 reads none. Give"):
+        told(Stream(24 * (1 - rank)))
+
+
+def check_an_order_that_differs_in_a_later_epoch_is_told_at_the_next_log():
+    orders, loader, texts = StreamOrders("train_dataset"), make(Unsteady(24)), []
+    for epoch in range(2):  # the global generators differ from the second one on
+        torch.manual_seed(epoch * dist.get_rank())
+        loader.set_epoch(epoch)
+        [*orders.noted(loader, iter(loader))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(first_rows.log, "warning", lambda text, **_: texts.append(text))
+        over_ranks(Window(sums={READ: orders.take()}), None)
+    assert collectives.gather_objects(len(texts)) == [1, 0]
 
 
 class Steady(Numbers):

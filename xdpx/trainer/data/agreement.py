@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
 from xdpx.engines.pytorch import collectives
 from xdpx.trainer.arguments import TrainingArguments
+from xdpx.trainer.data.first_rows import warn_of_unlike_orders
 from xdpx.trainer.data.plan import TrainingPlan, known_samples, length
 from xdpx.trainer.data.rank_loader import Loader
+
+Batch = TypeVar("Batch")
+_END: Any = object()
 
 ALIKE = (
     "learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "optim", "optim_args",
@@ -34,6 +41,56 @@ def refuse_unlike_loaders(loader: object) -> None:
     """Raise ValueError on all processes if they would score other data, or other numbers of a user's own batches."""
     own = not isinstance(loader, Loader)
     _refuse_unlike("evaluation", {"batches": length(loader)} if own else {"samples": known_samples(loader)})
+
+
+class StreamOrders:
+    """Notes in which order this process reads a stream, and compares the first epoch with the other processes.
+
+    In a later epoch processes need not begin at the same step, so what `take` returns is to be compared where all are.
+
+    Args:
+        what: the data that are read, such as "train_dataset".
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._digests = 0
+        self._compared = False
+
+    def noted(self, loader: object, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield the batches of an epoch; in the first epoch of the run, on all processes.
+
+        Args:
+            loader: what reads the batches.
+            batches: of the loader.
+
+        Raises:
+            ValueError: some processes have a batch in the first epoch, and others have none.
+        """
+        first = next(batches, _END)
+        digest = loader.order_read if isinstance(loader, Loader) else None
+        if digest is not None:
+            self._digests += digest
+            if not self._compared:
+                self._compare(digest, found=first is not _END)
+            self._compared = True
+        if first is not _END:
+            yield first
+            yield from batches
+
+    def take(self) -> int:
+        """Return the sum of the digests of the epochs that began since the last call."""
+        digests, self._digests = self._digests, 0
+        return digests
+
+    def _compare(self, digest: int, *, found: bool) -> None:
+        digests, have = zip(*collectives.gather_objects((digest, found)), strict=True)
+        if any(have) and not all(have):
+            raise ValueError(
+                f"{self._what}: process {have.index(True)} reads batches from the stream, and process "
+                f"{have.index(False)} reads none. {WHOLE}"
+            )
+        warn_of_unlike_orders(digests, self._what)
 
 
 def _refuse_unlike(where: str, given: dict[str, object], *, of_steps: str = WHOLE) -> None:

@@ -11,11 +11,12 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from xdpx.engines.pytorch.transfer import to_device
 from xdpx.trainer.data.current_loader import iterating
+from xdpx.trainer.data.first_rows import digest
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.plan import length, samples_per_batch
 from xdpx.trainer.data.randomness import OwnGenerators, Randomness, StateWatch, untouched
 from xdpx.trainer.data.rank_batches import aside
-from xdpx.trainer.data.streams import DealtStream, RankStream, is_stateful, pass_over, resumed
+from xdpx.trainer.data.streams import DealtStream, RankStream, is_stateful, pass_over, resumed, shufflings
 
 Collator = Callable[[list[Any]], Any]
 _END = object()
@@ -82,6 +83,8 @@ class Loader(DataLoader[Any]):
             # The samples of a dealt stream are already whole batches.
             size = None if isinstance(dataset, DealtStream) else options.batch_size
             self._torch_options |= {"batch_size": size, "drop_last": options.drop_last and size is not None}
+            if isinstance(dataset, RankStream) and options.num_workers > 0:
+                dataset.first_read.share_memory_()  # type: ignore[no-untyped-call]
             super().__init__(dataset, **self._torch_options)
         else:
             super().__init__(dataset, batch_sampler=batches, **self._torch_options)
@@ -122,6 +125,19 @@ class Loader(DataLoader[Any]):
         if samples is None or not isinstance(total, int):
             return -1
         return 0 if getattr(self.batch_sampler, "drop_last", self.drop_last) else samples % total
+
+    @property
+    def order_read(self) -> int | None:
+        """Digest of the order in which this process reads a stream of which it takes a share; else None.
+
+        It is that of the first rows of the epoch, known from its first batch on, 0 without a row; None if several
+        workers yield batches in any order. If it reads some shards only, it is that of how shards are shuffled.
+        """
+        if not self.is_stream or self.num_processes == 1 or isinstance(self.dataset, DealtStream):
+            return None
+        if not isinstance(self.dataset, RankStream):
+            return digest(shufflings(self.dataset))
+        return int(self.dataset.first_read) if self.in_order or self.num_workers < 2 else None
 
     def set_epoch(self, epoch: int) -> None:
         """Set the coming epoch, from 0, on the dataset and the batch sampler."""
@@ -196,6 +212,8 @@ class Loader(DataLoader[Any]):
         self._epoch, self.end_of_dataloader = self.iteration, False
         entry, self._entry = self._entry, None
         self.num_taken = entry[0] if entry else 0
+        if isinstance(self.dataset, RankStream):
+            self.dataset.first_read.zero_()
         fetched = self._begin() if entry is None else self._enter(*entry)
         current = next(fetched)
         while current is not _END:

@@ -8,10 +8,12 @@ from copy import copy
 from itertools import cycle, islice
 from typing import Any, Self
 
+import numpy as np
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, get_worker_info
 
 from xdpx.logger import log
+from xdpx.trainer.data.first_rows import digest
 from xdpx.trainer.data.randomness import untouched
 from xdpx.utils.progress import ProgressBar
 
@@ -29,6 +31,10 @@ class RankStream(IterableDataset[Any]):
         drop_last: drop an incomplete last round.
         fills: complete the last round with samples from the start until it is divisible by the number of ranks.
             Otherwise only a rank that would have none gets a sample.
+
+    Attributes:
+        first_read: digest of the first round that was read since it was set to 0; shape (1,). In shared memory, the
+            first worker process sets it.
     """
 
     def __init__(
@@ -38,6 +44,7 @@ class RankStream(IterableDataset[Any]):
         self.drop_last, self.fills = drop_last, fills
         self.epoch = 0
         self.num_examples = 0
+        self.first_read = torch.zeros(1, dtype=torch.int64)
         self._rest: Any = None
         self._beginning: list[Any] = []
 
@@ -84,8 +91,10 @@ class RankStream(IterableDataset[Any]):
         if self._rest is None:
             self._seed()
         samples = iter(self.source if self._rest is None else self._rest)
-        beginning = self._beginning
+        beginning, worker = self._beginning, get_worker_info()
         while round_ := list(islice(samples, self.round_size)):
+            if not self.num_examples and (worker is None or worker.id == 0):
+                self.first_read[0] = digest(round_)
             self.num_examples += len(round_)
             beginning = beginning or round_[: self.size]
             if len(round_) == self.round_size or not self.drop_last:
@@ -167,14 +176,23 @@ def resumed(source: Any, skip: int, state: Any = None) -> Any:
 
 def _shuffles_in_a_buffer(source: object) -> bool:
     """Return whether a stream of `datasets` has a shuffle buffer: its state leaves the samples in there out."""
+    return any(type(part).__name__ == "BufferShuffledExamplesIterable" for part in _parts(source))
+
+
+def shufflings(source: object) -> list[Any]:
+    """Return the states of the generators by which a stream of `datasets` is shuffled; of another, none."""
+    generators = [getattr(part, "generator", None) for part in _parts(source)]
+    return [each.bit_generator.state for each in generators if isinstance(each, np.random.Generator)]
+
+
+def _parts(source: object) -> Iterator[Any]:
+    """Yield the steps by which a stream of `datasets` makes its samples, from the last one on."""
     left = [getattr(source, "_ex_iterable", None)]
     while left:
         part = left.pop()
-        if type(part).__name__ == "BufferShuffledExamplesIterable":
-            return True
         inner = [getattr(part, "ex_iterable", None), *(getattr(part, "ex_iterables", None) or ())]
         left += [each for each in inner if each is not None]
-    return False
+        yield part
 
 
 def shards_of(source: object) -> int:

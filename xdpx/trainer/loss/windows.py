@@ -10,6 +10,7 @@ from torch import Tensor
 
 from xdpx.engines.pytorch import collectives
 from xdpx.reports.windows import Window
+from xdpx.trainer.data.first_rows import warn_of_unlike_orders
 from xdpx.training.accumulation import MetricAccumulator
 
 ENDING = "_loss"
@@ -17,6 +18,10 @@ ENDING = "_loss"
 
 WAITED = "waited"
 """Fact of an update: the seconds that this process waited for its data."""
+
+
+READ = "read"
+"""Fact of an update: the digests of the first rows of the epochs that began before it; see `StreamOrders`."""
 
 
 class DataClock:
@@ -68,6 +73,7 @@ def over_ranks(window: Window, tokens: int | None) -> dict[str, float]:
     """
     seconds = max(window.seconds, 1e-9)
     shares: list[Window] = collectives.gather_objects(window)
+    warn_of_unlike_orders([share.sums.get(READ, 0.0) for share in shares], "train_dataset")
     recorded = Window()
     for share in shares:
         recorded.record(share.recorded)

@@ -1,0 +1,70 @@
+"""Find out if the processes read a stream in different orders: digests of the first rows that each has read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from xdpx.logger import log
+from xdpx.utils.distributed_utils import is_master
+
+T = TypeVar("T")
+
+ROWS_COMPARED = 16
+DEEPEST = 8
+"""Levels of a row that a digest is made of; a row may refer to itself."""
+
+
+def digest(rows: Sequence[Any]) -> int:
+    """Return a number in (0, 2^32) made of the contents of the first rows; 0 if there is none.
+
+    The same rows have the same digest in each process. Of objects without contents that can be seen, it has the type.
+    """
+    found = hashlib.blake2b(digest_size=4)  # sums of many are exact as floats
+    for part in _contents(list(rows[:ROWS_COMPARED])):
+        found.update(part)
+    return max(int.from_bytes(found.digest()), 1) if rows else 0
+
+
+def warn_of_unlike_orders(digests: Sequence[float], what: str) -> None:
+    """Warn, on process 0, if a process has another digest of the first rows than process 0.
+
+    Args:
+        digests: of each process, or the sums of those of the epochs that it began.
+        what: the data that were read, such as "train_dataset".
+    """
+    other = next((rank for rank, each in enumerate(digests) if each != digests[0]), None)
+    if other is None or not is_master():
+        return
+    log.warning(
+        f"{what}: process {other} does not read the rows of the stream that process 0 reads, or not in the same order. "
+        "Each takes its share of what it reads, so that some rows are used twice, and others never. Shuffle by a seed "
+        "that all processes have, or by the epoch that `set_epoch` gets; or set dispatch_batches=True in "
+        "accelerator_config, by which process 0 reads for all. A stream that gives each process rows of its own, as "
+        "after split_dataset_by_node, is divided a second time: override get_train_dataloader or get_eval_dataloader, "
+        "and return a DataLoader of it. If only random changes to the same rows differ, nothing has to be done.",
+        once=True,
+    )
+
+
+def _contents(value: object, depth: int = 0) -> Iterator[bytes]:
+    """Yield what a value consists of; neither addresses nor hashes, which differ between processes."""
+    yield f"{type(value).__name__} ".encode()
+    if isinstance(value, Tensor) and value.layout is torch.strided:
+        yield f"{value.dtype} {list(value.shape)} ".encode()
+        yield value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()
+    elif hasattr(value, "__array_interface__"):
+        array = np.asarray(value)
+        yield f"{array.dtype} {array.shape} ".encode()
+        yield from _contents(array.tolist(), depth + 1) if array.dtype.hasobject else [array.tobytes()]
+    elif value is None or isinstance(value, str | bytes | int | float | complex):
+        yield f"{value!r} ".encode("utf-8", "surrogatepass")
+    elif depth < DEEPEST:
+        named = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
+        for part in value if isinstance(value, list | tuple) else named.items():
+            yield from _contents(part, depth + 1)
