@@ -102,6 +102,28 @@ def test_rows_are_computed_in_numbers_that_give_the_same_bits(least, places, row
     assert "forward" not in vars(model)
 
 
+class Mixing(torch.nn.Module):
+    """Looks at other rows of its batch: two of them give the same bits in either order."""
+
+    def __init__(self, mixed):
+        super().__init__()
+        self.mixed = mixed
+
+    def forward(self, x):
+        return x - self.mixed(x)
+
+
+@pytest.mark.parametrize(
+    "mixed", [lambda x: x.mean(0), lambda x: x.max(0).values, lambda x: x.roll(1, 0), lambda x: (x @ x.T) @ x]
+)
+def test_a_network_that_mixes_the_rows_of_a_batch_gets_them_one_by_one(mixed):
+    model, given = Mixing(mixed), torch.randn(9, 6)
+    with ExactRows().inside(Numbered(model)):
+        together, alone = model(x=given), torch.cat([model(x=row[None]) for row in given])
+    assert torch.equal(together, alone)
+    assert not torch.equal(model(x=given), alone)
+
+
 class Inside(torch.nn.Module):
     """A part of which few rows, or none that the end shows, get other bits in small numbers."""
 
