@@ -42,8 +42,6 @@ INPUTS = "inputs.json"
 TIMED = (8, 32)
 """Text lengths in tokens for which the latency is measured, beside the longest."""
 MOST_WORDS = 50
-MOST_OF_NEIGHBOURS = 1e-3
-"""Largest difference that the other rows of a batch may make to an output x, relative to 1 + |x|: rounding alone."""
 ANY_NUMBER = float(np.finfo(np.float64).max)
 """Tolerance for a quantised network, which is judged by its scores; NaN and infinity are still refused."""
 CALIBRATED_ON = 32
@@ -178,7 +176,7 @@ def exportable_of(predictor: Predictor, chunks: Sequence[Chunk], *, calibrated: 
         problem = f"gives other outputs for the same input at every call, as its attribute '{attribute}' changes"
         raise refusal(what, problem, "Let forward keep nothing for its next call when self.training is false.")
     apart = probes.of_neighbours(network, [list(each.values()) for each in batches])
-    if not apart <= MOST_OF_NEIGHBOURS:
+    if not apart <= probes.MOST_OF_NEIGHBOURS:
         problem = f"gives a row other outputs in a batch than alone (they differ by {apart:.1e})"
         remedy = "Let no row depend on the others of its batch: no mean over rows, and BatchNorm in evaluation mode."
         raise refusal(what, problem, remedy)

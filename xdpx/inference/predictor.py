@@ -23,6 +23,7 @@ from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
 from xdpx.datasets.training_data import Ranks
 from xdpx.inference.given import GivenRows
+from xdpx.inference.mixed_rows import may_mix, warn_of_mixing
 from xdpx.inference.own_code import warn_of_changes
 from xdpx.inference.plan import InferencePlan, Input
 from xdpx.logger import log
@@ -112,6 +113,13 @@ class Predictor:
         if temperature != 1.0:
             _temper(self.task, plan, temperature)
         self._ranks = Ranks(*place_in_group())
+        of_batches = self.task.loss.compares_rows or self._sampler.draws_held_out
+        on_torch = plan.exported is None and plan.train.values["engine"] != SPMD
+        self._is_to_try = (
+            on_torch
+            and not (plan.exact or of_batches)
+            and may_mix(self.task, self.task.model, self.task.loss, self.processor)
+        )
         self._tried: Samples | None = None
         self._batches = 0
         self._seconds = 0.0
@@ -167,7 +175,7 @@ class Predictor:
             if getattr(self.plan.train.picked("loss"), "learns_labels", False) and "target" not in store:
                 raise _without_labels(source)
             cut = self._drawn(store, most=most).share(self._ranks)
-            found, total = _placed(cut), len(cut)
+            found, total = self._placed(cut), len(cut)
         else:
             found = dealt(islice(self._raw_batches(source, ignore_novel_target=ignore_novel_target), most))
         bar: ProgressBar[Any]
@@ -184,9 +192,9 @@ class Predictor:
             if self._sampler.draws_held_out:
                 parts.append(chunk.samples)
             else:
-                yield from _placed(self._cut(chunk.samples, one_by_one=self._scores_one_by_one))
+                yield from self._placed(self._cut(chunk.samples, one_by_one=self._scores_one_by_one))
         if parts:
-            yield from _placed(self._drawn(concatenate(parts)))
+            yield from self._placed(self._drawn(concatenate(parts)))
 
     def raw_stream(
         self,
@@ -252,8 +260,22 @@ class Predictor:
         return self._in_order(self._predicted(batches))
 
     def _predicted(self, batches: EvaluationData) -> Iterator[tuple[NDArray[np.int64], Any]]:
-        for rows, batch in self._timed(batches):
-            yield rows, self.engine.predictions_to_host(self.engine.score(self.state, batch))
+        for rows, batch in self._timed(self._tried_once(batches)):
+            yield rows, self._answers(batch)
+
+    def _answers(self, batch: Batch) -> dict[str, Any]:
+        found: dict[str, Any] = self.engine.predictions_to_host(self.engine.score(self.state, batch))
+        return found
+
+    def _tried_once(self, data: EvaluationData) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+        """Yield (rows, batch) of the data; at the first batch of several rows, warn if code of a user mixes them."""
+        for rows, batch in data:
+            if self._is_to_try and len(rows) > 1:
+                self._is_to_try = False
+                last = self._batches_of(data.samples.take(rows[-1:]), batch_size=1, exact=False)
+                alone = next(batch for _, batch in last)
+                warn_of_mixing(self._answers, batch, alone, num_rows=len(rows), what=type(self.task.model).__name__)
+            yield rows, batch
 
     def _in_order(self, found: Iterable[tuple[NDArray[np.int64], Any]]) -> dict[str, NDArray[Any]]:
         """Join (indices of samples, predictions) of batches into arrays in the order of the samples."""
@@ -301,7 +323,7 @@ class Predictor:
             self.engine.exact = kept if exact else None
             begun = time.perf_counter()
             for _, batch in self._batches_of(self._tried, batch_size=self.plan.batch_size, exact=exact):
-                self.engine.predictions_to_host(self.engine.score(self.state, batch))
+                self._answers(batch)
             seconds[exact] = min(seconds[exact], time.perf_counter() - begun)
         self.engine.exact = kept
         ratio = seconds[True] / seconds[False]
@@ -433,6 +455,17 @@ class Predictor:
             pad_multiple=exact_width(self.processor, positions) if exact else 1, alike=exact,
         )  # fmt: skip
 
+    def _placed(self, data: EvaluationData) -> Iterator[tuple[BatchPlaces, Batch]]:
+        samples = data.samples
+        lengths = samples.lengths if "length" in samples else None
+        for rows, batch in self._tried_once(data):
+            yield (
+                BatchPlaces(
+                    samples.ids[rows].astype(np.int64), None if lengths is None else lengths[rows].astype(np.int64)
+                ),
+                batch,
+            )
+
     def _drawn(self, samples: Any, *, most: int | None = None) -> EvaluationData:
         """Return the batches to score: those that the sampler draws, if it also decides held-out batches."""
         seed = self.plan.train.values.get("seed") or 0
@@ -516,18 +549,6 @@ def _temper(task: Any, plan: InferencePlan, temperature: float) -> None:
             problem = f"is {temperature:g}, which the engine spmd does not know."
         raise ConfigError(THIS_RUN, [Fault("temperature", problem, "Leave it out, or set engine: pytorch.")])
     task.model.register_forward_hook(lambda model, given, logits: logits / temperature)
-
-
-def _placed(data: EvaluationData) -> Iterator[tuple[BatchPlaces, Batch]]:
-    samples = data.samples
-    lengths = samples.lengths if "length" in samples else None
-    for rows, batch in data:
-        yield (
-            BatchPlaces(
-                samples.ids[rows].astype(np.int64), None if lengths is None else lengths[rows].astype(np.int64)
-            ),
-            batch,
-        )
 
 
 def _first_rows(chunk: Chunk, most: int) -> Chunk:

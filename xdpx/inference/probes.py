@@ -30,6 +30,8 @@ ODD_TEXTS = (
 """Difficult texts: empty, a space, characters beyond 16 bits, symbols and accents, two scripts."""
 TRIED_TOGETHER = 2
 """Batches whose rows are also computed one by one."""
+MOST_OF_NEIGHBOURS = 1e-3
+"""Largest difference that the other rows of a batch may make to an output x, relative to 1 + |x|: rounding alone."""
 LONG = 3
 """Length of a very long text, as a multiple of the model's max_len."""
 
