@@ -102,6 +102,22 @@ def test_metrics_by_batches_are_told_which_is_the_last(tmp_path: Path) -> None:
     assert lasts == [False, False, True]
 
 
+def test_metrics_by_batches_get_all_inputs_of_a_batch_as_in_the_original(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def compute(prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
+        seen.append(prediction.inputs)
+        return {}
+
+    more = {"include_for_metrics": ["inputs"], "batch_eval_metrics": True, "per_device_eval_batch_size": 2}
+    toy = trainer(tmp_path, compute_metrics=compute, **more)
+    toy.evaluate()
+    toy.predict(tagged((4, 6)))
+    assert [{name: len(value) for name, value in batch.items()} for batch in seen] == [
+        {"input_ids": rows, "labels": rows} for rows in (2, 2, 1, 2)
+    ]
+
+
 def test_logits_are_reduced_before_they_are_kept(tmp_path: Path) -> None:
     toy = trainer(tmp_path, preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1))
     assert toy.predict(tagged((4, 6))).predictions.shape == (2, 6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any, Protocol
 
 import torch
@@ -97,7 +98,7 @@ class Seen:
         args = run.args
         self._methods, self._run, self._loader, self._streaming = methods, run, loader, streaming
         self._tally = LossTally(args.device)
-        self._wanted = set(args.include_for_metrics)
+        self._wanted, self._by_batch = set(args.include_for_metrics), args.batch_eval_metrics
         if unknown := sorted(self._wanted - {"inputs", "loss"}):
             log.warning(
                 f"include_for_metrics: has {', '.join(unknown)}, which has no effect. Use 'inputs' or 'loss'.",
@@ -114,8 +115,7 @@ class Seen:
 
     def batches(self) -> Iterator[tuple[Inputs, bool]]:
         """Yield (batch, whether it is the last one); always False without `batch_eval_metrics`."""
-        asked = self._run.args.batch_eval_metrics
-        pairs = with_last(self._loader) if asked else ((batch, False) for batch in self._loader)
+        pairs = with_last(self._loader) if self._by_batch else ((batch, False) for batch in self._loader)
         for inputs, last in StreamOrders("eval_dataset").noted(self._loader, pairs):
             yield self._observed(inputs), last
 
@@ -141,7 +141,7 @@ class Seen:
             logits = methods.preprocess_logits_for_metrics(logits, labels)
         parts = {"predictions": logits, "label_ids": labels, "inputs": None, "losses": None}
         if "inputs" in self._wanted:
-            parts["inputs"] = methods._prepare_input(_main_input(inputs, methods.main_input_name))
+            parts["inputs"] = inputs if self._by_batch else self._main_input(inputs)
         if "loss" in self._wanted and loss is not None:
             losses = loss.float().flatten()
             parts["losses"] = losses if len(losses) == rows else losses.mean().repeat(rows)
@@ -151,26 +151,51 @@ class Seen:
         if self._run.args.eval_use_gather_object:
             pieces = collectives.gather_objects(parts)
         else:
-            pieces = [{name: self._gather(part) for name, part in parts.items()}]
+            pieces = [{name: self._of_all(name, part) for name, part in parts.items()}]
         for rank, piece in enumerate(pieces, start=1):
             self._keep(piece, last=last and rank == len(pieces))
+
+    def _main_input(self, inputs: Inputs) -> Any:
+        """Return the input that `include_for_metrics=["inputs"]` asks for where metrics see all rows at once."""
+        name = self._methods.main_input_name
+        if name not in inputs:
+            raise KeyError(
+                f"include_for_metrics: has 'inputs', which are '{name}' of each batch, but a batch has only "
+                f"{', '.join(inputs)}. Set `main_input_name` of the model to one of these, or leave 'inputs' out."
+            )
+        return self._methods._prepare_input(inputs[name])
+
+    def _of_all(self, name: str, part: Any) -> Any:
+        """Return a part with the rows of all processes."""
+        if name != "inputs" or not (self._by_batch and isinstance(part, Mapping)):
+            return self._gather(part)
+        rows = rows_of(part)
+        whole = {key: value[:rows] if isinstance(value, list) else value for key, value in part.items()}
+        return type(part)({key: self._of_all_inputs(value) for key, value in whole.items()})  # type: ignore[call-arg]
+
+    def _of_all_inputs(self, value: Any) -> Any:
+        """Return an input with the rows of all processes, also if it is a list; what has no rows stays as it is."""
+        if collectives.holds_only_tensors(value):
+            return self._gather(value)
+        return list(chain(*collectives.gather_objects(value))) if isinstance(value, list) else value
 
     def _keep(self, parts: dict[str, Any], *, last: bool) -> None:
         """Pass rows to `compute_metrics` if it works batch by batch; keep them for the end unless streaming."""
         compute, there = self._methods.compute_metrics, {"predictions", "label_ids"} <= parts.keys()
-        if self._run.args.batch_eval_metrics and compute is not None and there:
+        if self._by_batch and compute is not None and there:
             self._metrics = compute(EvalPrediction(**parts), compute_result=last)
+            parts.pop("inputs", None)  # in the end nothing asks for them
         if not self._streaming:
             for name, part in parts.items():
                 self._parts[name].add(part)
 
     def result(self, prefix: str) -> EvalLoopOutput:
         """Return predictions, labels and metrics, whose names get `prefix`. On all ranks."""
-        args, compute = self._run.args, self._methods.compute_metrics
+        compute = self._methods.compute_metrics
         parts = {name: part.result() for name, part in self._parts.items()}
         metrics = self._metrics
         there = parts["predictions"] is not None and parts["label_ids"] is not None
-        if compute is not None and there and not args.batch_eval_metrics:
+        if compute is not None and there and not self._by_batch:
             metrics = compute(EvalPrediction(**parts))
         _refuse_metrics(metrics)
         metrics = collectives.broadcast_object(plain_numbers(dict(metrics)))  # so that all ranks decide alike
@@ -186,16 +211,6 @@ class Seen:
         """Return the number of samples: the size of the data set if known, else the rows seen on all ranks."""
         known = known_samples(self._loader) or 0
         return known or int(collectives.sum_over_ranks(torch.tensor(self._rows, device=self._run.args.device)))
-
-
-def _main_input(inputs: Inputs, name: str) -> Any:
-    """Return the input that `include_for_metrics=["inputs"]` asks for."""
-    if name not in inputs:
-        raise KeyError(
-            f"include_for_metrics: has 'inputs', which are '{name}' of each batch, but a batch has only "
-            f"{', '.join(inputs)}. Set `main_input_name` of the model to one of these, or leave 'inputs' out."
-        )
-    return inputs[name]
 
 
 def _refuse_metrics(answer: Any) -> None:
