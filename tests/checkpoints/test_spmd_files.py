@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from xdpx.checkpoints import spmd_files, spmd_folders
+from xdpx.checkpoints import folders, spmd_files, spmd_folders
 from xdpx.config.faults import ConfigError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -122,7 +122,7 @@ def test_a_damaged_file_is_found_by_its_hash_and_the_checkpoint_before_is_chosen
     found = spmd_folders.find(tmp_path)
     assert found.path == older
     assert f"state/d/{victim.name}: its content is not what was written" in found.skipped[0]
-    with pytest.raises(spmd_folders.DamagedCheckpoint, match=victim.name):
+    with pytest.raises(folders.DamagedCheckpoint, match=victim.name):
         spmd_files.restore(newer, target(mesh_of(1, 4, 1), values()))
 
 

@@ -31,6 +31,13 @@ FINITE = "finite"
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
+class DamagedCheckpoint(OSError, ValueError):
+    """A checkpoint folder is missing, does not match its manifest, or has another format; the message says where.
+
+    It is a fault of the disk; and a ValueError, as the original raises it.
+    """
+
+
 @dataclass(frozen=True)
 class Ranks:
     """The process group that saves together, and its collectives; by default of this process only.

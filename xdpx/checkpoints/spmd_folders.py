@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 from xdpx.checkpoints import folders
-from xdpx.checkpoints.folders import ALONE, NewestCheckpoint, Ranks
+from xdpx.checkpoints.folders import ALONE, DamagedCheckpoint, NewestCheckpoint, Ranks
 from xdpx.checkpoints.retention import prune, shelf_of_folders
 from xdpx.logger import log
 from xdpx.utils import io
@@ -22,10 +22,6 @@ STATE, METADATA, INPUTS = "state", "metadata", "train_input"
 
 _NAME = re.compile(r"checkpoint_(\d{8,})")
 _verified: set[str] = set()
-
-
-class DamagedCheckpoint(OSError):
-    """A checkpoint folder does not match its manifest, or has another format."""
 
 
 def folder_name(step: int) -> str:

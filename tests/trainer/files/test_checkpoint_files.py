@@ -14,7 +14,6 @@ from xdpx.checkpoints.background import Background
 from xdpx.trainer.files import rng
 from xdpx.trainer.files.checkpoint_files import (
     Contents,
-    DamagedCheckpoint,
     OwnState,
     TrainerCheckpoint,
     changed_arguments,
@@ -121,7 +120,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
     run = Run().step()
     saved = save(tmp_path, run, run.contents())
     (tmp_path / "checkpoint-5/optimizer.pt").write_bytes(b"PK")
-    with pytest.raises(DamagedCheckpoint, match=r"optimizer\.pt: it has 2 bytes instead of"):
+    with pytest.raises(folders.DamagedCheckpoint, match=r"optimizer\.pt: it has 2 bytes instead of"):
         TrainerCheckpoint.checked(saved.path)
     with pytest.raises(ValueError, match="Can't find a valid checkpoint at"):
         TrainerCheckpoint.checked(tmp_path / "checkpoint-6")
@@ -135,7 +134,7 @@ def test_a_checkpoint_without_a_manifest_names_its_damaged_file_and_no_manifest_
     with pytest.raises(OSError, match="progress.json: is not JSON .*copy it again"):
         TrainerCheckpoint(path).progress()
     (path / parts.STATE).write_text("")
-    with pytest.raises(DamagedCheckpoint, match="for the newest that is whole.$"):
+    with pytest.raises(folders.DamagedCheckpoint, match="for the newest that is whole.$"):
         TrainerCheckpoint.checked(path)
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from xdpx.checkpoints import spmd_files, spmd_folders, spmd_shares
+from xdpx.checkpoints import folders, spmd_files, spmd_folders, spmd_shares
 from xdpx.checkpoints.memory_shares import MemoryShares
 from xdpx.experiments.running.feeding import Feed
 from xdpx.experiments.running.parts import Parts
@@ -114,7 +114,7 @@ def times_of(parent: str) -> dict[int, float]:
     """Return step -> time when its checkpoint was written; without those whose metadata are damaged."""
     found = {}
     for step in spmd_folders.steps(parent):
-        with contextlib.suppress(FileNotFoundError, spmd_folders.DamagedCheckpoint):
+        with contextlib.suppress(FileNotFoundError, folders.DamagedCheckpoint):
             facts = spmd_folders.read_metadata(io.join(parent, spmd_folders.folder_name(step)))["facts"]
             found[step] = float(facts.get(SAVED_AT, 0.0))
     return found

@@ -17,6 +17,7 @@ from xdpx.checkpoints.folders import (
     ALONE,
     FINITE,
     MANIFEST,
+    DamagedCheckpoint,
     FolderCommit,
     Ranks,
     Staging,
@@ -274,10 +275,6 @@ def _write_json(folder: str, name: str, values: Mapping[str, Any]) -> None:
 
 
 # ---- read
-
-
-class DamagedCheckpoint(ValueError):
-    """A requested checkpoint cannot be used; the message lists each fault."""
 
 
 class TrainerCheckpoint:
