@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from xdpx.trainer.data.first_rows import digest, warn_of_unlike_orders
+from xdpx.trainer.data.first_rows import digest, some_rows, warn_of_unlike_orders
 from xdpx.trainer.data.streams import shufflings
 
 
@@ -33,6 +33,23 @@ def test_rows_of_the_same_contents_have_the_same_digest_in_any_process():
 @pytest.mark.parametrize("other", [[2, 1], [1], [1, "2"], [1, 2.0], [1, torch.tensor(2)], [1, [2]], [1, Row("x", 2)]])
 def test_other_rows_or_another_order_have_another_digest(other):
     assert digest(other) != digest([1, 2])
+
+
+def test_rows_are_shown_by_data_that_compute_nothing():
+    from datasets import Dataset
+    from torch.utils.data import Subset, TensorDataset
+
+    def unread(_):
+        raise AssertionError
+
+    of_hub = Dataset.from_dict({"x": [5, 6, 7]}).with_transform(unread)
+    assert some_rows(["a", "b", "c", "d"]) == ["a", "c", "d"]
+    assert some_rows(of_hub) == [[{"x": 5}], [{"x": 6}], [{"x": 7}]]
+    assert some_rows(Subset(["a", "b"], [1, 0])) == [[1, 0], "a", "b"]
+    assert digest(some_rows(TensorDataset(torch.arange(3)))) != digest(
+        some_rows(TensorDataset(torch.arange(3).flip(0)))
+    )
+    assert some_rows([]) == some_rows(Row("x", 1)) == []
 
 
 def test_a_row_that_refers_to_itself_has_a_digest():

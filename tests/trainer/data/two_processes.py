@@ -167,6 +167,16 @@ def check_streams_that_processes_read_in_other_orders_are_told_and_an_empty_one_
         told(Stream(24 * (1 - rank)))
 
 
+def check_other_rows_of_data_of_one_size_are_told():
+    rank = dist.get_rank()
+    for data, expected in (([1, 2, 3, 4], 0), ([3 + rank, 4 - rank], 1), (Steady(4), 0)):
+        texts = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(first_rows.log, "warning", lambda text, texts=texts, **_: texts.append(text))
+            refuse_unlike_loaders(make(data, make_loader=eval_loader))
+        assert collectives.gather_objects(len(texts)) == [expected, 0]
+
+
 def check_an_order_that_differs_in_a_later_epoch_is_told_at_the_next_log():
     orders, loader, texts = StreamOrders("train_dataset"), make(Unsteady(24)), []
     for epoch in range(2):  # the global generators differ from the second one on

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from xdpx.engines.pytorch import collectives
 from xdpx.trainer.arguments import TrainingArguments
-from xdpx.trainer.data.first_rows import warn_of_unlike_orders
+from xdpx.trainer.data.first_rows import digest, some_rows, warn_of_unlike_orders, warn_of_unlike_rows
 from xdpx.trainer.data.plan import TrainingPlan, known_samples, length
 from xdpx.trainer.data.rank_loader import Loader
 
@@ -29,18 +29,26 @@ UNEVEN = (
 
 
 def refuse_unlike_training(plan: TrainingPlan, loader: object, args: TrainingArguments) -> None:
-    """Raise ValueError on all processes if they would train on other data, in other steps, or with other arguments."""
+    """Raise ValueError on all processes if they would train on other data, in other steps, or with other arguments.
+
+    Warn if the data have other rows, as far as a few show it.
+    """
     given: dict[str, object] = {"steps": plan.max_steps, **{name: getattr(args, name) for name in ALIKE}}
     if isinstance(loader, Loader) and not loader.is_stream:  # of others each process may read a part by itself
         given["samples"] = plan.num_examples
     even = getattr(getattr(loader, "batch_sampler", None), "even", True)
     _refuse_unlike("train", given, of_steps=WHOLE if even else UNEVEN)
+    _compare_rows(loader, "train_dataset")
 
 
 def refuse_unlike_loaders(loader: object) -> None:
-    """Raise ValueError on all processes if they would score other data, or other numbers of a user's own batches."""
+    """Raise ValueError on all processes if they would score other data, or other numbers of a user's own batches.
+
+    Warn if the data have other rows, as far as a few show it.
+    """
     own = not isinstance(loader, Loader)
     _refuse_unlike("evaluation", {"batches": length(loader)} if own else {"samples": known_samples(loader)})
+    _compare_rows(loader, "eval_dataset")
 
 
 class StreamOrders:
@@ -68,11 +76,11 @@ class StreamOrders:
             ValueError: some processes have a batch in the first epoch, and others have none.
         """
         first = next(batches, _END)
-        digest = loader.order_read if isinstance(loader, Loader) else None
-        if digest is not None:
-            self._digests += digest
+        order = loader.order_read if isinstance(loader, Loader) else None
+        if order is not None:
+            self._digests += order
             if not self._compared:
-                self._compare(digest, found=first is not _END)
+                self._compare(order, found=first is not _END)
             self._compared = True
         if first is not _END:
             yield first
@@ -83,14 +91,19 @@ class StreamOrders:
         digests, self._digests = self._digests, 0
         return digests
 
-    def _compare(self, digest: int, *, found: bool) -> None:
-        digests, have = zip(*collectives.gather_objects((digest, found)), strict=True)
+    def _compare(self, order: int, *, found: bool) -> None:
+        digests, have = zip(*collectives.gather_objects((order, found)), strict=True)
         if any(have) and not all(have):
             raise ValueError(
                 f"{self._what}: process {have.index(True)} reads batches from the stream, and process "
                 f"{have.index(False)} reads none. {WHOLE}"
             )
         warn_of_unlike_orders(digests, self._what)
+
+
+def _compare_rows(loader: object, what: str) -> None:
+    if isinstance(loader, Loader) and not loader.is_stream and loader.num_processes > 1:
+        warn_of_unlike_rows(collectives.gather_objects(digest(some_rows(loader.dataset))), what)
 
 
 def _refuse_unlike(where: str, given: dict[str, object], *, of_steps: str = WHOLE) -> None:

@@ -1,19 +1,18 @@
-"""Find out if the processes read a stream in different orders: digests of the first rows that each has read."""
+"""Find out if the processes have different rows, or in different orders: digests of the first few of each."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Subset, TensorDataset
 
 from xdpx.logger import log
 from xdpx.utils.distributed_utils import is_master
-
-T = TypeVar("T")
 
 ROWS_COMPARED = 16
 DEEPEST = 8
@@ -48,6 +47,40 @@ def warn_of_unlike_orders(digests: Sequence[float], what: str) -> None:
         "accelerator_config, by which process 0 reads for all. A stream that gives each process rows of its own, as "
         "after split_dataset_by_node, is divided a second time: override get_train_dataloader or get_eval_dataloader, "
         "and return a DataLoader of it. If only random changes to the same rows differ, nothing has to be done.",
+        once=True,
+    )
+
+
+def some_rows(dataset: Any) -> list[Any]:
+    """Return a few rows of a dataset that gives them without computing anything; of another dataset, none."""
+    if isinstance(dataset, Subset):
+        return [list(dataset.indices[:ROWS_COMPARED]), *some_rows(dataset.dataset)]
+    if type(dataset).__module__.startswith("datasets.") and hasattr(dataset, "with_format"):
+        whole = dataset.with_format("arrow")  # neither decoded nor transformed
+        return [whole[index].to_pylist() for index in _places(len(dataset))]
+    if not isinstance(dataset, list | tuple) and type(dataset) is not TensorDataset:
+        return []
+    return [dataset[index] for index in _places(len(dataset))]
+
+
+def _places(size: int) -> list[int]:
+    return sorted({0, size // 2, size - 1}) if size else []
+
+
+def warn_of_unlike_rows(digests: Sequence[int], what: str) -> None:
+    """Warn, on process 0, if a process has another digest of `some_rows` of its data than process 0.
+
+    Args:
+        digests: of each process.
+        what: the data, such as "train_dataset".
+    """
+    other = next((rank for rank, each in enumerate(digests) if each != digests[0]), None)
+    if other is None or not is_master():
+        return
+    log.warning(
+        f"{what}: process {other} has not the rows that process 0 has, or not in the same order. Each takes its share "
+        "of its own, so that some rows are used twice, and others never. Shuffle and split with a fixed seed, and sort "
+        "what comes from sets or folders. If rows differ by a path or a time alone, nothing has to be done.",
         once=True,
     )
 
