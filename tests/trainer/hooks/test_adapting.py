@@ -5,14 +5,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.checkpoints.folders import ALONE, Ranks
+from xdpx.config.faults import ConfigError
 from xdpx.reports.growing_table import GrowingTable
 from xdpx.trainer.hooks.adapting import CallbackAdapter
 from xdpx.trainer.hooks.builtin import EarlyStoppingCallback
 from xdpx.trainer.hooks.events import TrainerCallback
+from xdpx.trainer.hooks.state import ExportableState
 from xdpx.training.accumulation import MetricAccumulator
 from xdpx.training.callbacks.evaluating import EVALUATION, Evaluating, EvaluationPlan
 from xdpx.training.callbacks.logging import LOG, Logging
@@ -235,6 +238,51 @@ def test_a_resumed_run_remembers_what_callbacks_counted(desk: Desk) -> None:
     assert (again.early_stopping_patience_counter, session.number) == (3, 32)
     assert stop.reason == "asked to stop after step 32"
     assert [entry["step"] for entry in desk.adapter.state.log_history][:3] == [4, 8, 8]
+
+
+class Returning(TrainerCallback, ExportableState):
+    """Returns what it is given, as its state and from an event."""
+
+    def __init__(self, state: Any = None, answer: Any = None, need: int = 0) -> None:
+        self.kept, self.answer = {} if state is None else state, answer
+
+    def state(self) -> Any:
+        return self.kept
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> Any:
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ([1], r"'Returning.state' returns \[1\]"),
+        ({"args": {"patience": 1}}, ".*cannot be made of .*patience"),
+        ({"count": 1}, ".*returns count beside args and attributes, which a resumed training would not have"),
+        ({"attributes": {"seen": {1, 2}}}, ".*what a checkpoint cannot hold .*set"),
+    ],
+)
+def test_a_state_that_could_not_be_restored_is_refused_before_training(desk: Desk, state: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"callbacks: {told}"):
+        desk.train(Returning(state))
+
+
+def test_numbers_of_numpy_are_kept_and_keys_that_are_not_texts_are_told(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk.train(Returning({"attributes": {"count": np.int64(3), "seen": {7: 1}}}), until=1, save=False)
+    assert desk.adapter.state_dict()["callbacks"]["Returning"]["attributes"] == {"count": 3, "seen": {"7": 1}}
+    assert "Returning.state: has keys that are not texts (7)" in capsys.readouterr().err
+
+
+def test_a_wrong_answer_and_a_method_without_kwargs_are_faults_of_the_config(desk: Desk) -> None:
+    class Narrow(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any) -> None:  # type: ignore[override]
+            pass
+
+    for callback, told in ((Returning(answer=True), "returned True"), (Narrow(), "cannot be called.*Let it take")):
+        with pytest.raises(ConfigError, match=f"callbacks: '{type(callback).__name__}.on_step_end' {told}"):
+            desk.train(callback)
 
 
 def test_callbacks_may_be_added_to_a_run_that_began_without(desk: Desk) -> None:

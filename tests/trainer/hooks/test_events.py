@@ -107,6 +107,16 @@ def test_anything_else_that_is_returned_is_refused_by_name(stage):
         stage.fire("on_epoch_end")
 
 
+def test_a_method_that_cannot_take_what_every_event_brings_is_told_what_to_take(stage):
+    class Narrow(TrainerCallback):
+        def on_epoch_end(self, args, state, control):
+            pass
+
+    stage.handler.add_callback(Narrow)
+    with pytest.raises(TypeError, match=r"Narrow\.on_epoch_end cannot be called: .* Let it take \*\*kwargs"):
+        stage.fire("on_epoch_end")
+
+
 def test_an_exception_keeps_its_type_and_names_the_callback_the_event_and_the_step(stage):
     class Failing(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
+from inspect import signature
 from typing import Any, Protocol, Self
 
 from xdpx.logger import log
@@ -33,6 +34,14 @@ class Searching(Protocol):
     def is_world_process_zero(self) -> bool:
         """Return whether this is the first process of all."""
         ...
+
+
+STATE_PARTS = ("args", "attributes")
+RIGHT_STATE = 'Return {"args": {...for __init__}, "attributes": {...set afterwards}}.'
+
+
+class UnusableState(TypeError):
+    """The state of a callback cannot be saved or restored."""
 
 
 class ExportableState:
@@ -130,31 +139,95 @@ class TrainerState:
         self.is_world_process_zero = trainer.is_world_process_zero()
 
 
-def states_of(callbacks: Iterable[Any]) -> dict[str, Any]:
-    """Return `state()` of each by class name, a list if there are several of a class. Raises TypeError without it."""
+def read_state(callback: ExportableState) -> Any:
+    """Return the state of a callback; warn of keys of dicts that come back from JSON as texts."""
+    state, kind = callback.state(), type(callback)
+    if (keys := list(_other_keys(state))) and not _restores_itself(kind):
+        log.warning(
+            f"{kind.__name__}.state: has keys that are not texts ({', '.join(map(repr, keys[:3]))}), which a resumed "
+            "training gets as texts. Return a list of pairs, or define from_state.",
+            once=True,
+        )
+    return state
+
+
+def _other_keys(value: Any) -> Iterator[Any]:
+    """Yield the keys that are not texts, of all dicts in a value."""
+    if isinstance(value, Mapping):
+        yield from (key for key in value if not isinstance(key, str))
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return
+    for part in value:
+        yield from _other_keys(part)
+
+
+def states_of(callbacks: Iterable[Any], *, read: Callable[[ExportableState], Any] = read_state) -> dict[str, Any]:
+    """Return the state of each by class name, a list if there are several of a class. Raises TypeError without it.
+
+    Args:
+        callbacks: whose states are wanted.
+        read: returns the state of one.
+    """
     found: dict[str, list[Any]] = {}
     for callback in callbacks:
         if not is_exportable(callback):
             advice = "Let it inherit from ExportableState and define `state`, or leave it out."
             raise TypeError(f"stateful_callbacks: {type(callback).__name__} has no state to be saved. {advice}")
-        found.setdefault(type(callback).__name__, []).append(callback.state())
+        found.setdefault(type(callback).__name__, []).append(read(callback))
     return {name: states[0] if len(states) == 1 else states for name, states in found.items()}
 
 
 def restore_states(callbacks: Iterable[Any], saved: Mapping[str, Any]) -> None:
-    """Restore each callback (and the control) to its saved state, in place; warn of saved states without a callback."""
+    """Restore each callback (and the control) to its saved state, in place; warn of saved states without a callback.
+
+    Raises:
+        UnusableState: a state cannot be restored.
+    """
     present: dict[str, list[Any]] = {}
     for callback in filter(is_exportable, callbacks):
         present.setdefault(type(callback).__name__, []).append(callback)
     for name, states in saved.items():
         several = states if isinstance(states, list) else [states]
         for callback, state in zip(present.get(name, []), several, strict=False):
-            vars(callback).update(vars(type(callback).from_state(state)))
+            vars(callback).update(vars(_restored(type(callback), state)))
     if missing := sorted(set(saved) - set(present)):
         log.warning(
             f"Checkpoint included callbacks not included in current configuration. Ignoring. ({', '.join(missing)})",
             under="transformers.trainer",
         )
+
+
+def _restored(kind: type[ExportableState], state: Any) -> ExportableState:
+    """Return a callback of a class with a saved state."""
+    if problem := trouble_of(kind, state):
+        raise UnusableState(f"{kind.__name__}.state {problem}. {RIGHT_STATE}")
+    try:
+        return kind.from_state(state)
+    except Exception as error:  # the class is a user's
+        problem = f"cannot restore its state ({type(error).__name__}: {error})"
+        raise UnusableState(f"{kind.__name__}.from_state {problem}. {RIGHT_STATE}") from error
+
+
+def trouble_of(kind: type[ExportableState], state: Any) -> str:
+    """Return why the `from_state` of `ExportableState` cannot restore a state, "" if it can, or is overridden."""
+    if _restores_itself(kind):
+        return ""
+    parts = [state.get(part, {}) for part in STATE_PARTS] if isinstance(state, Mapping) else []
+    if not parts or not all(isinstance(part, Mapping) for part in parts):
+        return f"returns {state!r:.100}"
+    if stray := sorted(map(str, set(state) - set(STATE_PARTS))):
+        return f"returns {', '.join(stray)} beside {' and '.join(STATE_PARTS)}, which a resumed training would not have"
+    try:
+        signature(kind).bind(**parts[0])
+    except TypeError as error:
+        return f"returns args that {kind.__name__} cannot be made of ({error})"
+    return ""
+
+
+def _restores_itself(kind: type[ExportableState]) -> bool:
+    """Return whether a class has a `from_state` of its own; that of the original's ExportableState is ours."""
+    return kind.from_state.__qualname__ != "ExportableState.from_state"
 
 
 def is_exportable(callback: object) -> bool:

@@ -9,12 +9,26 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from xdpx.checkpoints.folders import ALONE, Ranks
+from xdpx.config.faults import refusal
 from xdpx.datasets.plan import Position
 from xdpx.engines.base import Batch
 from xdpx.logger import log
+from xdpx.reports.results import plain_numbers
 from xdpx.reports.run_tables import COLUMNS, evaluated
 from xdpx.trainer.hooks.events import CallbackHandler
-from xdpx.trainer.hooks.state import TrainerControl, TrainerState, is_exportable, restore_states, states_of
+from xdpx.trainer.hooks.listed import KEY
+from xdpx.trainer.hooks.state import (
+    RIGHT_STATE,
+    ExportableState,
+    TrainerControl,
+    TrainerState,
+    UnusableState,
+    is_exportable,
+    read_state,
+    restore_states,
+    states_of,
+    trouble_of,
+)
 from xdpx.training.callbacks.logging import Logging
 from xdpx.training.callbacks.saving import OF_TRAINER
 from xdpx.training.loop import Callback, Session, Step, Stop
@@ -52,6 +66,9 @@ class Handler(CallbackHandler):
 
     def _miss_flow(self) -> None:
         pass
+
+    def _misuse(self, callback: object, event: str, problem: str, remedy: str) -> Exception:
+        return refusal(KEY, f"'{type(callback).__name__}.{event}' {problem}.", remedy)
 
     def waiting_in_vain(self, told: Collection[str]) -> list[str]:
         """Return the events inside an update that a callback handles, but that the engine does not fire."""
@@ -254,9 +271,7 @@ class CallbackAdapter:
         return state
 
     def _kept(self) -> dict[str, Any]:
-        kept = states_of(each for each in self.handler.callbacks if is_exportable(each))
-        plain: dict[str, Any] = json.loads(json.dumps(kept))
-        return plain
+        return states_of((each for each in self.handler.callbacks if is_exportable(each)), read=_plain_state)
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore the result of `state_dict`."""
@@ -266,7 +281,25 @@ class CallbackAdapter:
         states = {
             name: with_new(state, made.get(name), self._made.get(name)) for name, state in saved["callbacks"].items()
         }
-        restore_states(self.handler.callbacks, states)
+        try:
+            restore_states(self.handler.callbacks, states)
+        except UnusableState as error:
+            raise refusal(KEY, str(error)) from error
+
+
+def _plain_state(callback: ExportableState) -> Any:
+    """Return the state of a callback as JSON gives it back. Raises ConfigError if it could not be restored."""
+    kind = type(callback)
+    try:
+        state = read_state(callback)
+        if problem := trouble_of(kind, state):
+            raise refusal(KEY, f"'{kind.__name__}.state' {problem}.", RIGHT_STATE)
+        return json.loads(json.dumps(plain_numbers(state)))
+    except NotImplementedError as error:
+        raise refusal(KEY, str(error)) from error
+    except TypeError as error:
+        problem = f"'{kind.__name__}.state' returns what a checkpoint cannot hold ({error})."
+        raise refusal(KEY, problem, "Return numbers, texts, and lists and dicts of them.") from error
 
 
 def with_new(state: Any, made: Any, now: Any) -> Any:
@@ -282,8 +315,9 @@ def with_new(state: Any, made: Any, now: Any) -> Any:
         return [with_new(*each) for each in zip(state, *several, strict=False)]
     if not isinstance(made, dict) or not isinstance(now, dict):
         return state
-    changed = {name: value for name, value in now["args"].items() if made["args"].get(name) != value}
-    return {**state, "args": {**state["args"], **changed}}
+    before, args = made.get("args", {}), now.get("args", {})
+    changed = {name: value for name, value in args.items() if before.get(name) != value}
+    return {**state, "args": {**state.get("args", {}), **changed}}
 
 
 class _First(Callback):

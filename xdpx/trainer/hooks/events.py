@@ -224,13 +224,26 @@ class CallbackHandler:
             try:
                 answer = method(args, state, control, **everything)
             except Exception as error:
+                if isinstance(error, TypeError) and error.__traceback__ and error.__traceback__.tb_next is None:
+                    raise self._misuse(callback, event, f"cannot be called: {error}", "Let it take **kwargs.") from None
                 error.add_note(f"From {type(callback).__name__}.{event}, a callback, at step {state.global_step}.")
                 raise
             finally:
                 pulse.enter(*before)
             if answer is not None:
-                control = _checked(answer, callback, event)
+                control = self._checked(answer, callback, event)
         return control
+
+    def _checked(self, answer: Any, callback: object, event: str) -> TrainerControl:
+        """Return the control that a callback returned. Raises the error of `_misuse` for anything else."""
+        if not hasattr(answer, "should_training_stop"):
+            problem = f"returned {answer!r:.100}, which is not a TrainerControl"
+            raise self._misuse(callback, event, problem, "Return the control, or nothing.")
+        return answer  # type: ignore[no-any-return]  # it may be the original's class
+
+    def _misuse(self, callback: object, event: str, problem: str, remedy: str) -> Exception:
+        """Return the error for a method of a callback that cannot be called, or returns something else."""
+        return TypeError(f"{type(callback).__name__}.{event} {problem}. {remedy}")
 
     def _methods_of(self, event: str) -> list[tuple[Any, Callable[..., Any]]]:
         now, known = self.callbacks, self._known
@@ -278,13 +291,3 @@ def _is_a(callback: object, kind: type) -> bool:
     if not kind.__module__.startswith("transformers."):
         return isinstance(callback, kind)
     return any(base.__name__ == kind.__name__ for base in type(callback).__mro__)
-
-
-def _checked(answer: Any, callback: object, event: str) -> TrainerControl:
-    """Return the control that a callback returned. Raises TypeError for anything else."""
-    if not hasattr(answer, "should_training_stop"):
-        advice = "Return the control, or nothing."
-        raise TypeError(
-            f"{type(callback).__name__}.{event} returned {answer!r}, which is not a TrainerControl. {advice}"
-        )
-    return answer  # type: ignore[no-any-return]  # it may be the original's class

@@ -29,8 +29,10 @@ def faults_of(entries: Sequence[Entry], *, engine: str) -> Iterator[Fault]:
         except ValueError as error:
             yield Fault(KEY, str(error), _remedy(name))
             continue
-        problem = _misfit(thing, arguments)
-        if problem:
+        if not any(event.startswith("on_") for event in dir(thing)):
+            remedy = "List a class with such methods, or an object of one."
+            yield Fault(KEY, f"{name} has no event, such as on_step_end, so it is not a callback.", remedy)
+        elif problem := _misfit(thing, arguments):
             yield Fault(KEY, f"{name} {problem}", "Correct its arguments.")
         if engine == SPMD and getattr(thing, "changes_model", False):
             problem = f"{name} changes the model that PyTorch computes, which the engine spmd does not train."
@@ -68,8 +70,6 @@ def _remedy(name: str) -> str:
 
 def _misfit(thing: object, arguments: Mapping[str, Any]) -> str:
     """Return why a callback cannot be constructed with these arguments, "" if it can."""
-    if not any(event.startswith("on_") for event in dir(thing)):
-        return "has no event, such as on_step_end, so it is not a callback."
     if not callable(thing):
         return "is an object already, so it takes no arguments." if arguments else ""
     try:

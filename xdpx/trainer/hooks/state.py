@@ -5,10 +5,23 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from xdpx.trainer.files.state import ExportableState, TrainerState, is_exportable, restore_states, states_of
+from xdpx.trainer.files.state import (
+    RIGHT_STATE,
+    ExportableState,
+    TrainerState,
+    UnusableState,
+    is_exportable,
+    read_state,
+    restore_states,
+    states_of,
+    trouble_of,
+)
 from xdpx.utils.distributed_utils import any_process_of_each
 
-__all__ = ["ExportableState", "TrainerControl", "TrainerState", "is_exportable", "restore_states", "states_of"]
+__all__ = [
+    "RIGHT_STATE", "ExportableState", "TrainerControl", "TrainerState", "UnusableState", "is_exportable",
+    "read_state", "restore_states", "states_of", "trouble_of",
+]  # fmt: skip
 
 
 @dataclass
