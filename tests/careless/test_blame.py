@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -222,3 +223,21 @@ def test_what_a_user_asks_of_xdpx_is_looked_for_at_the_user_first(told: Told) ->
     assert BUG not in text
     assert exit_code(ours["ours"]) == 1
     assert BUG in told()
+
+
+def test_a_stop_iteration_that_our_generator_turns_into_another_error_is_looked_for_where_it_was(told: Told) -> None:
+    ours: dict[str, Any] = {}
+    exec(compile("def items(own):\n    yield own()\n", xdpx.__file__, "exec"), ours)
+    assert exit_code(partial(next, ours["items"](lambda: next(iter([]))))) == 1
+    text = told()
+    assert f"the error comes from your module {__file__}:" in text
+    assert BUG not in text
+
+
+def test_a_module_that_ends_a_command_by_sys_exit_has_not_ended_it_well(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert exit_code(sys.exit) == 0
+    monkeypatch.setattr("xdpx.config.user_modules._noted", {"mine": (__file__, b"")})
+    assert exit_code(lambda: sys.exit()) == 1
+    assert f"sys.exit in your module {__file__}:" in told()

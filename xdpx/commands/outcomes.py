@@ -40,6 +40,9 @@ def exit_code(work: Callable[[], int | None], *, verbose: bool = False) -> int:
     try:
         return work() or FINISHED
     except SystemExit as stop:
+        if not stop.code and (place := _in_user_module(stop)):
+            _tell(f"sys.exit in your module {place} has ended this command before its end, with the code for success.")
+            return WORLD
         if isinstance(stop.code, int) or stop.code is None:
             return stop.code or FINISHED
         _tell(str(stop.code))
@@ -91,8 +94,12 @@ _LESS = "Lower batch_size (update_freq keeps the product), max_len or workers, o
 
 
 def _tell_whose(error: Exception, *, verbose: bool) -> None:
-    """Print an unexpected error: in a line or two if it comes from the user's own code, else with traceback."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """Print an unexpected error: in a line or two if it comes from the user's own code, else with traceback.
+
+    A StopIteration that leaves a user's code is raised again by a generator of ours, so its causes are looked at, too.
+    """
+    chain = [traceback.extract_tb(link.__traceback__) for link in causes(error)]
+    frames = next((found for found in chain if any(_is_users(frame.filename) for frame in found)), chain[0])
     absent = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if absent and absent != "xdpx" and not any(_is_users(frame.filename) for frame in frames) and _is_absent(absent):
         how = _INSTALL.get(absent, f"pip install {absent}")
@@ -145,6 +152,13 @@ def _is_users(file: str) -> bool:
     """Return whether a file belongs to the user: not to xdpx, Python or an installed package, and not generated."""
     installed = "site-packages" in file or "dist-packages" in file
     return not (installed or file.startswith((_PACKAGE, *_LIBRARIES, "<")))
+
+
+def _in_user_module(error: BaseException) -> str:
+    """Return file:line of the last of the user's modules that raised an error; "" if none did."""
+    files = user_modules.files()
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 def _one_line(error: Exception) -> str:

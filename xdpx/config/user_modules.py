@@ -108,6 +108,11 @@ def used() -> list[str]:
     return sorted(name.partition(".")[2] for name in sys.modules if name.startswith(f"{_PACKAGE}."))
 
 
+def files() -> set[str]:
+    """Return the absolute paths of the user's modules that are imported."""
+    return {place for place, _ in _noted.values()}
+
+
 def _refuse_strangers(folder: Path) -> None:
     """Raise ConfigError if the default folder, or a module in it, belongs to another user except root."""
     if os.environ.get(PATH_VARIABLE) or not hasattr(os, "geteuid"):
