@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from xdpx.config.faults import ConfigError
-from xdpx.config.registry import REGISTRIES, ROOMS, Registry, registry_of
+from xdpx.config.registry import REGISTRIES, ROOMS, Registry, made, registry_of
 
 
 @pytest.fixture
@@ -31,6 +31,33 @@ def test_a_taken_name_is_refused(tools: Registry[object]) -> None:
 def test_an_unknown_name_offers_the_nearest(tools: Registry[object]) -> None:
     with pytest.raises(ConfigError, match="no 'paht' is registered. Did you mean 'path'"):
         tools["paht"]
+
+
+def test_what_is_no_class_or_of_another_base_is_refused_by_its_name() -> None:
+    tools: Registry[object] = Registry("tool", {}, base="pathlib:PurePath", in_configs=False)
+    for name, thing in (("made", len), ("seven", 7), ("strange", dict)):
+        tools.register(name)(thing)
+    with pytest.raises(
+        ConfigError, match=r"tool: 'made' is len \(builtin.*\), not a class. Register a class that derives"
+    ):
+        tools["made"]
+    with pytest.raises(ConfigError, match=r"tool: 'seven' is 7 \(int\), not a class"):
+        tools["seven"]
+    with pytest.raises(ConfigError, match=r"'strange' is of the class dict, .* Derive it from pathlib\.PurePath"):
+        tools["strange"]
+
+
+def test_a_class_that_cannot_be_made_so_is_named_and_errors_from_within_stay() -> None:
+    class Narrow:
+        def __init__(self, given: int) -> None:
+            len(given)  # type: ignore[arg-type]
+
+    with pytest.raises(
+        ConfigError, match=r"tool: no Narrow can be made: .* required positional argument: 'given'. Take what its base"
+    ):
+        made("tool", Narrow)
+    with pytest.raises(TypeError, match="has no len"):
+        made("tool", Narrow, 1)
 
 
 @pytest.mark.parametrize("kind", sorted(ROOMS))

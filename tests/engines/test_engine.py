@@ -421,6 +421,20 @@ def test_other_results_of_a_loss_are_refused_by_what_they_are(spoil, found):
         chosen.update(chosen.start(1), [BATCHES[0]])
 
 
+def test_passes_in_a_list_and_predictions_that_are_none_are_refused_by_their_class(monkeypatch):
+    class Silent(losses["cross_entropy"]):
+        def predictions(self, model, batch):
+            return None
+
+    chosen = own_engine(Small, Silent)
+    state = chosen.start(1)
+    with pytest.raises(ConfigError, match=r"loss: 'Silent.predictions' returns NoneType. Return a dict"):
+        chosen.score(state, BATCHES[0])
+    monkeypatch.setattr(tasks["default"], "train_passes", lambda self, batch: [self.train_step(batch)])
+    with pytest.raises(ConfigError, match=r"task: 'Task.train_passes' returns a list, not a generator"):
+        chosen.update(state, [BATCHES[0]])
+
+
 @pytest.mark.parametrize("nothing", [0, torch.tensor(0)])
 def test_an_update_that_counts_nothing_has_a_gradient_of_zero(nothing):
     class Nothing(losses["cross_entropy"]):

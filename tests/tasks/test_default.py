@@ -1,5 +1,4 @@
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,8 +8,8 @@ from torch import nn
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
 from xdpx.losses.base import Loss
+from xdpx.models import models
 from xdpx.tasks import tasks
-from xdpx.tasks.default import network_of
 
 
 def task(model=None, loss=None):
@@ -49,10 +48,10 @@ def test_a_processor_that_the_model_cannot_read_is_named():
         scored.valid_step({"net_input": {"tokens": torch.ones(1, 2), "mask": torch.ones(1, 2)}})
 
 
-def test_a_network_of_another_family_is_named():
-    run = SimpleNamespace(build=lambda room: Sum(), values={"model": "mine"})
+def test_a_network_of_another_family_is_named(monkeypatch):
+    monkeypatch.setitem(models._loaded, "mine", Sum)
     with pytest.raises(ConfigError, match=r"model: 'mine' is of the class Sum, .* Derive it from .*base\.Model"):
-        network_of(run)
+        models["mine"]
 
 
 @pytest.mark.parametrize("odd", [["a"], ["a", "b", "c"], ["a", 2], "ab"])

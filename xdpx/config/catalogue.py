@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from xdpx.config import packages
 from xdpx.config.declarations import Declaration, Entry
+from xdpx.config.faults import ConfigError, refusal
 from xdpx.config.registry import REGISTRIES, ROOMS, registry_of
 
 if TYPE_CHECKING:
@@ -49,7 +50,11 @@ def entry(kind: str, name: str) -> Entry:
         return _stored_entry(kind, name)
     from xdpx.config.parameters import entry_of  # here: it brings pydantic
 
-    return entry_of(kind, name, registry_of(kind)[name])
+    thing = registry_of(kind)[name]
+    try:
+        return entry_of(kind, name, thing)
+    except TypeError as error:
+        raise refusal(kind, f"'{name}' cannot be read: {error}", "Correct its class.") from error
 
 
 def entries(kind: str) -> Iterator[Entry]:
@@ -62,7 +67,7 @@ def entries(kind: str) -> Iterator[Entry]:
     for name in sorted({*shipping, *(REGISTRIES[kind].own() if kind in REGISTRIES else ())}):
         try:
             found = entry(kind, name)
-        except (ImportError, AttributeError):
+        except (ImportError, AttributeError, ConfigError):
             continue
         yield found
 

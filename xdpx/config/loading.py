@@ -12,7 +12,7 @@ from xdpx.config import checking
 from xdpx.config.checking import Draft
 from xdpx.config.declarations import texts_in
 from xdpx.config.faults import ConfigError, Fault, Origin, first_few, merge_faults
-from xdpx.config.registry import registry_of
+from xdpx.config.registry import made, registry_of
 from xdpx.config.selection import Pick, condition_holds
 
 RUN_ONLY_KEYS = frozenset(
@@ -84,7 +84,7 @@ class Run:
 
     def build(self, kind: str, prefix: str = "", **collaborators: Any) -> Any:
         """Return an object of the class selected for `kind`, built from its parameters and `collaborators`."""
-        return self.picked(kind, prefix)(self.parameters(kind, prefix), **collaborators)
+        return made(kind, self.picked(kind, prefix), self.parameters(kind, prefix), **collaborators)
 
 
 def load(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -120,7 +121,7 @@ def entry_of(kind: str, name: str, thing: object) -> Entry:
     if declared is None:
         return Entry(kind, name, doc, metrics=metrics)
     if not (isinstance(declared, type) and issubclass(declared, Parameters)):
-        raise TypeError(f"{kind} '{name}': its Parameters must inherit xdpx.config.parameters.Parameters.")
+        raise TypeError("its Parameters must inherit xdpx.config.parameters.Parameters.")
     owner = next(one for one in declared.__mro__ if "conflicts" in vars(one))
     place = "" if owner is Parameters else f"{owner.__module__}:{owner.__qualname__}"
     return Entry(kind, name, doc, place, declarations_of(declared), metrics)
@@ -133,4 +134,6 @@ def _metrics_of(thing: object) -> tuple[Metric, ...] | None:
     """
     definers = [one for one in getattr(thing, "__mro__", ()) if {"metrics", "metric_names"} & vars(one).keys()]
     said = vars(definers[0]).get("metric_names") if definers else None
+    if said is not None and not isinstance(said, Mapping):
+        raise TypeError(f"its metric_names are {said!r:.60}, but must be {{name or pattern: None, or a condition}}.")
     return None if said is None else metrics_of(said)

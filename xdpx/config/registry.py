@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, Generic, TypeVar, cast
 
 from xdpx.config import packages
-from xdpx.config.faults import THIS_RUN, ConfigError, unknown_name
+from xdpx.config.faults import THIS_RUN, ConfigError, refusal, unknown_name
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -41,14 +41,24 @@ class Registry(Generic[T]):
     Args:
         kind: what it contains, such as "model"; packages offer theirs as entry points `xdpx.<kind>`.
         shipped: name -> "module:attribute", imported on first use.
-        base: class ("module:attribute") that is added as a base to users' classes that do not derive from it, so that
-            they have its defaults; "" for none.
+        base: class ("module:attribute") that users' classes have to derive from; "" for none.
+        adopts: whether `base` is added to users' classes that do not derive from it, so that they have its defaults.
+        classes: whether all are classes; else functions and other objects, too.
         in_configs: whether keys of configs can name its classes.
     """
 
-    def __init__(self, kind: str, shipped: Mapping[str, str], *, base: str = "", in_configs: bool = True) -> None:
+    def __init__(
+        self,
+        kind: str,
+        shipped: Mapping[str, str],
+        *,
+        base: str = "",
+        adopts: bool = False,
+        classes: bool = True,
+        in_configs: bool = True,
+    ) -> None:
         self.kind = kind
-        self._base = base
+        self._base, self._adopts, self._classes = base, adopts, classes
         self.shipped = dict(shipped)
         self._loaded: dict[str, T] = {}
         if in_configs:
@@ -78,16 +88,29 @@ class Registry(Generic[T]):
         if name not in self._loaded:
             self._loaded[name] = self._import(name)
         if name not in self.shipped:
-            self._loaded[name] = self._on_base(self._loaded[name])
+            self._loaded[name] = self._on_base(name, self._loaded[name])
         return self._loaded[name]
 
-    def _on_base(self, thing: T) -> T:
-        """Return a user's class, with `base` added as its last base class if it does not derive from it."""
-        if not self._base or not isinstance(thing, type):
+    def _on_base(self, name: str, thing: T) -> T:
+        """Return a user's class, with `base` added as its last base class if it does not derive from it.
+
+        Raises:
+            ConfigError: it is no class, or would have to derive from `base` by itself.
+        """
+        if not self._classes:
             return thing
-        base = _attribute(self._base)
+        if not isinstance(thing, type):
+            where = f" that derives from {self._base.replace(':', '.')}" * bool(self._base)
+            problem = (
+                f"'{name}' is {getattr(thing, '__name__', repr(thing)):.60} ({type(thing).__name__}), not a class."
+            )
+            raise refusal(self.kind, problem, f"Register a class{where}.")
+        base = _attribute(self._base) if self._base else thing
         if issubclass(thing, base):
             return thing
+        if not self._adopts:
+            problem = f"'{name}' is of the class {thing.__name__}, which does not derive from {base.__name__}."
+            raise refusal(self.kind, problem, f"Derive it from {self._base.replace(':', '.')}.")
         says = {"__module__": thing.__module__, "__qualname__": thing.__qualname__, "__doc__": thing.__doc__}
         return cast("T", type(thing.__name__, (thing, base), says))
 
@@ -126,3 +149,14 @@ def registry_of(kind: str) -> Registry[Any]:
     if kind not in REGISTRIES:
         import_module(ROOMS[kind])
     return REGISTRIES[kind]
+
+
+def made(kind: str, chosen: Callable[..., T], *words: Any, **named: Any) -> T:
+    """Return an object of a class of a kind. Raises ConfigError if it cannot be called so: it may be the user's own."""
+    try:
+        return chosen(*words, **named)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise  # from within its __init__
+        remedy = "Take what its base class takes, pass it on to super().__init__, and define what is abstract there."
+        raise refusal(kind, f"no {chosen.__name__} can be made: {error}.", remedy) from error

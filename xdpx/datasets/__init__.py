@@ -4,7 +4,9 @@ from typing import Any
 
 from xdpx.config.registry import Registry
 
-datasets: Registry[Any] = Registry("dataset", {"default": "xdpx.datasets.training_data:TrainingData"})
+datasets: Registry[Any] = Registry(
+    "dataset", {"default": "xdpx.datasets.training_data:TrainingData"}, base="xdpx.datasets.training_data:TrainingData"
+)
 samplers: Registry[Any] = Registry(
     "sampler",
     {
@@ -13,6 +15,7 @@ samplers: Registry[Any] = Registry(
         "episode": "xdpx.datasets.episodes:EpisodeSampler",
         "rank": "xdpx.datasets.ranked:RankSampler",
     },
+    base="xdpx.datasets.plan:Sampler",
 )
 register = datasets.register
 register_sampler = samplers.register

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import Protocol
+from typing import Any, Protocol
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, wrong_return
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
 from xdpx.datasets.ahead import ahead
@@ -173,7 +173,7 @@ class TrainingData:
             position = Position(position.epoch + 1)
 
     def _plan(self, source: Source, epoch: int) -> EpochPlan:
-        return self.sampler.plan_of(
+        plan: Any = self.sampler.plan_of(  # of a user, perhaps
             source,
             seed=self.seed,
             epoch=epoch,
@@ -182,6 +182,10 @@ class TrainingData:
             world_size=self.ranks.world_size,
             rank=self.ranks.rank,
         )
+        if not isinstance(plan, EpochPlan):
+            remedy = "Return that of super().plan_of(source, **options)."
+            raise wrong_return("sampler", self.sampler, "plan_of", f"{plan!r:.60}, not an EpochPlan", remedy)
+        return plan
 
     def _collate(self, source: Source, rows: Integers, epoch: int) -> Batch:
         return collated(

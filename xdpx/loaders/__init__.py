@@ -24,5 +24,6 @@ loaders: Registry[Any] = Registry(
         "corpus_mix": "xdpx.loaders.corpus:CorpusMixLoader",
         "corpus_mix_prompt": "xdpx.loaders.corpus:CorpusMixPromptLoader",
     },
+    base="xdpx.loaders.base:Loader",
 )
 register = loaders.register

@@ -40,5 +40,6 @@ losses: Registry[Any] = Registry(
         "taylor_ce": "xdpx.losses.cross_entropy:TaylorCrossEntropy",
     },
     base="xdpx.losses.base:Loss",
+    adopts=True,
 )
 register = losses.register

@@ -71,5 +71,6 @@ models: Registry[Any] = Registry(
         "xdp_cls_cnn": "xdpx.models.pytorch.convolutional:ClsCnn",
         "xdp_cls_cnn_bce": "xdpx.models.pytorch.convolutional:ClsCnn",
     },
+    base="xdpx.models.pytorch.base:Model",
 )
 register = models.register

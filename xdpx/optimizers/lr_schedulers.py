@@ -33,6 +33,7 @@ lr_schedulers: Registry[Any] = Registry(
         "warmup_constant": "xdpx.optimizers.lr_schedulers:WarmupConstant",
         "warmup_stable_decay": "xdpx.optimizers.lr_schedulers:WarmupStableDecay",
     },
+    base="xdpx.optimizers.lr_schedulers:LRScheduler",
 )
 register = lr_schedulers.register
 

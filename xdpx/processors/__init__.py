@@ -39,5 +39,6 @@ processors: Registry[Any] = Registry(
         "bert_supervised": "xdpx.processors.bert_lm:BertSupervisedProcessor",
         "causal_lm": "xdpx.processors.causal_lm:CausalLMProcessor",
     },
+    base="xdpx.processors.base:Processor",
 )
 register = processors.register

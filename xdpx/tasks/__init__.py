@@ -22,6 +22,7 @@ tasks: Registry[Any] = Registry(
         "slm": "xdpx.tasks.diagnosis:TextDiagnosis",
         "smart": "xdpx.tasks.smart:Smart",
     },
+    base="xdpx.tasks.default:Task",
 )
 register = tasks.register
 

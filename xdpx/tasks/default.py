@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, wrong_return
 from xdpx.config.loading import Run
+from xdpx.config.registry import made
 from xdpx.engines import base
 from xdpx.losses.base import Batch, Loss
 from xdpx.models.pytorch.base import Model
@@ -19,12 +20,8 @@ from xdpx.tasks.parameters import DataParameters, NetworkParameters
 
 
 def network_of(run: Run) -> Model:
-    """Build the network of a run. Raises ConfigError: it is the user's own, and not derived from `Model`."""
-    network = run.build("model")
-    if not isinstance(network, Model):
-        problem = f"'{run.values['model']}' is of the class {type(network).__name__}, which does not derive from Model."
-        remedy = f"Derive it from {Model.__module__}.Model."
-        raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+    """Build the network of a run."""
+    network: Model = run.build("model")
     return network
 
 
@@ -51,7 +48,7 @@ class Task(base.Task):
     @classmethod
     def built(cls, run: Run, loss: Any) -> Task:
         """Return the task of a run, with the network that it trains."""
-        return cls(run.parameters("task"), network_of(run), loss)
+        return made("task", cls, run.parameters("task"), network_of(run), loss)
 
     def load_pretrained(self, read_weights: base.ReadWeights) -> None:
         """Load the pretrained weights that the model's config names."""
@@ -84,7 +81,10 @@ class Task(base.Task):
             ConfigError: the output of the processor does not match the inputs of the model.
         """
         try:
-            found = self.loss.predictions(self.model, batch)
+            found: Any = self.loss.predictions(self.model, batch)
+            if not isinstance(found, dict):
+                remedy = "Return a dict of tensors with a row per sample."
+                raise wrong_return("loss", self.loss, "predictions", f"{type(found).__name__}", remedy)
             if "target" in batch and self.loss.accumulates():
                 self.loss(self.model, batch)
             return found

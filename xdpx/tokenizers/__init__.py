@@ -14,5 +14,6 @@ tokenizers: Registry[Any] = Registry(
         "nltk": "xdpx.tokenizers.nltk:NLTKTokenizer",
         "auto": "xdpx.tokenizers.auto:AutoTokenizer",
     },
+    base="xdpx.tokenizers.base:Tokenizer",
 )
 register = tokenizers.register

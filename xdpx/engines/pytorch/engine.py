@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, wrong_return
 from xdpx.engines.base import (
     Batch,
     Facts,
@@ -475,7 +475,11 @@ class PyTorchEngine:
                 only = self.strategy.through(task.model, lambda: task.train_step(batch))
             yield only
             return
-        with closing(task.train_passes(batch)) as passes:
+        own: Any = task.train_passes(batch)  # of a user, perhaps
+        if not isinstance(own, Generator):  # a list would be computed in another precision, and out of reach of DDP
+            remedy = "Yield (loss_sum, count, facts) of each pass."
+            raise wrong_return("task", task, "train_passes", f"a {type(own).__name__}, not a generator", remedy)
+        with closing(own) as passes:
             while True:
                 with self._autocast():
                     found = self.strategy.through(task.model, lambda: next(passes, None))

@@ -18,5 +18,6 @@ parsers: Registry[Any] = Registry(
         "table": "xdpx.loaders.parsers.table:TableParser",
         "parquet": "xdpx.loaders.parsers.parquet:ParquetParser",
     },
+    base="xdpx.loaders.parsers.base:Parser",
 )
 register = parsers.register

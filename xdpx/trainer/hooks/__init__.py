@@ -17,5 +17,6 @@ callbacks: Registry[Any] = Registry(
         "printer": "xdpx.trainer.hooks.builtin:PrinterCallback",
         "tensorboard": "xdpx.reports.trackers.tensorboard:TensorBoardCallback",
     },
+    classes=False,
 )
 register = callbacks.register
