@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xdpx.config.faults import ConfigError
-from xdpx.search.schedules import Budget
+from xdpx.search.schedules import Budget, Move, Schedule
 from xdpx.search.search import Search, make_search
-from xdpx.search.trials import Order, Result
+from xdpx.search.spaces import Space, Values
+from xdpx.search.trials import Order, Result, Trial, Trials
+from xdpx.search.tuners import Random, Tuner
 
 SPACE = {
     "learning_rate": {"type": "float", "values": [1e-5, 1e-2], "log": True},
@@ -133,3 +137,84 @@ def test_options_that_nobody_knows_or_allows_are_refused_together() -> None:
     assert {fault.key for fault in caught.value.faults} == {"eat", "assess_start_step"}
     with pytest.raises(ConfigError, match="Did you mean 'hyperband'"):
         make_search(SPACE, budget=Budget(10), max_trials=1, schedule="hyperbnad")
+
+
+# ---- tuners and schedules of users
+
+
+class Proposing(Tuner):
+    """Proposes what it is given, once more for each trial."""
+
+    points: Iterator[object]
+
+    def propose(self, number: int, history: Sequence[Trial]) -> Values | None:
+        return next(self.points)  # type: ignore[return-value]
+
+
+class Moving(Schedule):
+    """Returns what a function of the trials and `more` returns."""
+
+    choose: Callable[[Trials, bool], object]
+
+    def next(self, trials: Trials, *, more: bool) -> Move | None:
+        return type(self).choose(trials, more)  # type: ignore[return-value]
+
+
+def searching(points: Sequence[object] = (), choose: Callable[[Trials, bool], object] | None = None) -> Search:
+    """Begin a search with one of both in place of ours."""
+    Proposing.points = iter(points)
+    Moving.choose = staticmethod(choose or (lambda trials, more: Move(10, "ten") if more else None))
+    tuner = Proposing if points else Random
+    made = tuner(tuner.Parameters(), space=Space.read(SPACE))
+    schedule = Moving(Moving.Parameters(), budget=Budget(100), parallel=1, max_trials=2)
+    return Search(made.space, made, schedule, max_trials=2)
+
+
+POINT = {"learning_rate": 1e-3, "width": 8}
+
+
+@pytest.mark.parametrize(
+    ("proposed", "told"),
+    [
+        ([1e-3, 8], "not a dict"),
+        (False, "false, which is not a dict"),
+        ({"learning_rate": 1e-3}, "width: is missing"),
+        ({**POINT, "width": 65}, r"width: 65 is not in \[1, 64\]"),
+        ({**POINT, "max_epoch": 9}, "max_epoch, of which the space has no parameter"),
+    ],
+)
+def test_what_a_tuner_proposes_outside_of_the_space_is_refused(proposed: object, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"tuner: 'Proposing.propose' returns .*{told}.*, for trial 0"):
+        searching([proposed])
+
+
+def test_numbers_of_numpy_are_proposed_as_plain_ones_and_a_dict_may_be_used_again() -> None:
+    again = dict(POINT)
+    search = searching([{"learning_rate": np.float32(1e-3), "width": np.int64(3)}, again])
+    assert type(search.trials[0].values["learning_rate"]) is float
+    assert type(search.trials[0].values["width"]) is int
+    search.tell(Result(0, 10, 0.5))
+    again["width"] = 1
+    assert search.trials[1].values == POINT
+
+
+@pytest.mark.parametrize(
+    ("choose", "told"),
+    [
+        (lambda trials, more: (10, "ten"), r"\(10, 'ten'\)"),
+        (lambda trials, more: Move(33.3, "a third"), "33.3 samples, which is not a whole number"),
+        (lambda trials, more: Move(101, "too far"), "a whole number from 1 to 100"),
+        (lambda trials, more: Move(10, "always"), "a new trial where more is False"),
+        (lambda trials, more: Move(10, "ten") if more else Move(20, "on", 0), "0, which is none of the trials"),
+        (lambda trials, more: Move(10, "ten") if more else Move(10, "again", trials[1]), "it had 10 to reach"),
+        (lambda trials, more: Move(10, "ten", trials[0] if trials else None), "trial 0 to 10 samples, but it had 10"),
+    ],
+)
+def test_a_move_that_cannot_be_carried_out_is_refused(choose: Callable[[Trials, bool], object], told: str) -> None:
+    with pytest.raises(ConfigError, match=f"schedule: 'Moving.next' returns .*{told}"):
+        finish(searching(choose=choose), random.Random(1))
+
+
+def test_a_trial_that_runs_is_not_culled() -> None:
+    with pytest.raises(ConfigError, match="culls trial 0, which is running and not waiting"):
+        begun("full").trials.cull(begun("full").trials[0], "of no use")

@@ -116,6 +116,8 @@ class Journal:
         """Pass a result of the journal to the search; raise OSError if it does not fit to the lines before it."""
         try:
             self.search.tell(result)
+        except ConfigError:  # of a user's own tuner or schedule
+            raise
         except ValueError as error:
             problem = f"a line is missing or stands there twice, or another version wrote it: {error}"
             raise OSError(f"{self.path}: {problem} {ADVICE}") from error
@@ -161,7 +163,8 @@ class Journal:
             if line != _order_line(order):
                 raise OSError(
                     f"{self.path}: order {order.number} was trial {line['trial']} to {line['samples']} samples, and "
-                    f"now it is trial {order.trial} to {order.samples}. Continue with the version that began it."
+                    f"now it is trial {order.trial} to {order.samples}. Continue with the version of xdpx, "
+                    "and of your own schedule, that began it."
                 )
         if len(orders) > len(self.search.orders):
             raise OSError(f"{self.path}: has {len(orders)} orders, but its results lead to {len(self.search.orders)}.")

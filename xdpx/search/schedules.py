@@ -20,6 +20,8 @@ schedules: Registry[Any] = Registry(
         "hyperband": "xdpx.search.halving:Hyperband",
         "one_epoch": "xdpx.search.halving:OneEpoch",
     },
+    base="xdpx.search.schedules:Schedule",
+    adopts=True,
 )
 register = schedules.register
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pydantic import ValidationError
 
 from xdpx.config.declarations import declarations_of
-from xdpx.config.faults import ConfigError, Fault, did_you_mean, unknown_name
+from xdpx.config.faults import ConfigError, Fault, did_you_mean, unknown_name, wrong_return
 from xdpx.config.parameters import Parameters
+from xdpx.config.registry import made
 from xdpx.search.schedules import Budget, Move, Schedule, schedules
 from xdpx.search.spaces import Space, Value, Values
 from xdpx.search.trials import Decision, Direction, Order, Result, Trial, Trials
@@ -45,6 +47,7 @@ class Search:
         self._recorded = dict(recorded or {})
         self._results: dict[int, Result] = {}
         self._ends: dict[int, int] = {}
+        self._aims: dict[int, int] = {}  # the samples of each trial's last order
         self._clock = 0
         self._exhausted = False
         self._advance()
@@ -119,6 +122,7 @@ class Search:
         move = self.schedule.next(self.trials, more=more)
         if move is None:
             return False
+        move = self._checked(move, more=more)
         trial = move.trial
         verdict = "begun" if trial is None else "promoted"
         if trial is None:
@@ -128,6 +132,7 @@ class Search:
                 return self._issue()
         order = Order(len(self.orders), trial.number, trial.values, move.samples, trial.samples)
         trial.state, trial.aim = "running", move.samples
+        self._aims[trial.number] = move.samples
         self.trials.note(
             trial, "promoted" if verdict == "promoted" else "begun", f"to {move.samples} samples: {move.why}"
         )
@@ -135,11 +140,42 @@ class Search:
         self._ends[order.number] = self._clock + max(order.samples - order.begin, 0)
         return True
 
+    def _checked(self, move: object, *, more: bool) -> Move:
+        """Return the move of a schedule, in whole samples. Raises ConfigError for one that cannot be carried out."""
+        total, remedy = self.schedule.budget.total, "Return Move(samples, why, trial), or None to wait for results."
+        if not isinstance(move, Move):
+            raise wrong_return("schedule", self.schedule, "next", f"{move!r:.100}", remedy)
+        samples = move.samples.__index__() if hasattr(move.samples, "__index__") else 0  # numbers of NumPy, too
+        trial, problem = move.trial, ""
+        if not 0 < samples <= total:
+            problem = f"a Move to {move.samples!r} samples, which is not a whole number from 1 to {total}"
+        elif trial is None:
+            problem = "" if more else "a Move of a new trial where more is False"
+        elif not any(each is trial for each in self.trials):
+            problem = f"a Move of {trial!r:.60}, which is none of the trials"
+        elif trial.state != "waiting":
+            problem = f"a Move of trial {trial.number}, which is {trial.state} and not waiting"
+        elif samples <= self._aims[trial.number]:
+            problem = (
+                f"a Move of trial {trial.number} to {samples} samples, but it had {self._aims[trial.number]} to reach"
+            )
+        if problem:
+            raise wrong_return("schedule", self.schedule, "next", problem, remedy)
+        return replace(move, samples=samples)
+
     def _begun(self, move: Move) -> Trial | None:
         number = len(self.trials)
-        values = self._recorded.get(number) or self.tuner.propose(number, self.trials)
-        if values is None:
+        values = self._recorded.get(number)
+        proposed = self.tuner.propose(number, self.trials) if values is None else values
+        if proposed is None:
             return None
+        try:
+            values = self.space.point_of(proposed) if values is None else values
+        except ValueError as error:
+            remedy = (
+                "Return {parameter: value} of a point of the space, e.g. self.space.at(...), or None if none is left."
+            )
+            raise wrong_return("tuner", self.tuner, "propose", f"{error}, for trial {number}", remedy) from error
         trial = Trial(number, values, 1 if self.direction == "maximize" else -1, move.bracket)
         self.trials.append(trial)
         return trial
@@ -196,8 +232,8 @@ def make_search(  # noqa: PLR0913 - what a search is, all of it by name
     chosen, scheduled = _typed_options(classes, options)
     return Search(
         found,
-        classes[0](chosen, space=found, seed=seed, direction=direction),
-        classes[1](scheduled, budget=budget, parallel=parallel, max_trials=max_trials),
+        made("tuner", classes[0], chosen, space=found, seed=seed, direction=direction),
+        made("schedule", classes[1], scheduled, budget=budget, parallel=parallel, max_trials=max_trials),
         max_trials=max_trials, parallel=parallel, direction=direction, recorded=recorded,
     )  # fmt: skip
 

@@ -10,10 +10,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.hints import shown
@@ -302,6 +304,23 @@ class Space:
         """Return the space as plain values that `read` accepts; equal for equal spaces."""
         return {dimension.name: _written(dimension) for dimension in self.dimensions}
 
+    def point_of(self, proposed: object) -> Values:
+        """Return what a tuner proposed, as plain values of its own. Raises ValueError with what is wrong with it."""
+        if not isinstance(proposed, Mapping):
+            raise ValueError(f"{shown(proposed)}, which is not a dict {{parameter: value}}")
+        values = {name: _plain(value) for name, value in proposed.items()}
+        if strange := sorted(map(str, values.keys() - set(self.names))):
+            raise ValueError(f"{', '.join(strange)}, of which the space has no parameter")
+        faults = [f"{fault.key}: {fault.problem.rstrip('.')}" for fault in self.faults_of(values)]
+        faults += [
+            f"{one.name}: does not exist beside these values (when)"
+            for one in self.dimensions
+            if one.name in values and not one.holds(values)
+        ]
+        if faults:
+            raise ValueError(f"{shown(values)}, a point that the space does not have ({'; '.join(faults)})")
+        return copy.deepcopy(values)
+
     def faults_of(self, values: Mapping[str, object]) -> list[Fault]:
         """Return what is wrong with a given point; keys that are not parameters are not checked."""
         found = []
@@ -444,8 +463,13 @@ def _range(
     return Int(name, low, high, step, bool(log), when=when)  # type: ignore[arg-type]
 
 
-def _plain(value: Value | tuple[Value, ...]) -> Value:
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+def _plain(value: Any) -> Any:
+    """Return a value as a journal reads it back: numbers of NumPy become Python's, and tuples lists."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return value.item() if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0 else value
 
 
 def same(one: object, other: object) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from xdpx.config.faults import refusal
 from xdpx.search.spaces import Values
 
 State = Literal["running", "waiting", "culled", "finished", "failed"]
@@ -145,7 +146,10 @@ class Trials(list[Trial]):
         self.decisions.append(row)
 
     def cull(self, trial: Trial, why: str) -> None:
-        """Stop a trial for good."""
+        """Stop a trial that waits, for good. Raises ConfigError for another: one that runs would go on."""
+        if trial.state != "waiting":
+            problem = f"culls trial {trial.number}, which is {trial.state} and not waiting."
+            raise refusal("schedule", problem, "Cull trials whose state is 'waiting'.")
         trial.state = "culled"
         self.note(trial, "culled", why)
 

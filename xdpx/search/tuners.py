@@ -21,6 +21,8 @@ tuners: Registry[Any] = Registry(
         "random": "xdpx.search.tuners:Random",
         "tpe": "xdpx.search.models:Tpe",
     },
+    base="xdpx.search.tuners:Tuner",
+    adopts=True,
 )
 register = tuners.register
 

@@ -203,6 +203,9 @@ class _Driver:
         outputs.write_progress(self.plan, self.search)
 
     def _nothing_trained(self) -> ConfigError:
+        if not self.search.trials:
+            problem, remedy = "has begun no trial.", "Let it return a Move of a new trial, and the tuner a point."
+            return ConfigError(self.plan.source, [Fault("schedule", problem, remedy)])
         reasons = [decision.why for decision in self.search.decisions if decision.verdict == "failed"]
         problem = f"leads to no trial that could be trained: all {len(reasons)} failed, the first by: {reasons[0]}."
         remedy = f"Try one by itself: x-train {io.join(self.folder, 'configs', 'trial_0')}"
