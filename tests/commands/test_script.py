@@ -1,8 +1,11 @@
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
 from xdpx.commands import script
+from xdpx.commands.outcomes import exit_code
 from xdpx.commands.script import SHIPPED, main
 from xdpx.config.faults import ConfigError
 
@@ -29,6 +32,25 @@ def test_alone_it_lists_every_script_with_one_line_each(own_script, capsys):
 def test_a_users_script_runs_with_its_arguments_and_gives_its_exit_code(own_script, capsys):
     assert main(["greet", "you", "--loud"]) == 3
     assert capsys.readouterr().out == "hello you --loud\n"
+
+
+def test_a_users_script_imports_what_lies_beside_it_and_may_stand_for_a_shipped_one(own_script, capsys):
+    Path("user/scripts/beside.py").write_text("WORD = 'beside'")
+    Path("user/scripts/verify.py").write_text("import sys\nimport beside\nsys.exit([beside.WORD])")
+    before = list(sys.path)
+    assert main(["verify"]) == 1
+    told = capsys.readouterr().err
+    assert "verify.py is run, and not the script 'verify' that ships with xdpx" in told
+    assert "['beside']" in told
+    assert sys.path == before
+    sys.modules.pop("beside")
+
+
+def test_a_users_script_that_cannot_be_read_is_told_by_its_line(own_script, capsys):
+    assert exit_code(lambda: main(["broken"])) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("SyntaxError: invalid syntax\n  def (\nthe error comes from your module ")
+    assert told.rstrip().endswith("broken.py:1.")
 
 
 def test_an_unknown_name_is_answered_with_the_nearest(own_script):

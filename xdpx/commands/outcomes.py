@@ -105,6 +105,11 @@ def _tell_whose(error: Exception, *, verbose: bool) -> None:
         how = _INSTALL.get(absent, f"pip install {absent}")
         _tell(f"the package {absent} is needed for this, and is not installed here. Run: {how}.")
         return
+    if isinstance(error, SyntaxError) and error.filename and _is_users(error.filename):
+        _traceback_if(verbose)
+        _tell(f"{type(error).__name__}: {error.msg}\n  {(error.text or '').strip()}")
+        _tell(f"the error comes from your module {error.filename}:{error.lineno}.")
+        return
     own = [index for index, frame in enumerate(frames) if _is_users(frame.filename)]
     ours = [index for index, frame in enumerate(frames) if frame.filename.startswith(_PACKAGE)]
     if not own:

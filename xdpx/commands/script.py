@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from xdpx.config.faults import ConfigError, unknown_name
+from xdpx.logger import log
 from xdpx.utils import io
 
 SHIPPED = (
@@ -64,6 +65,8 @@ def main(argv: Sequence[str]) -> int:
     name, words = argv[0], list(argv[1:])
     files = script_files()
     if name in files:
+        if name in SHIPPED:
+            log.warning(f"{files[name]} is run, and not the script '{name}' that ships with xdpx.")
         return _run_file(files[name], words)
     if name not in SHIPPED:
         raise ConfigError("x-script", [unknown_name("script", name, [*SHIPPED, *files])])
@@ -107,20 +110,24 @@ def _run_file(path: str, words: list[str]) -> int:
     import runpy
 
     before, sys.argv = sys.argv, [path, *words]
+    folder = os.path.dirname(os.path.abspath(path))
+    sys.path.insert(0, folder)  # what lies beside it can be imported
     try:
         runpy.run_path(path, run_name="__main__")
     except SystemExit as ending:
         return _exit_code(ending)
     finally:
         sys.argv = before
+        if folder in sys.path:
+            sys.path.remove(folder)
     return 0
 
 
 def _exit_code(ending: SystemExit) -> int:
-    if isinstance(ending.code, str):
-        print(ending.code, file=sys.stderr)
-        return 1
-    return int(ending.code or 0)
+    if ending.code is None or isinstance(ending.code, int):
+        return int(ending.code or 0)
+    print(ending.code, file=sys.stderr)
+    return 1
 
 
 def _print_list() -> None:
