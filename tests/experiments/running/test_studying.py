@@ -14,11 +14,27 @@ import pytest
 
 from tests.processes import environment
 from xdpx.config.faults import ConfigError
-from xdpx.experiments.running import run, study
+from xdpx.experiments.running import run, study, studying
+from xdpx.trainer.hooks.events import TrainerCallback
 
 QUIET: dict[str, Any] = {"plots": False, "enable_summary_writer": False}
 SEARCH = {"tuner": "grid", "schedule": "asha", "eta": 2, "assess_start_step": 0.5}
 RATES = {"RATE": {"type": "categorical", "values": [0.001, 0.03]}}
+
+
+class Counting(TrainerCallback):
+    """Counts the steps that it hears of, and notes them in `heard` when a training ends."""
+
+    heard: list[int] = []
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.steps += 1
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.heard.append(self.steps)
 
 
 def searching(tiny: ModuleType, space: Any = RATES, **values: Any) -> Any:
@@ -37,8 +53,12 @@ def begin(experiment: Any, folder: Path, **options: Any) -> int:
 def calm(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a study that nothing disturbed."""
     folder = tmp_path_factory.mktemp("studies") / "calm"
-    assert begin(searching(tiny), folder) == 0
+    assert begin(searching(tiny, CALLBACKS=[Counting()]), folder) == 0
     return folder
+
+
+def test_each_trial_has_callbacks_of_its_own(calm: Path) -> None:
+    assert set(Counting.heard) == {2}
 
 
 def finished(folder: Path) -> int:
@@ -103,6 +123,8 @@ def test_a_space_that_does_not_fit_the_fields_is_refused_before_anything_is_writ
         assert words in str(refused.value)
     with pytest.raises(ConfigError, match="no search space"):
         begin(tiny.Tiny(), tmp_path / "job")
+    with pytest.raises(ConfigError, match=r"'Searching.search_space' returns \['RATE'\]. Return \{FIELD: "):
+        begin(searching(tiny, ["RATE"]), tmp_path / "job")
 
     class Unmeasured(type(searching(tiny))):  # type: ignore[misc]
         def datasets(self) -> list[Any]:
@@ -111,3 +133,9 @@ def test_a_space_that_does_not_fit_the_fields_is_refused_before_anything_is_writ
     with pytest.raises(ConfigError, match=r"inputs in datasets\(\) with is_training=False; there are none"):
         begin(Unmeasured(), tmp_path / "job")
     assert not (tmp_path / "job").exists()
+
+
+def test_a_score_that_is_no_number_is_refused_by_its_experiment(tiny: ModuleType) -> None:
+    odd = type("Odd", (tiny.Tiny,), {"search_score": lambda self, metrics: None, "__module__": __name__})
+    with pytest.raises(ConfigError, match=r"'Odd.search_score' returns None, which is not a number"):
+        studying._score(odd(), {})

@@ -81,6 +81,7 @@ def study(
         ConfigError: the request is invalid, or the folder belongs to another study; the message lists all reasons.
         OSError: the disk or the network failed, or another study owns the folder.
     """
+    from xdpx.config.faults import wrong_return
     from xdpx.experiments.running.options import options_of
     from xdpx.experiments.running.process import prepare
     from xdpx.experiments.running.studying import Study, StudyOptions
@@ -89,7 +90,10 @@ def study(
     made = experiment() if isinstance(experiment, type) else experiment
     wanted = options_of(job_log_dir, options)
     prepare(wanted)
-    asked = StudyOptions(name, num_trials, metrics_from, {**made.search_options(), **(search or {})})
+    own: Any = made.search_options()
+    if not isinstance(own, dict):
+        raise wrong_return("--study", made, "search_options", f"{own!r:.60}", "Return {option: value}.")
+    asked = StudyOptions(name, num_trials, metrics_from, {**own, **(search or {})})
     found = Study(made, wanted, asked)
     if not found.search():
         return EXIT_CODE

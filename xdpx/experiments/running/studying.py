@@ -6,14 +6,15 @@ of a job train the trials together, one after another.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from xdpx.checkpoints import spmd_folders
-from xdpx.config.faults import ConfigError, Fault, did_you_mean
+from xdpx.config.faults import ConfigError, Fault, did_you_mean, wrong_return
 from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.experiments.describing import model_params_text
 from xdpx.experiments.fields import check_value, fields_of, is_field_name
@@ -67,6 +68,9 @@ def space_of(experiment: BaseExperiment) -> Space:
     if written is None:
         remedy = "Define search_space(), which returns {FIELD: {type: ..., values: [...]}}."
         raise ConfigError(name, [Fault("--study", "finds no search space in the experiment.", remedy)])
+    if not isinstance(written, Mapping | Space):
+        remedy = "Return {FIELD: {type: ..., values: [...]}}, or a Space."
+        raise wrong_return("--study", experiment, "search_space", f"{written!r:.60}", remedy)
     space = written if isinstance(written, Space) else Space.read(written, source=f"{name}.search_space()")
     fields, faults = fields_of(type(experiment)), list[Fault]()
     for dimension in space.dimensions:
@@ -187,8 +191,10 @@ class Study:
     def _parts_of(self, order: Order) -> Parts:
         given = {name: value for name, value in vars(self._experiment).items() if is_field_name(name)}
         trial = type(self._experiment)(**{**given, **order.values})
+        trial.CALLBACKS = _anew(trial.CALLBACKS)
         trial.validate()
-        return build_parts(trial, replace(self._options, job_log_dir=self._folder(order.trial)))
+        callbacks = _anew(self._options.callbacks)
+        return build_parts(trial, replace(self._options, job_log_dir=self._folder(order.trial), callbacks=callbacks))
 
     def _steps(self, parts: Parts, order: Order) -> int:
         """Return the update at which a trial has seen the ordered number of samples."""
@@ -208,7 +214,7 @@ class Study:
             return None
         checkpoint = checkpoint_in(parts.folder, None, parts=parts)
         reached = int(spmd_folders.read_metadata(checkpoint)["step"])
-        score = float(parts.experiment.search_score(self._metrics(parts, checkpoint)))
+        score = _score(parts.experiment, self._metrics(parts, checkpoint))
         samples = order.samples if reached >= steps else reached * parts.rows
         return Result(order.number, samples, score, ended=reached < steps)
 
@@ -226,6 +232,28 @@ class Study:
                 program.close()
         metrics: dict[str, float] = parts.ranks.broadcast(found)
         return metrics
+
+
+def _score(experiment: BaseExperiment, metrics: Mapping[str, float]) -> float:
+    found: Any = experiment.search_score(metrics)
+    try:
+        return float(found)
+    except (TypeError, ValueError) as error:
+        told = f"{found!r:.60}, which is not a number"
+        raise wrong_return("--study", experiment, "search_score", told, "Return one number.") from error
+
+
+def _anew(callbacks: Sequence[Any]) -> list[Any]:
+    """Return callbacks for one trial: copies of objects, which would otherwise count on from the trial before."""
+    found = []
+    for one in callbacks:
+        try:
+            found.append(copy.deepcopy(one))
+        except Exception as error:  # an open file, a lock
+            name, why = type(one).__name__, f"{type(error).__name__}: {error}"
+            log.warning(f"callbacks: all trials share one {name}, for it cannot be copied ({why}).", once=True)
+            found.append(one)
+    return found
 
 
 def _failed(order: Order, error: Exception) -> Result:
