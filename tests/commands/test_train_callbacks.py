@@ -119,6 +119,14 @@ def test_what_cannot_be_a_callback_is_refused_before_anything_is_trained(
     assert not Path("run").exists()
 
 
+def test_a_callback_named_as_a_tracker_is_told_where_it_belongs(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start(report_to=["thrifty"]) == 2
+    assert "no tracker is called 'thrifty'" in (told := capsys.readouterr().err)
+    assert "List thrifty under callbacks, where it is registered." in told
+
+
 class Reader(TrainerCallback):
     """Keeps what it was given."""
 

@@ -18,7 +18,6 @@ from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import wrong_name
 from xdpx.optimizers import NEEDED, PACKAGES
 from xdpx.processors import processors
-from xdpx.reports.trackers.choosing import troubles_of
 from xdpx.runs import devices, run_folder
 from xdpx.runs.length import length_of, total_updates
 from xdpx.runs.parameters import TrainParameters
@@ -127,12 +126,11 @@ class Train:
                 yield fault
 
     def _about_callbacks(self) -> Iterator[Fault]:
-        if self._settings.callbacks:
+        if self._settings.callbacks or self._settings.report_to != "none":
             from xdpx.trainer.hooks import listed
 
             yield from listed.faults_of(self._settings.callbacks, engine=self._settings.engine)
-        for trouble in troubles_of(self._settings.report_to):
-            yield Fault("report_to", trouble, "")
+            yield from listed.faults_of_trackers(self._settings.report_to)
 
     def _about_engine(self) -> Iterator[Fault]:
         if self._settings.engine == SPMD:

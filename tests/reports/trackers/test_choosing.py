@@ -5,7 +5,17 @@ from types import SimpleNamespace
 import pytest
 import transformers.integrations as theirs
 
-from xdpx.reports.trackers.choosing import OURS, THEIRS, Calling, TrackerMissing, installed, tracker_for, trackers_for
+from xdpx.config import packages
+from xdpx.reports.trackers.choosing import (
+    OURS,
+    THEIRS,
+    Calling,
+    TrackerMissing,
+    installed,
+    tracker_for,
+    trackers_for,
+    troubles_of,
+)
 from xdpx.reports.trackers.json_lines import JsonLines
 
 
@@ -84,3 +94,34 @@ def test_the_function_gets_a_copy_of_what_is_logged_and_the_step_on_the_first_pr
         Calling(lambda values, step: heard.append((values, step))).on_log(None, state, None, logs=logs)
     assert heard == [({"loss": 1.0}, 9)]
     assert heard[0][0] is not logs
+
+
+class Greedy(Hearing):
+    """A tracker that cannot be made without an argument."""
+
+    def __init__(self, address):
+        """Take an address."""
+
+
+@pytest.mark.parametrize(
+    ("thing", "told"),
+    [
+        (Greedy, r"'ours' \(ours:Thing\) cannot be made without arguments"),
+        (dict, "has no event, such as on_log, so it is not a tracker"),
+        (7, "has no event"),
+        (Hearing, Hearing),
+        (Hearing(), Hearing),
+        (lambda: Hearing(), Hearing),
+        (lambda values, step: None, Calling),
+    ],
+)
+def test_a_package_offers_classes_objects_and_functions(thing, told, monkeypatch):
+    point = SimpleNamespace(name="ours", value="ours:Thing", load=lambda: thing)
+    monkeypatch.setattr(packages, "offered", lambda kind: {"ours": (point,)})
+    if isinstance(told, type):
+        assert not list(troubles_of("ours"))
+        assert [type(one) for one in trackers_for("ours")] == [told]
+    else:
+        with pytest.raises(ValueError, match=told):
+            trackers_for("ours")
+        assert len(list(troubles_of("ours"))) == 1

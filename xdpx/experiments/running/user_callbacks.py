@@ -9,7 +9,7 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.spmd_keys import SPMD
 from xdpx.experiments.fields import fields_of
 from xdpx.experiments.running.parts import Parts
-from xdpx.reports.trackers.choosing import own_trackers, tracker_for, troubles_of
+from xdpx.reports.trackers.choosing import own_trackers, tracker_for
 from xdpx.trainer.hooks import listed
 from xdpx.trainer.hooks.arguments import CallbackArguments
 
@@ -26,7 +26,7 @@ def user_callbacks_of(parts: Parts) -> list[Any]:
     experiment, options = parts.experiment, parts.options
     entries = [*experiment.CALLBACKS, *options.callbacks]
     trackers = [*experiment.REPORT_TO, *options.report_to]
-    faults = [*_faults(entries), *(Fault("report_to", trouble, "") for trouble in troubles_of(trackers))]
+    faults = [*_faults(entries), *listed.faults_of_trackers(trackers)]
     if faults:
         raise ConfigError(type(experiment).__name__, faults)
     return [*own_trackers(trackers), *(_made(entry) for entry in entries)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -70,11 +71,13 @@ def own_trackers(report_to: object) -> list[Any]:
 
 
 def troubles_of(report_to: object) -> Iterator[str]:
-    """Yield what is wrong with each name in `report_to`, without importing the trackers."""
+    """Yield what is wrong with each name in `report_to`; of trackers, only those of other packages are imported."""
     for name in report_to if isinstance(report_to, list | tuple) else [report_to]:
         if isinstance(name, str) and name not in {"all", "none"}:
             package = THEIRS.get(name, ("", ""))[1]
-            if name not in {*OURS, *THEIRS, *packages.offered(KIND)}:
+            if trouble := _trouble_with_offered(name):
+                yield trouble
+            elif name not in {*OURS, *THEIRS, *packages.offered(KIND)}:
                 yield _unknown(name, sorted({*OURS, *THEIRS, *packages.offered(KIND)}))
             elif package and importlib.util.find_spec(package) is None:
                 yield _needing(name, package)
@@ -86,7 +89,7 @@ def tracker_for(wanted: object) -> Any:
         return _make(wanted)
     if isinstance(wanted, type):
         return wanted()
-    if any(name.startswith("on_") for name in dir(wanted)):
+    if _hears(wanted):
         return wanted
     if callable(wanted):
         return Calling(wanted)
@@ -100,11 +103,11 @@ def installed() -> list[str]:
 
 
 def _make(name: str) -> Any:
-    taken = packages.ambiguity(KIND, name, shipped=name in {*OURS, *THEIRS})
-    if taken:
-        raise ValueError(f"report_to: {taken.problem} {taken.remedy}")
+    if trouble := _trouble_with_offered(name):
+        raise ValueError(f"report_to: {trouble}")
     if name in packages.offered(KIND):
-        return packages.load(packages.offered(KIND)[name][0])()
+        thing = packages.load(packages.offered(KIND)[name][0])
+        return thing() if isinstance(thing, type) or _can_be_called(thing) else tracker_for(thing)
     if name in OURS:
         module, _, kind = OURS[name].partition(":")
     elif name in THEIRS:
@@ -117,6 +120,33 @@ def _make(name: str) -> Any:
         return getattr(importlib.import_module(module), kind)()
     except (ImportError, RuntimeError) as error:
         raise TrackerMissing(f"report_to: '{name}' cannot be used here: {error}") from error
+
+
+def _trouble_with_offered(name: str) -> str:
+    """Return what is wrong with a name that packages offer; "" if nothing is, or none offers it."""
+    taken = packages.ambiguity(KIND, name, shipped=name in {*OURS, *THEIRS})
+    if taken:
+        return f"{taken.problem} {taken.remedy}"
+    for point in packages.offered(KIND).get(name, ()):
+        thing = packages.load(point)
+        if not _hears(thing) and (isinstance(thing, type) or not callable(thing)):
+            return f"'{name}' ({point.value}) has no event, such as on_log, so it is not a tracker. Define one."
+        if isinstance(thing, type) and not _can_be_called(thing):
+            return f"'{name}' ({point.value}) cannot be made without arguments, as a tracker is. Give them defaults."
+    return ""
+
+
+def _can_be_called(thing: object) -> bool:
+    """Return whether a class or a function needs no arguments."""
+    try:
+        inspect.signature(thing).bind()  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _hears(thing: object) -> bool:
+    return any(name.startswith("on_") for name in dir(thing))
 
 
 def _needing(name: str, package: str) -> str:

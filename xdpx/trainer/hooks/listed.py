@@ -9,6 +9,7 @@ from typing import Any
 from xdpx.config.faults import Fault, did_you_mean
 from xdpx.config.spmd_keys import SPMD
 from xdpx.config.user_modules import named
+from xdpx.reports.trackers.choosing import troubles_of
 from xdpx.trainer.hooks import callbacks
 
 Entry = str | Mapping[str, Mapping[str, Any]]
@@ -37,6 +38,14 @@ def faults_of(entries: Sequence[Entry], *, engine: str) -> Iterator[Fault]:
         if engine == SPMD and getattr(thing, "changes_model", False):
             problem = f"{name} changes the model that PyTorch computes, which the engine spmd does not train."
             yield Fault(KEY, problem, "Leave it out. Or use engine: pytorch.")
+
+
+def faults_of_trackers(report_to: object) -> Iterator[Fault]:
+    """Yield the faults of `report_to`; a callback of the user that is named there belongs under `callbacks`."""
+    for name in report_to if isinstance(report_to, list | tuple) else [report_to]:
+        for trouble in troubles_of([name]):
+            there = isinstance(name, str) and name in callbacks.own()
+            yield Fault("report_to", trouble, f"List {name} under {KEY}, where it is registered." * there)
 
 
 def build(entries: Sequence[Entry]) -> list[Any]:
