@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from xdpx.commands.predict import _write_arrays, kept_when_interrupted, logits_of
+from xdpx.commands.predict import TextWriter, _write_arrays, kept_when_interrupted, logits_of
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
 from xdpx.training.status import Status
@@ -281,3 +281,12 @@ def test_logits_that_a_loss_predicts_itself_are_written_once(tmp_path):
     written = torch.load(tmp_path / "out.pt")
     assert written["logits"].tolist() == [[1.0, 2.0]] * 2
     assert written["row"].tolist() == [0, 1]
+
+
+def test_fewer_rows_than_samples_are_the_fault_of_the_loss():
+    task = SimpleNamespace(rows=lambda predictions, labels: iter([["a"]]), loss={})
+    predictor = SimpleNamespace(predict=lambda chunk: {}, labels=None, task=task)
+    writer = SimpleNamespace(_predictor=predictor, _options=SimpleNamespace(distill=False))
+    chunk = SimpleNamespace(samples=[1, 2], kept=[0, 1])
+    with pytest.raises(ConfigError, match=r"loss: 'dict.rows' returns 1 rows for 2 samples"):
+        TextWriter._cells(writer, chunk)

@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -6,10 +7,11 @@ import torch
 from torch import nn
 
 from xdpx.config.faults import ConfigError
+from xdpx.inference import answers
 from xdpx.losses import losses
 from xdpx.losses.base import Loss
 from xdpx.models import models
-from xdpx.tasks import tasks
+from xdpx.tasks import scoring, tasks
 
 
 def task(model=None, loss=None):
@@ -64,3 +66,42 @@ def test_a_row_of_other_cells_than_the_header_names_is_the_fault_of_the_loss(odd
 
     with pytest.raises(ConfigError, match=r"'Mine\.rows' returns .*\. Yield 2 texts for each sample: left, right"):
         list(task(loss=Mine(None)).rows({}))
+
+
+def test_columns_rows_and_classes_that_are_no_list_are_refused_by_the_class_of_the_loss():
+    class Odd(Loss):
+        def columns(self):
+            return None
+
+        def rows(self, predictions, labels):
+            return 5
+
+        def each_class(self, gathered, labels):
+            return None
+
+        def metrics(self, gathered):
+            return {}
+
+    odd = task(loss=Odd(None))
+    with pytest.raises(ConfigError, match=r"loss: 'Odd.columns' returns None. Return a list of texts"):
+        odd.header()
+    with pytest.raises(ConfigError, match=r"loss: 'Odd.each_class' returns None. Return a list of ClassScore"):
+        scoring._scores({"pred": np.array([1])}, odd.loss, None)
+    Odd.columns = Loss.columns
+    with pytest.raises(ConfigError, match=r"loss: 'Odd.rows' returns 5. Yield the cells"):
+        list(odd.rows({}))
+
+
+def test_labels_from_python_are_those_that_x_pred_writes_for_a_loss_with_rows_of_its_own():
+    class Sure(Loss):
+        def rows(self, predictions, labels):
+            return ([labels[int(prob[1] > 0.9)], str(prob.tolist()), "1"] for prob in predictions["prob"])
+
+    found = {"prob": np.array([[0.2, 0.8], [0.05, 0.95]]), "pred": np.array([1, 1])}
+    predictor = SimpleNamespace(task=task(loss=Sure(None)), labels=["no", "yes"])
+    told = list(answers._said(predictor, found))
+    assert [one.label for one in told] == [row[0] for row in predictor.task.rows(found, predictor.labels)]
+    assert [(one.label, one.labels, one.probabilities["yes"]) for one in told] == [
+        ("no", ("no",), 0.8),
+        ("yes", ("yes",), 0.95),
+    ]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.commands import child
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, wrong_return
 from xdpx.config.parameters import param
 from xdpx.config.path_checks import slip_at_end
 from xdpx.datasets.data_files import NOT_PLAIN_TEXT, splits
@@ -232,10 +232,13 @@ class TextWriter:
         if not len(chunk.samples):
             return {}
         predictions = self._predictor.predict(chunk)
-        rows = self._predictor.task.rows(predictions, self._predictor.labels)
+        rows = list(self._predictor.task.rows(predictions, self._predictor.labels))
+        if len(rows) != len(chunk.kept):
+            found = f"{len(rows)} rows for {len(chunk.kept)} samples"
+            raise wrong_return("loss", self._predictor.task.loss, "rows", found, "Yield one for each sample, in order.")
         if self._options.distill:
             logits = logits_of(predictions, self._predictor.task.loss).tolist()
-            rows = ([str(values), label] for values, (label, *_) in zip(logits, rows, strict=True))
+            rows = [[str(values), label] for values, (label, *_) in zip(logits, rows, strict=True)]
         return dict(zip(chunk.kept.tolist(), rows, strict=True))
 
     def _joined(self, row: list[str], cells: list[str], *, labelled: bool) -> list[str]:

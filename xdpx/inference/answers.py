@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -108,7 +108,11 @@ def _said(predictor: Predictor, found: Mapping[str, Any]) -> Iterator[Prediction
     if columns == NUMBER_COLUMNS:
         return (Prediction(None, {}, score=score) for score in np.asarray(found["score"]).tolist())
     if columns == LABEL_COLUMNS:
-        return _labelled(np.asarray(found["prob"]), np.asarray(found["pred"]), predictor.labels)
+        told = _labelled(np.asarray(found["prob"]), np.asarray(found["pred"]), predictor.labels)
+        own = predictor.task.own_rows(found, predictor.labels)
+        if own is None:
+            return told
+        return (replace(one, label=label, labels=(label,)) for one, (label, *_) in zip(told, own, strict=True))
     cells = (row[0] for row in predictor.task.rows(found, predictor.labels))
     if columns == TAG_COLUMNS:
         return (Prediction(cell, {}, tuple(cell.split())) for cell in cells)

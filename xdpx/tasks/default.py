@@ -109,7 +109,10 @@ class Task(base.Task):
 
     def header(self) -> list[str]:
         """Return the names of the columns that `rows` yields."""
-        return list(self.loss.columns())
+        columns: Any = self.loss.columns()
+        if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
+            raise wrong_return("loss", self.loss, "columns", f"{columns!r:.80}", "Return a list of texts.")
+        return list(columns)
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None = None) -> Iterator[list[str]]:
         """Yield the cells of each sample, as text.
@@ -122,9 +125,9 @@ class Task(base.Task):
             The predicted class, all probabilities as a Python list, and the probability of the target (of the
             predicted class where there is no target).
         """
-        own = self.loss.rows(predictions, labels)
+        own = self.own_rows(predictions, labels)
         if own is not None:
-            yield from self._checked(own)
+            yield from own
             return
         prob = np.asarray(predictions["prob"], dtype=np.float64).round(6)
         pred = np.asarray(predictions["pred"])
@@ -139,9 +142,19 @@ class Task(base.Task):
         for choice, shares, share in zip(pred.tolist(), prob.tolist(), wanted.tolist(), strict=True):
             yield [names[choice], str(shares), str(share)]
 
-    def _checked(self, rows: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+    def own_rows(
+        self, predictions: Mapping[str, Any], labels: Sequence[str] | None = None
+    ) -> Iterator[list[str]] | None:
+        """Return the rows of a loss that makes them itself; None if they are classes and probabilities."""
+        own = self.loss.rows(predictions, labels)
+        return None if own is None else self._checked(own)
+
+    def _checked(self, rows: Any) -> Iterator[list[str]]:
         """Yield rows of cells. Raises ConfigError: a user's loss yields other cells than its header names."""
         header = self.header()
+        if not isinstance(rows, Iterable):
+            remedy = "Yield the cells of each sample, or return None for class and probability."
+            raise wrong_return("loss", self.loss, "rows", f"{rows!r:.80}", remedy)
         for row in rows:
             fits = isinstance(row, list | tuple) and len(row) == len(header)
             if not fits or not all(isinstance(cell, str) for cell in row):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, wrong_return
 from xdpx.datasets.evaluation_data import SURPLUS
 from xdpx.engines.base import Batch, Engine, State
 from xdpx.logger import log
@@ -113,7 +113,11 @@ def _scores(gathered: dict[str, Any], loss: Metrics, labels: Sequence[str] | Non
         raise ValueError("there is no sample to score: the split is empty.")
     # Plain floats: numpy's own would be written into checkpoints, and could not be read back safely.
     found = {str(name): _as_float(name, value) for name, value in loss.scores(gathered).items()}
-    return Scores(found, loss.each_class(gathered, labels))
+    each_class: Any = loss.each_class(gathered, labels)
+    if not isinstance(each_class, list):
+        remedy = "Return a list of ClassScore, [] if nothing is classified."
+        raise wrong_return("loss", loss, "each_class", f"{each_class!r:.60}", remedy)
+    return Scores(found, each_class)
 
 
 def _as_float(name: str, value: Any) -> float:

@@ -207,7 +207,8 @@ class _Driver:
             problem, remedy = "has begun no trial.", "Let it return a Move of a new trial, and the tuner a point."
             return ConfigError(self.plan.source, [Fault("schedule", problem, remedy)])
         reasons = [decision.why for decision in self.search.decisions if decision.verdict == "failed"]
-        problem = f"leads to no trial that could be trained: all {len(reasons)} failed, the first by: {reasons[0].rstrip('.')}."
+        first = reasons[0].rstrip(".")
+        problem = f"leads to no trial that could be trained: all {len(reasons)} failed, the first by: {first}."
         remedy = f"Try one by itself: x-train {io.join(self.folder, 'configs', 'trial_0')}"
         return ConfigError(self.plan.source, [Fault("base_config", problem, remedy)])
 
