@@ -14,6 +14,7 @@ FOREIGN = {
     "last_exc": "sys, from Python 3.12 on",
     "last_value": "sys, before",
     "SIGUSR1": "signal: not on every system",
+    "setitimer": "signal: not on every system",
     "to_local": "DTensor",
     "device_mesh": "DTensor",
     "ds_id": "weights of DeepSpeed",
