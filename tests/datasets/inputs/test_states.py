@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from xdpx.datasets.inputs import BaseInput, IterableAdaptor, SyntheticInput
-from xdpx.datasets.inputs.ahead_of_time import PrefetchedInput
+from xdpx.datasets.inputs.ahead_of_time import PrefetchedInput, build_input
 from xdpx.datasets.inputs.opening import own_state, return_to
 from xdpx.datasets.inputs.states import from_json, to_json
 from xdpx.utils.nested_map import NestedMap
@@ -111,3 +111,39 @@ def test_data_that_became_shorter_are_told_instead_of_ending_the_job() -> None:
 
     with pytest.raises(ValueError, match=r"3 batches were read before, now there are 0.*no reset"):
         Short(is_training=True).set_state({"batches": 3})
+
+
+class Reservoir(BaseInput):
+    """Draws from a buffer that it fills again in place, and returns its own lists and arrays as its state."""
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        self._state: dict[str, Any] = {"buffer": [0, 1, 2], "drawn": np.zeros(1, np.int64), "dice": ({"next": 3},)}
+
+    def get_next(self) -> NestedMap:
+        (dice,), buffer = self._state["dice"], self._state["buffer"]
+        drawn, buffer[dice["next"] % 3] = buffer[dice["next"] % 3], dice["next"]
+        dice["next"] += 1
+        self._state["drawn"] += 1
+        return NestedMap(row=np.full(1, drawn))
+
+    def get_state(self) -> dict[str, Any]:
+        return self._state
+
+    def set_state(self, state: Any) -> None:
+        self._state = state
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_state_made_of_what_the_input_goes_on_changing_is_the_one_that_was_asked_for(prefetch: int) -> None:
+    template = Reservoir.HParams(is_training=True, prefetch=prefetch)
+    data, again = build_input(template), build_input(template)
+    assert [data.get_next().row.tolist() for _ in range(2)] == [[0], [1]]
+    data.peek_padded()
+    state = data.get_state()
+    again.set_state(from_json(to_json(state)))
+    following = [data.get_next().row.tolist() for _ in range(3)]
+    assert [again.get_next().row.tolist() for _ in range(3)] == following == [[2], [3], [4]]
+    assert (state["buffer"], state["drawn"].tolist()) == ([3, 4, 2], [2])
+    data.close()
+    again.close()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.hparams import BaseHParams, Configurable
 from xdpx.datasets.inputs.rows import pad_rows
+from xdpx.datasets.inputs.states import copied
 from xdpx.datasets.inputs.windows import EvalWindow, is_end_of_data, window_of
 from xdpx.utils.nested_map import NestedMap
 
@@ -326,11 +327,12 @@ def _counted(get_next: Callable[[Any], NestedMap]) -> Callable[[Any], NestedMap]
 
 
 def _before_peek(get_state: Callable[[Any], State]) -> Callable[[Any], State]:
-    """Wrap `get_state` to return the state before a peeked batch."""
+    """Wrap `get_state` to return the state before a peeked batch, and a copy: the input goes on before it is saved."""
 
     @functools.wraps(get_state)
     def honest(self: Any) -> State:
-        return get_state(self) if self._peeked is None else {**self._state_at_peek}
+        state: State = copied(get_state(self) if self._peeked is None else self._state_at_peek)
+        return state
 
     return honest
 

@@ -37,6 +37,18 @@ def to_json(value: object, path: str = "") -> Any:
     raise TypeError(f"{path or 'the state'} is {what}")
 
 
+def copied(value: Any) -> Any:
+    """Return a state with lists, dicts and arrays of its own: the iterator goes on changing those that it returned."""
+    if isinstance(value, np.ndarray | bytearray):
+        return value.copy()
+    if isinstance(value, Mapping):
+        return {name: copied(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [copied(item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return value
+
+
 def from_json(value: object) -> Any:
     """Return the state that `to_json` converted."""
     if isinstance(value, list):
