@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from xdpx.checkpoints.spmd_files import named_leaves
 from xdpx.commands.visualise import expand
 from xdpx.config.faults import ConfigError
 from xdpx.experiments.running import run
 from xdpx.experiments.running.options import options_of
 from xdpx.experiments.running.parts import build_parts
+from xdpx.experiments.running.starting import begin
 from xdpx.experiments.running.training import train
 from xdpx.reports.run_logs import read_table
 from xdpx.tasks.spmd.early_stopping import TargetReached
@@ -233,6 +235,19 @@ def test_weights_of_another_job_are_taken_over_by_rules(tiny: ModuleType, job: s
     assert "params/lm/final_ln/bias: random initialisation" in origins
     blocks = [begun[f"params/lm/transformer/x_layers_{index}/ff_layer/ffn_layer1/linear/w"] for index in (0, 1)]
     np.testing.assert_array_equal(*blocks)  # two that begin as one tensor are two arrays, or no update could be taken
+
+
+def test_an_optimizer_state_of_one_job_stays_beside_weights_of_another(
+    tiny: ModuleType, job: str, tmp_path: Path
+) -> None:
+    whole = {"load_rules": [("(params/lm/transformer/.*)", "{}")], "load_opt_states": True, "load_step": True}
+    rules = {f"{job}/checkpoints/checkpoint_00000003": whole, job: {"step": 6}}
+    start = begin(build_parts(tiny.Tiny(INIT=rules), options_of(tmp_path / "job", {})), 8)
+    found, first, second = dict(named_leaves(start.state)), tiny.state_of(job, 3), tiny.state_of(job, 6)
+    for name, value in found.items():
+        of_first = name.startswith(("opt_state", "step", "params/lm/transformer"))
+        np.testing.assert_array_equal(value, (first if of_first else second)[name])
+        assert f"checkpoint_0000000{3 if of_first else 6}" in start.provenance[name]
 
 
 @pytest.mark.parametrize(

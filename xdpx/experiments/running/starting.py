@@ -138,10 +138,11 @@ def _apply(parts: Parts, start: Start, folder: str, rules: CheckpointLoadingRule
     leaves = dict(spmd_files.named_leaves(parts.engine.target))
     free = [name for name in leaves if start.provenance[name] == RANDOM and name.startswith((PARAMS, NON_TRAINABLE))]
     sources = _sources(rules, free, saved, checkpoint)
-    if rules.load_opt_states:
-        sources |= {name: name for name in leaves if name.startswith(f"{OPTIMIZER}/")}
-    if rules.load_step:
-        sources["step"] = "step"
+    of_optimizer = [name for name in leaves if name.startswith(f"{OPTIMIZER}/")]
+    # Weights that come after the optimizer state of another job leave it as it is.
+    fresh = not rules.load_opt_states and all(start.provenance[name] == RANDOM for name in of_optimizer)
+    wanted_whole = [*(of_optimizer if rules.load_opt_states else []), *(["step"] if rules.load_step else [])]
+    sources |= {name: name for name in wanted_whole if start.provenance[name] == RANDOM}
     found: dict[str, Any] = {}
     while left := {name: source for name, source in sources.items() if name not in found}:
         # An update donates each array: two variables that begin as the same tensor need one each.
@@ -149,7 +150,7 @@ def _apply(parts: Parts, start: Start, folder: str, rules: CheckpointLoadingRule
         wanted = {source: leaves[name] for source, name in readers.items()}
         spmd_files.check_shapes(checkpoint, wanted)
         found |= {readers[source]: values for source, values in spmd_files.read(checkpoint, wanted).items()}
-    _put(parts, start, found, fresh=not rules.load_opt_states)
+    _put(parts, start, found, fresh=fresh)
     start.provenance |= {name: f"{checkpoint}: {source}" for name, source in sources.items()}
     log.info(f"{len(sources)} of {len(leaves)} tensors begin as in {checkpoint}")
 
