@@ -3,12 +3,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.sharding import PartitionSpec
 
 from xdpx.config.faults import ConfigError
 from xdpx.optimizers.spmd.learner import LIMITS, Learner, MultiOptimizerLearner
-from xdpx.optimizers.spmd.optimizers import Accumulator, Adam, Lamb, Sgd, ShardedAdafactor
+from xdpx.optimizers.spmd.optimizers import (
+    Accumulator,
+    Adam,
+    Lamb,
+    OptaxOptimizer,
+    Sgd,
+    ShardedAdafactor,
+    joins_weights,
+)
 from xdpx.optimizers.spmd.schedules import Linear
 
 PARAMS: dict[str, Any] = {
@@ -147,13 +156,36 @@ def test_weights_without_gradient_are_left_alone_with_their_states() -> None:
     np.testing.assert_array_equal(params["head"], PARAMS["head"])
     assert np.all(params["lm"]["emb"] != 1)
     none = jax.tree.map(jnp.zeros_like, GRADS)
-    assert float(take(Learner(skip_zero_gradients="global"), none)[2]["is_valid_step"]) == 0.0
+    for minds in (True, False):
+        skipping = Learner(skip_zero_gradients="global", enable_skip_step_on_gradient_anomalies=minds)
+        assert float(take(skipping, none)[2]["is_valid_step"]) == 0.0
 
 
 def test_a_weight_is_not_skipped_among_gradients_that_are_counted_together() -> None:
     several = Accumulator.HParams(optimizer_tpl=SGD, num_sub_batches=2)
     with pytest.raises(ConfigError, match="skip_zero_gradients: is 'weights', but Accumulator counts"):
         Learner(optimizer=several, skip_zero_gradients="weights").init(PARAMS)
+
+
+@pytest.mark.parametrize(("vectorised", "told"), [(True, 1), (False, 0)])
+def test_a_norm_over_all_weights_that_is_taken_layer_by_layer_is_told(
+    vectorised: bool, told: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = {"stack": jnp.ones((3, 2)), "head": jnp.ones(2)}
+    clipping = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(1.0))
+    optimizer = OptaxOptimizer.HParams(grad_tx=clipping)
+    learner = Learner(name=f"clipping {vectorised}", optimizer=optimizer, vectorize_on_repeat_prefix=vectorised)
+    learner.prepare({"stack": ("layers", None), "head": (None,)})
+    moved, _, _ = take(learner, params, params)
+    if not vectorised:
+        expected, _ = clipping.update(params, clipping.init(params), params)
+        jax.tree.map(np.testing.assert_allclose, moved, optax.apply_updates(params, expected))
+    assert capsys.readouterr().err.count("the step of a weight depends on the gradients of others") == told
+
+
+def test_rules_that_look_at_each_weight_alone_or_at_a_certain_model_join_nothing() -> None:
+    of_model = optax.masked(optax.sgd(1.0), {"lm": True, "head": False})
+    assert [joins_weights(rule) for rule in (optax.adamw(0.1), optax.lamb(0.1), of_model)] == [False] * 3
 
 
 def test_updates_can_follow_the_norm_of_their_weight() -> None:

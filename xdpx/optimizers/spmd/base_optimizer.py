@@ -37,9 +37,11 @@ class BaseOptimizer(Configurable):
 
     Attributes:
         inner: the wrapped optimizer, if this one only decides when it takes a step.
+        joins_weights: whether the step of a weight depends on the gradients of other weights.
     """
 
     inner: BaseOptimizer | None = None
+    joins_weights: bool = False
 
     class HParams(BaseHParams):
         """Fields of all optimizers.

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, Configurable, build, sub_config_field
+from xdpx.logger import log
 from xdpx.optimizers.spmd.base_optimizer import BaseOptimizer
 from xdpx.optimizers.spmd.gradients import Clipped, clip_each, clip_together, norm_of, not_clipped
 from xdpx.optimizers.spmd.optimizers import Adam
@@ -36,6 +37,7 @@ class WeightGroup:
     optimizer: BaseOptimizer
     rule: Transformation
     names: tuple[str, ...]
+    is_stacked: bool
 
 
 class Learner(Configurable):
@@ -101,9 +103,10 @@ class Learner(Configurable):
             rule = optimizer.inner or optimizer  # an accumulator has none of its own
             matching(rule.hparams.weight_decay_exclusion, weights, where=f"{label}.weight_decay_exclusion")
         self._shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
-        state: OptState = {
-            "rules": {group.key: group.rule.init(_part(weights, group.names)) for group in self.groups(weights)}
-        }
+        groups = self.groups(weights)
+        for group in groups:
+            self._warn_of_layers_alone(group)
+        state: OptState = {"rules": {group.key: group.rule.init(_part(weights, group.names)) for group in groups}}
         if self.optimizer.hparams.ema_decay:
             self._refuse_to_average(weights)
             state["ema"] = _start_average(params)
@@ -157,6 +160,17 @@ class Learner(Configurable):
         """
         return axes_of_state(opt_state_shapes, named(params_axes, is_leaf=is_axes), self._shapes)
 
+    def _warn_of_layers_alone(self, group: WeightGroup) -> None:
+        """Warn of an optimizer that looks at all weights together, but gets those of one layer at a time."""
+        if group.is_stacked and (group.optimizer.inner or group.optimizer).joins_weights:
+            log.warning(
+                f"{self.hparams.name}.optimizer: the step of a weight depends on the gradients of others, as with "
+                "optax.clip_by_global_norm, but repeated layers are updated one at a time, and so are such norms. Set "
+                "vectorize_on_repeat_prefix=False to have those of all weights; for clipping, the optimizer's "
+                "clip_gradient_norm_to_value.",
+                once=True,
+            )
+
     def _refuse_to_average(self, weights: Named) -> None:
         """Raise ConfigError for weights of half precision: an average would hardly move, or not at all."""
         half = [name for name, weight in weights.items() if weight.dtype in (jnp.bfloat16, jnp.float16)]
@@ -182,7 +196,7 @@ class Learner(Configurable):
         for label, optimizer, names in self.shares(sorted(kept)):
             for stack, members in self._stacks(weights, names).items():
                 key = "_".join([label, *map(str, stack)])
-                found.append(WeightGroup(key, optimizer, self._rule(optimizer, len(stack)), members))
+                found.append(WeightGroup(key, optimizer, self._rule(optimizer, len(stack)), members, bool(stack)))
         return found
 
     def shares(self, names: Sequence[str]) -> list[tuple[str, BaseOptimizer, Sequence[str]]]:
@@ -221,15 +235,13 @@ class Learner(Configurable):
 
     def _is_valid(self, norm: jax.Array) -> jax.Array:
         wanted = self.hparams
-        valid = jnp.ones((), bool)
+        valid = norm != 0 if wanted.skip_zero_gradients == "global" else jnp.ones((), bool)
         if not wanted.enable_skip_step_on_gradient_anomalies:
             return valid
         if wanted.check_valid_step:
             valid &= jnp.isfinite(norm)
         if wanted.skip_step_gradient_norm_value:
             valid &= norm <= wanted.skip_step_gradient_norm_value
-        if wanted.skip_zero_gradients == "global":
-            valid &= norm != 0
         return valid
 
     def _steps(

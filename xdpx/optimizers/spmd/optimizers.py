@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from xdpx.config.faults import refusal
@@ -266,6 +267,10 @@ class OptaxOptimizer(BaseOptimizer):
 
         grad_tx: Any = None
 
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        self.joins_weights = hparams.grad_tx is not None and joins_weights(hparams.grad_tx)
+
     def core(self) -> Transformation:
         """Return the transformation."""
         if self.hparams.grad_tx is None:
@@ -347,6 +352,24 @@ class Accumulator(BaseOptimizer):
         """Return the wrapped optimizer with penalties and decay, applied once per `num_sub_batches` gradients."""
         several = optax.MultiSteps(self.inner.rule(), every_k_schedule=self.hparams.num_sub_batches)
         return Transformation(several.init, several.update)
+
+
+def joins_weights(rule: optax.GradientTransformation) -> bool:
+    """Return whether the step of a weight depends on the gradients of others, as with `optax.clip_by_global_norm`.
+
+    It is tried with two weights; a transformation that wants those of a certain model counts as one that does not.
+    """
+    weights = {name: jnp.ones(2) for name in ("one", "other")}
+
+    def step(size: float) -> Any:
+        gradients = {"one": jnp.ones(2), "other": jnp.full(2, size)}
+        return optax.with_extra_args_support(rule).update(gradients, rule.init(weights), weights)[0]["one"]
+
+    try:
+        with jax.ensure_compile_time_eval():
+            return not bool(jnp.allclose(step(1.0), step(1000.0)))
+    except Exception:
+        return False
 
 
 def regularised_mask(optimizer: BaseOptimizer, params: Any) -> Any:
