@@ -217,6 +217,7 @@ def test_disagreement_is_symmetric_and_above_nothing(name):
     [
         ("taylor_ce", {"taylor_n": 3}, "taylor_n"),
         ("cross_entropy", {"class_weights": [1.0], "num_classes": 3}, "class_weights"),
+        ("cross_entropy", {"class_weights": [0.0, 0.0], "num_classes": 2}, "class_weights"),
         ("bce", {"predict_threshold": [0.5, 0.5, 0.5], "num_classes": 3}, "predict_threshold"),
         ("bce", {"predict_threshold": [0.5, 0.5], "num_classes": 3, "several_labels": True}, "predict_threshold"),
         ("circle", {"num_classes": 3}, "num_classes"),

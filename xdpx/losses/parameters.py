@@ -91,6 +91,8 @@ class CrossEntropyParameters(LossParameters):
         weights = self.class_weights
         if weights is not None and classes and len(weights) != classes:
             found.append(("class_weights", f"holds {len(weights)} numbers for {classes} classes. Use one for each."))
+        if weights is not None and not any(weights):
+            found.append(("class_weights", "is 0 for every class, so nothing is learned. Use a positive number."))
         return found
 
 
