@@ -135,6 +135,9 @@ def check_processes_with_unlike_data_or_arguments_are_refused_together():
     with pytest.raises(ValueError, match="process 0 has samples 8; process 1 has samples 10. Give every process"):
         refuse_unlike_training(plan, make(Numbers(8)), TrainingArguments(use_cpu=True))
     refuse_unlike_training(plan, [], TrainingArguments(use_cpu=True))  # each process may read a part by itself
+    mixed = make(Numbers(8)) if dist.get_rank() else []
+    with pytest.raises(ValueError, match="process 0 has samples None; process 1 has samples 10"):
+        refuse_unlike_training(plan, mixed, TrainingArguments(use_cpu=True))
     with pytest.raises(ValueError, match="process 0 has learning_rate 8; process 1 has learning_rate 10"):
         refuse_unlike_training(plan, [], TrainingArguments(use_cpu=True, learning_rate=mine))
     plan = TrainingPlan(1, 2, 8, 8, 4, 2, mine)

@@ -111,7 +111,7 @@ def _refuse_unlike(where: str, given: dict[str, object], *, of_steps: str = WHOL
     other = next((rank for rank, each in enumerate(of_all) if each != of_all[0]), None)
     if other is None:
         return
-    unlike = [name for name in given if of_all[0][name] != of_all[other][name]]
-    first, second = (", ".join(f"{name} {of_all[rank][name]}" for name in unlike) for rank in (0, other))
+    unlike = [name for name in {**of_all[0], **of_all[other]} if of_all[0].get(name) != of_all[other].get(name)]
+    first, second = (", ".join(f"{name} {of_all[rank].get(name)}" for name in unlike) for rank in (0, other))
     advice = of_steps if unlike == ["steps"] else WHOLE
     raise ValueError(f"{where}: process 0 has {first}; process {other} has {second}. {advice}")
