@@ -48,7 +48,7 @@ def test_without_lazy_load_splits_that_are_still_arriving_are_a_fault(data_dir: 
 
 def test_a_sampler_that_plans_nothing_is_refused_by_its_class(open_data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sampler, "plan_of", lambda self, source, **options: None)
-    with pytest.raises(ConfigError, match=r"sampler: 'Sampler.plan_of' returns None, not an EpochPlan"):
+    with pytest.raises(ConfigError, match=r"sampler: 'Sampler.plan_of' returns None, without num_groups"):
         seen(open_data(), 1)
 
 

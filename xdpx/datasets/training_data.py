@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
+from numbers import Integral
 from threading import Event
 from typing import Any, Protocol
 
@@ -182,10 +183,11 @@ class TrainingData:
             world_size=self.ranks.world_size,
             rank=self.ranks.rank,
         )
-        if not isinstance(plan, EpochPlan):
+        if not callable(getattr(plan, "group", None)) or not isinstance(getattr(plan, "num_groups", None), Integral):
+            problem = f"{plan!r:.60}, without num_groups and group(index) of an EpochPlan"
             remedy = "Return that of super().plan_of(source, **options)."
-            raise wrong_return("sampler", self.sampler, "plan_of", f"{plan!r:.60}, not an EpochPlan", remedy)
-        return plan
+            raise wrong_return("sampler", self.sampler, "plan_of", problem, remedy)
+        return plan  # type: ignore[no-any-return]
 
     def _collate(self, source: Source, rows: Integers, epoch: int) -> Batch:
         return collated(
