@@ -37,8 +37,8 @@ def warn_of_unlike_orders(digests: Sequence[float], what: str) -> None:
         digests: of each process, or the sums of those of the epochs that it began.
         what: the data that were read, such as "train_dataset".
     """
-    other = next((rank for rank, each in enumerate(digests) if each != digests[0]), None)
-    if other is None or not is_master():
+    other = _unlike_the_first(digests)
+    if other is None:
         return
     log.warning(
         f"{what}: process {other} does not read the rows of the stream that process 0 reads, or not in the same order. "
@@ -49,6 +49,11 @@ def warn_of_unlike_orders(digests: Sequence[float], what: str) -> None:
         "and return a DataLoader of it. If only random changes to the same rows differ, nothing has to be done.",
         once=True,
     )
+
+
+def _unlike_the_first(digests: Sequence[float]) -> int | None:
+    """Return, on process 0, the first process with another digest than process 0; None if there is none."""
+    return next((rank for rank, each in enumerate(digests) if each != digests[0] and is_master()), None)
 
 
 def some_rows(dataset: Any) -> list[Any]:
@@ -74,8 +79,8 @@ def warn_of_unlike_rows(digests: Sequence[int], what: str) -> None:
         digests: of each process.
         what: the data, such as "train_dataset".
     """
-    other = next((rank for rank, each in enumerate(digests) if each != digests[0]), None)
-    if other is None or not is_master():
+    other = _unlike_the_first(digests)
+    if other is None:
         return
     log.warning(
         f"{what}: process {other} has not the rows that process 0 has, or not in the same order. Each takes its share "
