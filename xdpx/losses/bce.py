@@ -35,8 +35,8 @@ class BinaryCrossEntropy(CrossEntropy):
     reads_softmax = False
 
     asks_each_class: ClassVar[bool] = True
-    of_any_size: ClassVar[bool] = True
     """True: one sigmoid per class."""
+    of_any_size: ClassVar[bool] = True
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
