@@ -37,11 +37,9 @@ class BaseOptimizer(Configurable):
 
     Attributes:
         inner: the wrapped optimizer, if this one only decides when it takes a step.
-        joins_weights: whether the step of a weight depends on the gradients of other weights.
     """
 
     inner: BaseOptimizer | None = None
-    joins_weights: bool = False
 
     class HParams(BaseHParams):
         """Fields of all optimizers.
@@ -80,6 +78,10 @@ class BaseOptimizer(Configurable):
     def get_learning_rate(self, step: jax.Array | int) -> jax.Array:
         """Return the learning rate of the update after `step` updates."""
         return jnp.asarray(self.hparams.learning_rate * self.schedule(step))
+
+    def joins_weights(self) -> bool:
+        """Return whether the step of a weight depends on the gradients of other weights."""
+        return False
 
     def core(self) -> Transformation:
         """Return the transformation of gradients to steps; it takes `learning_rate` as an extra argument."""

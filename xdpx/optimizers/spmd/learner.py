@@ -162,7 +162,7 @@ class Learner(Configurable):
 
     def _warn_of_layers_alone(self, group: WeightGroup) -> None:
         """Warn of an optimizer that looks at all weights together, but gets those of one layer at a time."""
-        if group.is_stacked and (group.optimizer.inner or group.optimizer).joins_weights:
+        if group.is_stacked and (group.optimizer.inner or group.optimizer).joins_weights():
             log.warning(
                 f"{self.hparams.name}.optimizer: the step of a weight depends on the gradients of others, as with "
                 "optax.clip_by_global_norm, but repeated layers are updated one at a time, and so are such norms. Set "

@@ -267,9 +267,9 @@ class OptaxOptimizer(BaseOptimizer):
 
         grad_tx: Any = None
 
-    def __init__(self, hparams: Any) -> None:
-        super().__init__(hparams)
-        self.joins_weights = hparams.grad_tx is not None and joins_weights(hparams.grad_tx)
+    def joins_weights(self) -> bool:
+        """Return whether the transformation joins weights; it is tried."""
+        return self.hparams.grad_tx is not None and joins_weights(self.hparams.grad_tx)
 
     def core(self) -> Transformation:
         """Return the transformation."""
