@@ -73,7 +73,8 @@ class Told(TrainerCallback):
 
     def __init__(self, event: str, step: int) -> None:
         self.event, self.step = event, step
-        for name in ("on_step_end", "on_epoch_end", "on_prediction_step", "on_evaluate", "on_save", "on_epoch_begin"):
+        events = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_prediction_step", "on_save")
+        for name in events:
             setattr(self, name, partial(self.heard, name))
 
     def heard(self, event: str, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -119,6 +120,16 @@ def test_a_signal_at_the_end_of_an_epoch_changes_neither_evaluations_nor_logs_no
     events = [("on_step_end", 2), ("on_step_end", 4), ("on_epoch_end", 4), ("on_prediction_step", 4), ("on_save", 4)]
     for event, step in [*events, ("on_epoch_begin", 4), ("on_step_end", 12)]:
         assert trained(tmp_path / f"{event}_{step}", Told(event, step), **each) == whole, (event, step)
+
+
+@pytest.mark.parametrize("strategy", ["epoch", "steps"])
+def test_a_run_that_is_stopped_again_before_its_first_update_keeps_its_place(tmp_path: Path, strategy: str) -> None:
+    each = dict.fromkeys(("eval_strategy", "logging_strategy", "save_strategy"), strategy)
+    each |= dict.fromkeys(("eval_steps", "logging_steps", "save_steps"), 2) if strategy == "steps" else {}
+    whole = trained(tmp_path / "whole", **each)
+    for step, again in ((2, "on_train_begin"), (4, "on_train_begin"), (4, "on_save"), (5, "on_epoch_begin")):
+        told = Told("on_step_end", step), Told(again, step)
+        assert trained(tmp_path / f"{step}_{again}", *told, **each) == whole, (step, again)
 
 
 def test_a_checkpoint_at_the_last_update_of_an_epoch_is_followed_by_what_ends_the_epoch(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class Flow(Callback):
         own = type(methods)._maybe_log_save_evaluate
         self._hears_all = not own.__module__.startswith("xdpx.")  # an override is called also when nothing is due
         self._epoch: int | None = None  # 0-based; None between epochs
-        self._has_random_state = False  # of the checkpoint that is continued
+        self._has_random_state = self._has_place = False  # of the checkpoint that is continued
         self._stops_at_start = False
         self._data_clock = DataClock()
         self._orders = StreamOrders("train_dataset")
@@ -139,15 +139,18 @@ class Flow(Callback):
         """End the epoch that is still open; if the run was interrupted, save a checkpoint instead."""
         if stop.finished:
             self.end_epoch()
-        elif self._run.saved_step != session.number:
-            self._guard()
-            if self._run.reading:
-                log.warning(
-                    "a signal cut off the reading of data: no sample is left out, but random numbers that were drawn "
-                    "for it are not drawn again, so that training is not continued to the bit."
-                )
-            self._methods._save_checkpoint(self._run.model_wrapped, self._trial)
-            self._run.fire("on_save")
+            return
+        run = self._run
+        if run.saved_step == session.number or (run.continued is not None and not run.has_read):
+            return  # the latter began with a checkpoint, and has taken no update
+        self._guard()
+        if run.reading:
+            log.warning(
+                "a signal cut off the reading of data: no sample is left out, but random numbers that were drawn for "
+                "it are not drawn again, so that training is not continued to the bit."
+            )
+        self._methods._save_checkpoint(run.model_wrapped, self._trial)
+        run.fire("on_save")
 
     def groups(self, loader: object, place: Position) -> Generator[tuple[Position, Group]]:
         """Yield the micro-batches of each update from `place` on, and fire the events of each epoch."""
@@ -183,7 +186,7 @@ class Flow(Callback):
             with self._preemption.waiting():
                 run.reading = True  # also after a signal has cut it off
                 samples, num_items = self._methods.get_batch_samples(*asked[:num_asked])
-                run.reading = False
+                run.reading, run.has_read = False, True
             if not samples:
                 return
             batches += len(samples)
@@ -192,10 +195,10 @@ class Flow(Callback):
     def _epoch_of(self, loader: Any, epoch: int, taken: int) -> Iterator[Any]:
         """Begin an epoch (from 0) after `taken` batches; if a run is resumed, restore its random state first."""
         loader.set_epoch(epoch)
-        self._restore_random_state()
-        continued, self._run.continued = self._run.continued, None
-        if continued is not None:
-            loader.start_at(taken, continued.loader)
+        if self._run.continued is not None and not self._has_place:
+            self._has_place = True
+            self._restore_random_state()
+            loader.start_at(taken, self._run.continued.loader)
         batches: Iterator[Any] = loader.trained_on()
         return batches
 

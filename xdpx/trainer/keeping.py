@@ -170,10 +170,7 @@ def _save(
     state.stateful_callbacks = states_of(run.exportable())
     ranks, own, contents = run.parts.ranks(), None, {}
     if not args.save_only_model:
-        loader = run.callback_handler.train_dataloader
-        loader = loader.state_dict() if hasattr(loader, "state_dict") else None
-        if loader and run.reading:  # it may have moved on already
-            loader |= {"batches": run.place.batches, "ahead": {}}
+        loader = _loader_state(run)
         own, contents = trainer_files.OwnState.of_this_process(ranks, loader), _to_continue(run, loader)
     write = partial(methods.save_model, _internal_call=True)
     if strategy.writes_own_state:
@@ -197,13 +194,26 @@ def _to_continue(run: TrainerRun, loader: dict[str, Any] | None) -> dict[str, An
         "scheduler": run.lr_scheduler.state_dict(),
         "scaler": None if scaler is None else scaler.state_dict(),
         "trained": None if average is None else average.trained(wanted=run.args.should_save),
-        "progress": _progress(run, loader) if loader else {},
+        "progress": _progress(run, loader),
     }
 
 
-def _progress(run: TrainerRun, loader: Mapping[str, Any]) -> dict[str, Any]:
+def _loader_state(run: TrainerRun) -> dict[str, Any] | None:
+    """Return the state of the data loader after the last update; None if it has none."""
+    loader, state = run.callback_handler.train_dataloader, None
+    if run.continued is not None and not run.has_read:
+        state = run.continued.loader
+    elif hasattr(loader, "state_dict"):
+        state = loader.state_dict()
+    if state and run.reading:  # it may have moved on already
+        state = {**state, "batches": run.place.batches, "ahead": {}}
+    return state
+
+
+def _progress(run: TrainerRun, loader: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the position in the data, with what finds it for another batch size or number of ranks, and open ends."""
-    position = run.place if run.reading else run.plan.position(run.state.global_step, loader)
+    whole = run.has_read and not run.reading
+    position = run.plan.position(run.state.global_step, loader) if whole else run.place
     return {
         "position": asdict(position), "samples_per_batch": run.plan.samples_per_batch, "open_epoch": run.open_epoch,
         "unlogged": run.unlogged(),

@@ -136,9 +136,10 @@ class TrainerRun:
         saved_step: the last step that was saved.
         copies: checkpoints kept in memory; None if none are kept.
         folder: where this training writes: the output folder, or that of a trial of a search.
-        continued: the checkpoint to resume from, until the first epoch has begun.
+        continued: the checkpoint to resume from; None for a new training.
         place: in the data, after the last update.
         reading: whether the batches of an update are being read, or their reading was cut off.
+        has_read: whether those of an update were read in this training; before, its data loader has no place yet.
         open_epoch: the epoch, from 0, whose end is not signalled yet; None between epochs.
         grad_norm, learning_rate: of the last update; None before the first.
         started: when training began, in seconds of `time.time`.
@@ -180,7 +181,7 @@ class TrainerRun:
     copies: MemoryFolders | None = None
     continued: Continued | None = None
     place = Position()
-    reading = False
+    reading = has_read = False
     open_epoch: int | None = None
     grad_norm: Any = None
     learning_rate: float | None = None
