@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,14 @@ def test_a_run_that_saves_nothing_ends_at_once_as_it_always_did(tmp_path: Path) 
     assert run(tmp_path, kill_at=5, strategy="no").returncode == -signal.SIGTERM
 
 
+@pytest.fixture(autouse=True)
+def nothing_handles_the_signal() -> Generator[None]:
+    """Take away the handler that another test's library left (Ray): the Trainer would leave the signal to it."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
 class Told(TrainerCallback):
     """Sends a signal at an event, once."""
 
@@ -124,7 +133,7 @@ def test_a_signal_at_the_end_of_an_epoch_changes_neither_evaluations_nor_logs_no
 
 @pytest.mark.parametrize("strategy", ["epoch", "steps"])
 def test_a_run_that_is_stopped_again_before_its_first_update_keeps_its_place(tmp_path: Path, strategy: str) -> None:
-    each = dict.fromkeys(("eval_strategy", "logging_strategy", "save_strategy"), strategy)
+    each: dict[str, Any] = dict.fromkeys(("eval_strategy", "logging_strategy", "save_strategy"), strategy)
     each |= dict.fromkeys(("eval_steps", "logging_steps", "save_steps"), 2) if strategy == "steps" else {}
     whole = trained(tmp_path / "whole", **each)
     for step, again in ((2, "on_train_begin"), (4, "on_train_begin"), (4, "on_save"), (5, "on_epoch_begin")):
