@@ -30,11 +30,11 @@ from benchmarks.work import DATA, REPOSITORY, WORK, command, minilm
 CLIENTS, SECONDS, ROUNDS = 32, float(os.environ.get("XDPX_BENCH_SERVING_SECONDS", "10")), 3
 FOLDER = WORK / "serving"
 ENDURED = int(os.environ.get("XDPX_BENCH_HOSTILE", "10000"))
-ROUNDED = {
-    "onnx": "x-serve with 8 bits (ONNX)",
-    **({"openvino": "x-serve with 8 bits (OpenVINO)"} if find_spec("openvino") else {}),
-}
-"""Formats with numbers rounded to 8 bits -> names of their servers."""
+FORMATS = {"onnx": "ONNX", **({"openvino": "OpenVINO"} if find_spec("openvino") else {})}
+"""Formats that are served in full precision and in 8 bits -> their names in the table."""
+ROUNDED = {name: f"x-serve with 8 bits ({called})" for name, called in FORMATS.items()}
+FULL = {name: f"x-serve with 32 bits ({called})" for name, called in FORMATS.items()}
+OURS = {"x-serve", *ROUNDED.values(), *FULL.values()}
 Speeds = list[tuple[float, float]]
 """(rows per second, rows per CPU second) of each round."""
 ONE_TEXT: Body = lambda text: {"text": text}  # noqa: E731
@@ -70,11 +70,17 @@ def trained() -> Path:
     return run
 
 
-def rounded(run: Path, name: str) -> Path:
-    """Return the folder of the run exported to a format with 8-bit numbers; it is written once and kept."""
-    folder = FOLDER / f"{name}-int8"
+def exported(run: Path, name: str, *how: str) -> Path:
+    """Return the folder of the run exported to a format; it is written once and kept.
+
+    Args:
+        run: the trained run.
+        name: of the format.
+        how: further keys of the export, such as "quantise=int8".
+    """
+    folder = FOLDER / "-".join([name, *how]).replace("quantise=", "")
     if not folder.exists():
-        command("x-script", f"export_{name}", f"save_dir={run}", f"out_dir={folder}", "quantise=int8")
+        command("x-script", f"export_{name}", f"save_dir={run}", f"out_dir={folder}", *how)
     return folder
 
 
@@ -82,8 +88,9 @@ def servers(run: Path) -> Iterator[Served]:
     """Yield the servers to measure, ours first."""
     ours = [sys.executable, "-m", "xdpx.run", "x-serve"]
     yield Served("x-serve", [*ours, str(run), "--port", "PORT"])
-    for name, called in ROUNDED.items():
-        yield Served(called, [*ours, str(rounded(run, name)), "--port", "PORT"])
+    for name in FORMATS:
+        yield Served(FULL[name], [*ours, str(exported(run, name)), "--port", "PORT"])
+        yield Served(ROUNDED[name], [*ours, str(exported(run, name, "quantise=int8")), "--port", "PORT"])
     peers = REPOSITORY / "benchmarks" / "peers"
     theirs = str(run / "transformers")
     yield Served("pipeline", [sys.executable, str(peers / "serve_pipeline.py"), theirs, "PORT"])
@@ -178,10 +185,13 @@ def speed_rows(found: dict[str, Speeds]) -> Iterator[Row]:
     ours = found["x-serve"]
     told = f"{spread([each[0] for each in ours], 0)} rows/s"
     yield Row(f"x-serve, rows of sst2 and chnsenticorp, {CLIENTS} clients", told, "–", kept=True)
-    for called in ROUNDED.values():
-        yield ratio_row(called, found[called], "x-serve", ours, 2.0)
+    for name in FORMATS:
+        of_rounded, of_full = found[ROUNDED[name]], found[FULL[name]]
+        yield ratio_row(ROUNDED[name], of_rounded, FULL[name], of_full, 2.0)
+        yield ratio_row(ROUNDED[name], of_rounded, "x-serve", ours, None)
+        yield ratio_row(FULL[name], of_full, "x-serve", ours, None)
     for name, theirs in found.items():
-        if name not in {"x-serve", *ROUNDED.values()}:
+        if name not in OURS:
             yield ratio_row("x-serve", ours, name, theirs, 5.0 if name == "pipeline" else 1.5)
             for called in ROUNDED.values():
                 yield ratio_row(called, found[called], name, theirs, None)
