@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from xdpx.utils.local_files import LocalFiles
 from xdpx.utils.paths import Paths, StrPath
+from xdpx.utils.redaction import redact
 from xdpx.utils.storage import Entry, Storage, scheme_of
 
 if TYPE_CHECKING:
     from xdpx.utils.oss import OSS
     from xdpx.utils.read_cache import ReadCache
     from xdpx.utils.remote_filesystems import RemoteFiles
+
+_ONE_SLASH = re.compile(r"(s3a?|oss|gs|gcs|https?|memory):/(?!/)")
 
 
 class Storages(Paths):
@@ -40,9 +44,14 @@ class Storages(Paths):
         self._remotes.pop("oss", None)
 
     def remote(self, path: StrPath) -> RemoteFiles | None:
-        """Return the remote storage of `path`, or None for a local path."""
+        """Return the remote storage of `path`, or None for a local path.
+
+        Raises:
+            OSError: it is remote, but lacks a slash, so that a local folder called `s3:` would be meant.
+        """
         scheme = scheme_of(os.fspath(path))
         if not scheme:
+            _refuse_one_slash(os.fspath(path))
             return None
         if scheme not in self._remotes:
             prepare, self._before_remote = self._before_remote, None
@@ -99,3 +108,12 @@ class Storages(Paths):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
         store = self.remote(path) or self.local_files
         store.make_folder(self.plain(path))
+
+
+def _refuse_one_slash(path: str) -> None:
+    """Raise OSError for `s3:/bucket/run`, which is what pathlib.Path makes of `s3://bucket/run`."""
+    found = _ONE_SLASH.match(path)
+    if found is not None:
+        remedy = f"Write {found[1]}://{path[found.end() :]}; as text, because pathlib.Path drops a slash."
+        problem = f"has one slash behind '{found[1]}:', and so would be a local folder of that name. {remedy}"
+        raise OSError(f"{redact(path)}: {problem}") from ValueError(problem)

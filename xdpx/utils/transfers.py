@@ -238,7 +238,15 @@ def _folders(io: Storages, top: Entry) -> Iterator[Entry]:
 
 
 def _within(top: Entry, entry: Entry) -> str:
-    return entry.path.removeprefix(top.path).lstrip("/")
+    """Return the path of an entry below a folder.
+
+    Raises:
+        OSError: an object store has a name with `..` there, which on a disk would lead out of the folder.
+    """
+    path = entry.path.removeprefix(top.path).lstrip("/")
+    if ".." in path.split("/"):
+        raise OSError(errno.EINVAL, "Is named '..', which leads out of the folder; rename it", redact(entry.path))
+    return path
 
 
 def _is_root(io: Storages, path: str) -> bool:
