@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from xdpx.utils import io
@@ -95,6 +96,58 @@ def test_glob_finds_by_pattern(any_root: str) -> None:
     assert io.glob(io.join(any_root, "train*.txt")) == [io.join(any_root, f"train{i}.txt") for i in (0, 1)]
     assert io.glob(io.join(any_root, "**/train?.txt"))[0] == io.join(any_root, "sub/train2.txt")
     assert io.glob(io.join(any_root, "none*")) == []
+
+
+def test_a_wildcard_leaves_hidden_files_out_on_every_storage(any_root: str) -> None:
+    for name in ("a.tsv", "._a.tsv", ".git/b.tsv", "sub/.c.tsv"):
+        write(io.join(any_root, name))
+    assert io.glob(io.join(any_root, "*.tsv")) == [io.join(any_root, "a.tsv")]
+    assert io.glob(io.join(any_root, "*/*.tsv")) == []
+    assert io.glob(io.join(any_root, ".*.tsv")) == [io.join(any_root, "._a.tsv")]
+    assert io.glob(io.join(any_root, ".git/*")) == [io.join(any_root, ".git/b.tsv")]
+
+
+def make_folder_as_consoles_do(folder: str) -> None:
+    bucket, _, name = folder.removeprefix("s3://").partition("/")
+    fsspec.filesystem("s3").call_s3("put_object", Bucket=bucket, Key=f"{name}/", Body=b"")
+
+
+def test_an_empty_folder_of_a_store_is_a_folder(s3_root: str, tmp_path: Path) -> None:
+    folder = f"{s3_root}/runs/new"
+    make_folder_as_consoles_do(folder)
+    write(f"{folder}.txt")
+    assert io.isdir(folder)
+    assert io.listdir(folder) == []
+    assert io.size(folder) == 0
+    assert io.listdir(f"{s3_root}/runs", recursive=True) == ["new.txt"]
+    io.copytree(f"{s3_root}/runs", tmp_path / "runs")
+    assert (tmp_path / "runs/new").is_dir()
+    io.rmtree(folder)
+    assert io.listdir(f"{s3_root}/runs") == ["new.txt"]
+
+
+def test_removing_the_object_of_a_folder_leaves_a_file_of_its_name(s3_root: str) -> None:
+    write(f"{s3_root}/a/file")
+    write(f"{s3_root}/a/file/below")
+    make_folder_as_consoles_do(f"{s3_root}/a/file")
+    io.remote(s3_root).remove_folder(f"{s3_root}/a/file")
+    assert io.open(f"{s3_root}/a/file").read() == "text\n"
+
+
+def test_no_name_in_a_bucket_leads_a_copy_out_of_its_folder(s3_root: str, tmp_path: Path) -> None:
+    fsspec.filesystem("s3").call_s3(
+        "put_object", Bucket=s3_root.removeprefix("s3://"), Key="data/../../evil", Body=b"evil"
+    )
+    with pytest.raises(OSError, match="leads out of the folder"):
+        io.copytree(f"{s3_root}/data", tmp_path / "a/b")
+    assert not list(tmp_path.rglob("evil"))
+
+
+@pytest.mark.parametrize("path", ["s3:/bucket/run", Path("s3://bucket/run"), "oss:/b", "http:/host/a"])
+def test_a_scheme_with_one_slash_is_not_taken_for_a_local_folder(path: str | Path) -> None:
+    with pytest.raises(OSError, match=r"Write \w+://.*as text") as refused:
+        io.open(path, "w")
+    assert isinstance(refused.value.__cause__, ValueError)
 
 
 @pytest.mark.parametrize(("text", "count"), [("", 0), ("a", 1), ("a\n", 1), ("a\nb", 2), ("\n\n", 2)])

@@ -56,6 +56,17 @@ def test_files_come_and_go(oss_root: str, tmp_path: Path, monkeypatch: pytest.Mo
         io.listdir(oss_root)
 
 
+def test_an_empty_folder_of_the_console_is_a_folder(oss_root: str, oss_bucket: str) -> None:
+    io.open(f"{oss_root}/new.txt", "w").close()
+    store = io.remote(oss_root)
+    store._connect(oss_root)._call_oss("put_object", "root/new/", b"", bucket=oss_bucket)
+    assert io.isdir(f"{oss_root}/new")
+    assert io.listdir(f"{oss_root}/new") == []
+    assert io.listdir(oss_root, recursive=True) == ["new.txt"]
+    io.rmtree(f"{oss_root}/new")
+    assert io.listdir(oss_root) == ["new.txt"]
+
+
 def test_commits_and_leases_hold(oss_root: str) -> None:
     for data in (b"old", b"new"):
         with Lease(oss_root), Commit(oss_root, "set") as new:

@@ -147,8 +147,12 @@ class OssFiles(RemoteFiles):
     def _list(self, fs: AbstractFileSystem, path: str) -> list[Entry]:
         found = super()._list(fs, path)
         if not found and fs.split_path(path)[1]:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            self._info(fs, path)  # raises FileNotFoundError
         return found
+
+    def _delete_marker(self, fs: AbstractFileSystem, key: str) -> None:
+        bucket, name = fs.split_path(key)
+        fs._call_oss("delete_object", f"{name}/", bucket=bucket)
 
     def _pipe_new(self, fs: AbstractFileSystem, key: str, data: bytes) -> None:
         fs.pipe_file(key, data, headers={"x-oss-forbid-overwrite": "true"})

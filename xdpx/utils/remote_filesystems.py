@@ -139,9 +139,11 @@ class RemoteFiles:
             self._call(path, lambda fs: fs.makedirs(self._key(fs, path), exist_ok=True))
 
     def remove_folder(self, path: str) -> None:
-        """Remove an empty folder if the scheme has real ones (`memory://`)."""
+        """Remove an empty folder if the scheme has real ones (`memory://`), else the object that stands for it."""
         if self.scheme == "memory":
             self._call(path, lambda fs: fs.rmdir(self._key(fs, path)))
+        else:
+            self._call(path, lambda fs: self._delete_marker(fs, self._key(fs, path)))
 
     def copy_within(self, source: str, target: str) -> None:
         """Copy one file within this storage, without transferring its bytes through this machine."""
@@ -186,9 +188,10 @@ class RemoteFiles:
         _check_length(entry.path, 0, entry.size or 0, file.tell())
 
     def glob(self, pattern: str) -> list[str]:
-        """Return the paths that match, sorted."""
+        """Return the paths that match, sorted. As on local disks, a wildcard does not match a hidden name."""
         found = self._call(pattern, lambda fs: fs.glob(self._key(fs, pattern)))
-        return sorted(str(name) if self.scheme in _WEB else f"{self.scheme}://{str(name).strip('/')}" for name in found)
+        paths = (str(name) if self.scheme in _WEB else f"{self.scheme}://{str(name).strip('/')}" for name in found)
+        return sorted(path for path in paths if not _is_hidden(path, pattern))
 
     # ---- the client
 
@@ -281,11 +284,19 @@ class RemoteFiles:
 
     def _list(self, fs: AbstractFileSystem, path: str) -> list[Entry]:
         key = self._key(fs, path)
-        found = [self._entry(path, info) for info in fs.ls(key, detail=True)]
-        if len(found) == 1 and not found[0].folder and found[0].path == path.rstrip("/"):
+        listed = fs.ls(key, detail=True)
+        found = [self._entry(path, info) for info in listed]
+        # The object `folder/`, by which consoles create a folder, is listed among its children, or alone.
+        is_marker = len(listed) == 1 and str(listed[0]["name"]).endswith("/")
+        if len(found) == 1 and not found[0].folder and found[0].path == path.rstrip("/") and not is_marker:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-        # A store may list the marker object of the folder itself among its children.
         return [entry for entry in found if entry.path.rstrip("/") != path.rstrip("/")]
+
+    def _delete_marker(self, fs: AbstractFileSystem, key: str) -> None:
+        """Delete the object `folder/`, by which consoles create a folder, if there is one."""
+        if self.scheme in {"s3", "s3a"}:  # the methods of s3fs drop the slash, and would delete the file `folder`
+            bucket, name, _ = fs.split_path(key)
+            fs.call_s3("delete_object", Bucket=bucket, Key=f"{name}/")
 
     def _entry(self, path: str, info: dict[str, Any]) -> Entry:
         name = path if self.scheme in _WEB else f"{self.scheme}://{str(info['name']).strip('/')}"
@@ -298,6 +309,14 @@ class RemoteFiles:
         marks = (info.get(key) for key in ("ETag", "etag", "Content-MD5", "generation"))
         tag = next((str(mark) for mark in marks if mark), str(modified or ""))
         return Entry(name, folder, None if folder else info.get("size"), modified, tag)
+
+
+def _is_hidden(path: str, pattern: str) -> bool:
+    """Return whether a part of a path begins with a dot, behind as many parts as the pattern has without wildcards."""
+    parts = pattern.split("/")
+    plain = next((index for index, part in enumerate(parts) if set(part) & set("*?[")), len(parts))
+    wanted = any(part.startswith(".") for part in parts[plain:])
+    return not wanted and any(part.startswith(".") for part in path.split("/")[plain:])
 
 
 def _check_length(path: str, start: int, asked: int, got: int) -> None:
