@@ -15,6 +15,7 @@ from xdpx.config.faults import ConfigError
 from xdpx.datasets.inputs import (
     Arrays,
     BaseInput,
+    Characters,
     LanguageModelFeatures,
     Mixture,
     SeqIOInput,
@@ -247,6 +248,35 @@ def test_a_mixture_draws_by_its_rates_or_by_sizes(rates: tuple[float, ...], shar
     )
     labels = np.concatenate([data.get_next().labels.ravel() for _ in range(64)])
     assert np.mean(labels == 11) == pytest.approx(share, abs=1e-9)
+
+
+def test_tasks_of_a_mixture_share_their_vocabulary() -> None:
+    def task(name: str, alphabet: str) -> Task.HParams:
+        vocabulary = Characters.HParams(alphabet=alphabet)
+        return Task.HParams(name=name, source=Arrays.HParams(columns={"targets": ["ab"]}), vocabulary=vocabulary)
+
+    def first(*tasks: Task.HParams) -> Any:
+        both = Mixture.HParams(name="both", tasks=tasks)
+        return SeqIOInput(mixture_or_task=both, batch_size=2, is_training=True, **_short()).get_next()
+
+    assert first(task("a", "abc"), task("b", "abc")).ids.shape == (2, 2)
+    with pytest.raises(ConfigError, match="task b.vocabulary: differs from that of task 'a'"):
+        first(task("a", "abc"), task("b", "cba"))
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_rate_that_is_no_frequency_is_refused(rate: float) -> None:
+    with pytest.raises(ConfigError, match="each must be a finite number above 0"):
+        SeqIOInput(mixture_or_task=mixture(rates=(rate, 1.0)), batch_size=2, is_training=True, **_short()).get_next()
+
+
+@pytest.mark.parametrize(("rate", "told"), [(1e-5, True), (1e-3, False)])
+def test_a_task_that_is_drawn_more_often_than_its_rate_is_told(
+    rate: float, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = SeqIOInput(mixture_or_task=mixture(rates=(rate, 1.0)), batch_size=2, is_training=True, **_short())
+    data.get_next()
+    assert ("few is one example in 4,096, the least there is; by its rate" in caplog.text) == told
 
 
 def test_a_mixture_has_no_end_and_is_not_evaluated_as_one() -> None:

@@ -187,6 +187,20 @@ class Pool:
         """Number of examples of each task."""
         return tuple(part.size for part in self.parts)
 
+    def refuse_different_codecs(self) -> None:
+        """Raise ConfigError if tasks have different vocabularies, so that an id would mean one token or another."""
+        with_codec = [part for part in self.parts if part.codec is not None] if len(self.parts) > 1 else []
+        for part in with_codec[1:]:
+            first = with_codec[0]
+            if first.codec and part.codec and first.codec.digest != part.codec.digest:
+                problem = (
+                    f"differs from that of task '{first.task.hparams.name}': an id would mean one token or another."
+                )
+                fault = Fault(
+                    f"task {part.task.hparams.name}.vocabulary", problem, "Give all tasks of a mixture the same."
+                )
+                raise ConfigError(THIS_RUN, [fault])
+
     def take(self, which: Rows, rows: Rows) -> dict[str, Ragged]:
         """Return the features of example rows[i] of task which[i], for all i in order."""
         if len(self.parts) == 1:

@@ -7,6 +7,7 @@ resume, with any number of hosts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -104,6 +105,17 @@ class Blend:
             quotas[np.argmax(quotas)] += missing
         return quotas
 
+    @property
+    def too_frequent(self) -> dict[int, float]:
+        """Datasets that are drawn at least twice as often as their weight says, since once per block is the least.
+
+        Returns:
+            index of the dataset -> one in how many examples it should be.
+        """
+        shares = np.array(self.weights) / sum(self.weights)
+        often = np.flatnonzero(self.quotas >= 2 * shares * PLACES_PER_BLOCK).tolist()
+        return {part: 1 / float(shares[part]) for part in often}
+
     @cached_property
     def _orders(self) -> list[Order]:
         seeds = [None if self.seed is None else self.seed + part for part in range(len(self.sizes))]
@@ -169,12 +181,13 @@ def weights_of(sizes: Sequence[int], rates: Sequence[float | None]) -> tuple[flo
     """Return the weights of datasets: their rates, or their sizes if no rates are given.
 
     Raises:
-        ConfigError: some rates are missing, or a rate is not above 0.
+        ConfigError: some rates are missing, or a rate is not a finite number above 0.
     """
     given = [rate for rate in rates if rate is not None]
     if given and len(given) < len(rates):
         problem = f"of {len(rates)} rates, {len(given)} are given."
         raise refusal("rates", problem, "Give all of them, or none (sizes decide).")
-    if any(rate <= 0 for rate in given):
-        raise refusal("rates", f"are {given}; each must be above 0.", "Leave a task out rather than give it 0.")
+    if not all(0 < rate < math.inf for rate in given):
+        problem = f"are {given}; each must be a finite number above 0."
+        raise refusal("rates", problem, "Leave a task out rather than give it 0.")
     return tuple(map(float, given)) if given else tuple(map(float, sizes))

@@ -25,7 +25,7 @@ from xdpx.datasets.inputs.base_input import (
 from xdpx.datasets.inputs.codecs import Codec
 from xdpx.datasets.inputs.converters import FeatureConverter, LanguageModelFeatures
 from xdpx.datasets.inputs.examples import Examples, Pool
-from xdpx.datasets.inputs.order import Blend, Order, num_batches, weights_of
+from xdpx.datasets.inputs.order import PLACES_PER_BLOCK, Blend, Order, num_batches, weights_of
 from xdpx.datasets.inputs.rows import PROVENANCE, SAMPLE_WEIGHTS
 from xdpx.datasets.inputs.seqio_tasks import Mixture, Task, find
 from xdpx.datasets.inputs.streams import OnePerRow, PackedRows, Recipe, Stream
@@ -102,7 +102,9 @@ class SeqIOInput(BaseInput):
         limit = None if p.is_training else p.eval_num_examples or None
         tasks = self.task.tasks if isinstance(self.task, Mixture) else [self.task]
         options: dict[str, Any] = {"limit": limit, "trim": p.trim_output_features}
-        return Pool([Examples(task, p.split_name, lengths, **options) for task in tasks])
+        pool = Pool([Examples(task, p.split_name, lengths, **options) for task in tasks])
+        pool.refuse_different_codecs()
+        return pool
 
     @cached_property
     def seed(self) -> int | None:
@@ -135,7 +137,12 @@ class SeqIOInput(BaseInput):
         if not isinstance(self.task, Mixture):
             return Order(sizes[0], self.seed, self.repeat)
         rates = self.task.hparams.rates or [None] * len(sizes)
-        return Blend(sizes, weights_of(sizes, rates), self.seed)
+        blend = Blend(sizes, weights_of(sizes, rates), self.seed)
+        for part, wanted in blend.too_frequent.items():
+            named = self.task.tasks[part].hparams.name or f"task {part + 1}"
+            least = f"one example in {PLACES_PER_BLOCK:,}, the least there is"
+            log.warning(f"{name_of(self.hparams)}: {named} is {least}; by its rate, it would be one in {wanted:,.0f}.")
+        return blend
 
     @property
     def _has_provenance(self) -> bool:
