@@ -76,7 +76,6 @@ def write_model(run: TrainerRun, folder: str, weights: dict[str, Tensor] | None,
     """Write the files of the model, on processes with `args.should_save`."""
     if not run.args.should_save:
         return
-    io.local_files.make_folder(folder)
     model = run.parts.strategy.unwrap(run.model)
     model_files.ModelFiles(model, weights=weights, processing_class=processing_class).write(folder)
     trainer_files.write_arguments(folder, run.args.to_dict())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from transformers import AutoModelForCausalLM, BertConfig, BertForSequenceClassi
 
 from xdpx.checkpoints import parts
 from xdpx.trainer.files.model_files import ModelFiles, load_model, read_weights, without_aliases, write_weights
+from xdpx.utils import io
 
 
 class Tied(torch.nn.Module):
@@ -201,3 +203,17 @@ def test_adapters_are_loaded_under_their_names(tmp_path: Path) -> None:
     model.peft_config = {"mine": None}
     load_model(model, str(several))  # a callback has saved a copy there
     assert model.loaded == [("several", "mine", True)]
+
+
+def test_a_model_goes_to_an_object_store_and_not_into_a_local_folder(
+    s3_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, other = Tied(), Tied()
+    for written in (model, small_gpt()):
+        ModelFiles(written).write(f"{s3_root}/out")
+    assert {"config.json", parts.WEIGHTS} <= set(io.listdir(f"{s3_root}/out"))
+    ModelFiles(model).write(f"{s3_root}/mine")
+    load_model(other, f"{s3_root}/mine")
+    assert equal(model, other)
+    assert os.listdir() == []

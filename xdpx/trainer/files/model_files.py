@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from xdpx.checkpoints.trusted import load_safetensors, load_tensors
 from xdpx.config.faults import first_few
 from xdpx.logger import log
 from xdpx.utils import io
+from xdpx.utils.owners import temporary_name
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -45,21 +47,38 @@ class ModelFiles:
         return replace(self, weights=copied(self.model.state_dict() if self.weights is None else self.weights))
 
     def write(self, folder: str) -> None:
-        """Write all files.
+        """Write all files into a folder, local or remote.
 
         Raises:
             OSError: the disk is full, or fails otherwise.
         """
         weights = dict(self.model.state_dict() if self.weights is None else self.weights)
-        try:
-            if knows_its_files(self.model):
-                self.model.save_pretrained(folder, state_dict=weights, max_shard_size=self.largest_file)
-            else:
-                write_weights(folder, weights, largest_file=self.largest_file)
-            if self.processing_class is not None:
-                self.processing_class.save_pretrained(folder)
-        except Exception as error:
-            raise _as_disk_error(error, folder) from error
+        with _on_this_machine(folder) as place:
+            try:
+                if knows_its_files(self.model):
+                    self.model.save_pretrained(place, state_dict=weights, max_shard_size=self.largest_file)
+                else:
+                    write_weights(place, weights, largest_file=self.largest_file)
+                if self.processing_class is not None:
+                    self.processing_class.save_pretrained(place)
+            except Exception as error:
+                raise _as_disk_error(error, folder) from error
+
+
+@contextmanager
+def _on_this_machine(folder: str) -> Generator[str]:
+    """Yield a local folder for libraries that write only there; the files of a remote one are copied at the end."""
+    if io.islocal(folder):
+        io.makedirs(folder)
+        yield folder
+        return
+    place = temporary_name(io.join(io.cache.spool(), "model"))
+    io.makedirs(place)
+    try:
+        yield place
+        io.copytree(place, folder)
+    finally:
+        io.remove(place)
 
 
 def write_description(model: Any, processing_class: object, folder: str) -> None:
