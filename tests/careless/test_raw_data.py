@@ -296,3 +296,126 @@ def test_a_wrong_encoding_is_named_with_the_likely_one_which_reads_the_file(tmp_
     prepro(tmp_path, code=2, tokenizer="char_zh", encoding="big5")
     assert "is not big5 text" in said()
     assert len(Store.open(str(prepro(tmp_path, tokenizer="char_zh", encoding="gb18030") / "train.pt"))) == 40
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16_without_a_byte_order_mark_is_named(tmp_path: Path, said: Said, encoding: str) -> None:
+    rows = "".join(f"film {index} 上三下\t{index % 2}\n" for index in range(40))
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/train.tsv").write_bytes(rows.encode(encoding))
+    for given in ({}, {"encoding": "utf-16"}):
+        prepro(tmp_path, code=2, **given)
+        assert f"et encoding: {encoding}" in said()
+    assert texts_and_labels(prepro(tmp_path, encoding=encoding))[7] == ("film 7 上三下", "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "given", "told"),
+    [
+        ("这家酒店很好，我们第 {} 次来了", "gbk", "latin-1", "likely gb18030"),
+        ("这家酒店很好，我们第 {} 次来了", "gb18030", "big5", "likely gb18030"),
+        ("очень хороший отель {}", "cp1251", "latin-1", "likely cp1251"),
+        ("très bon hôtel, déjà vu à l'été {}", "latin-1", "latin-1", ""),
+        ("très bon hôtel, déjà vu à l'été {}", "cp1252", "cp1252", ""),
+        ("这家酒店很好，我们第 {} 次来了", "gbk", "gb2312", ""),
+        ("очень хороший отель {}", "koi8-r", "koi8-r", ""),
+        ("zażółć gęślą jaźń {}", "iso8859-2", "iso8859-2", ""),
+    ],
+)
+def test_an_encoding_that_fits_by_chance_alone_is_told(
+    tmp_path: Path, said: Said, text: str, written: str, given: str, told: str
+) -> None:
+    (tmp_path / "raw").mkdir()
+    rows = "".join(f"{text.format(index)}\t{index % 2}\n" for index in range(30))
+    (tmp_path / "raw/train.tsv").write_bytes(rows.encode(written))
+    prepro(tmp_path, encoding=given)
+    found = said()
+    assert told in found
+    assert ("[encoding]" in found) == bool(told)
+
+
+# ---- first rows, and rows that are headers
+
+
+def test_a_header_within_a_file_is_no_row(tmp_path: Path, said: Said) -> None:
+    rows = "text,label\n" + "".join(f"film {index},{'ab'[index % 2]}\n" for index in range(20))
+    raw(tmp_path, train_csv=rows + rows)
+    keys = {"delimiter": ",", "fields": ["text", "label"]}
+    prepro(tmp_path, code=2, **keys)
+    assert "train.csv:22: repeats the header" in said()
+    assert len(texts_and_labels(prepro(tmp_path, skip_bad_lines=True, **keys))) == 40
+
+
+def test_a_first_row_that_is_no_header_is_not_left_out(tmp_path: Path, said: Said) -> None:
+    rows = "".join(f"film {index}\t{'ab'[index % 2]}\n" for index in range(20))
+    raw(tmp_path, train_tsv=rows, dev_tsv="text\tlabel\n" + rows)
+    prepro(tmp_path, code=2, start_line=1)
+    assert "train.tsv:1: start_line: 1 leaves out a row that is not a header: 'film 0', 'a'" in said()
+    raw(tmp_path, train_tsv="text\tlabel\n" + rows)
+    assert len(texts_and_labels(prepro(tmp_path, start_line=1))) == 20
+
+
+def test_a_sheet_without_a_header_does_not_lose_its_first_row(tmp_path: Path, said: Said) -> None:
+    workbook = pytest.importorskip("openpyxl").Workbook()
+    for index in range(20):
+        workbook.active.append([f"film {index}", "ab"[index % 2]])
+    (tmp_path / "raw").mkdir()
+    workbook.save(tmp_path / "raw/train.xlsx")
+    prepro(tmp_path, code=2, parser="excel", sheet_name="Sheet")
+    assert "train.xlsx:1: the first row, taken for the names of columns, is a row with a label: 'film 0', 'a'" in said()
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_title_above_the_rows_does_not_take_their_labels_away(tmp_path: Path, said: Said, skip: bool) -> None:
+    rows = "".join(f"film {index}\t{'ab'[index % 2]}\n" for index in range(20))
+    raw(tmp_path, train_tsv=f"reviews of 2024\n{rows}")
+    data = prepro(tmp_path, code=0 if skip else 2, skip_bad_lines=skip)
+    assert "line 1 has 1 column, not 2" in said().replace("train.tsv:1:", "line 1")
+    assert not skip or len(texts_and_labels(data)) == 20
+
+
+# ---- cells in quotes that are read as text
+
+
+def test_cells_that_pandas_quoted_in_a_tsv_are_told(tmp_path: Path, said: Said) -> None:
+    cells = ['"he said ""good"""' if index % 5 == 0 else f"film {index}" for index in range(20)]
+    raw(tmp_path, train_tsv="".join(f"{cell}\t{'ab'[index % 2]}\n" for index, cell in enumerate(cells)))
+    prepro(tmp_path)
+    assert "quotes wrap 4 cells of the first 20 rows, and are doubled within" in said()
+    assert texts_and_labels(prepro(tmp_path, data="again", quotechar='"'))[0] == ('he said "good"', "a")
+    assert "[quotes]" not in said()
+
+
+def test_quotation_marks_of_sentences_are_not_told(tmp_path: Path, said: Said) -> None:
+    cells = ['"" good "" he said', '"good" he said', '"good"'] * 5
+    raw(tmp_path, train_tsv="".join(f"{cell} {index}\t{'ab'[index % 2]}\n" for index, cell in enumerate(cells)))
+    prepro(tmp_path)
+    assert "[quotes]" not in said()
+
+
+def test_quotes_behind_a_blank_are_told(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_csv="".join(f'"film {index}", "{"ab"[index % 2]}"\n' for index in range(20)))
+    prepro(tmp_path, delimiter=",")
+    assert "quotes wrap every cell of column 2" in said()
+
+
+# ---- JSON in another layout
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "parser", "told"),
+    [
+        ("train.jsonl", json.dumps([{"text": "a", "label": "x"}] * 9, indent=1), "jsonl", "use parser: json;"),
+        ("train.json", json.dumps({"data": [{"text": "a"}]}), "json", "jq .data FILE"),
+        ("train.jsonl", '{"Text": "a", "label": "x"}\n', "jsonl", "has no field 'text', but 'Text'"),
+        ("train.jsonl", '{"data": [], "version": 1}\n', "jsonl", "has no field 'text', but 'data', 'version'"),
+        ("train.json", '[{"text": "好"}]', "json", "Name its encoding: encoding: gbk"),
+    ],
+)
+def test_json_in_another_layout_is_told_how_to_be_read(
+    tmp_path: Path, said: Said, name: str, content: str, parser: str, told: str
+) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / name).write_text(content, encoding="gbk")
+    prepro(tmp_path, code=2, parser=parser, fields=["text", "label"])
+    assert told in said()

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.data_files import COMPRESSED
 from xdpx.datasets.duplicates import SeenRecords
-from xdpx.datasets.findings.raw_files import head_of, how_to_cut, names_no_columns
+from xdpx.datasets.findings.raw_files import LOOKED_AT, head_of, how_to_cut, names_no_columns
 from xdpx.datasets.guessing.encodings import SAMPLE_BYTES, decodes, likely, no_text
 from xdpx.datasets.sample_making import SHOWN_BAD_LINES, Counts, Made, Maker, Recipe, Work, measure, numerize
 from xdpx.datasets.workers import Crew
 from xdpx.loaders.base import Blocks, Loader, Merger
-from xdpx.loaders.parsers.base import BadLine, Block, Parser, Row, wrong_width
+from xdpx.loaders.parsers.base import NUL, BadLine, Block, Parser, Row, wrong_width
 from xdpx.loaders.parsers.csv import CSVParser
-from xdpx.loaders.parsers.encodings import UTF8, TextParameters
+from xdpx.loaders.parsers.encodings import UTF8, TextParameters, unmarked_utf16
 from xdpx.loaders.parsers.files import open_raw
 from xdpx.processors.base import Processor
 from xdpx.processors.samples import Ragged, Samples
@@ -57,25 +57,27 @@ class RawFile:
 
     @classmethod
     def survey(cls, path: str, parser: Parser, loader: Loader, *, skip_bad_lines: bool = False) -> RawFile:
-        """Read a file up to the first line that shows whether lines have a label.
+        """Read the first rows of a file, most of which show whether its lines have a label.
 
         Raises:
             ConfigError: no line can be used; or, unless bad lines are skipped, a line up to there is bad or has a
                 wrong number of columns.
         """
         blank, skipped = False, list[BadLine]()
-        for line, row in _first_rows(path, parser, skipped if skip_bad_lines else None):
-            labelled = loader.is_labelled(row)
-            blank |= row == [""]
-            if row == [""]:
-                continue
-            if labelled is None:
-                bad = BadLine(line, wrong_width(row, f"not {loader.expected()}"))
-                if not skip_bad_lines:
-                    raise _unfit(path, parser, loader, bad)
-                skipped = skipped or [bad]
-                continue
-            return cls(path, parser, labelled)
+        for rows in _first_rows(path, parser, skipped if skip_bad_lines else None):
+            votes: list[bool] = []
+            for line, row in rows[:LOOKED_AT]:
+                labelled = None if row == [""] else loader.is_labelled(row)
+                blank |= row == [""]
+                if labelled is not None:
+                    votes.append(labelled)
+                elif row != [""] and not votes:
+                    bad = BadLine(line, wrong_width(row, f"not {loader.expected()}"))
+                    if not skip_bad_lines:
+                        raise _unfit(path, parser, loader, bad)
+                    skipped = skipped or [bad]
+            if votes:  # not the first row alone decides, which may be a title above the others
+                return cls(path, parser, votes.count(True) > votes.count(False) - votes[0])
         if blank and loader.is_labelled([""]) is not None:
             return cls(path, parser, False)
         problem, remedy = "contains no line that can be used", f"A line has: {loader.expected()}."
@@ -133,15 +135,18 @@ def _unfit(path: str, parser: Parser, loader: Loader, bad: BadLine) -> ConfigErr
     return ConfigError(path, [replace(error.faults[0], remedy=remedy)])
 
 
-def _first_rows(path: str, parser: Parser, skipped: list[BadLine] | None) -> Iterator[tuple[int, Row]]:
-    """Yield (line, row) of a file. The first bad line is added to `skipped`; if that is None, it is an error."""
+def _first_rows(path: str, parser: Parser, skipped: list[BadLine] | None) -> Iterator[list[tuple[int, Row]]]:
+    """Yield (line, row) of the rows of each block of a file.
+
+    The first bad line is added to `skipped`; if that is None, it is an error.
+    """
     for block in parser.blocks(path):
         rows = parser.parse(block)
         if rows.bad and skipped is None:
             raise bad_lines_error(path, parser, rows.bad)
         if skipped is not None and not skipped:
             skipped += rows.bad[:1]
-        yield from zip(rows.lines, rows.rows, strict=True)
+        yield list(zip(rows.lines, rows.rows, strict=True))
 
 
 def bad_lines_error(path: str, parser: Parser, bad: Sequence[BadLine]) -> ConfigError:
@@ -150,7 +155,7 @@ def bad_lines_error(path: str, parser: Parser, bad: Sequence[BadLine]) -> Config
     faults = [Fault(f"{path}:{mark}{line}", f"{problem}.") for line, problem in bad[:SHOWN_BAD_LINES]]
     told = " ".join(problem for _, problem in bad[:SHOWN_BAD_LINES])
     remedy = parser.remedy(told)
-    if NOT_UTF8 in told and isinstance(parser.parameters, TextParameters):
+    if (NOT_UTF8 in told or NUL in told) and isinstance(parser.parameters, TextParameters):
         with open_raw(path) as stream:
             start = stream.read(SAMPLE_BYTES)
         if (known := no_text(start)) is not None:
@@ -171,7 +176,9 @@ def _in_encoding(problem: str, encoding: str) -> str:
 def _other_encoding(data: bytes) -> str:
     """Return a remedy that names the likely encoding of a file, detected from its start; '' if none is likely."""
     whole = data[: data.rfind(b"\n") + 1] or data
-    found = UTF8 if decodes(whole, UTF8) else likely(whole)
+    found = unmarked_utf16(data) or (UTF8 if decodes(whole, UTF8) else likely(whole))
+    if found == UTF8 and b"\0" in data:
+        return ""
     key = f"set encoding: {found} (in x-eval and x-pred in extra_config)"
     return f"The file is likely {found}: {key}. Else: " if found else ""
 

@@ -25,8 +25,11 @@ FEW_OF_A_LABEL = 5
 SURE = 5.0
 """Standard errors by which another order of classes must fit the logits of a teacher better."""
 
-NOTHINGS = frozenset({"nan", "null", "<na>", "#n/a"})
-"""How pandas, JSON and spreadsheets write a missing value. Without `none` and `na`, which people use as labels."""
+NOTHINGS = frozenset({
+    "nan", "null", "<na>", "#n/a", "#ref!", "#value!", "#name?", "#div/0!", "#null!", "#num!",
+})  # fmt: skip
+"""How pandas, JSON and spreadsheets write a missing value or a failed formula,
+without `none` and `na`, which people use as labels."""
 
 
 def many_labels(counts: Mapping[str, int]) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from xdpx.datasets.findings.same_texts import SameTexts, TextKeys
 from xdpx.datasets.findings.tokens import Tally
 from xdpx.loaders.base import Loader
 from xdpx.loaders.parsers.base import Parser
+from xdpx.loaders.parsers.lines import LineParser
 from xdpx.processors.samples import Ragged
 from xdpx.tokenizers.target_map import folded
 
@@ -84,6 +85,7 @@ class Look:
         self._learns_labels = learns_labels
         for split, source in self._sources.items():
             head = self._heads[split]
+            self._findings.add(raw_files.encoding(source.path, self._parser))
             self._findings.add(raw_files.quotes(source.path, head, self._parser))
             if self._loader.num_targets:
                 self._findings.add(raw_files.header(source.path, head, self._parser, labelled=False))
@@ -104,6 +106,7 @@ class Look:
             return
         if not self._loader.several_labels:
             self._look_for_headers(counts)
+            self._look_for_rows_left_out(counts)
             if not self._numbers:
                 self._findings.add(labels.many_labels(counts))
             if self._learns_labels and any(self._trained.values()):
@@ -126,6 +129,15 @@ class Look:
             if times.get(folded(label)) == sum(folded(other) == folded(label) for other in firsts.values()):
                 path, head = self._sources[split].path, self._heads[split]
                 self._findings.add(raw_files.header(path, head, self._parser, labelled=True, labels=counts))
+
+    def _look_for_rows_left_out(self, counts: Mapping[str, int]) -> None:
+        """Check for files whose first row is taken for a header, although it has a label that other rows have, too."""
+        known = {folded(label) for label in counts}
+        for source in self._sources.values():
+            if source.labelled and isinstance(self._parser, LineParser):
+                self._findings.add(raw_files.first_row_left_out(source.path, self._parser, known))
+            elif source.labelled:
+                self._findings.add(raw_files.first_row_as_names(source.path, self._parser, known))
 
     def at_vocabulary(self, *, ready: bool) -> None:
         """Record whether the vocabulary was given, rather than counted in these data."""

@@ -10,9 +10,12 @@ from itertools import islice
 from typing import NamedTuple
 
 from xdpx.datasets.findings.finding import Finding
+from xdpx.datasets.guessing.encodings import SAMPLE_BYTES, better
 from xdpx.loaders.base import Loader
 from xdpx.loaders.parsers.base import Parser, Row
 from xdpx.loaders.parsers.csv import DELIMITERS, QUOTED_BY_CUSTOM, CSVParser
+from xdpx.loaders.parsers.encodings import UTF8, TextParameters, marked
+from xdpx.loaders.parsers.files import open_raw
 from xdpx.loaders.parsers.lines import LineParser
 from xdpx.tokenizers.target_map import folded, number_of
 
@@ -31,6 +34,7 @@ _NAME = re.compile(
     r"sentiment|score|rating|grade|gold|gold_label|quality|polarity|tag|tags|id|idx|index|y|"
     r"文本|句子|标签|类别|内容|评论|问题|标题|情感)(?:[ _-]?(?:\d|a|b|id|text|label))?"
 )
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 LABEL_NAMES = frozenset({
     "label", "labels", "target", "targets", "class", "category", "cat", "sentiment", "score", "rating", "grade",
     "gold", "gold_label", "quality", "polarity", "tag", "tags", "y", "标签", "类别", "情感",
@@ -89,18 +93,46 @@ def header(path: str, head: Head, parser: Parser, *, labelled: bool, labels: Col
         yield Finding("header", "fault", f"{path}:{head.first_line}", problem, f"{remedy}.")
 
 
+def encoding(path: str, parser: Parser) -> Iterator[Finding]:
+    """Yield a finding if a file is likely written in another encoding than the given one, in which it is valid too."""
+    known = parser.parameters
+    if not isinstance(known, TextParameters) or known.encoding == UTF8:
+        return
+    with open_raw(path) as stream:
+        start = stream.read(SAMPLE_BYTES)
+    likely = "" if marked(start) else better(start, known.encoding)
+    if likely:
+        problem = f"is read as {known.encoding}, but is likely {likely}: its characters would be other ones."
+        yield Finding("encoding", "warning", path, problem, f"Set encoding: {likely}.")
+
+
 def quotes(path: str, head: Head, parser: Parser) -> Iterator[Finding]:
-    """Yield a finding if quotes around cells, as written by spreadsheets, are read as text."""
-    if not isinstance(parser, CSVParser) or parser.quotechar is not None or len(head.rows) < FEWEST:
+    """Yield a finding if quotes around cells, as written by spreadsheets and pandas, are read as text."""
+    if not isinstance(parser, CSVParser) or len(head.rows) < FEWEST:
         return
     rows = [row for row in head.rows if len(row) == len(head.rows[-1])]
+    remedy = "Take them off: quotechar: '\"'."
+    if parser.quotechar is not None:  # a cell that is still wrapped has a blank in front, or quotes of its own
+        rows = [[cell.strip() if cell[:1] == " " else "" for cell in row] for row in rows]
+        remedy = "A cell in quotes begins right behind the delimiter: take out the blank in front of it."
     wrapped = [
         all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in column) for column in zip(*rows, strict=True)
     ]
+    place = f"{path}:{head.first_line}"
     if any(wrapped):
         column = wrapped.index(True) + 1
         problem = f"quotes wrap every cell of column {column}, and are read as part of it: {rows[0][column - 1]!r:.40}."
-        yield Finding("quotes", "warning", f"{path}:{head.first_line}", problem, "Take them off: quotechar: '\"'.")
+        yield Finding("quotes", "warning", place, problem, remedy)
+    elif escaped := _escaped(rows):
+        problem = f"quotes wrap {len(escaped):,} cells of the first {len(rows):,} rows, and are doubled within, as csv"
+        problem += f" writers do, but are read as text: {escaped[0]!r:.40}."
+        yield Finding("quotes", "warning", place, problem, remedy)
+
+
+def _escaped(rows: Sequence[Row]) -> list[str]:
+    """Return the cells wrapped by the rules of csv with quotes inside; [] if a cell begins with a quote otherwise."""
+    quoted = [cell for row in rows for cell in row if cell[:1] == '"']
+    return [cell for cell in quoted if '""' in cell[1:-1]] if all(map(_QUOTED.fullmatch, quoted)) else []
 
 
 def _alone_no_number(label: str, others: Collection[str]) -> bool:
@@ -159,6 +191,15 @@ def first_row_left_out(path: str, parser: LineParser, labels: Collection[str]) -
     if head.first_line == 1 and head.rows and folded(head.rows[0][-1]) in labels:
         problem = f"start_line: 1 leaves out a row that is not a header: {', '.join(map(repr, head.rows[0]))[:80]}."
         yield Finding("header", "fault", f"{path}:1", problem, "start_line: 0 reads it.")
+
+
+def first_row_as_names(path: str, parser: Parser, labels: Collection[str]) -> Iterator[Finding]:
+    """Yield a finding if the names of columns, as in the first row of a sheet, end with a known label."""
+    names = None if isinstance(parser, LineParser) else parser.header(path)
+    if names and folded(names[-1]) in labels and getattr(parser.parameters, "fields", None) is None:
+        shown = ", ".join(map(repr, names))[:80]
+        problem = f"the first row, taken for the names of columns, is a row with a label: {shown}."
+        yield Finding("header", "fault", f"{path}:1", problem, "Put a row with the names of the columns above it.")
 
 
 def how_to_cut(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Mapping
 
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.loaders.parsers.encodings import marked
@@ -14,6 +15,7 @@ WIDER = {
     "shift_jis": "cp932",
     "euc_kr": "cp949",
     "latin_1": "cp1252",
+    "iso8859-1": "cp1252",
 }
 """Encoding -> a superset of it, which programs actually write."""
 
@@ -48,6 +50,10 @@ They are tried first, because short texts are valid in several encodings, among 
 
 FEWEST = {"gb18030": 0.15, "big5": 0.15, "cp932": 0.15, "cp949": 0.15, "cp1251": 0.6, "cp1252": 0.6}
 """Minimum share of these characters among the non-ASCII letters, for an encoding to be accepted."""
+
+
+FEWEST_BYTES = 40
+"""Number of non-ASCII bytes from which their frequencies tell an encoding."""
 
 
 def text_of(data: bytes, path: str, wishes: Wishes) -> tuple[str, Decision]:
@@ -98,9 +104,8 @@ def decodes(data: bytes, encoding: str) -> bool:
 def likely(data: bytes) -> str:
     """Return the most likely encoding in which all bytes are valid; '' if there is none."""
     for table in (TWO_BYTES, ONE_BYTE):
-        shares = {name: _common_share(data, name, table[name]) for name in table if decodes(data, name)}
-        best = max(shares, key=lambda name: shares[name], default="")
-        if b"\0" not in data and best and shares[best] >= FEWEST[best]:
+        best, share = _most_common(data, table)
+        if b"\0" not in data and best and share >= FEWEST[best]:
             return best
     from charset_normalizer import from_bytes
 
@@ -109,6 +114,31 @@ def likely(data: bytes) -> str:
         if decodes(data, encoding):
             return encoding
     return ""
+
+
+def better(data: bytes, said: str) -> str:
+    """Return the encoding in which the start of a text has frequent characters, unlike in `said`; '' if none.
+
+    All bytes are valid in `said`, which most single-byte encodings are for any text.
+    """
+    name = codecs.lookup(said).name
+    said = WIDER.get(name, name)
+    whole = data[: data.rfind(b"\n") + 1] or data
+    if sum(byte > 0x7F for byte in whole) < FEWEST_BYTES:
+        return ""
+    best, share = _most_common(whole, TWO_BYTES)
+    if best and best != said and share >= FEWEST[best]:
+        own = _common_share(whole, said, TWO_BYTES[said]) if said in TWO_BYTES else 0.0
+        return best if own < FEWEST[best] else ""
+    best, share = _most_common(whole, ONE_BYTE)
+    return best if said == "cp1252" and best == "cp1251" and share >= FEWEST[best] else ""
+
+
+def _most_common(data: bytes, tables: Mapping[str, str]) -> tuple[str, float]:
+    """Return (encoding, share of its frequent characters), the one with the largest share; '' if none is valid."""
+    shares = {name: _common_share(data, name, table) for name, table in tables.items() if decodes(data, name)}
+    best = max(shares, key=lambda name: shares[name], default="")
+    return best, shares.get(best, 0.0)
 
 
 def _sample(data: bytes) -> bytes:

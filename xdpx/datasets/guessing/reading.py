@@ -24,6 +24,7 @@ from xdpx.datasets.guessing.encodings import ZIP, no_text, text_of
 from xdpx.datasets.guessing.json_files import JOINT, read_json
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser
 from xdpx.loaders.parsers.csv import DELIMITERS, QUOTED_BY_CUSTOM
+from xdpx.loaders.parsers.encodings import unmarked_utf16
 from xdpx.loaders.parsers.excel import ExcelParser, sheet_names
 from xdpx.loaders.parsers.files import MAX_LINE_BYTES, open_raw
 from xdpx.loaders.parsers.parquet import ParquetParser
@@ -98,7 +99,9 @@ def read_table(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
 def _text(path: str, text: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
     lines = [line for line in text.split("\n") if line.strip()]
     if "\0" in text:
-        raise question(path, "file", "holds NUL characters, so it is not text.", "Is it damaged, or of another format?")
+        likely = unmarked_utf16(text.encode())
+        remedy = f"It is likely {likely}: encoding={likely}." if likely else "Is it damaged, or of another format?"
+        raise question(path, "file", "holds NUL characters, so it is not text.", remedy)
     if (found := read_json(path, text)) is not None:
         names, rows, shape = found
         return Table(path, names, True, rows), [Decision("format", f"JSON, {shape}", "certain")]

@@ -86,7 +86,7 @@ class CSVParser(LineParser):
     def parse(self, block: Block) -> Rows:
         """Return the rows of a block."""
         rows = super().parse(block) if block.data else valid(Rows(list(block.rows), block.lines, list(block.bad)))
-        return rows if block.picked is None else _take(rows, block.picked, block.width)
+        return rows if block.picked is None else _take(rows, block.picked, block.width, self.parameters.fields)
 
     def header(self, path: str) -> Row | None:
         """Return the names of the columns, if the config has them; else None."""
@@ -221,14 +221,18 @@ class _Lines(Iterator[str]):
                 yield last
 
 
-def _take(rows: Rows, positions: tuple[int, ...], width: int) -> Rows:
-    """Return the selected columns; rows with another number of columns than the header are bad."""
+def _take(rows: Rows, positions: tuple[int, ...], width: int, names: Row) -> Rows:
+    """Return the selected columns; rows with another number of columns than the header, or its names, are bad."""
     good: list[Row] = []
     lines: list[int] = []
     bad = list(rows.bad)
     for line, row in zip(rows.lines, rows.rows, strict=True):
         if len(row) == width:
-            good.append([row[index] for index in positions])
+            cells = [row[index] for index in positions]
+            if cells[0].strip() == names[0] and [cell.strip() for cell in cells] == names[: len(cells)] and cells[1:]:
+                bad.append(BadLine(line, "repeats the header, as where files were joined"))
+                continue
+            good.append(cells)
             lines.append(line)
         elif row != [""]:
             allowed = f"{'fewer' if len(row) < width else 'more'} than the header ({width})"

@@ -49,6 +49,17 @@ def marked(head: bytes) -> str:
     return next((name for mark, name in MARKS.items() if head.startswith(mark)), "")
 
 
+def unmarked_utf16(head: bytes) -> str:
+    """Return `utf-16-le` or `utf-16-be` for the start of such a text without a byte order mark; '' for any other."""
+    units = [head[index : index + 2] for index in range(0, len(head) - 1, 2)]
+    little, big = units.count(b"\n\0") + units.count(b"\t\0"), units.count(b"\0\n") + units.count(b"\0\t")
+    found = "utf-16-le" if little > big else "utf-16-be"
+    breaks = sum(head.count(sign) for sign in (b"\n", b"\t"))
+    # In another text with NULs, hardly any line feed or tab has one beside it; half of a frequent Chinese character
+    # is a line feed, too (U+4E0A).
+    return found if max(little, big) > breaks / 5 and not min(little, big) else ""
+
+
 def as_utf8(stream: IO[bytes], path: str, encoding: str) -> IO[bytes]:
     """Return a stream of UTF-8 with line feeds: `stream` itself, or one that converts it while it is read.
 
@@ -56,10 +67,12 @@ def as_utf8(stream: IO[bytes], path: str, encoding: str) -> IO[bytes]:
     9). Bytes that are invalid in the encoding are kept, so that their lines are reported as not UTF-8.
 
     Raises:
-        ConfigError: the file is UTF-8, but another encoding was given; or, while reading, its end is cut off.
+        ConfigError: the file is UTF-8, but another encoding was given; it has no byte order mark, but its encoding
+            requires one; or, while reading, its end is cut off.
     """
     head = stream.read(HEAD)
     stream.seek(0)
+    _refuse_unknown_byte_order(head, path, encoding)
     said, name = codecs.lookup(encoding).name, marked(head)
     actual = (UTF8 if name == "utf-8-sig" else name) or said
     if not name and actual != UTF8 and _is_utf8(head):
@@ -70,6 +83,16 @@ def as_utf8(stream: IO[bytes], path: str, encoding: str) -> IO[bytes]:
     if actual in {UTF8, "ascii"} and not old_ends:
         return stream
     return io.BufferedReader(_Converted(stream, path, actual, old_ends=old_ends), HEAD)
+
+
+def _refuse_unknown_byte_order(head: bytes, path: str, encoding: str) -> None:
+    said = codecs.lookup(encoding).name
+    if said not in {"utf-16", "utf-32"} or marked(head) or not head:
+        return
+    likely = unmarked_utf16(head)
+    remedy = f"Set encoding: {likely}." if likely else f"Set encoding: {said}-le or {said}-be, if it is {said} at all."
+    problem = f"is '{encoding}', but the file does not begin with the byte order mark that this requires."
+    raise ConfigError(path, [Fault("encoding", problem, remedy)])
 
 
 def _is_utf8(head: bytes) -> bool:

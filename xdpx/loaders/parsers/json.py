@@ -16,6 +16,8 @@ from xdpx.loaders.parsers.encodings import TextParameters
 from xdpx.loaders.parsers.files import BLOCK_BYTES, MAX_LINE_BYTES, open_text
 from xdpx.loaders.parsers.lines import LineParser
 
+ENDS_EARLY = "it ends too early"
+
 
 class JSONLParser(LineParser):
     """Reads one JSON object per line. A file whose objects lack the last field, the label, is unlabelled."""
@@ -51,11 +53,11 @@ class JSONLParser(LineParser):
 
     def remedy(self, problem: str) -> str:
         """Return what to do about a row that cannot be used, for messages."""
-        whole = (
-            "Where the whole file is one array, use parser: json. Else: "
-            if "is a list, not an object" in problem
-            else ""
-        )
+        whole = ""
+        if "is a list, not an object" in problem:
+            whole = "Where the whole file is one array, use parser: json. Else: "
+        elif ENDS_EARLY in problem:
+            whole = "Where the whole file is one array, use parser: json; else one object per line: jq -c . FILE. Or: "
         return whole + super().remedy(problem)
 
 
@@ -92,8 +94,10 @@ def _row_of_line(line: str, fields: list[str]) -> Row | str:
     except RecursionError:
         return "is nested too deeply"
     except ValueError as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        return f"is not JSON ({reason})"
+        if not isinstance(error, json.JSONDecodeError):
+            return f"is not JSON ({error})"
+        early = f"; {ENDS_EARLY}" if error.pos >= len(line.rstrip()) else ""
+        return f"is not JSON ({error.msg}{early})"
 
 
 def row_of(thing: object, fields: list[str]) -> Row | str:
@@ -109,10 +113,12 @@ def row_of(thing: object, fields: list[str]) -> Row | str:
             return f"field '{field}' is {_kind(thing[field])}, not text"
         row.append(text)
     missing = [field for field in fields[len(row) :] if field not in thing]
-    if not row or len(row) + len(missing) < len(fields):
-        return f"has no field '{missing[0]}'"
     near = _nearest_other(missing[0], tuple(thing), tuple(fields)) if missing else None
-    return row if near is None else f"has no field '{missing[0]}', but '{near}': name that in fields, or rename it"
+    if near is not None:
+        return f"has no field '{missing[0]}', but '{near}': name that in fields, or rename it"
+    if not row or len(row) + len(missing) < len(fields):
+        return f"has no field '{missing[0]}', but {', '.join(map(repr, thing)) or 'none at all':.80}"
+    return row
 
 
 @lru_cache(maxsize=256)
@@ -151,7 +157,10 @@ class _Array(Iterator[Any]):
         self._count = 0
         self._closed = False
         if self._next_character() != "[":
-            raise self._refuse("does not begin with '['", "Use parser: jsonl when there is one object per line.")
+            remedy = (
+                "Use parser: jsonl when there is one object per line; jq .data FILE takes an array out of an object."
+            )
+            raise self._refuse("does not begin with '['", remedy)
         self._position += 1
 
     def __next__(self) -> Any:
@@ -203,7 +212,8 @@ class _Array(Iterator[Any]):
         try:
             text = self._decode(data, final=not data)
         except UnicodeDecodeError as error:
-            raise self._refuse(f"is not UTF-8 text behind record {self._count} ({error})", "Fix the file.") from error
+            remedy = "Name its encoding: encoding: gbk, cp1252, ...; or fix the file."
+            raise self._refuse(f"is not UTF-8 text behind record {self._count} ({error})", remedy) from error
         self._text = self._text[self._position :] + text
         self._position = 0
         return bool(data)
