@@ -112,3 +112,9 @@ def test_tf32_without_a_gpu_for_it_is_refused() -> None:
         pytest.skip("there is one")
     with pytest.raises(ValueError, match="tf32: is true"):
         TrainingArguments(tf32=True)
+
+
+def test_a_remote_output_dir_cannot_be_pushed_from() -> None:
+    with pytest.raises(ValueError, match="uploads only from this machine; output_dir is 's3://bucket/run'"):
+        TrainingArguments("s3://bucket/run", push_to_hub=True)
+    assert TrainingArguments("s3://bucket/run").output_dir == "s3://bucket/run"

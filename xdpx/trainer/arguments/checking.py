@@ -10,6 +10,7 @@ from typing import Any
 from xdpx.config.faults import Fault, did_you_mean
 from xdpx.trainer.arguments.fields import LEVELS, NONFINITE, REFUSED_OR_TAKEN, SAVED_OR_GIVEN, Fields
 from xdpx.trainer.arguments.hardware import has_bf16, has_tf32
+from xdpx.utils import io
 from xdpx.utils.decisions import TRUE_WORDS
 
 SHARE = "a whole number, or a share of all updates below 1"
@@ -82,6 +83,12 @@ def _loader(arguments: Fields) -> Iterator[Fault]:
             f"is {arguments.dataloader_prefetch_factor}, and no processes load data: dataloader_num_workers is 0.",
             "Set dataloader_num_workers, or leave it out.",
         )
+
+
+def _hub(arguments: Fields) -> Iterator[Fault]:
+    if arguments.push_to_hub and arguments.output_dir and not io.islocal(arguments.output_dir):
+        problem = f"is true, but uploads only from this machine; output_dir is '{arguments.output_dir}'."
+        yield Fault("push_to_hub", problem, "Name a local output_dir, or upload it later: hf upload NAME FOLDER.")
 
 
 def _average(arguments: Fields) -> Iterator[Fault]:
@@ -161,6 +168,7 @@ CHECKS: tuple[Callable[[Fields], Iterator[Fault]], ...] = (
     _best_model,
     _precision,
     _schedule,
+    _hub,
     _average,
     _loader,
 )
