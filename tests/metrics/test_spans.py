@@ -39,6 +39,30 @@ def test_an_entity_that_begins_inside_is_one_and_another_type_ends_it():
     assert metrics.entities(["I-PER", "I-LOC", "I-LOC", "O"]) == [Entity("PER", 0, 1), Entity("LOC", 1, 3)]
 
 
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("PER PER O LOC", [("PER", 0, 2), ("LOC", 3, 4)]),
+        ("PER LOC LOC", [("PER", 0, 1), ("LOC", 1, 3)]),
+        ("DET NOUN VERB", [("DET", 0, 1), ("NOUN", 1, 2), ("VERB", 2, 3)]),
+        ("ORG OTHER ORG", [("ORG", 0, 1), ("ORG", 2, 3)]),
+        ("U-PER U-PER B-LOC L-LOC U-LOC", [("PER", 0, 1), ("PER", 1, 2), ("LOC", 2, 4), ("LOC", 4, 5)]),
+        ("B-PER M-PER E-PER S-PER", [("PER", 0, 3), ("PER", 3, 4)]),
+        ("B M E S", [("", 0, 3), ("", 3, 4)]),
+        ("B_PER I_PER O b-loc i-loc", [("PER", 0, 2), ("loc", 3, 5)]),
+        ("B-first-name I-first-name", [("first-name", 0, 2)]),
+    ],
+)
+def test_tags_of_other_schemes_keep_their_types_and_borders(tags: str, expected: list[tuple[str, int, int]]):
+    assert metrics.entities(tags.split()) == [Entity(*each) for each in expected]
+
+
+def test_wrong_parts_of_speech_are_not_right():
+    right, wrong = ["DET", "NOUN", "VERB"], ["NOUN", "VERB", "DET"]
+    assert metrics.entity_precision_recall_f1([right], [wrong])[2] == 0.0
+    assert metrics.entity_precision_recall_f1([right], [right])[2] == 1.0
+
+
 def test_without_entities_there_is_no_score():
     assert metrics.entity_precision_recall_f1([["O"]], [["O"]]) == (0.0, 0.0, 0.0)
 

@@ -11,6 +11,9 @@ from typing import NamedTuple
 from xdpx.metrics.classes import ratio
 
 OUTSIDE = "o"
+LETTERS = {"b": "b", "i": "i", "m": "i", "e": "e", "l": "e", "s": "s", "u": "s"}
+MARKED = re.compile("([bimelsu])[-_](.*)|([bimes])", re.IGNORECASE)
+OUTSIDES = re.compile("(?:o(?:[-_].*)?|other|outside)?", re.IGNORECASE)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 CHARACTERS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff"
 PIECES = re.compile(f"[{CHARACTERS}]|[^\\s{CHARACTERS}]+")
@@ -28,16 +31,16 @@ class Entity(NamedTuple):
 def entities(tags: Sequence[str]) -> list[Entity]:
     """Return the entities marked by the tags of one text, as `seqeval` (and `conlleval`) does.
 
-    Tags are `O`, or a letter of B, I, E, S (case does not count) with the type behind a dash. An entity begins at B or
-    S, behind O, E or S, and where the type changes; so `I-X` behind `O` begins one too.
+    Tags are `O`, or a letter of B, I, E, S (case does not count) with the type behind a dash; M, L and U mean I, E and
+    S. An entity begins at B or S, behind O, E or S, and where the type changes; so `I-X` behind `O` begins one too. Of
+    tags without such a letter, such as parts of speech, each run of equal ones is an entity of that type.
 
     Source: Ramshaw and Marcus, "Text chunking using transformation-based learning", 1995; Nakayama, seqeval, 2018.
     """
     found: list[Entity] = []
     kind, start, before = "", -1, OUTSIDE
     for index, tag in enumerate([*tags, OUTSIDE]):
-        letter, _, rest = tag.partition("-")
-        letter = letter.lower()[:1] or OUTSIDE
+        letter, rest = _parts(tag)
         begins = letter != OUTSIDE and (letter in "bs" or before in (OUTSIDE, "e", "s") or rest != kind)
         if start >= 0 and (begins or letter == OUTSIDE):
             found.append(Entity(kind, start, index))
@@ -46,6 +49,14 @@ def entities(tags: Sequence[str]) -> list[Entity]:
             kind, start = rest, index
         before = letter
     return found
+
+
+def _parts(tag: str) -> tuple[str, str]:
+    """Return (letter of b, i, e, s, o; type) of a tag; the type of one without such a letter is the tag itself."""
+    found = MARKED.fullmatch(tag)
+    if found is not None:
+        return LETTERS[(found[1] or found[3]).lower()], found[2] or ""
+    return (OUTSIDE, "") if OUTSIDES.fullmatch(tag) else ("i", tag)
 
 
 class EntityCounts(NamedTuple):
