@@ -346,6 +346,13 @@ def test_a_header_within_a_file_is_no_row(tmp_path: Path, said: Said) -> None:
     assert len(texts_and_labels(prepro(tmp_path, skip_bad_lines=True, **keys))) == 40
 
 
+def test_a_header_of_tagged_words_is_told(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_txt="word tag\n" + "the O\nactor B-PER\n\n" * 20, vocab_txt="[PAD]\n[UNK]\nthe\nactor\n")
+    keys = {"loader": "tagged", "processor": "bert_token", "tokenizer": "space", "data_files": ["train.txt"]}
+    prepro(tmp_path, **keys)
+    assert "label 'tag' (1 of 41) is the name of a column: a header was read as a row" in said()
+
+
 def test_a_first_row_that_is_no_header_is_not_left_out(tmp_path: Path, said: Said) -> None:
     rows = "".join(f"film {index}\t{'ab'[index % 2]}\n" for index in range(20))
     raw(tmp_path, train_tsv=rows, dev_tsv="text\tlabel\n" + rows)

@@ -79,6 +79,22 @@ def written_nothings(counts: Mapping[str, int]) -> Iterator[Finding]:
             yield Finding("no_labels", "warning", PLACE, problem, "If it stands for a missing label, drop these rows.")
 
 
+NAMES = frozenset({
+    "label", "labels", "target", "targets", "class", "category", "sentiment", "gold_label", "tag", "tags", "ner",
+    "ner_tag", "ner_tags", "标签", "类别",
+})  # fmt: skip
+"""Names of columns of labels that are hardly labels themselves."""
+
+
+def names_of_columns(counts: Mapping[str, int]) -> Iterator[Finding]:
+    """Yield findings about rare labels that are names of columns, as in a header that was read as a row."""
+    rows = sum(counts.values())
+    for label, count in counts.items():
+        if folded(label) in NAMES and count < FEW_OF_A_LABEL and rows >= FEWEST_ROWS:
+            problem = f"label {label!r} ({count:,} of {rows:,}) is the name of a column: a header was read as a row."
+            yield Finding("header", "warning", PLACE, problem, "Take that line out; start_line: 1 skips a first one.")
+
+
 def spellings(counts: Mapping[str, int], *, numbers: bool) -> Iterator[Finding]:
     """Yield findings about labels that differ only in spelling, whether they count as one class or as several.
 
