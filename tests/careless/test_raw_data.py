@@ -426,3 +426,41 @@ def test_json_in_another_layout_is_told_how_to_be_read(
     (tmp_path / "raw" / name).write_text(content, encoding="gbk")
     prepro(tmp_path, code=2, parser=parser, fields=["text", "label"])
     assert told in said()
+
+
+# ---- several labels of a row
+
+
+@pytest.mark.parametrize("cell", ["['news', 'sport']", '["news", "sport"]', "{'news', 'sport'}"])
+def test_labels_in_a_list_are_not_cut_into_pieces(tmp_path: Path, said: Said, cell: str) -> None:
+    raw(tmp_path, train_tsv="".join(f"film {index}\t{cell}\n" for index in range(20)))
+    prepro(tmp_path, code=2, label_separator=",")
+    assert "are pieces of a list, as Python and JSON write it" in said()
+
+
+@pytest.mark.parametrize(("cells", "told"), [(["a;b", "a", "b;c"], True), (["arts; crafts", "a", "b"], False)])
+def test_another_separator_of_labels_is_told(tmp_path: Path, said: Said, cells: list[str], told: bool) -> None:
+    raw(tmp_path, train_tsv="".join(f"film {index}\t{cells[index % 3]}\n" for index in range(20)))
+    prepro(tmp_path, label_separator=",")
+    assert ("look like several, with ';' between them" in said()) == told
+
+
+def test_lists_of_labels_in_json_are_told_how_to_be_written(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_jsonl=json.dumps({"text": "a", "labels": ["x", "y"]}) + "\n")
+    prepro(tmp_path, code=2, parser="jsonl", fields=["text", "labels"], label_separator=",")
+    assert "field 'labels' is a list, not text. Write its items into one text" in said()
+
+
+# ---- questions
+
+
+def test_sound_questions_are_not_said_to_be_blank(tmp_path: Path, said: Said) -> None:
+    answer = {"question": "where ?", "answers": [{"text": "paris", "answer_start": 12}]}
+    raw(
+        tmp_path, train_json=json.dumps({"data": [{"paragraphs": [{"context": "the city of paris", "qas": [answer]}]}]})
+    )
+    words = "[PAD] [UNK] [CLS] [SEP] where ? the city of paris"
+    (tmp_path / "vocab.txt").write_text("\n".join(words.split()))
+    keys = {"loader": "qa", "parser": "squad", "processor": "bert_qa", "tokenizer": "bert", "lower": True}
+    prepro(tmp_path, vocab_file=str(tmp_path / "vocab.txt"), **keys)
+    assert "no token" not in said()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -77,6 +79,30 @@ def written_nothings(counts: Mapping[str, int]) -> Iterator[Finding]:
         if label.strip().lower() in NOTHINGS:
             problem = f"label {label!r} ({count:,} rows) is a missing value to many programs, but a class here."
             yield Finding("no_labels", "warning", PLACE, problem, "If it stands for a missing label, drop these rows.")
+
+
+_PIECE_OF_A_LIST = re.compile(r"""\s*[\[({]\s*['"].*|.*['"]\s*[\])}]\s*""", re.DOTALL)
+SEPARATORS = ",;|"
+
+
+def pieces_of_lists(counts: Mapping[str, int], separator: str | None) -> Iterator[Finding]:
+    """Yield findings about several labels of a row that are not cut as they are written.
+
+    Args:
+        counts: count of each label.
+        separator: between the labels of a row; None if rows have one label.
+    """
+    pieces = [label for label in counts if _PIECE_OF_A_LIST.fullmatch(label)] if separator else []
+    if pieces:
+        problem = f"labels such as {some(pieces, 2)} are pieces of a list, as Python and JSON write it."
+        remedy = f"Write the labels of a row with {separator!r} between them, and nothing around them."
+        yield Finding("label_spelling", "fault", PLACE, problem, remedy)
+    for other in SEPARATORS if separator else "":
+        joined = [label for label in counts if other in label and other != separator]
+        parts = Counter(part.strip() for label in joined for part in label.split(other))
+        if any(parts[part] > 1 or part in counts for part in parts):
+            problem = f"labels such as {some(joined, 2)} look like several, with {other!r} between them."
+            yield Finding("label_spelling", "warning", PLACE, problem, f"If they are: label_separator: {other!r}.")
 
 
 NAMES = frozenset({

@@ -115,6 +115,7 @@ class Look:
         self._findings.add(labels.spellings(counts, numbers=self._numbers))
         self._findings.add(labels.written_nothings(counts))
         self._findings.add(labels.names_of_columns(counts))
+        self._findings.add(labels.pieces_of_lists(counts, self._loader.parameters.label_separator))
 
     def _look_for_headers(self, counts: Mapping[str, int]) -> None:
         """Check for headers in files whose first row has a label that no other row has."""

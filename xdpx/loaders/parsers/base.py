@@ -106,7 +106,8 @@ class Parser(ABC):
 
     def remedy(self, problem: str) -> str:
         """Return what to do about a row that cannot be used, for messages."""
-        del problem
+        if "is a list, not text" in problem:
+            return "Write its items into one text: words with spaces between them, labels with label_separator."
         return "Fix the file, or set skip_bad_lines: true."
 
 

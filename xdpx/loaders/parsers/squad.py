@@ -65,5 +65,7 @@ def _row(number: int, paragraph: Any, question: Any) -> Row | BadLine:
         others = list(dict.fromkeys(answer["text"] for answer in more if answer["text"] != first["text"]))
         listed = json.dumps(others, ensure_ascii=False) if others else ""
         return [*row, first["text"], str(first["answer_start"]), listed]
-    except (KeyError, TypeError, IndexError) as error:
+    except (KeyError, IndexError) as error:
         return BadLine(number, f"lacks {error}")
+    except (TypeError, ValueError):
+        return BadLine(number, "has answers of another layout than a list of objects with text and answer_start")
