@@ -82,6 +82,13 @@ def test_both_ends_of_the_answer_are_positions_in_the_sample() -> None:
     assert batch["answer"].tolist() == [[7, 8], [-1, -1]]
 
 
+def test_a_question_without_other_answers_lacks_no_text() -> None:
+    maker = processor(9)
+    texts = [("q", "", "a", "", ""), ("q", "b", "", "", ""), ("", "b", "a", "", ""), ("q", "", "", "", "a")]
+    lacking = [maker.lacks_text(dict(zip(maker.text_fields, each, strict=True))) for each in texts]
+    assert lacking == [False, False, True, True]
+
+
 def test_an_answer_that_is_cut_off_cannot_be_found_but_still_counts() -> None:
     maker = processor(7)
     batch = maker.collate(sampled(maker, ([4], [5, 6], [7, 8], [9])))

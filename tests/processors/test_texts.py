@@ -93,6 +93,7 @@ def test_each_text_of_a_pair_may_be_as_long_as_max_len(make: Any) -> None:
     sample = processor.numerize({"tokens1": [5, 6, 8], "tokens2": []}, 1)
     assert sample == {"tokens1": [5, 6], "tokens2": [1], "length": 3, "target": 1}
     assert processor.full_length({"tokens1": [5, 6, 8], "tokens2": []}) == 3
+    assert processor.lacks_text({"tokens1": [5, 6, 8], "tokens2": []})
 
 
 def test_the_worked_example_of_the_documentation_holds(make: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
@@ -198,7 +198,7 @@ class Maker:
             samples = recipe.processor.with_label_sets(samples, sets)
         if records.queries is not None:
             samples = samples.replaced("query_id", query_ids(records.queries)[kept])
-        measure(counts, recipe.processor, encoded, may_be_blank=recipe.loader.may_be_blank)
+        measure(counts, recipe.processor, encoded)
         num_texts = len(np.unique(kept))
         counts.too_short = len(records.lines) - num_texts
         counts.windows = len(kept) - num_texts
@@ -319,21 +319,19 @@ def query_ids(names: Sequence[str]) -> NDArray[np.int64]:
     return np.frombuffer(digests, np.int64) & np.int64(2**63 - 1)
 
 
-def measure(
-    counts: Counts, processor: Processor, encoded: dict[str, Encoded], *, may_be_blank: Collection[str] = ()
-) -> None:
+def measure(counts: Counts, processor: Processor, encoded: dict[str, Encoded]) -> None:
     """Add to `counts` the records that are too long or empty, and the longest, before truncation."""
-    wanted = [index for index, name in enumerate(encoded) if name not in may_be_blank]
     lengths = np.stack([np.diff(texts.offsets) for texts in encoded.values()], axis=1)
     if not len(lengths):
         return
     distinct, times = np.unique(lengths, axis=0, return_counts=True)
     for row, count in zip(distinct.tolist(), times.tolist(), strict=True):
-        length = processor.full_length(dict(zip(processor.text_fields, map(range, row), strict=True)))
+        fields = dict(zip(processor.text_fields, map(range, row), strict=True))
+        length = processor.full_length(fields)
         counts.longest = max(counts.longest, length)
         counts.too_long += count * (length > processor.parameters.max_len)
         counts.cut += count * max(length - processor.parameters.max_len, 0)
-        counts.empty += count * (min(row[index] for index in wanted) == 0)
+        counts.empty += count * processor.lacks_text(fields)
 
 
 def hash_records(records: Records) -> NDArray[np.uint64]:

@@ -76,7 +76,6 @@ class Loader:
         num_targets: number of label columns after the texts: 1, or 0 if there is never one.
         marks_words: whether words are separated by spaces, so that the first token of each is marked.
         listed_fields: names of texts that hold several texts, one per line; the first token of each is marked.
-        may_be_blank: names of texts that are often empty in sound data.
         keeps_words: whether a word for which the tokenizer returns nothing becomes an unknown token, to keep it.
     """
 
@@ -86,7 +85,6 @@ class Loader:
     between: ClassVar[tuple[str, ...]] = ()
     marks_words: ClassVar[bool] = False
     listed_fields: ClassVar[tuple[str, ...]] = ()
-    may_be_blank: ClassVar[tuple[str, ...]] = ()
     keeps_words: ClassVar[bool] = False
 
     class Parameters(BaseParameters):

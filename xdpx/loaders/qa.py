@@ -31,7 +31,6 @@ class QALoader(Loader):
 
     text_fields: ClassVar[tuple[str, ...]] = AnsweredQuestion._fields
     listed_fields: ClassVar[tuple[str, ...]] = ("others",)
-    may_be_blank: ClassVar[tuple[str, ...]] = ("before", "answer", "after", "others")
     num_targets: ClassVar[int] = 0
 
     class Parameters(Loader.Parameters):

@@ -138,6 +138,10 @@ class Processor(ABC):
         """Return the length of an uncut record in tokens, with special ones; it is cut if this is above `max_len`."""
         return sum(len(fields[name]) for name in self.text_fields) + self.num_special
 
+    def lacks_text(self, fields: Fields) -> bool:
+        """Return whether there is nothing to read in one of the texts of a record."""
+        return min(len(fields[name]) for name in self.text_fields) == 0
+
     def meta(self) -> dict[str, Any]:
         """Return what training inherits by meta.hjson: the parameters, with ids and sizes from the vocabulary."""
         known: dict[str, Any] = {key: value for key, value in self.parameters.model_dump().items() if value is not None}

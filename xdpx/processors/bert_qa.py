@@ -83,6 +83,10 @@ class BertQAProcessor(BertProcessor):
         length = question + sum(len(fields[name]) for name in self.text_fields[1:4]) + self.num_special
         return length if self.parameters.doc_stride is None else min(length, self.parameters.max_len)
 
+    def lacks_text(self, fields: Fields) -> bool:
+        """Return whether the question or the context is empty; the answer, and what stands around it, may be."""
+        return not len(fields["question"]) or not any(len(fields[name]) for name in self.text_fields[1:4])
+
     def decode(self, sample: Mapping[str, Any]) -> str:
         """Return the text of a window and its answers, for display."""
         row = np.asarray(sample["answer"])
