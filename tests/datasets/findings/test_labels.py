@@ -41,6 +41,7 @@ def test_numbers_as_labels_are_sent_to_their_type() -> None:
         (["true", "false"], False, ""),
         (["pos", "pos\u200b"], False, "'pos', 'pos\\u200b' are written almost alike"),
         (["1", "1.0", "0"], True, ""),
+        (["0.5", "-0.5"], True, ""),
         (["pos", "neg", "neutral"], False, ""),
         (["B-LOC", "I-LOC", "O"], False, ""),
         (["1", "10", "-1"], False, ""),

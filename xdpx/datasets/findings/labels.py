@@ -153,8 +153,10 @@ def _plainest(label: str, *, numbers: bool) -> str:
     plain = "".join(sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf")
     plain = folded(plain)  # Cf: invisible characters, such as U+200B and byte order marks within a file
     plain = SWITCHES.get(plain, plain)
-    value = None if numbers else number_of(plain)
-    return "".join(sign for sign in plain if sign not in " _-\t'\"") if value is None else str(value)
+    value = number_of(plain)
+    if value is not None:
+        return plain if numbers else str(value)
+    return "".join(sign for sign in plain if sign not in " _-\t'\"")
 
 
 def missing_labels(
