@@ -207,6 +207,7 @@ VALUES = [
     Row("a list with a wrong item", "x-train c", ["adam_betas", "0.9|item"], train("adam_betas: ['a', 0.9]")),
     Row("a mapping with a wrong value", "x-pred c", ["predict_file_map", "3"], config("pred.hjson", "predict_file_map: {raw/dev.txt: 3}".replace("{", "{\n").replace("}", "\n}"))),
     Row("a metric that is not there", "x-train c", ["major_metric", "'accurcy'"], train("major_metric: accurcy")),
+    Row("a metric turned around", "x-train c", ["ascending_metric", "a higher acc is better"], train("ascending_metric: false")),
     Row("a relative number without end", "x-train c", ["log_interval", "@{"], train('log_interval: "@{batch_size:64/50"')),
     Row("a relative number of an unknown key", "x-train c", ["log_interval", "batch_sise", "Did you mean 'batch_size'"], train('log_interval: "@{batch_sise:64}/50"')),
     Row("a key that cannot be relative", "x-train c", ["batch_size", "@{"], train('batch_size: "@{seed:1}/8"')),

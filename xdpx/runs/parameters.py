@@ -8,6 +8,7 @@ from xdpx.config import parameters as declare
 from xdpx.config.parameters import param
 from xdpx.config.spmd_keys import mesh_conflicts
 from xdpx.reports.references import format_conflicts, reference_conflicts
+from xdpx.utils.decisions import is_higher_better
 
 
 class TrainerParameters(declare.Parameters):
@@ -450,8 +451,11 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
             found.append(
                 ("eval_interval", "is 0. Use the number of updates between evaluations, or -1 for the end only.")
             )
-        if self.major_metric == "loss" and self.ascending_metric:
-            found.append(("ascending_metric", "is true, but a lower loss is better. Set ascending_metric: false."))
+        higher = is_higher_better(self.major_metric)
+        if higher is not None and higher is not self.ascending_metric:
+            said, better, right = ("true", "lower", "false") if self.ascending_metric else ("false", "higher", "true")
+            problem = f"is {said}, but a {better} {self.major_metric} is better. Set ascending_metric: {right}."
+            found.append(("ascending_metric", problem))
         if self.eval_interval == -1 and self.eval_interval_warmup > 0:
             found.append(("eval_interval_warmup", "means nothing with eval_interval: -1. Remove one of them."))
         spelt, misspelt = self.eval_interval_warmup_multiplier, self.eval_interval_warmup_mutiplier
