@@ -64,7 +64,9 @@ class TrainerParameters(declare.Parameters):
         doc="Trackers, by their names in the Trainer: tensorboard, jsonl, wandb, ...; all: what is installed.",
         group="trainer",
     )
-    seed: int | None = param(1, ge=0, doc="Decides all randomness; null draws a seed and logs it.", group="trainer")
+    seed: int | None = param(
+        1, ge=0, lt=2**63, doc="Decides all randomness; null draws a seed and logs it.", group="trainer"
+    )
     cache_train_file: bool = param(
         True,
         doc="Accepted without effect: remote data always go through the read cache, whose size is limited.",
