@@ -202,6 +202,7 @@ VALUES = [
     Row("a list for a number", "x-train c", ["learning_rate", r"\[0.1, 0.2\]", "loop"], train("learning_rate: [0.1, 0.2]")),
     Row("zero where more is due", "x-train c", ["batch_size", "is 0", "above 0|greater than 0|> 0"], train("batch_size: 0")),
     Row("a negative learning rate", "x-train c", ["learning_rate", "-0.1", "0"], train("learning_rate: -0.1")),
+    Row("texts cut by the wrong command", "x-train c", ["max_len", "is 2, but x-prepro cut the samples to", "config of x-prepro"], train("max_len: 2")),
     Row("a seed of more than 63 bits", "x-train c", ["seed", "9999999999999999999", "< 9.22337e\\+18"], train("seed: 9999999999999999999")),
     Row("an average that decays by more than one", "x-train c", ["ema_decay", "1.5", "1"], train("ema_decay: 1.5")),
     Row("no such choice", "x-prepro c", ["save_format", "'toch'", "Did you mean 'torch'"], prepro("save_format: toch")),
