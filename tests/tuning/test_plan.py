@@ -46,6 +46,7 @@ def test_every_fault_of_all_three_configs_is_told_at_once(search: Words, tmp_pat
         ({"space": {"major_metric": {"type": "categorical", "values": ["acc", "loss"]}}}, "ranked by one score"),
         ({"space": {"ascending_metric": {"type": "categorical", "values": [True, False]}}}, "ranked by one score"),
         ({"space": {"batch_size": {"type": "int", "values": [0, 8]}}}, "space_config: batch_size: is 0"),
+        ({"space": {"batch_size": {"type": "float", "values": [4, 8]}}}, "space_config: batch_size: is 5.52786"),
         ({"space": {"update_freq": {"type": "categorical", "values": [1, None]}}}, "space_config: update_freq: is"),
         ({"space": {"valid_subset": {"type": "categorical", "values": ["dev", "other"]}}}, "ranked by one score"),
         ({"space": {"train_steps": {"type": "int", "values": [1, 9]}}}, "decided by the search itself"),

@@ -19,7 +19,7 @@ from xdpx.runs.length import Length, length_of
 from xdpx.search.journal import facts_of
 from xdpx.search.schedules import Budget
 from xdpx.search.search import Search, make_search
-from xdpx.search.spaces import Categorical, Dimension, Space, Values
+from xdpx.search.spaces import Categorical, Dimension, Float, Space, Values
 from xdpx.search.trials import Direction
 from xdpx.tuning.parameters import EQUAL_IN_FOLDS, KEPT_FROM_TRIALS, SCALE_OF_SCORES, TuneParameters
 from xdpx.tuning.stages import Stage
@@ -34,6 +34,9 @@ FORCED: Mapping[str, Any] = {
 
 IN_UPDATES = ("max_update", "eval_interval", "eval_interval_warmup", "save_interval", "tolerance", "min_steps")
 """Keys that count updates and mean samples: they follow the samples of an update, to keep trials comparable."""
+
+INSIDE = 0.381966
+"""A place within a range of floats at which hardly a number is round."""
 
 OF_SEARCH = set(FORCED) | {"save_dir", "resume", "log_file"}
 
@@ -366,8 +369,14 @@ def point_with(space: Space, wanted: Mapping[str, Any] | None = None) -> Values:
 
 
 def probes(dimension: Dimension) -> list[Any]:
-    """Return the values of a parameter that are tried on the base config: each listed one, or both ends of a range."""
-    return list(dimension.values) if isinstance(dimension, Categorical) else [dimension.at(0.0), dimension.at(1.0)]
+    """Return the values of a parameter that are tried on the base config: each listed one, or both ends of a range.
+
+    Of floats one between them, too: both ends of [16, 64] are integers, as hardly any number that will be drawn.
+    """
+    if isinstance(dimension, Categorical):
+        return list(dimension.values)
+    between = [dimension.at(INSIDE)] if isinstance(dimension, Float) else []
+    return [dimension.at(0.0), dimension.at(1.0), *between]
 
 
 def value_faults(plan: Plan, *, inspect: Inspect) -> list[Fault]:
