@@ -93,6 +93,13 @@ def test_a_changed_search_is_refused_in_words(tmp_path: Path) -> None:
     finish(journal(tmp_path, max_trials=20))
 
 
+def test_of_a_changed_space_the_parameter_is_told_that_differs(tmp_path: Path) -> None:
+    space = {"dropout": {"values": [0, 0.3]}, "seed": {"values": [1, 2]}}
+    finish(journal(tmp_path, space=space), most=5)
+    with pytest.raises(ConfigError, match=r"1 fault\n.*space.dropout: is .*0.5.* begun with .*0.3"):
+        finish(journal(tmp_path, space=space | {"dropout": {"values": [0, 0.5]}}))
+
+
 def test_two_processes_never_write_one_journal(tmp_path: Path) -> None:
     with journal(tmp_path), pytest.raises(LeaseHeld):
         journal(tmp_path).__enter__()
