@@ -37,6 +37,14 @@ def test_a_pair_has_two_texts() -> None:
     assert (records.fields, records.targets) == ({"text1": ["a"], "text2": ["b"]}, ["1"])
 
 
+def test_a_loader_of_more_columns_than_texts_names_each_column() -> None:
+    class Titled(Loader):
+        num_sections = 2  # type: ignore[assignment]
+
+    assert (make(Titled).column_names, make(loaders["pair"]).column_names) == (("text1", "text2"),) * 2
+    assert make(Titled).expected() == "text1, text2 and a label, or text1, text2 alone"
+
+
 def test_lines_with_another_number_of_columns_are_bad_and_blank_ones_are_nothing() -> None:
     records = make(SingleLoader).records(rows(["a", "1"], [""], ["b"], ["c", "1", "x"], ["d", " "]), labelled=True)
     assert (records.fields["text"], list(records.lines)) == (["a"], [1])

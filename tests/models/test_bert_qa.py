@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from xdpx.config.faults import ConfigError
 from xdpx.datasets.sample_making import Maker, Recipe, Work
+from xdpx.inference.given import rows_of
+from xdpx.inference.probes import odd_rows
 from xdpx.loaders import loaders, marks
 from xdpx.loaders.parsers import parsers
 from xdpx.loaders.parsers.base import Block, Rows
@@ -56,6 +60,15 @@ def test_other_answers_are_a_list_in_json() -> None:
     found = loader.records(Rows(rows, [1, 2, 3], []), labelled=False)
     assert found.fields["others"] == ["b\na b", ""]
     assert found.bad == [(3, "has the other answers 'b', which are not a list of texts in JSON")]
+
+
+def test_asked_is_a_question_and_a_context_and_not_what_their_record_holds() -> None:
+    loader = loaders["qa"](loaders["qa"].Parameters(tokenizer="space"))
+    assert rows_of([{"question": "who?", "context": "Bob"}], loader) == [["who?", "Bob"]]
+    with pytest.raises(ConfigError, match="a tuple of 2 texts: question, context"):
+        rows_of(["who?"], loader)
+    odd = odd_rows(loader, ["bob"], max_len=8)
+    assert not loader.records(Rows(odd, range(len(odd)), []), labelled=False).bad
 
 
 def processor(max_len: int, **keys: Any) -> Any:

@@ -97,7 +97,7 @@ class Prepro:
             yield Fault("parser", problem, remedy)
 
     def _about_fields(self) -> Iterator[Fault]:
-        loader, processor = self._run.picked("loader"), self._run.picked("processor")
+        loader, processor = self._run.build("loader"), self._run.picked("processor")
         given, taken = len(loader.text_fields), len(processor.text_fields)
         if given != taken:
             values = self._run.values
@@ -105,7 +105,7 @@ class Prepro:
             remedy = f"Loader '{values['loader']}' gives {given}: choose two that agree."
             yield Fault("processor", f"{problem}.", remedy)
         fields = self._run.values.get("fields")
-        names_first = [*loader.before, *loader.text_fields]
+        names_first = [*loader.before, *loader.column_names]
         more = [*loader.between, *(["a label"] if loader.num_targets else [])]
         if fields is not None and not len(names_first) <= len(fields) <= len(names_first) + len(more):
             names = ", ".join(names_first) + (f", and perhaps {' and '.join(more)}" if more else "")

@@ -87,8 +87,8 @@ def with_labels(rows: Sequence[Row], given: object, loader: Loader) -> list[Row]
 
 def _items(given: object, loader: Loader, what: str) -> Iterable[object]:
     """Return the items; raise ConfigError for an iterable that does not yield rows, or has no fixed order."""
-    several = f"[({', '.join(f'{name}_a' for name in loader.text_fields)}), ...]"
-    right = '["..."]' if len(loader.text_fields) == 1 else several
+    several = f"[({', '.join(f'{name}_a' for name in loader.column_names)}), ...]"
+    right = '["..."]' if len(loader.column_names) == 1 else several
     if isinstance(given, str | bytes):
         raise _refusal([Fault(what, "is a single text.", f"Give a list: {right}.")])
     if isinstance(given, Mapping | AnySet):
@@ -110,10 +110,10 @@ def _row(one: object, index: int, loader: Loader) -> Row:
         ValueError: they are not what the loader reads; the text says what they are.
     """
     if isinstance(one, Mapping):
-        absent = [name for name in loader.text_fields if name not in one]
+        absent = [name for name in loader.column_names if name not in one]
         if absent:
             raise ValueError(f"has no '{absent[0]}', but {', '.join(map(str, islice(one, SHOWN))) or 'nothing'}.")
-        one = [one[name] for name in loader.text_fields]
+        one = [one[name] for name in loader.column_names]
     if isinstance(one, str):
         cells: list[Any] = [one]
     elif isinstance(one, list | tuple | np.ndarray):
@@ -156,7 +156,7 @@ def _label(label: object, loader: Loader) -> str:
 
 
 def _wanted(loader: Loader) -> str:
-    names = loader.text_fields
+    names = loader.column_names
     if len(names) > 1:
         return f"Each row of this model is a tuple of {len(names)} texts: {', '.join(names)}."
     words = ", or the list of its words" if isinstance(loader, TaggedLoader) else ""

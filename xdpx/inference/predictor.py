@@ -307,8 +307,9 @@ class Predictor:
         if named and len(named) >= width:
             return list(named[:width])
         loader = prepro.picked("loader")
-        texts = [*loader.before, *loader.text_fields]
-        return [*texts, "target"] if chunk.labelled else texts
+        texts = [*loader.before, *loader.column_names]
+        more = loader.between[: max(width - len(texts) - chunk.labelled, 0)]
+        return [*texts, *more, "target"] if chunk.labelled else [*texts, *more]
 
     def cost_of_exact(self) -> str:
         """Return a sentence on how much slower exact batches are than ordinary ones; "" before there were any.

@@ -73,7 +73,7 @@ def odd_rows(loader: Loader, words: Sequence[str], max_len: int) -> list[list[st
         max_len: tokens that the model reads of a text.
     """
     long = " ".join(islice(cycle(words or ["a"]), LONG * max_len))
-    texts, count = [*ODD_TEXTS, long, long.replace(" ", "")], len(loader.text_fields)
+    texts, count = [*ODD_TEXTS, long, long.replace(" ", "")], loader.num_sections
     turned = [texts[index:] + texts[:index] for index in range(count)]
     before = ["0"] * len(loader.before)
     return [[*before, *cells] for cells in zip(*turned, strict=True)]

@@ -75,7 +75,7 @@ class TrainedRun:
     @property
     def text_fields(self) -> tuple[str, ...]:
         """The names of the texts of a row: one, or two for a model of text pairs."""
-        return tuple(self._predictor.loader.text_fields)
+        return tuple(self._predictor.loader.column_names)
 
     def cost_of_exact(self) -> str:
         """Return a sentence on how much slower exact batches are, measured on predicted rows; "" if there were none."""

@@ -127,6 +127,13 @@ class Loader:
         """Number of columns of an unlabelled line, without those in `before` and `between`."""
         return len(self.text_fields)
 
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The names of these columns: the text fields, unless a record has more or fewer texts than a line columns."""
+        if len(self.text_fields) == self.num_sections:
+            return self.text_fields
+        return tuple(f"text{number}" for number in range(1, self.num_sections + 1))
+
     def is_labelled(self, row: Row) -> bool | None:
         """Return whether a file is labelled, judged by its first row; None if the number of columns fits neither."""
         if len(row) == self.num_sections:
@@ -135,7 +142,7 @@ class Loader:
 
     def expected(self) -> str:
         """Return a description of the columns of a line, for messages."""
-        names = ", ".join(self.text_fields)
+        names = ", ".join(self.column_names)
         return f"{names} and a label, or {names} alone" if self.num_targets else names
 
     def parse(self, columns: Row, labelled: bool) -> Record:

@@ -170,11 +170,12 @@ class SessionCorpusLoader(Loader):
     @property
     def num_sections(self) -> int:
         """Number of columns of a line."""
-        return 3
+        return len(self.column_names)
 
-    def expected(self) -> str:
-        """Return a description of the columns of a line, for messages."""
-        return "msg_no, sender, text"
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The names of the columns of a line."""
+        return ("msg_no", "sender", "text")
 
     def records(self, rows: Rows, *, labelled: bool) -> Records:
         """Return the messages of a block, with an empty text before each session."""

@@ -32,6 +32,7 @@ class QALoader(Loader):
     text_fields: ClassVar[tuple[str, ...]] = AnsweredQuestion._fields
     listed_fields: ClassVar[tuple[str, ...]] = ("others",)
     num_targets: ClassVar[int] = 0
+    between: ClassVar[tuple[str, ...]] = ("answer", "start", "others")
 
     class Parameters(Loader.Parameters):
         """Keys of the qa loader."""
@@ -40,6 +41,11 @@ class QALoader(Loader):
     def num_sections(self) -> int:
         """Number of columns of a line without an answer."""
         return WIDTHS[0]
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The names of the columns of a line without an answer."""
+        return ("question", "context")
 
     def is_labelled(self, row: Row) -> bool | None:
         """Return False if the number of columns is valid, else None. Answers are texts, so no file is labelled."""
