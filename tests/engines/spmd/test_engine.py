@@ -87,11 +87,19 @@ def test_facts_are_sums_and_counts_by_name(one_device, toy):
     batch = toy.batch_of(3)
     _, facts = one_device.update(one_device.start(7), [batch])
     numbers = one_device.facts_to_host(facts)
-    assert numbers["count"] == numbers["num_tokens"] == numbers["accuracy_weight"] == batch["weights"].sum()
+    assert numbers["count"] == numbers["num_tokens"] == numbers["weight of accuracy"] == batch["weights"].sum()
     assert numbers["learning_rate"] == pytest.approx(1e-3)
     assert (numbers["clipped"], numbers["skipped"], numbers["is_valid_step"]) == (1, 0, 1)
     assert numbers["grad_norm"] > 1
     assert float(facts["loss_sum"]) == numbers["loss_sum"]
+
+
+def test_a_metric_called_as_a_fact_of_the_engine_does_not_hide_it(one_device, toy):
+    batch = toy.batch_of(3)
+    halves = [{name: rows[at : at + 4] for name, rows in batch.items()} for at in (0, 4)]
+    for group in ([batch], halves):
+        numbers = one_device.facts_to_host(one_device.update(one_device.start(7), group)[1])
+        assert (numbers["count"], numbers["sum of count"]) == (batch["weights"].sum(), 7 * batch["weights"].sum())
 
 
 def test_a_gradient_that_is_no_number_leaves_weights_and_optimizer_as_they_were(spread, toy):
@@ -206,11 +214,12 @@ def test_scores_are_those_of_averaged_weights_and_of_weights_that_were_kept(engi
     np.testing.assert_array_equal(kept["params/emb"].numpy(), state["opt_state"]["ema"]["emb"])
     alone = one_device.with_weights(kept)
     assert alone["opt_state"] is None
-    assert one_device.predictions_to_host(one_device.score(alone, batch))["loss"] == scored["loss"]
+    assert one_device.predictions_to_host(one_device.score(alone, batch))["sum of loss"] == scored["sum of loss"]
     plain = engine_on([1, 1, 1], score_averaged=False)
-    assert plain.predictions_to_host(plain.score(state, batch))["loss"] != pytest.approx(scored["loss"], abs=1e-3)
+    last = plain.predictions_to_host(plain.score(state, batch))
+    assert last["sum of loss"] != pytest.approx(scored["sum of loss"], abs=1e-3)
     assert scored["best"].shape == (8, 8)
-    assert scored["loss_weight"] == batch["weights"].sum()
+    assert scored["weight of loss"] == batch["weights"].sum()
 
 
 def test_predictions_do_not_depend_on_the_mesh(engine_on, one_device, spread, toy):

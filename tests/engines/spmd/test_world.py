@@ -57,7 +57,7 @@ def test_each_process_gets_the_predictions_of_its_own_rows_and_the_sums_of_all(p
     state = spmd_files.restore(folder / "alone" / "checkpoint_00000010", one_device.target)
     scored = one_device.predictions_to_host(one_device.score(state, toy.batch_of(99)))
     assert first["rows"] + second["rows"] == scored["best"].tolist()
-    assert first["loss"] == second["loss"] == pytest.approx(scored["loss"] / scored["loss_weight"], abs=1e-5)
+    assert first["loss"] == second["loss"] == pytest.approx(scored["sum of loss"] / scored["weight of loss"], abs=1e-5)
 
 
 def test_processes_agree_and_refuse_rows_that_cannot_be_dealt_out(pair):

@@ -105,7 +105,7 @@ class Task:
             variables, batch["ids"], train=True, rngs={"dropout": key}, mutable=["non_trainable"]
         )
         loss, hits, count = self._sums(logits, batch)
-        metrics = {"accuracy": (hits, count)}
+        metrics = {"accuracy": (hits, count), "count": (7 * count, count)}
         return loss, count, Outputs(metrics, changed["non_trainable"], {"logits/largest": jnp.max(logits)})
 
     def _sums(self, logits: Any, batch: Any) -> Any:

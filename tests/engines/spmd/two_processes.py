@@ -81,7 +81,7 @@ host, count = infeed(engine.rules, engine.mesh)
 state = spmd_files.restore(path, engine.target, ranks=ranks)
 scored = engine.predictions_to_host(engine.score(state, rows_of(toy.batch_of(99), host, count)))
 found["rows"] = scored["best"].tolist()
-found["loss"] = scored["loss"] / scored["loss_weight"]
+found["loss"] = scored["sum of loss"] / scored["weight of loss"]
 snapshot = engine.snapshot(state)
 found["snapshot"] = float(sum(np.abs(np.asarray(value.float())).sum() for value in snapshot["tensors"].values()))
 talk.report("old")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from xdpx.config.faults import ConfigError
+from xdpx.engines.spmd.steps import sums_of
 from xdpx.engines.spmd.tracing import tracing_step
 from xdpx.models.spmd.base_layer import BaseLayer, Weight
 from xdpx.models.spmd.base_model import BaseModel
@@ -162,10 +163,16 @@ def test_a_run_stops_when_its_target_is_reached(capsys: pytest.CaptureFixture[st
 
 def test_means_are_over_all_batches_by_weight() -> None:
     totals = Totals()
-    totals.add({"loss": 6.0, "loss_weight": 2.0, "num_tokens": 9.0})
-    totals.add({"loss": 1.0, "loss_weight": 6.0})
+    totals.add({"sum of loss": 6.0, "weight of loss": 2.0, "num_tokens": 9.0})
+    totals.add({"sum of loss": 1.0, "weight of loss": 6.0})
     assert BaseMetrics().final(totals.by_name()) == {"loss": 7 / 8}
     assert totals.weights() == {"loss": 8.0}
+
+
+def test_a_metric_may_be_called_as_the_weight_of_another() -> None:
+    totals = Totals()
+    totals.add(sums_of({"kl": (14.0, 2.0), "kl_weight": (0.5, 1.0)}))
+    assert BaseMetrics().final(totals.by_name()) == {"kl": 7.0, "kl_weight": 0.5}
 
 
 @pytest.mark.parametrize(("text", "hours"), [("12h", 12), ("1d12h", 36), ("90m", 1.5)])

@@ -164,7 +164,7 @@ class SpmdEngine:
                     self._inflight[-1].block_until_ready()
 
     def score(self, state: SpmdState, batch: Batch) -> Predictions:
-        """Return the sums of all metrics (`name`, `name_weight`) and the outputs per example."""
+        """Return the sums of all metrics, as `steps.sums_of` names them, and the outputs per example."""
         found: Predictions = self._scored(self._score, state, batch)
         return found
 

@@ -40,6 +40,7 @@ from xdpx.engines.spmd.mesh import mesh_text
 from xdpx.engines.spmd.partitioning import batch_axes, path_name
 from xdpx.engines.spmd.shapes import bucket, multiple
 from xdpx.engines.spmd.state import SpmdState
+from xdpx.engines.spmd.steps import SUM
 from xdpx.logger import log
 from xdpx.utils.axis_splits import Rules
 
@@ -251,7 +252,8 @@ class PairedEngine:
         norm = facts["grad_norm"]
         self._ended = _still(np.float32(1.0) if self._ended is None else self._ended, norm.vector, norm.index)
         self._sizes = {name: fact for name, fact in facts.items() if name.startswith(pair.task.learner.SIZE)}
-        return state, {name: facts[name] for name in (*COMMON_FACTS, *pair.facts)}
+        of_loss = {name: facts[f"{SUM}{name}"] for name in pair.facts}
+        return state, {name: facts[name] for name in COMMON_FACTS} | of_loss
 
     def origin(self, state: PairedState, group: Sequence[Batch], number: int) -> NonFiniteOrigin | None:
         """Return where NaN or infinity first appears. See `engines.base.Updater.origin`."""

@@ -53,6 +53,9 @@ class Surroundings:
 SIZES = "gradient sizes"
 """Key in the summaries of an update, if requested: mean, largest and fraction of zeros of each gradient."""
 
+SUM, WEIGHT = "sum of ", "weight of "
+"""Prefixes of the two numbers of each metric: a metric may be named `count`, and others `kl` and `kl_weight`."""
+
 NOTED = "summaries/"
 """Prefix of the names of layers' summaries among the results of scoring, to separate them from metrics."""
 
@@ -242,11 +245,11 @@ def jitted(compiled: Compiled, placed: SpmdState, everywhere: Any) -> tuple[Call
 
 
 def sums_of(metrics: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
-    """Return `name` and `name_weight` for each metric, float32, both to be summed over batches."""
+    """Return `sum of <name>` and `weight of <name>` for each metric, float32, both to be summed over batches."""
     flat: dict[str, Any] = {}
     for name, (total, weight) in metrics.items():
-        flat[name] = jnp.asarray(total, jnp.float32)
-        flat[f"{name}_weight"] = jnp.asarray(weight, jnp.float32)
+        flat[f"{SUM}{name}"] = jnp.asarray(total, jnp.float32)
+        flat[f"{WEIGHT}{name}"] = jnp.asarray(weight, jnp.float32)
     return flat
 
 

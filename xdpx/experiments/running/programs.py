@@ -16,7 +16,7 @@ from xdpx.datasets.inputs.windows import walk
 from xdpx.engines.spmd import world
 from xdpx.engines.spmd.partitioning import path_name
 from xdpx.engines.spmd.state import SpmdState
-from xdpx.engines.spmd.steps import NOTED
+from xdpx.engines.spmd.steps import NOTED, SUM, WEIGHT
 from xdpx.engines.spmd.transfer import tree_to_host
 from xdpx.experiments.running import job_folder
 from xdpx.experiments.running.outputs import OutputFiles, Rows, plain, rows_of
@@ -258,10 +258,10 @@ def _rows_in(batch: Mapping[str, Any]) -> int:
 
 
 def _sums(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Convert (mean, weight) of each metric to the sums `name` and `name_weight`."""
+    """Convert (mean, weight) of each metric to the sums that `Totals` adds."""
     flat: dict[str, float] = {}
     for name, (mean, weight) in metrics.items():
-        flat |= {name: float(mean) * float(weight), f"{name}_weight": float(weight)}
+        flat |= {f"{SUM}{name}": float(mean) * float(weight), f"{WEIGHT}{name}": float(weight)}
     return flat
 
 

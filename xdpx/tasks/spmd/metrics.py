@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from xdpx.config.hparams import BaseHParams, Configurable
+from xdpx.engines.spmd.steps import SUM, WEIGHT
 
 Sums = Mapping[str, tuple[Any, Any]]
 """(sum over what was counted, how much was counted), by name."""
-
-WEIGHT = "_weight"
-"""What the name of a weight ends in, where sums and weights are in one flat mapping (facts of the engine)."""
 
 
 class BaseMetrics(Configurable):
@@ -37,12 +35,12 @@ class Totals:
         self._sums: dict[str, tuple[float, float]] = {}
 
     def add(self, facts: Mapping[str, float]) -> None:
-        """Add the numbers of one batch: `name` and `name_weight`; whatever has no weight is left out."""
-        for name, total in facts.items():
-            weight = facts.get(name + WEIGHT)
-            if weight is not None:
+        """Add the sums and weights of one batch, named as by the engine; other facts are left out."""
+        for key, total in facts.items():
+            name = key.removeprefix(SUM)
+            if name != key:
                 before = self._sums.get(name, (0.0, 0.0))
-                self._sums[name] = (before[0] + float(total), before[1] + float(weight))
+                self._sums[name] = (before[0] + float(total), before[1] + float(facts[f"{WEIGHT}{name}"]))
 
     def by_name(self) -> dict[str, tuple[float, float]]:
         """Return (sum, weight) by name."""

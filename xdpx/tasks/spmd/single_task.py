@@ -156,9 +156,7 @@ class SingleTask(Configurable):
             (metrics, per_example), changed = self._apply(variables, batch, rngs={}, mutable=[])
         metrics = with_aux_loss(metrics, changed.get(AUX_LOSS, {}))
         sums = self.metrics.of_batch(weighted_sums(metrics), per_example, batch)
-        # Both go into one flat mapping: what is told of each example must not hide the mean over all of them.
-        rows = {f"{name}_per_example" if name in sums else name: value for name, value in per_example.items()}
-        return sums, rows, self._summaries(changed)
+        return sums, dict(per_example), self._summaries(changed)
 
     def predict(self, variables: Variables, batch: Any) -> Any:
         """Return the model's predictions."""
