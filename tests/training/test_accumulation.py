@@ -48,6 +48,13 @@ def test_a_skipped_update_under_fp16_is_no_divergence(engine: Any) -> None:
     assert accumulator.take("log").mean("grad_norm") == 2.0
 
 
+def test_a_metric_that_is_infinite_once_is_not_told_as_finite(engine: Any) -> None:
+    accumulator = MetricAccumulator(engine.facts_to_host, windows=("log",))
+    accumulator.add(1, facts(1.0, perplexity=inf))
+    accumulator.add(2, facts(1.0, perplexity=4.0))
+    assert accumulator.take("log").mean("perplexity") == inf
+
+
 @pytest.mark.parametrize("before", [0, PENDING_AT_MOST - 2])
 def test_updates_are_counted_that_were_taken_although_loss_or_gradient_is_not_finite(engine: Any, before: int) -> None:
     accumulator = MetricAccumulator(engine.facts_to_host, windows=("log",), tolerated=LOOKED_AT)

@@ -31,8 +31,8 @@ class Window:
         """Add the facts of one update, in order, in double precision: interruptions do not change the sums."""
         self.num_updates += 1
         for name, value in facts.items():
-            # An update skipped under fp16 has a NaN or infinite gradient norm; such a loss, however, is to be seen.
-            self.sums[name] = self.sums.get(name, 0.0) + (value if isfinite(value) or name == "loss_sum" else 0.0)
+            # An update skipped under fp16 has a NaN or infinite gradient norm; such losses and metrics are to be seen.
+            self.sums[name] = self.sums.get(name, 0.0) + (value if isfinite(value) or name != "grad_norm" else 0.0)
 
     def join(self, other: Window) -> None:
         """Add the updates of a later window."""

@@ -14,7 +14,7 @@ from xdpx.optimizers.spmd.learner import Learner
 from xdpx.optimizers.spmd.optimizers import Sgd
 from xdpx.tasks.spmd.aggregating import MultiLossAggregator
 from xdpx.tasks.spmd.early_stopping import TargetReached
-from xdpx.tasks.spmd.metrics import BaseMetrics, Totals
+from xdpx.tasks.spmd.metrics import BaseMetrics, Totals, weighted_sums
 from xdpx.tasks.spmd.noise import VariationalNoise
 from xdpx.tasks.spmd.single_task import InferHParams, SingleTask
 from xdpx.tasks.spmd.train_fields import TrainHParams, duration
@@ -167,6 +167,13 @@ def test_means_are_over_all_batches_by_weight() -> None:
     totals.add({"sum of loss": 1.0, "weight of loss": 6.0})
     assert BaseMetrics().final(totals.by_name()) == {"loss": 7 / 8}
     assert totals.weights() == {"loss": 8.0}
+
+
+def test_a_mean_of_nothing_in_one_batch_leaves_the_mean_of_all() -> None:
+    totals = Totals()
+    for metrics in ({"recall": (jnp.nan, 0.0)}, {"recall": (0.5, 2.0)}):
+        totals.add(sums_of(weighted_sums(metrics)))
+    assert BaseMetrics().final(totals.by_name()) == {"recall": 0.5}
 
 
 def test_a_metric_may_be_called_as_the_weight_of_another() -> None:

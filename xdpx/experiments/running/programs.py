@@ -261,7 +261,8 @@ def _sums(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Convert (mean, weight) of each metric to the sums that `Totals` adds."""
     flat: dict[str, float] = {}
     for name, (mean, weight) in metrics.items():
-        flat |= {f"{SUM}{name}": float(mean) * float(weight), f"{WEIGHT}{name}": float(weight)}
+        total = float(mean) * float(weight) if weight else 0.0  # a mean of nothing may be NaN
+        flat |= {f"{SUM}{name}": total, f"{WEIGHT}{name}": float(weight)}
     return flat
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax.numpy as jnp
+
 from xdpx.config.hparams import BaseHParams, Configurable
 from xdpx.engines.spmd.steps import SUM, WEIGHT
 
@@ -52,5 +54,5 @@ class Totals:
 
 
 def weighted_sums(metrics: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
-    """Turn (mean, weight) into (sum, weight)."""
-    return {name: (mean * weight, weight) for name, (mean, weight) in metrics.items()}
+    """Turn (mean, weight) into (sum, weight); a mean of nothing, which may be NaN, into 0."""
+    return {name: (jnp.where(weight == 0, 0.0, mean * weight), weight) for name, (mean, weight) in metrics.items()}
