@@ -267,8 +267,8 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         return value
 
     def update_var(self, name: str, value: jax.Array) -> None:
-        """Replace a non-trainable variable, if the collection is mutable."""
-        if self.is_mutable_collection(NON_TRAINABLE):
+        """Replace a non-trainable variable, if the collection is mutable; not in `init`, whose batch is no data."""
+        if self.is_mutable_collection(NON_TRAINABLE) and not self.is_initializing():
             boxed: Any = self.get_variable(NON_TRAINABLE, name)
             new = boxed.replace_boxed(value) if isinstance(boxed, meta.AxisMetadata) else value
             self.put_variable(NON_TRAINABLE, name, new)
