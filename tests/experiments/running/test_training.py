@@ -207,6 +207,11 @@ def test_a_run_ends_when_its_target_is_reached(tiny: ModuleType, tmp_path: Path)
     status = read_status(str(tmp_path / "job"))
     assert status is not None
     assert (status.step, status.reason) == (2, "early_stopping_fn: enough at step 2")
+    assert run(tiny.Tiny(STOP=target, EVAL=2), job_log_dir=tmp_path / "job", eval_on_test=True, **QUIET) == 0
+    assert steps_in(str(tmp_path / "job")) == [0, 2]  # the same job does not train on; with another target, it does
+    other = TargetReached.HParams(metric="log_pplx", target=99.0)
+    assert run(tiny.Tiny(STOP=other, EVAL=2), job_log_dir=tmp_path / "job", eval_on_test=True, **QUIET) == 0
+    assert steps_in(str(tmp_path / "job")) == [0, 2, 3, 4]
 
 
 @pytest.mark.slow

@@ -253,10 +253,17 @@ def run_all(programs: Sequence[Program], state: Any, step: int, *, again: bool =
 
 
 class StoppingEarly(Callback):
-    """Calls the task's early_stopping_fn after each evaluation and decoding. Must come after both callbacks."""
+    """Calls the task's early_stopping_fn after each evaluation and decoding. Must come after both callbacks.
+
+    Attributes:
+        reason: why training ended here; '' while it goes on. Checkpoints hold it, so that the same job does not go on.
+    """
+
+    name = "stopping_early"
 
     def __init__(self, parts: Parts, evaluating: Evaluating, decoding: Decoding, ranks: Ranks) -> None:
         self._parts, self._sources, self._ranks = parts, (("eval", evaluating), ("decode", decoding)), ranks
+        self.reason = ""
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Stop if the function says so; the first process decides for all."""
@@ -268,8 +275,18 @@ class StoppingEarly(Callback):
                 last = step.number >= session.total
                 enough = bool(ask(source.results, mode, step.number, last, self._parts.folder))
                 if self._ranks.broadcast(enough):
-                    return Stop(f"early_stopping_fn: enough at step {step.number}")
+                    self.reason = f"early_stopping_fn: enough at step {step.number}"
+                    return Stop(self.reason)
         return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return why training ended."""
+        return {"reason": self.reason}
+
+    @classmethod
+    def reason_in(cls, facts: Mapping[str, Any]) -> str:
+        """Return why training ended at a checkpoint, from its facts; '' if it did not."""
+        return str(facts.get("callbacks", {}).get(cls.name, {}).get("reason", ""))
 
 
 WARM_UP_STEPS = 5

@@ -123,6 +123,9 @@ class _Training:
         progress = self._progress()
         if progress.num_updates >= until:
             return Stop(f"all {until} updates were taken before")
+        reason = StoppingEarly.reason_in(self.start.facts)
+        if reason and not self.changed:
+            return Stop(f"{reason}, before. To train on, give another early_stopping_fn, or None")
         return Session(parts.engine, self.start.state, progress, until, total)
 
     def status(self, session: Session) -> Status:
@@ -189,14 +192,14 @@ class _Training:
         decodes = [DecodeProgram(parts, data, "decode_test", after=after) for data in self.decoded]
         evaluating = Evaluating(parts, tests, feed, accumulator=accumulator, table=tables[1])
         decoding = Decoding(parts, decodes, accumulator)
-        kept: list[Callback] = [logging]
+        stopping = StoppingEarly(parts, evaluating, decoding, self.ranks)
+        kept: list[Callback] = [logging, stopping]
         goes_on = self.start.checkpoint is not None
         saving = Saving(parts, feed, accumulator, kept, copies=self.copies, goes_on=goes_on)
         ends_not = not parts.options.exit_after_ondemand_checkpoint and parts.options.enable_checkpoint_saving
         callbacks: list[Callback] = [
             logging, Summarising(parts, accumulator, after=after, texts=self._texts(session)), evaluating, decoding,
-            StoppingEarly(parts, evaluating, decoding, self.ranks),
-            StopWhenAsked(self.preemption, any_asked=_any_asked, saving=saving if ends_not else None),
+            stopping, StopWhenAsked(self.preemption, any_asked=_any_asked, saving=saving if ends_not else None),
             CollectingGarbage(train.gc_interval_steps), Profiling(parts),
         ]  # fmt: skip
         saves = parts.options.enable_checkpoint_saving
