@@ -214,6 +214,18 @@ def test_a_run_ends_when_its_target_is_reached(tiny: ModuleType, tmp_path: Path)
     assert steps_in(str(tmp_path / "job")) == [0, 2, 3, 4]
 
 
+def test_what_was_reached_when_the_data_ran_out_is_evaluated_and_decoded(tiny: ModuleType, tmp_path: Path) -> None:
+    class Short(tiny.Tiny):  # type: ignore[name-defined, misc]
+        def datasets(self) -> Any:
+            train, text = super().datasets()
+            return [train.set(num_batches=3), text]
+
+    for _ in range(2):
+        run(Short(EVAL=2, SAVE=3), job_log_dir=tmp_path, eval_on_test=True, decode_during_train=True, **QUIET)
+        assert read_table(str(tmp_path / "valid.log.tsv"))["step"].tolist() == [2, 3]
+    assert (tmp_path / "decoder_out" / "said" / "decoder_out_3_metrics.json").is_file()
+
+
 @pytest.mark.slow
 def test_evaluations_that_roll_go_on_where_they_were(tiny: ModuleType, tmp_path: Path) -> None:
     whole, halves = str(tmp_path / "whole"), str(tmp_path / "halves")

@@ -170,6 +170,12 @@ class Evaluating(Scoring):
             self.evaluate(session)
         return None
 
+    def on_end(self, session: Session, stop: Stop) -> None:
+        """Evaluate what was reached if training ended before its last update, e.g. because the data ran out."""
+        wanted = stop.finished and self._parts.train.eval_interval_steps > 0
+        if wanted and session.number > 0 and not session.progress.just_evaluated:
+            self.evaluate(session)
+
     def _score(self, session: Session) -> dict[str, float]:
         self.step, self.results = session.number, {}
         if not self._parts.train.eval_skip_train:
@@ -232,10 +238,19 @@ class Decoding(Callback):
         train = self._parts.train
         wanted = due(step.number, train.decode_interval_steps) and step.number >= train.decode_start_after_n_steps
         if self._programs and (wanted or step.number == session.until):
-            self._accumulator.settle()
-            with self._accumulator.stopwatch.paused():
-                self.step, self.results = step.number, run_all(self._programs, session.state, step.number, again=True)
+            self._decode(session)
         return None
+
+    def on_end(self, session: Session, stop: Stop) -> None:
+        """Decode with what was reached if training ended before its last update."""
+        if self._programs and stop.finished and session.number not in {0, self.step}:
+            self._decode(session)
+
+    def _decode(self, session: Session) -> None:
+        self._accumulator.settle()
+        with self._accumulator.stopwatch.paused():
+            self.step = session.number
+            self.results = run_all(self._programs, session.state, session.number, again=True)
 
     def close(self) -> None:
         """Close files."""
