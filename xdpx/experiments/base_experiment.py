@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault
+from xdpx.datasets.inputs.base_input import with_hosts
 from xdpx.experiments.fields import check_class, check_value, fields_of, is_field_name
 from xdpx.experiments.meshes import FILL, MeshShape, filled
 
@@ -71,10 +72,14 @@ class BaseExperiment:
 
         The default builds the training input and reads its spec; a subclass that knows its shapes can override this.
         """
+        return self.specs_of_host(0, 1)
+
+    def specs_of_host(self, index: int, count: int) -> Mapping[str, tuple[tuple[int, ...], Any]]:
+        """Return (shape, dtype) of each array of a batch of one host, from its training input."""
         training = next((one for one in self.datasets() if one.is_training), None)
         if training is None:
             raise NotImplementedError(f"{type(self).__qualname__}: define input_specs() or a training input.")
-        data = training.Instantiate()
+        data = with_hosts(training, index, count).Instantiate()
         try:
             return dict(data.spec())
         finally:

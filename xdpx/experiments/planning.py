@@ -105,15 +105,19 @@ def rules_of(experiment: BaseExperiment) -> Any:
 
 def specs_of(experiment: BaseExperiment) -> NestedMap:
     """Return a `ShapeDtypeStruct` for each array of a global batch."""
+    return structs_of(experiment.input_specs())
 
-    def shaped(spec: Any) -> Any:
+
+def structs_of(specs: Mapping[str, Any]) -> NestedMap:
+    """Return a `ShapeDtypeStruct` for each (shape, dtype) in nested maps."""
+
+    def one(spec: Any) -> Any:
         if isinstance(spec, Mapping):
-            return NestedMap({name: shaped(inner) for name, inner in spec.items()})
+            return structs_of(spec)
         shape, kind = spec
         return jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind))
 
-    whole: NestedMap = shaped(experiment.input_specs())
-    return whole
+    return NestedMap({name: one(spec) for name, spec in specs.items()})
 
 
 def flops_of(experiment: BaseExperiment, spec: Mapping[str, Any] | None = None) -> flops.Count:

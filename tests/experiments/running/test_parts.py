@@ -8,12 +8,14 @@ import pytest
 
 from xdpx.config.faults import ConfigError
 from xdpx.datasets.inputs import IterableAdaptor
+from xdpx.datasets.inputs.base_input import BaseInput
 from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.experiments.running.options import options_of
 from xdpx.experiments.running.parts import build_parts, check_batch, check_content
 from xdpx.models.spmd.layers.encoder_decoder import TransformerEncoderDecoder
 from xdpx.models.spmd.sequence_model import SequenceModel
 from xdpx.tasks.spmd.single_task import SingleTask
+from xdpx.utils.nested_map import NestedMap
 
 
 @pytest.mark.parametrize(
@@ -83,4 +85,22 @@ def test_shapes_that_only_the_input_knows_are_those_of_one_process(
     monkeypatch.setattr("xdpx.experiments.running.parts.infeed", lambda rules, mesh: (0, 3))
     parts = build_parts(Translating(ICI_MESH_SHAPE=(1, 1, 1)), options_of(tmp_path / "job", {}))
     assert parts.spec.src.ids.shape == (6, 3)
+    check_batch(parts.training_input().get_next(), parts)
+
+
+def test_an_input_knows_its_host_when_it_is_asked_for_its_shapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Shared(BaseInput):
+        def get_next(self) -> NestedMap:
+            mine = slice(self.hparams.infeed_host_index, None, self.hparams.num_infeed_hosts)
+            return NestedMap.FromNestedDict(next(pairs())).Transform(lambda array: array[mine])
+
+    class Sharing(Translating):
+        def datasets(self) -> list[Any]:
+            return [Shared.HParams(is_training=True)]
+
+    monkeypatch.setattr("xdpx.experiments.running.parts.infeed", lambda rules, mesh: (1, 2))
+    parts = build_parts(Sharing(ICI_MESH_SHAPE=(1, 1, 1)), options_of(tmp_path / "job", {}))
+    assert parts.spec.src.ids.shape == (2, 3)
     check_batch(parts.training_input().get_next(), parts)

@@ -23,7 +23,7 @@ from xdpx.engines.spmd.partitioning import infeed
 from xdpx.engines.spmd.peaks import Efficiency, device_named
 from xdpx.engines.spmd.planning import rows_and_tokens
 from xdpx.experiments.base_experiment import BaseExperiment
-from xdpx.experiments.planning import efficiency_of, engine_options, rules_of, specs_of
+from xdpx.experiments.planning import efficiency_of, engine_options, rules_of, specs_of, structs_of
 from xdpx.experiments.running.options import SOURCE, RunOptions
 from xdpx.models.spmd.base_layer import layers_noted
 from xdpx.models.spmd.base_model import BaseModel
@@ -170,19 +170,19 @@ def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
         devices = devices[: shape.num_devices]  # a mesh may be smaller than the machine
     mesh = make_mesh(shape.ici, shape.dcn, shape.names, devices)
     rules = rules_of(experiment)
-    index, inputs = infeed(rules, mesh)
+    host = infeed(rules, mesh)
     return Parts(
-        experiment, options, build(experiment.task()), mesh, rules, _specs(experiment, inputs),
-        ranks_for("save", options), (index, inputs),
+        experiment, options, build(experiment.task()), mesh, rules, _specs(experiment, host),
+        ranks_for("save", options), host,
     )  # fmt: skip
 
 
-def _specs(experiment: BaseExperiment, inputs: int) -> NestedMap:
+def _specs(experiment: BaseExperiment, host: tuple[int, int]) -> NestedMap:
     """Return the shapes of a global batch; where the experiment leaves them to its input, those are of one process."""
-    specs = specs_of(experiment)
     if type(experiment).input_specs is not BaseExperiment.input_specs:
-        return specs
-    return specs.Transform(lambda leaf: jax.ShapeDtypeStruct(_of_all(leaf.shape, inputs), leaf.dtype))
+        return specs_of(experiment)
+    of_host = structs_of(experiment.specs_of_host(*host))
+    return of_host.Transform(lambda leaf: jax.ShapeDtypeStruct(_of_all(leaf.shape, host[1]), leaf.dtype))
 
 
 def _of_all(shape: tuple[int, ...], inputs: int) -> tuple[int, ...]:
