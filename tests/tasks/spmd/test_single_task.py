@@ -105,6 +105,23 @@ def test_predictions_and_decodings_come_from_the_model() -> None:
     assert [key for key, _ in task.process_decode_out(BATCH, first)[1]] == ["0", "1", "2"]
 
 
+def test_decodings_returned_as_in_pax_are_refused() -> None:
+    class Swapped(Line):
+        def decode(self, batch: Any) -> Any:
+            metrics, per_example, out = super().decode(batch)
+            return metrics, out, per_example
+
+        def process_decode_out(self, batch: Any, out: Any) -> Any:
+            return *super().process_decode_out(batch, out), {}
+
+    task = build()
+    values, other = variables(task), SingleTask(name="line", model=Swapped.HParams(), train=task.hparams.train)
+    with pytest.raises(ConfigError, match="returns no decoded output as the third part"):
+        other.decode(values, BATCH, KEY)
+    with pytest.raises(ConfigError, match="process_decode_out' returns a tuple of dict, list, dict"):
+        other.process_decode_out(BATCH, jnp.ones(3))
+
+
 def test_several_losses_are_minimised_together() -> None:
     train = TrainHParams(learner=Learner.HParams(loss_name=None))
     both = MultiLossAggregator.HParams(loss_keys=["total_loss", "size"], loss_weights=[1.0, 2.0])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal, wrong_return
 from xdpx.config.hparams import BaseHParams, Configurable, build, sub_config_field
 from xdpx.engines.spmd.partitioning import logical_axes, path_name
 from xdpx.models.spmd.base_layer import (
@@ -169,13 +169,17 @@ class SingleTask(Configurable):
             out, _ = self.model.apply(
                 variables, batch, rngs={RANDOM: key}, mutable=[DECODER_CACHE, SUMMARIES], method="decode"
             )
+        _refuse_no_decoding(self.model, out)
         return out
 
     # ---- on the host
 
     def process_decode_out(self, model_input: Any, out: Any) -> tuple[Mapping[str, Any], Sequence[tuple[str, Any]]]:
         """Return (metrics as (mean, weight), (key, row) of each example) from what was decoded, on the host."""
-        found: tuple[Mapping[str, Any], Sequence[tuple[str, Any]]] = self.model.process_decode_out(model_input, out)
+        found: Any = self.model.process_decode_out(model_input, out)
+        if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Mapping)):
+            remedy = "Return ({name: (mean, weight)}, [(key, {name: value}) of each example])."
+            raise wrong_return("model", self.model, "process_decode_out", _described(found), remedy)
         return found
 
     # ---- inside
@@ -202,6 +206,21 @@ def _refuse_no_metrics(model: str, found: object) -> None:
     for name, pair in found[0].items():
         if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(jnp.ndim(part) == 0 for part in pair)):
             raise refusal(where, f"gave for '{name}' no pair of single numbers.", remedy)
+
+
+def _refuse_no_decoding(model: object, found: object) -> None:
+    """Raise ConfigError unless a model returned (metrics, values per example, decoded output). Traced."""
+    remedy = "Return (metrics, values per example, decoded output): the third is what is processed."
+    if not (isinstance(found, tuple) and len(found) == 3 and isinstance(found[0], Mapping)):
+        raise wrong_return("model", model, "decode", _described(found), remedy)
+    if not jax.tree.leaves(found[2]):
+        raise wrong_return("model", model, "decode", "no decoded output as the third part", remedy)
+
+
+def _described(found: object) -> str:
+    """Return what a method returned, for messages: its type, and of a tuple those of its parts."""
+    parts = f" of {', '.join(type(part).__name__ for part in found)}" if isinstance(found, tuple) and found else ""
+    return f"a {type(found).__name__}{parts}"
 
 
 def with_aux_loss(metrics: Mapping[str, Any], collected: Any) -> dict[str, Any]:
