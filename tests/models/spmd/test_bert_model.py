@@ -85,6 +85,22 @@ def test_evaluation_hides_the_same_tokens_every_time_and_training_others_each_ti
     assert all(float(each[:, -2:].sum()) == 0 for each in seen)
 
 
+def test_evaluation_hides_the_same_tokens_of_a_row_in_any_batch(params: Any) -> None:
+    def hidden(data: NestedMap) -> Any:
+        with eval_context():
+            return np.asarray(outcome(model(), params, data, method="compute_predictions").weights)
+
+    whole = batch(rows=64)
+    halves = [whole.Transform(lambda array, at=at: array[at : at + 32]) for at in (0, 32)]
+    more = ((0, 0), (0, 4))
+    wider = NestedMap(ids=jnp.pad(whole.ids, more), paddings=jnp.pad(whole.paddings, more, constant_values=1))
+    found = hidden(whole)
+    np.testing.assert_array_equal(found, np.concatenate([*map(hidden, halves)]))
+    np.testing.assert_array_equal(found, hidden(wider)[:, :8])
+    assert found[:, :6].mean() == pytest.approx(0.15, abs=0.05)
+    assert (found[:, :6].mean(axis=0) < 0.3).all()  # not the same places in all rows
+
+
 def test_gradients_reach_the_table_by_input_and_output(params: Any) -> None:
     data = batch()
     data["masked_ids"], data["masked_pos"] = data.ids, jnp.ones(data.ids.shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -123,9 +125,21 @@ class BertModel(BaseModel):
             return batch.masked_ids, batch.masked_pos.astype(jnp.float32)
         paddings = batch.get("paddings")
         real = jnp.ones(batch.ids.shape, bool) if paddings is None else paddings < 0.5
-        # Evaluation has no random stream, so the same tokens are chosen every time.
-        key = self.next_prng_key() if self.has_rng(RANDOM) else jax.random.key(0)
-        return masked_tokens(key, batch.ids, real & (batch.ids >= self.random_low), self)
+        may_be = real & (batch.ids >= self.random_low)
+        if self.has_rng(RANDOM):
+            return masked_tokens(self.next_prng_key(), batch.ids, may_be, self)
+        # Evaluation has no random stream: a row decides alone, whatever batch it is in, so the same every time.
+        choose: Any = jax.vmap(lambda key, ids, may_be: masked_tokens(key, ids, may_be, self))
+        seen, chosen = choose(keys_of_rows(jnp.where(real, batch.ids, 0)), batch.ids, may_be)
+        return seen, chosen
+
+
+def keys_of_rows(ids: jax.Array) -> jax.Array:
+    """Return a random key per row (B,), from its ids (B, T); zeros at the end change nothing."""
+    odd = 2 * jnp.arange(ids.shape[1], dtype=jnp.uint32) + 1
+    mixed = (ids.astype(jnp.uint32) + 1) * odd * jnp.uint32(0x9E3779B1)
+    digests = jnp.where(ids > 0, mixed ^ (mixed >> 15), 0).sum(axis=1, dtype=jnp.uint32)
+    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.key(0), digests)
 
 
 def masked_tokens(key: jax.Array, ids: jax.Array, may_be: jax.Array, options: BertModel) -> tuple[jax.Array, jax.Array]:
@@ -133,12 +147,12 @@ def masked_tokens(key: jax.Array, ids: jax.Array, may_be: jax.Array, options: Be
 
     Args:
         key: random key.
-        ids: shape (B, T).
-        may_be: true at tokens that may be chosen, (B, T).
+        ids: shape (B, T), or (T,).
+        may_be: true at tokens that may be chosen, of the same shape.
         options: `mask_prob`, `mask_token_id`, `random_low`, and the number of words.
 
     Returns:
-        (ids with most of the chosen tokens masked, 1.0 at the chosen tokens), both (B, T).
+        (ids with most of the chosen tokens masked, 1.0 at the chosen tokens), both of the same shape.
     """
     choosing, how, which = jax.random.split(key, 3)
     chosen = may_be & (jax.random.uniform(choosing, ids.shape) < options.mask_prob)
