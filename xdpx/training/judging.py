@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from xdpx.utils.process_facts import Life
-from xdpx.utils.pulse import Standing
+from xdpx.utils.pulse import DATA, Standing
 
 FROZEN_SECONDS = 1.0
 """How long a process of this machine may be stopped (SIGSTOP). Short: the system reports it, so it is not a guess."""
@@ -44,7 +44,7 @@ class Known:
     @property
     def place(self) -> tuple[int, int]:
         """How far it has come: the others wait for the rank that is furthest behind."""
-        return self.standing.step, self.standing.phase != "data"
+        return self.standing.step, not self.standing.phase.startswith(DATA)
 
 
 @dataclass(frozen=True)

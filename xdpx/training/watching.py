@@ -28,7 +28,7 @@ from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.utils import io
 from xdpx.utils.owners import machine_id, started_at
 from xdpx.utils.process_facts import look_at, wants_to_run
-from xdpx.utils.pulse import DATA_PATIENCE, LONG, Standing, pulse
+from xdpx.utils.pulse import DATA, DATA_PATIENCE, LONG, Standing, pulse
 
 HANG_SECONDS = 30.0
 """Silence, or time beyond twice the longest update seen, after which a process counts as frozen or hanging."""
@@ -67,7 +67,7 @@ class Phases(Callback):
         """Yield the groups unchanged, and note the phase."""
         try:
             while True:
-                pulse.enter("data", DATA_PATIENCE)
+                pulse.enter(DATA, DATA_PATIENCE)
                 try:
                     group = next(groups)
                 except StopIteration:

@@ -15,6 +15,9 @@ DATA_PATIENCE = 20.0
 """Patience with a wait for data, in multiples of the patience with an update, because remote storage may be slow."""
 
 
+DATA = "data"
+"""The phase in which the host waits for data, or how its name begins."""
+
 WAITING = "waiting for the device"
 """The phase in which the host waits for values from the device."""
 
@@ -65,10 +68,18 @@ class Pulse:
         self._longest: dict[str, float] = {}
         self.spent: dict[str, float] = {}
 
-    def enter(self, phase: str, patience: float = 1.0) -> None:
-        """Change to another phase. Does nothing in a thread that is not watched."""
+    def enter(self, phase: str, patience: float = 1.0, *, compiles: bool = True) -> None:
+        """Change to another phase. Does nothing in a thread that is not watched.
+
+        Args:
+            phase: its name.
+            patience: with it, in multiples of the patience with an update.
+            compiles: whether its first time may take any time.
+        """
         if threading.get_ident() != self.thread:
             return
+        if not compiles:
+            self._longest.setdefault(phase, 0.0)
         now, before = time.monotonic(), self.now[0]
         seconds = now - self._entered
         self._longest[before] = max(self._longest.get(before, 0.0), seconds)
@@ -76,10 +87,10 @@ class Pulse:
         self.now, self._since, self._entered = (phase, patience), now, now
 
     @contextmanager
-    def doing(self, phase: str, patience: float = LONG) -> Generator[None]:
-        """Enter a phase for the block, and return to the previous one afterwards."""
+    def doing(self, phase: str, patience: float = LONG, *, compiles: bool = True) -> Generator[None]:
+        """Enter a phase for the block, and return to the previous one afterwards; see `enter`."""
         before = self.now
-        self.enter(phase, patience)
+        self.enter(phase, patience, compiles=compiles)
         try:
             yield
         finally:

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from xdpx.config.faults import ConfigError
-from xdpx.experiments.running.feeding import Feed
+from xdpx.experiments.running.feeding import OUT_OF_DATA, Feed
 from xdpx.experiments.running.options import options_of
 from xdpx.experiments.running.parts import build_parts
 from xdpx.training.loop import Interrupted
+from xdpx.utils.pulse import pulse
 
 
 def test_a_place_that_an_input_does_not_know_is_a_fault_of_the_request(tiny: ModuleType, tmp_path: Path) -> None:
@@ -63,12 +64,16 @@ def test_batches_of_an_update_that_was_not_taken_are_read_again(
 
 
 def test_batches_that_make_no_whole_update_are_left_and_told(
-    tiny: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Finite(tiny.Tiny):  # type: ignore[name-defined, misc]
         def datasets(self) -> list[Any]:
             return [tiny.Characters.HParams(name="train", batch_size=4, is_training=True, num_batches=5)]
 
+    phases: list[str] = []  # in which the process waits for the others at the end
+    monkeypatch.setattr("xdpx.engines.spmd.world.Talk.barrier", lambda talk: phases.append(pulse.now[0]))
+    pulse.begin()
     feed = Feed(build_parts(Finite(BATCHES=2), options_of(tmp_path / "job", {})))
     assert [(place.group, len(group)) for place, group in feed.groups(0)] == [(1, 2), (2, 2)]
+    assert phases == [OUT_OF_DATA]
     assert "train: the data end with 1 of the 2 batches of an update (accumulate_batches)" in capsys.readouterr().err

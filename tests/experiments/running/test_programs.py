@@ -5,6 +5,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from xdpx.config.faults import ConfigError
 from xdpx.experiments.running.options import options_of
 from xdpx.experiments.running.outputs import OutputFiles, rows_of
 from xdpx.experiments.running.parts import build_parts
@@ -41,6 +42,16 @@ def test_a_step_counts_as_done_when_its_metrics_are_there(tmp_path: Path) -> Non
     line = (tmp_path / "text" / "eval_out_7_shard_1.jsonl").read_text()
     assert json.loads(line) == {"ids": [0, 1], "b": {"x": 0.5}}
     assert (tmp_path / "text" / "eval_out_7_shard_1.pickle").is_file()
+
+
+def test_processes_with_other_batches_end_instead_of_waiting_for_each_other(
+    tiny: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = build_parts(tiny.Tiny(), options_of(tmp_path / "job", {"enable_summary_writer": False}))
+    data = tiny.Characters(name="short", batch_size=4, num_batches=1, eval_window="full_epoch")
+    monkeypatch.setattr("xdpx.experiments.running.programs._talk.gather", lambda mine: [{"x": [2]}, None])
+    with pytest.raises(ConfigError, match=r"process 0 has a batch of x \[2\], process 1 has no more batch"):
+        EvalProgram(parts, data, "eval_test").run({}, 3)
 
 
 def test_an_evaluation_of_nothing_is_told(tiny: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

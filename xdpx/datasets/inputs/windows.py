@@ -15,7 +15,7 @@ configuration is refused with advice; a 1 that is set explicitly means one batch
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -160,7 +160,7 @@ class Walkable(Protocol):
         """The fields of the input."""
 
 
-def walk(data: Walkable, window: EvalWindow | str | None = None) -> Iterator[Any]:
+def walk(data: Walkable, window: EvalWindow | str | None = None) -> Generator[Any]:
     """Yield the batches of one evaluation or decoding; both use this loop.
 
     Unless the window is rolling, the input is reset at the end, even if the consumer stops early, so that the next

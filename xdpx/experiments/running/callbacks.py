@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from xdpx.checkpoints.folders import Ranks
+from xdpx.engines.spmd import world
 from xdpx.engines.spmd.peaks import Efficiency
 from xdpx.experiments.running import summaries as tags
 from xdpx.experiments.running.feeding import Feed
@@ -160,6 +161,7 @@ class Evaluating(Scoring):
         self.results: dict[str, float] = {}
         self.step = -1
         self._parts, self._programs, self._feed = parts, programs, feed
+        self._talk = world.Talk("eval_train")
         shown = parts.options.enable_summary_writer and parts.is_first and not parts.train.eval_skip_train
         self._writer = tags.SummaryWriter(io.join(parts.folder, SUMMARIES) if shown else None, "eval_train")
 
@@ -197,7 +199,7 @@ class Evaluating(Scoring):
     def _next_batch(self, session: Session) -> dict[str, float]:
         """Evaluate the next training batch without consuming it."""
         batch = self._feed.data.peek_padded()
-        if batch is None:
+        if self._talk.agree_any(batch is None):
             return {}
         engine, totals = session.engine, Totals()
         found = engine.predictions_to_host(engine.score(session.state, batch))

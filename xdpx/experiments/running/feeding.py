@@ -15,12 +15,17 @@ from xdpx.datasets.inputs.peeking import warn_about
 from xdpx.datasets.inputs.states import from_json, to_json
 from xdpx.datasets.inputs.windows import next_batch
 from xdpx.datasets.plan import Position
+from xdpx.engines.spmd import world
 from xdpx.experiments.running.parts import Parts, check_batch, check_content
 from xdpx.logger import log
 from xdpx.utils import io
+from xdpx.utils.pulse import DATA, pulse
 
 TRAINING = "train"
 """The key of the training input's state; other inputs use their names."""
+
+OUT_OF_DATA = f"{DATA} ended, and those of others have not"
+"""The phase of a process that waits for the others at the end of its data."""
 
 _FROM, _BATCHES = "__from__", "__batches__"
 """Keys of the position of an input that was cut off while it read: an earlier position, and the batches from there."""
@@ -39,6 +44,7 @@ class Feed:
         self.data = parts.training_input()
         self._parts = parts
         self._others = {data.name: data for data in others if not data.window.resets}
+        self._ending = world.Talk("end of data")
         self._given = 0.0  # the update that the newest batches are for; infinite while they are read
         self._known: tuple[int, Any] = 0, None  # number of an update, and the training input's position after it
         warn_about([self.data, *others])
@@ -57,6 +63,8 @@ class Feed:
             if len(group) < count:
                 self._given = taken
                 self._tell_left_over(len(group), count)
+                with pulse.doing(OUT_OF_DATA, patience=1.0, compiles=False):
+                    self._ending.barrier()  # in vain if others have more data, and wait in an update: the watch ends it
                 return
             if unchecked:
                 check_batch(group[0], self._parts)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import groupby
 from typing import Any
 
 import jax
 import numpy as np
 
-from xdpx.datasets.inputs.base_input import BaseInput
+from xdpx.datasets.inputs.base_input import BaseInput, refused
 from xdpx.datasets.inputs.rows import PROVENANCE, SAMPLE_WEIGHTS
 from xdpx.datasets.inputs.seqio_metrics import origins
 from xdpx.datasets.inputs.windows import walk
@@ -94,11 +95,25 @@ class Program:
 
     def _batches(self) -> Iterator[Any]:
         is_empty = True
-        for batch in walk(self.data, self.window):
-            is_empty = False
-            yield check_content(batch, self.parts, self.data, decoding=self.decodes)
+        with closing(walk(self.data, self.window)) as batches:
+            while (batch := next(batches, None)) is not None:
+                self._refuse_uneven(batch)
+                is_empty = False
+                yield check_content(batch, self.parts, self.data, decoding=self.decodes)
+            self._refuse_uneven(None)
         if is_empty:
             log.warning(f"{self.name}: the input has no batch, so there is nothing to tell of.")
+
+    def _refuse_uneven(self, batch: NestedMap | None) -> None:
+        """Raise ConfigError, on all processes, unless each has a batch of the same shapes, or none: they would hang."""
+        items = None if batch is None else NestedMap(batch).FlattenItems()
+        mine = None if items is None else {name: list(np.shape(leaf)) for name, leaf in items}
+        given = _talk.gather(mine)
+        for index, shapes in enumerate(given):
+            if shapes != given[0]:
+                problem = f"process 0 has {_batch_text(given[0])}, process {index} has {_batch_text(shapes)}."
+                remedy = "Give all as many batches of the same shapes, filled up by rows with eval_sample_weights 0."
+                raise refused(self.data.hparams, "get_next", problem, remedy)
 
     def _keys(self, batch: Mapping[str, Any]) -> Sequence[str | None]:
         """Return the key of each row, '' if the input does not provide keys; None for padding rows."""
@@ -207,6 +222,12 @@ def measured(parts: Parts, totals: Totals, scores: Mapping[str, float]) -> tuple
     if "total_loss" in metrics:
         tags["loss"] = metrics["total_loss"]
     return metrics, tags
+
+
+def _batch_text(shapes: Mapping[str, Sequence[int]] | None) -> str:
+    if shapes is None:
+        return "no more batch"
+    return f"a batch of {', '.join(f'{name} {list(shape)}' for name, shape in shapes.items())}"
 
 
 def judged(data: BaseInput, kind: str, rows: Rows) -> Result:
