@@ -25,6 +25,14 @@ def test_a_misspelt_field_of_a_subclass_is_refused_with_the_nearest_name() -> No
             MICROBATCH_SIAZE = 8
 
 
+def test_a_method_of_pax_that_nothing_calls_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    class Mine(Model):
+        def eval_programs(self) -> list[object]:
+            return []
+
+    assert "Mine.eval_programs() is never called. Pax's eval_programs is here: datasets()" in capsys.readouterr().err
+
+
 def test_a_misspelt_field_of_a_mixin_is_refused_where_it_is_mixed_in() -> None:
     class Data:
         MODEL_DIM = 8

@@ -12,6 +12,15 @@ PAX_NAMES: Mapping[str, str] = {
     "ENABLE_BFLOAT16": "FPROP_DTYPE, 'bfloat16'",
     "MESH_SHAPE": "ICI_MESH_SHAPE",
     "NUM_TRAIN_STEPS": "MAX_STEPS",
+    # methods of experiments, which nothing calls here
+    "decode_programs": "decode_datasets()",
+    "eval_programs": "datasets(), its inputs with is_training=False",
+    "executor": "nothing to define: jobs are run in one way",
+    "get_input_specs_provider_params": "input_specs()",
+    "partitioner": "ICI_MESH_SHAPE and rules()",
+    "search": "search_space()",
+    "sub_experiments": "search_space()",
+    "train_programs": "datasets(), its input with is_training=True",
     # fields of templates
     "activation_split_dims_mapping": "rules() of the experiment",
     "atten_dropout_prob": "dropout_prob",
@@ -35,9 +44,9 @@ PAX_NAMES: Mapping[str, str] = {
     "transformer_layer_params_tpl": "layer_tpl",
     "use_rotary_position_emb": "rotary_tpl, a RotaryPositionalEmbedding.HParams()",
 }
-"""Field of Pax that does not exist here -> what to write instead."""
+"""Field or method of Pax that does not exist here -> what to write instead."""
 
 
 def of_pax(name: str) -> str:
-    """Return a sentence with the equivalent of a field of Pax; '' for other names."""
+    """Return a sentence with the equivalent of a field or method of Pax; '' for other names."""
     return f"Pax's {name} is here: {PAX_NAMES[name]}." if name in PAX_NAMES else ""

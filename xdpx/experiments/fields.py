@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.hparams_types import UNRESOLVED, fits, resolved, type_name
 from xdpx.config.pax_names import of_pax
+from xdpx.logger import log
 
 C = TypeVar("C", bound=type)
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
@@ -53,10 +54,15 @@ def fields_of(cls: type) -> dict[str, Field]:
 def check_class(cls: type) -> None:
     """Raise an error if a class sets an undeclared field, or a field to a value of the wrong type.
 
+    Warns of methods of Pax, which nothing calls here.
+
     Raises:
         AttributeError: the field is not declared; the message suggests the nearest name.
         TypeError: the value has the wrong type.
     """
+    for name in vars(cls):
+        if callable(vars(cls)[name]) and of_pax(name):
+            log.warning(f"{cls.__qualname__}.{name}() is never called. {of_pax(name)}")
     fields = fields_of(cls)
     for base in cls.__mro__:
         for name, value in vars(base).items():
