@@ -276,12 +276,16 @@ def _problems(hparams: BaseHParams) -> list[Problem]:
 
 
 def _without_numbers(batch: NestedMap) -> Iterator[Problem]:
-    """Yield what in a batch cannot be put on a device."""
+    """Yield what in a batch cannot be put on a device; a list, which has a leaf per element, only once."""
+    told = set()
     for path, leaf in batch.FlattenItems():
-        dtype = getattr(leaf, "dtype", None)
-        if dtype is None or dtype.kind in "OSUMm":
-            what = f"a {type(leaf).__name__}" if dtype is None else f"an array of {dtype}"
-            yield path, f"is {what}.", "Give arrays of numbers; leave texts out of batches."
+        name, dtype = path.partition("[")[0], getattr(leaf, "dtype", None)
+        if name in told or (dtype is not None and dtype.kind not in "OSUMm"):
+            continue
+        told.add(name)
+        what = f"a {type(leaf).__name__}" if dtype is None else f"an array of {dtype}"
+        in_list = " in a list" if name != path else ""
+        yield name, f"is {what}{in_list}.", "Give arrays of numbers (numpy.asarray); leave texts out of batches."
 
 
 def state_number(state: Mapping[str, Any], key: str, owner: BaseInput) -> int:
