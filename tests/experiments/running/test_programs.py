@@ -10,6 +10,7 @@ from xdpx.experiments.running.options import options_of
 from xdpx.experiments.running.outputs import OutputFiles, rows_of
 from xdpx.experiments.running.parts import build_parts
 from xdpx.experiments.running.programs import EvalProgram, aligned
+from xdpx.utils.nested_map import NestedMap
 
 
 def test_rows_find_the_key_of_their_example() -> None:
@@ -52,6 +53,19 @@ def test_processes_with_other_batches_end_instead_of_waiting_for_each_other(
     monkeypatch.setattr("xdpx.experiments.running.programs._talk.gather", lambda mine: [{"x": [2]}, None])
     with pytest.raises(ConfigError, match=r"process 0 has a batch of x \[2\], process 1 has no more batch"):
         EvalProgram(parts, data, "eval_test").run({}, 3)
+
+
+def test_a_metric_that_counts_rows_which_only_fill_up_is_told(
+    tiny: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = build_parts(tiny.Tiny(), options_of(tmp_path / "job", {"enable_summary_writer": False}))
+    data = tiny.Characters(name="padded", batch_size=4, num_batches=1, eval_window="full_epoch")
+    program = EvalProgram(parts, data, "eval_test")
+    batch = NestedMap(x=np.zeros((4, 2)), eval_sample_weights=np.array([1, 1, 1, 0]))
+    program._warn_of_padding(batch, {"weight of loss": 3.0, "weight of aux_loss": 1.0})
+    assert not capsys.readouterr().err
+    program._warn_of_padding(batch, {"weight of loss": 3.0, "weight of mine": 4.0})
+    assert "(eval_sample_weights 0) seem to count in mine. Let compute_loss weigh rows" in capsys.readouterr().err
 
 
 def test_an_evaluation_of_nothing_is_told(tiny: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,11 +151,26 @@ class EvalProgram(Program):
         engine = self.parts.engine
         for batch in self._batches():
             found = engine.predictions_to_host(engine.score(state, batch))
+            self._warn_of_padding(batch, found)
             totals.add({name: value for name, value in found.items() if isinstance(value, float)})
             # More than one number per token would fill the disk.
             told = rows_of({name: fact for name, fact in found.items() if np.ndim(fact) in {1, 2}}, _rows_in(batch))
             rows += self._keyed(batch, told)
         return self._finish(step, rows, *measured(self.parts, totals, judged(self.data, "score", rows)))
+
+    def _warn_of_padding(self, batch: NestedMap, found: Mapping[str, Any]) -> None:
+        """Warn of metrics of the model that weigh as much as all rows of a batch, of which some only fill it up."""
+        weights = batch.get(SAMPLE_WEIGHTS)
+        if weights is None or np.all(np.asarray(weights) > 0):
+            return
+        count = _rows_in(batch) * self.parts.host[1]
+        names = [key.removeprefix(WEIGHT) for key, value in found.items() if key.startswith(WEIGHT) and value == count]
+        if names and count > 1:
+            log.warning(
+                f"{self.name}: rows that only fill up a batch ({SAMPLE_WEIGHTS} 0) seem to count in "
+                f"{', '.join(names)}. Let compute_loss weigh rows by batch.{SAMPLE_WEIGHTS}.",
+                once=True,
+            )
 
 
 class DecodeProgram(Program):
