@@ -496,3 +496,55 @@ def test_a_schedule_that_counts_its_calls_but_keeps_no_state_is_told_when_it_is_
     for kind in (Counting, Drawn):
         assert schedule_state(kind(None, total_steps=9)) == {}
         assert f"lr_scheduler: {kind.__name__} gives other factors" in "".join(capsys.readouterr())
+
+
+class Hidden(Small):
+    """A network whose middle layers stand in a plain list."""
+
+    def __init__(self):
+        super().__init__()
+        self.middle = [nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)]
+
+    def forward(self, tokens):
+        found = self.table(tokens)
+        for layer in self.middle:
+            found = layer(found)
+        return self.top(found.mean(dim=1))
+
+
+class Temperate(losses["cross_entropy"]):
+    """A loss with a weight of its own."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters)
+        self.heat = nn.Parameter(torch.ones(1))
+
+    def log_probabilities(self, logits):
+        return super().log_probabilities(logits / self.heat)
+
+
+@pytest.mark.parametrize(
+    ("make_model", "loss", "told"),
+    [
+        (Hidden, None, "weights that are not trained (2, of shape (4, 4), (4, 4))"),
+        (Small, Temperate, "weights that are not trained (1, of shape (1,))"),
+        (Small, None, ""),
+    ],
+)
+def test_weights_that_the_optimizer_never_sees_are_told_of(capsys, make_model, loss, told):
+    chosen = own_engine(make_model, loss)
+    train(chosen, chosen.start(1), range(2))
+    printed = capsys.readouterr()
+    shown = printed.out + printed.err
+    assert told in shown
+    assert ("not trained" in shown) == bool(told)
+
+
+def test_parts_that_come_in_evaluation_mode_train_from_the_first_update():
+    def ready_made():
+        model = Small()
+        model.dropout.eval()  # as every model that transformers loads
+        return model
+
+    chosen = own_engine(ready_made)
+    assert chosen.start(1).task.model.dropout.training

@@ -700,3 +700,15 @@ def test_a_trainer_moves_a_teacher_and_gathers_as_that_of_former_years(tmp_path:
     args = Seq2SeqTrainingArguments(str(tmp_path), use_cpu=True)
     writer = Seq2SeqTrainer(line(), args, processing_class=SimpleNamespace(pad_token_id=7))
     assert writer._pad_tensors_to_max_len(torch.ones(1, 1), 3).tolist() == [[1, 7, 7]]
+
+
+def test_weights_of_a_loss_that_are_never_trained_are_told_of(tmp_path: Path, capsys: Any) -> None:
+    scale = nn.Parameter(torch.ones(()))
+
+    class Scaled(Trainer):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
+            return scale * model(**inputs)["loss"]
+
+    trainer(tmp_path, kind=Scaled, max_steps=2).train()
+    printed = capsys.readouterr()
+    assert "weights that are not trained (1, of shape ())" in printed.out + printed.err

@@ -14,10 +14,11 @@ from torch import nn
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.engines.pytorch import kernels, strategies
 from xdpx.engines.pytorch.averaging import keeps_average
-from xdpx.engines.pytorch.gradients import backward_of
+from xdpx.engines.pytorch.gradients import backward_of, warn_of_weights_outside
 from xdpx.engines.pytorch.memory import keep_freed_memory
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import Strategy
+from xdpx.engines.pytorch.strategies.states import parameters_of
 from xdpx.engines.pytorch.strategies.whole import spans_devices
 from xdpx.logger import log
 from xdpx.reports.trackers.choosing import trackers_for
@@ -253,6 +254,12 @@ def training_mode(run: TrainerRun, model: nn.Module) -> None:
     if not all(part.training for part in run.modules):
         model.train()
     switch_optimizer(run.optimizer, "train")
+
+
+def look_outside(run: TrainerRun, model: nn.Module, loss: torch.Tensor) -> None:
+    """Warn in the first update of weights that the loss depends on, but that are neither model's nor optimizer's."""
+    if run.optimizer is not None and run.state.global_step == 0 and not run.parts.strategy.shards:
+        warn_of_weights_outside(loss, [*model.parameters(), *parameters_of(run.optimizer)])
 
 
 def switch_optimizer(optimizer: torch.optim.Optimizer, mode: str) -> None:

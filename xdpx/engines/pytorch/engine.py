@@ -31,7 +31,13 @@ from xdpx.engines.base import (
 from xdpx.engines.origin import NonFiniteOrigin
 from xdpx.engines.pytorch.averaging import AveragedModel, OptimizersAverage, keeps_average
 from xdpx.engines.pytorch.exact import ExactRows
-from xdpx.engines.pytorch.gradients import backward_of, divisor_of, sizes_of, use_row_gradients
+from xdpx.engines.pytorch.gradients import (
+    backward_of,
+    divisor_of,
+    sizes_of,
+    use_row_gradients,
+    warn_of_weights_outside,
+)
 from xdpx.engines.pytorch.kernels import compile_in_place, prefer_deterministic, require_deterministic, use_tf32
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.memory import keep_freed_memory
@@ -98,6 +104,7 @@ class PyTorchEngine:
         self._schedule = schedule
         self._read_weights = read_weights
         self._in_parts = InParts(split)
+        self._looked_outside = False
         self.exact = ExactRows() if self.options.exact else None
         self.tell: Callable[[str], object] = _unheard
         self.hear_nonfinite: Callable[[int], object] = _unheard
@@ -324,6 +331,7 @@ class PyTorchEngine:
     def _for_training(self, task: Task, weights: Mapping[str, Any] | None = None) -> PyTorchState:
         """Return a state for training a new task, from given weights or the task's own."""
         state = self._placed(task, averages=self.options.averages)
+        task.model.train()  # also the parts that came in evaluation mode, as all models of transformers do
         if weights is not None:
             fill_model(task.model, weights, source="resume", strategy=self.strategy)
         if self._make_optimizer is not None:
@@ -463,6 +471,9 @@ class PyTorchEngine:
             for found in self._passes(state.task, to_device(batch, self.device)):
                 _refuse_other_results(found)
                 loss_sum, count, facts = found
+                if not self._looked_outside and not self.strategy.shards:  # whose parameters are others in use
+                    warn_of_weights_outside(loss_sum, parameters_of(state.optimizer))
+                self._looked_outside = True
                 backward(loss_sum, count)
                 yield {LOSS: loss_sum.detach(), "count": count, **facts}
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from xdpx.engines.base import GradientSize
+from xdpx.logger import log
 
 LARGE_EMBEDDING = 1 << 20
 """Smallest number of elements of an embedding for which row gradients are worth their overhead."""
@@ -103,6 +104,41 @@ def sizes_of(model: nn.Module) -> dict[str, GradientSize]:
         name: GradientSize(total / count, largest, 1.0 - nonzero / count)
         for name, count, (total, largest, nonzero) in zip(trained, counts, rows, strict=True)
     }
+
+
+def warn_of_weights_outside(loss: Tensor, known: Iterable[Tensor]) -> None:
+    """Warn of weights that a loss depends on but that are not trained, such as those of layers in a plain list.
+
+    Args:
+        loss: of the first batch; its graph is walked once, also after the backward pass.
+        known: weights that are trained, or left out on purpose.
+    """
+    ours = {id(weight) for weight in known}
+    outside = [weight for weight in _leaves(loss) if isinstance(weight, nn.Parameter) and id(weight) not in ours]
+    if outside:
+        shapes = ", ".join(str(tuple(weight.shape)) for weight in outside[:4])
+        log.warning(
+            f"the loss depends on weights that are not trained ({len(outside)}, of shape {shapes}"
+            f"{', ...' if len(outside) > 4 else ''}): the optimizer was not given them. Make weights in the __init__ "
+            "of the model, also those for a loss or a task, and keep layers in nn.ModuleList or nn.ModuleDict, not in "
+            "a plain list or dict. If they are not to be trained: requires_grad_(False).",
+            once=True,
+        )
+
+
+def _leaves(loss: Tensor) -> list[Tensor]:
+    """Return the tensors without history that a loss depends on, if they want a gradient."""
+    waiting, seen = [loss.grad_fn], {loss.grad_fn}
+    found: list[Tensor] = []
+    while waiting:
+        node: Any = waiting.pop()
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        for following, _ in getattr(node, "next_functions", ()):
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return found
 
 
 def divisor_of(count: Tensor | float) -> Tensor | float:
