@@ -63,6 +63,21 @@ def test_wrong_parts_of_speech_are_not_right():
     assert metrics.entity_precision_recall_f1([right], [right])[2] == 1.0
 
 
+def test_entities_of_one_token_in_a_row_are_several_in_bilou_and_bmew_too():
+    tags = ["U-PER", "U-PER", "B-PER", "L-PER", "W-PER", "B_LOC", "M_LOC", "E_LOC", "B_ORG"]
+    assert metrics.entities(tags) == [
+        Entity("PER", 0, 1), Entity("PER", 1, 2), Entity("PER", 2, 4), Entity("PER", 4, 5), Entity("LOC", 5, 8),
+        Entity("ORG", 8, 9),
+    ]  # fmt: skip
+
+
+def test_of_tags_without_a_letter_each_run_is_an_entity_of_that_type():
+    assert metrics.entities(["PER", "PER", "ORG", "O", "ORG"]) == [
+        Entity("PER", 0, 2), Entity("ORG", 2, 3), Entity("ORG", 4, 5),
+    ]  # fmt: skip
+    assert metrics.unmarked(["O", "B-PER", "U_LOC", "E", "PER-B", "NN"]) == ["PER-B", "NN"]
+
+
 def test_without_entities_there_is_no_score():
     assert metrics.entity_precision_recall_f1([["O"]], [["O"]]) == (0.0, 0.0, 0.0)
 

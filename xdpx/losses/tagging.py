@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xdpx.config import parameters as declare
+from xdpx.logger import log
 from xdpx.losses.answers import by_text
 from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.losses.parameters import LossParameters
@@ -23,6 +24,7 @@ from xdpx.metrics import (
     entity_precision_recall_f1,
     judge_tags,
     ratio,
+    unmarked,
 )
 from xdpx.metrics.judging import TAG_COLUMNS
 from xdpx.models.pytorch.modules.tagging import best_chain, chain_scores, log_partition
@@ -76,6 +78,7 @@ class Tagging(Loss):
         """Return loss (nats per word), acc over words; precision, recall and F1 over entities (rules of seqeval)."""
         target, pred = np.asarray(gathered["target"]), np.asarray(gathered["pred"])
         words = target != NO_WORD
+        self._tell_of_unmarked_tags()
         found = {
             "loss": self.mean_loss(gathered),
             "acc": ratio(float((pred == target)[words].sum()), float(words.sum()), empty=float("nan")),
@@ -95,6 +98,15 @@ class Tagging(Loss):
         del labels
         places = np.array([text[0] for text in _texts(gathered)], np.int64)
         return judge_tags(*self._tags_of(gathered), places)
+
+    def _tell_of_unmarked_tags(self) -> None:
+        odd = unmarked(self.parameters.tags or ())
+        if odd:
+            log.warning(
+                f"the tag '{odd[0]}' does not say where an entity begins, as B-PER or I-PER would: in precision, "
+                "recall and f1 each run of equal tags counts as one entity. For parts of speech, look at acc.",
+                once=True,
+            )
 
     def _tags_of(self, gathered: Gathered) -> tuple[list[list[str]], list[list[str]]]:
         """Return the target tags and the predicted tags of the words of each text."""

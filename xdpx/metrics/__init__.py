@@ -51,6 +51,7 @@ from xdpx.metrics.spans import (
     entity_precision_recall_f1,
     entity_scores,
     exact_match,
+    unmarked,
 )
 from xdpx.metrics.thresholds import Cut, best_cut
 
@@ -110,4 +111,5 @@ __all__ = [
     "sharpened",
     "spearman",
     "top_accuracy",
+    "unmarked",
 ]

@@ -13,8 +13,8 @@ from xdpx.metrics.ranking import middle_ranks
 def pearson(target_N: NDArray[Any], score_N: NDArray[Any]) -> float:
     """Return the linear correlation, in [-1, 1]; nan for fewer than two rows, or if one is constant."""
     target, score = target_N.astype(np.float64), score_N.astype(np.float64)
-    if len(target) < 2:
-        return float("nan")
+    if len(target) < 2 or (target == target[0]).all() or (score == score[0]).all():
+        return float("nan")  # of a constant the rounded mean may leave a spread above 0
     target, score = target - target.mean(), score - score.mean()
     spread = float(np.sqrt((target @ target) * (score @ score)))
     return float(np.clip(target @ score / spread, -1.0, 1.0)) if spread else float("nan")

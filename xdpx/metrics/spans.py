@@ -6,14 +6,17 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from xdpx.metrics.classes import ratio
 
-OUTSIDE = "o"
-LETTERS = {"b": "b", "i": "i", "m": "i", "e": "e", "l": "e", "s": "s", "u": "s"}
-MARKED = re.compile("([bimelsu])[-_](.*)|([bimes])", re.IGNORECASE)
-OUTSIDES = re.compile("(?:o(?:[-_].*)?|other|outside)?", re.IGNORECASE)
+OUTSIDE, INSIDE = "o", "i"
+LETTERS = {"o": OUTSIDE, "b": "b", "i": INSIDE, "m": INSIDE, "e": "e", "l": "e", "s": "s", "u": "s", "w": "s"}
+"""What the letters mean: those of BIO and BIOES; M is inside, L the end, U and W an entity of one token."""
+OUTSIDES = frozenset({"", "other", "outside"})
+"""Tags that mean O, in lower case."""
+TAG = re.compile(r"([a-z])(?:[-_](.*))?", re.IGNORECASE | re.DOTALL)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 CHARACTERS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff"
 PIECES = re.compile(f"[{CHARACTERS}]|[^\\s{CHARACTERS}]+")
@@ -31,16 +34,16 @@ class Entity(NamedTuple):
 def entities(tags: Sequence[str]) -> list[Entity]:
     """Return the entities marked by the tags of one text, as `seqeval` (and `conlleval`) does.
 
-    Tags are `O`, or a letter of B, I, E, S (case does not count) with the type behind a dash; M, L and U mean I, E and
-    S. An entity begins at B or S, behind O, E or S, and where the type changes; so `I-X` behind `O` begins one too. Of
-    tags without such a letter, such as parts of speech, each run of equal ones is an entity of that type.
+    Tags are `O`, or one of `LETTERS` (case does not count) with the type after `-` or `_`. An entity begins at B
+    or S, behind O, E or S, and where the type changes; so `I-X` behind `O` begins one too. Of any other tag each run is
+    an entity whose type is the tag.
 
     Source: Ramshaw and Marcus, "Text chunking using transformation-based learning", 1995; Nakayama, seqeval, 2018.
     """
     found: list[Entity] = []
     kind, start, before = "", -1, OUTSIDE
     for index, tag in enumerate([*tags, OUTSIDE]):
-        letter, rest = _parts(tag)
+        letter, rest = _letter_and_type(tag) or (INSIDE, tag)
         begins = letter != OUTSIDE and (letter in "bs" or before in (OUTSIDE, "e", "s") or rest != kind)
         if start >= 0 and (begins or letter == OUTSIDE):
             found.append(Entity(kind, start, index))
@@ -51,12 +54,19 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     return found
 
 
-def _parts(tag: str) -> tuple[str, str]:
-    """Return (letter of b, i, e, s, o; type) of a tag; the type of one without such a letter is the tag itself."""
-    found = MARKED.fullmatch(tag)
-    if found is not None:
-        return LETTERS[(found[1] or found[3]).lower()], found[2] or ""
-    return (OUTSIDE, "") if OUTSIDES.fullmatch(tag) else ("i", tag)
+def unmarked(names: Iterable[str]) -> list[str]:
+    """Return the tags that do not say where an entity begins, such as `NN` or `PER-B`."""
+    return [name for name in names if _letter_and_type(name) is None]
+
+
+@lru_cache(4096)
+def _letter_and_type(tag: str) -> tuple[str, str] | None:
+    """Return one of o, b, i, e, s, and the type; None if the tag is of another form."""
+    if tag.lower() in OUTSIDES:
+        return OUTSIDE, ""
+    found = TAG.fullmatch(tag)
+    letter = LETTERS.get(found[1].lower()) if found else None
+    return None if found is None or letter is None else (letter, found[2] or "")
 
 
 class EntityCounts(NamedTuple):
