@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
 from xdpx.losses.contrast import contrast, density_of, means_of_classes
 
@@ -45,6 +46,18 @@ def test_held_out_pairs_are_compared_with_their_labels():
     found = {name: value.numpy() for name, value in loss().predictions(Fixed(), rows).items()}
     assert loss(metrics=["spearman"]).scores(found)["spearman"] == pytest.approx(1.0)
     assert loss().metrics(found).keys() == {"loss", "acc"}
+
+
+def test_cosines_are_correlated_with_the_numbers_that_labels_are_not_with_those_of_their_classes():
+    rows = {"net_input": {"vectors": torch.randn(4, 2, 3)}, "target": torch.tensor([2, 1, 0, 2])}
+    found = loss(label_values=[0.0, 0.5, 5.0]).predictions(Fixed(), rows)
+    assert found["target"].tolist() == [5.0, 0.5, 0.0, 5.0]
+
+
+def test_labels_out_of_order_are_refused_where_a_metric_compares_them():
+    loss(major_metric="acc").refuse_labels(["5.0", "0.5"])
+    with pytest.raises(ConfigError, match="'5.0' counts as 0, '0.5' counts as 1"):
+        loss(major_metric="spearman").refuse_labels(["5.0", "0.5"])
 
 
 def test_what_is_compared_has_no_length():

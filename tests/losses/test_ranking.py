@@ -112,3 +112,15 @@ def test_data_without_queries_are_refused() -> None:
     given = {"net_input": {"scores": torch.zeros(2)}, "target": torch.zeros(2, dtype=torch.long), "id": torch.arange(2)}
     with pytest.raises(ConfigError, match="contain no query ids. Preprocess with loader: rank"):
         make("listnet")(Given(), given)
+
+
+def test_numbers_in_another_order_than_their_classes_are_refused_as_grades(capsys: Any) -> None:
+    with pytest.raises(ConfigError, match=r"Set label_values: \[1.0, 0.0\]"):
+        make("listnet").refuse_labels(["1", "0"])
+    make("listnet", label_values=[1.0, 0.0]).refuse_labels(["1", "0"])
+    make("listnet").refuse_labels(["0", "1"])
+    printed = capsys.readouterr()
+    assert "counts as" not in printed.out + printed.err
+    make("listnet").refuse_labels(["poor", "good"])
+    printed = capsys.readouterr()
+    assert "'poor' counts as 0, 'good' counts as 1" in printed.out + printed.err

@@ -76,6 +76,9 @@ def test_columns_rows_and_classes_that_are_no_list_are_refused_by_the_class_of_t
         def rows(self, predictions, labels):
             return 5
 
+        def of_class_one(self, names):
+            return []
+
         def each_class(self, gathered, labels):
             return None
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from xdpx.config.faults import ConfigError
-from xdpx.tasks.scoring import evaluate, gather
+from xdpx.losses import losses
+from xdpx.tasks.scoring import _scores, evaluate, gather
 
 
 def test_metrics_do_not_depend_on_how_rows_are_cut_into_batches(engine: Any, loss: Any) -> None:
@@ -49,3 +50,16 @@ def test_a_metric_that_is_not_a_number_is_the_fault_of_the_loss(engine: Any, los
 def test_predictions_that_cannot_be_joined_are_the_fault_of_the_loss(batches: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=f"loss: gives 'x' in its predictions {words}"):
         gather(batches)
+
+
+@pytest.mark.parametrize(("average", "told"), [("binary", True), ("macro", False)])
+def test_which_label_f1_of_one_class_is_about_is_said(
+    capsys: pytest.CaptureFixture[str], average: str, told: bool
+) -> None:
+    kind = losses["cross_entropy"]
+    known = kind(kind.Parameters(f1_average=average, num_classes=2))
+    found = {"prob": np.eye(2)[[0, 1, 1]], "pred": np.array([0, 1, 1]), "target": np.array([0, 1, 0])}
+    scores = _scores({**found, "loss_sum": 1.0, "count": 3.0}, known, ["1", "0"])
+    printed = capsys.readouterr()
+    assert ("f1: about the label '0', which is class 1" in printed.out + printed.err) == told
+    assert scores.metrics["acc"] == pytest.approx(2 / 3)

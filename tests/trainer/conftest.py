@@ -76,6 +76,9 @@ class ToyLoss:
     def scores(self, gathered: Mapping[str, Any]) -> dict[str, float]:
         return {"closeness": -float(gathered["error"].mean()), "rows": gathered["count"]}
 
+    def of_class_one(self, names: Any) -> list[str]:
+        return []
+
     def each_class(self, gathered: Mapping[str, Any], labels: Any) -> list[Any]:
         return []
 

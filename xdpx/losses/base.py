@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -115,9 +115,17 @@ class Loss:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
 
+    def refuse_labels(self, names: Sequence[str]) -> None:
+        """Raise ConfigError before training if the names of the classes contradict what their numbers mean here."""
+
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Return every metric of a split, computed once from its gathered predictions."""
         raise NotImplementedError
+
+    def of_class_one(self, names: Iterable[str]) -> list[str]:
+        """Return those of the metrics that are about class 1 of two classes, and not about both."""
+        del names
+        return []
 
     def each_class(self, gathered: Gathered, labels: Sequence[str] | None) -> list[ClassScore]:
         """Return precision, recall and F1 of each class (or type of entity); an empty list if nothing is classified.

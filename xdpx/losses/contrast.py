@@ -13,14 +13,14 @@ from torch.nn import functional
 from xdpx.config import parameters as declare
 from xdpx.engines.pytorch.collectives import gather_with_gradient
 from xdpx.losses.arithmetic import product
-from xdpx.losses.base import Batch, Gathered, Loss
+from xdpx.losses.base import Batch, Gathered
 from xdpx.losses.bert import BesideTokens, masked_tokens, token_metrics
-from xdpx.losses.parameters import LossParameters
+from xdpx.losses.graded import Graded
 from xdpx.metrics import ratio
 from xdpx.metrics.named import OF_SCORES
 
 
-class SimCSELoss(Loss):
+class SimCSELoss(Graded):
     """Cross-entropy of identifying the second view of a row among those of all rows of the batch, by cosine.
 
     A third view of each row, a hard negative, is added to the candidates. The rows of a batch are each other's
@@ -30,7 +30,7 @@ class SimCSELoss(Loss):
     Source: Gao et al., "SimCSE", EMNLP 2021, equations 4 and 5.
     """
 
-    class Parameters(LossParameters):
+    class Parameters(Graded.Parameters):
         """How sharp the comparison is."""
 
         temperature: float = declare.param(0.05, gt=0, doc="What cosines are divided by: the smaller, the sharper.")
@@ -48,16 +48,22 @@ class SimCSELoss(Loss):
         return functional.cross_entropy(logits, target, reduction="sum"), len(target), {"correct": correct}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Return score (B,), the cosine of the first two views; for labelled rows target (B,); and sums over rows."""
+        """Return score (B,), the cosine of the first two views; for labelled rows target (B,), the grade; and sums."""
         vectors = model(**batch["net_input"])
         logits, target = self._choices(vectors)
+        score = functional.cosine_similarity(vectors[:, 0].float(), vectors[:, 1].float(), dim=-1)
         found = {
-            "score": functional.cosine_similarity(vectors[:, 0].float(), vectors[:, 1].float(), dim=-1),
+            "score": score,
             "loss_sum": functional.cross_entropy(logits, target, reduction="sum"),
             "count": torch.tensor(len(target)),
             **self.counts(logits, target),
         }
-        return found | ({"target": batch["target"]} if "target" in batch else {})
+        return found | ({"target": self.grades(batch["target"], score)} if "target" in batch else {})
+
+    @property
+    def reads_grades(self) -> bool:
+        """Whether a metric compares cosines with the labels, as `spearman` does."""
+        return bool({*self.parameters.metrics, self.parameters.major_metric} & OF_SCORES.keys())
 
     def counts(self, logits: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Return the counts to sum over batches, from logits (B, N): rows that identify their second view."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from xdpx.losses.base import Batch, Gathered, Loss, output_of
 from xdpx.losses.parameters import CrossEntropyParameters, TaylorParameters
 from xdpx.metrics.classes import ClassScore, Counts
 from xdpx.metrics.judging import Judged
-from xdpx.metrics.named import CLASSIFICATION, best_threshold, compute
+from xdpx.metrics.named import CLASSIFICATION, best_threshold, compute, of_class_one
 
 
 class CrossEntropy(Loss):
@@ -162,6 +162,10 @@ class CrossEntropy(Loss):
         if kept is not None:
             target, pred = target[kept], pred[kept]
         return metrics.confusion(target, pred, prob.shape[1])
+
+    def of_class_one(self, names: Iterable[str]) -> list[str]:
+        """Return those of the metrics that are about class 1 of two classes, and not about both."""
+        return of_class_one(names, self.average, self.parameters.negative_classes_in_f1)
 
     def metric(self, name: str, gathered: Gathered) -> float | None:
         """Return one more metric by its name; negative classes are left out of averages."""

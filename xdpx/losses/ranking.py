@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.losses.arithmetic import DeviceConstant
-from xdpx.losses.base import Batch, Gathered, Loss, output_of
-from xdpx.losses.parameters import LossParameters
+from xdpx.losses.base import Batch, Gathered, output_of
+from xdpx.losses.graded import Graded
 from xdpx.metrics import discounted_gain, reciprocal_rank
 from xdpx.metrics.judging import NUMBER_COLUMNS
 from xdpx.metrics.named import OF_QUERIES
@@ -24,7 +22,7 @@ Summed = tuple[Tensor, Tensor]
 """Loss sum, and the count to divide it by."""
 
 
-class RankingLoss(Loss):
+class RankingLoss(Graded):
     """Base of ranking losses: only the order of the scores within each query matters.
 
     For a model with one number per pair (bert_regression, dssm with prediction: cosine) that is the score; for one with
@@ -33,12 +31,8 @@ class RankingLoss(Loss):
 
     learns_labels: ClassVar[bool] = True
 
-    class Parameters(LossParameters):
+    class Parameters(Graded.Parameters):
         """The grades that labels are."""
-
-        label_values: list[float] | None = declare.param(
-            None, doc="The grade that each label is, from meta.hjson (target_type: number); null: its class number."
-        )
 
     parameters: Parameters
 
@@ -46,11 +40,6 @@ class RankingLoss(Loss):
     header: ClassVar[tuple[str, ...]] = NUMBER_COLUMNS
     compares_rows = True
     spans_processes = True
-
-    def __init__(self, parameters: Parameters) -> None:
-        super().__init__(parameters)
-        given = parameters.label_values
-        self._label_values = None if given is None else DeviceConstant(given)
 
     def objective(self, score: Tensor, grade: Tensor, rival: Tensor) -> Summed:
         """Return the loss sum and its count. To be overridden.
@@ -66,14 +55,14 @@ class RankingLoss(Loss):
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the loss sum over the queries of the batch, its count, and no facts."""
         score = score_of(output_of(model, batch))
-        return *self.objective(score, self._grades(batch["target"], score), rivals(_queries_of(batch), batch["id"])), {}
+        return *self.objective(score, self.grades(batch["target"], score), rivals(_queries_of(batch), batch["id"])), {}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return score (B,), query_id (B,), and for labelled batches target (B,), the grade."""
         found = {"score": score_of(output_of(model, batch))}
         if "query_id" in batch:
             found["query_id"] = batch["query_id"]
-        return found | ({"target": self._grades(batch["target"], found["score"])} if "target" in batch else {})
+        return found | ({"target": self.grades(batch["target"], found["score"])} if "target" in batch else {})
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Return loss over all candidates of each query, mrr and ndcg."""
@@ -99,9 +88,6 @@ class RankingLoss(Loss):
             everyone = torch.ones(len(rows), len(rows), dtype=torch.bool)
             sums += [float(each) for each in self.objective(score_B, grade_B, everyone)]
         return {"loss_sum": sums[0], "count": sums[1]}
-
-    def _grades(self, target: Tensor, score: Tensor) -> Tensor:
-        return target.to(score.dtype) if self._label_values is None else self._label_values.like(score)[target]
 
 
 class ListNet(RankingLoss):

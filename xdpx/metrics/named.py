@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,11 @@ CLASSIFICATION: Mapping[str, Condition] = {
 """Names for `metric_names` of a loss that predicts one class per row."""
 
 
+OF_CLASS_ONE = re.compile(r"average_precision|mrr|ndcg(@\d+)?|hit@\d+")
+OF_CUT = ("best_f1", "best_threshold", "threshold")
+"""Metrics of two classes that would be others if these were exchanged."""
+
+
 class Missing(ValueError):
     """The predictions lack what a metric needs; the message names it."""
 
@@ -54,6 +59,12 @@ def compute(name: str, predictions: Predictions, *, negative_classes: Sequence[i
             number = int(match[1]) if pattern.groups else 0
             return find(_Found(name, predictions, tuple(negative_classes), number))
     return None
+
+
+def of_class_one(names: Iterable[str], average: str | None, negative_classes: Sequence[int] = ()) -> list[str]:
+    """Return those of the metrics of two classes that are about class 1, given how their F1 is averaged."""
+    more = (*(PARTS if average == "binary" else ()), *(OF_CUT if list(negative_classes) in ([], [0]) else ()))
+    return [name for name in names if name in more or OF_CLASS_ONE.fullmatch(name)]
 
 
 class _Found:

@@ -21,6 +21,7 @@ from xdpx.logger import log
 from xdpx.runs import resuming
 from xdpx.runs.parameters import TrainParameters
 from xdpx.tasks.scoring import Metrics
+from xdpx.tokenizers.target_map import TargetMap
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.training.progress import Progress
 from xdpx.utils import io
@@ -59,6 +60,10 @@ class TrainedLoss(Metrics, Protocol):
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Compute what the training log shows, from sums of facts."""
+        ...
+
+    def refuse_labels(self, names: Sequence[str]) -> None:
+        """Raise ConfigError if the names of the classes contradict what their numbers mean to the loss."""
         ...
 
 
@@ -120,6 +125,7 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
     total = int(saved["total"]) if saved.get("plan") == plan_of(run) else _count_updates(settings, data, progress)
     loss = run.build("loss")
     _refuse_without_labels(run, settings, data, loss)
+    loss.refuse_labels(label_names(settings.data_dir) or [])
     texts: dict[str, str] = {}
     split = splitter(settings, processor, loss)
     build = _build_spmd_engine if settings.engine == SPMD else _build_engine
@@ -147,6 +153,12 @@ def _refuse_without_labels(run: Run, settings: TrainParameters, data: TrainingDa
     ]
     if faults:
         raise ConfigError(settings.data_dir, faults)
+
+
+def label_names(data_dir: str) -> list[str] | None:
+    """Return the names of the classes; None if the data has none."""
+    path = io.join(data_dir, "target_map.txt")
+    return TargetMap.read(path).labels if io.isfile(path) else None
 
 
 def _seed(settings: TrainParameters, saved: Mapping[str, Any]) -> int:

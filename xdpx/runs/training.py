@@ -24,13 +24,12 @@ from xdpx.reports.metric_lines import METRICS_FILE, MetricLines
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.reports.trackers.choosing import own_trackers
 from xdpx.runs import changed_keys, devices, resuming, run_folder, side_files
-from xdpx.runs.assembly import Parts, build_parts, plan_of
+from xdpx.runs.assembly import Parts, build_parts, label_names, plan_of
 from xdpx.runs.library_folder import LibraryFolder
 from xdpx.runs.parameters import TrainParameters
 from xdpx.runs.rules import draw_figures, evaluation_plan, save_policy, stop_rules
 from xdpx.runs.snapshot import SNAPSHOT, write_changed_snapshot, write_snapshot
 from xdpx.tasks.scoring import evaluate
-from xdpx.tokenizers.target_map import TargetMap
 from xdpx.trainer.hooks import listed
 from xdpx.trainer.hooks.adapting import CallbackAdapter
 from xdpx.training import environment
@@ -353,12 +352,6 @@ def peak_memory() -> str:
 
     count, where = peak_bytes()
     return f"{format_bytes(count)} of {where}memory"
-
-
-def label_names(data_dir: str) -> list[str] | None:
-    """Return the names of the classes; None if the data has none."""
-    path = io.join(data_dir, "target_map.txt")
-    return TargetMap.read(path).labels if io.isfile(path) else None
 
 
 def try_out(run: Run, parts: Parts, state: object) -> None:

@@ -46,6 +46,10 @@ class Metrics(Protocol):
         """How classes are averaged in precision, recall and F1; None if they are not averaged."""
         ...
 
+    def of_class_one(self, names: Iterable[str]) -> list[str]:
+        """Return those of the metrics that are about class 1 of two classes, and not about both."""
+        ...
+
     def scores(self, gathered: dict[str, Any]) -> dict[str, float]:
         """Return every metric of a whole split, including those that the config asks for by name."""
         ...
@@ -113,11 +117,24 @@ def _scores(gathered: dict[str, Any], loss: Metrics, labels: Sequence[str] | Non
         raise ValueError("there is no sample to score: the split is empty.")
     # Plain floats: numpy's own would be written into checkpoints, and could not be read back safely.
     found = {str(name): _as_float(name, value) for name, value in loss.scores(gathered).items()}
+    _tell_of_class_one(found, loss, labels)
     each_class: Any = loss.each_class(gathered, labels)
     if not isinstance(each_class, list):
         remedy = "Return a list of ClassScore, [] if nothing is classified."
         raise wrong_return("loss", loss, "each_class", f"{each_class!r:.60}", remedy)
     return Scores(found, each_class)
+
+
+def _tell_of_class_one(found: Iterable[str], loss: Metrics, labels: Sequence[str] | None) -> None:
+    """Say which label metrics of one class are about: classes are in order of frequency, unless a config orders them.
+
+    Where labels are 0 and 1, and class 1 is the label 0, this is a warning.
+    """
+    told = loss.of_class_one(found) if labels is not None and len(labels) == 2 else []
+    if labels and told:
+        order = "special_targets, target_map_file or target_type: index of x-prepro would order them"
+        line = f"{', '.join(told)}: about the label '{labels[1]}', which is class 1 ('{labels[0]}' is class 0; {order})"
+        (log.warning if list(labels) == ["1", "0"] else log.info)(line, once=True)
 
 
 def _as_float(name: str, value: Any) -> float:

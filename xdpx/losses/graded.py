@@ -1,0 +1,56 @@
+"""The base class of losses for which labels are grades: more of something, such as relevance or similarity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from xdpx.config import parameters as declare
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.logger import log
+from xdpx.losses.arithmetic import DeviceConstant
+from xdpx.losses.base import Loss
+from xdpx.losses.parameters import LossParameters
+from xdpx.tokenizers.target_map import number_of
+
+
+class Graded(Loss):
+    """A loss that compares, or is scored by, the grades of labels."""
+
+    class Parameters(LossParameters):
+        """The grades that labels are."""
+
+        label_values: list[float] | None = declare.param(
+            None, doc="The grade that each label is, from meta.hjson (target_type: number); null: its class number."
+        )
+
+    parameters: Any
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        given = parameters.label_values
+        self._label_values = None if given is None else DeviceConstant(given)
+
+    @property
+    def reads_grades(self) -> bool:
+        """Whether grades matter in this run."""
+        return True
+
+    def grades(self, target: Tensor, like: Tensor) -> Tensor:
+        """Return the grades of classes (B,), on the device and in the dtype of another tensor."""
+        return target.to(like.dtype) if self._label_values is None else self._label_values.like(like)[target]
+
+    def refuse_labels(self, names: Sequence[str]) -> None:
+        """Raise ConfigError if labels are numbers, but other ones than the grades they would count as."""
+        if self._label_values is not None or not self.reads_grades:
+            return
+        values = [number_of(name) for name in names]
+        grades = ", ".join(f"'{name}' counts as {number}" for number, name in enumerate(names[:10]))
+        if None not in values and values != sorted(values, key=lambda value: value or 0.0):
+            problem = f"is null, so a label's grade is the number of its class: {grades}."
+            written = f"Set label_values: {values}, or preprocess" if len(values) <= 10 else "Preprocess"
+            raise ConfigError(THIS_RUN, [Fault("label_values", problem, f"{written} with target_type: number.")])
+        if values != list(range(len(names))):
+            log.info(f"label_values: null, so a label's grade is the number of its class: {grades}", once=True)
