@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.metrics.judging import LABEL_COLUMNS, NUMBER_COLUMNS, TAG_COLUMNS
 from xdpx.processors.samples import Samples, concatenate
+from xdpx.tokenizers.target_map import number_of
 
 if TYPE_CHECKING:
     from xdpx.inference.plan import Input
@@ -106,7 +107,8 @@ def refuse_without_answer(predictor: Predictor) -> None:
 def _said(predictor: Predictor, found: Mapping[str, Any]) -> Iterator[Prediction]:
     columns = tuple(predictor.task.header())
     if columns == NUMBER_COLUMNS:
-        return (Prediction(None, {}, score=score) for score in np.asarray(found["score"]).tolist())
+        written = (row[0] for row in predictor.task.rows(found, predictor.labels))
+        return _scored(np.asarray(found["score"]).tolist(), written)
     if columns == LABEL_COLUMNS:
         told = _labelled(np.asarray(found["prob"]), np.asarray(found["pred"]), predictor.labels)
         own = predictor.task.own_rows(found, predictor.labels)
@@ -117,6 +119,18 @@ def _said(predictor: Predictor, found: Mapping[str, Any]) -> Iterator[Prediction
     if columns == TAG_COLUMNS:
         return (Prediction(cell, {}, tuple(cell.split())) for cell in cells)
     return (Prediction(cell, {}, (cell,) if cell else ()) for cell in cells)
+
+
+def _scored(scores: Iterable[float], written: Iterable[str]) -> Iterator[Prediction]:
+    """Yield the prediction per row of a loss that predicts a number.
+
+    Args:
+        scores: what the model gives.
+        written: what x-pred writes: the same, rounded, unless a user's loss writes something else, which then counts.
+    """
+    for score, cell in zip(scores, written, strict=True):
+        own = score if cell == f"{score:.6g}" else number_of(cell)
+        yield Prediction(None, {}, score=own) if own is not None else Prediction(cell, {}, (cell,), score=score)
 
 
 def _labelled(prob: Any, pred: Any, labels: Sequence[str] | None) -> Iterator[Prediction]:
