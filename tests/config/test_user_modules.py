@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ Write = Callable[..., Path]
 def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("XDPX_USER_MODULES", raising=False)
     yield
-    own = ("_shared", "xdpx_user_modules", "plain_", "relative_", "same_name", "changing")
+    own = ("_shared", "xdpx_user_modules", "plain_", "relative_", "same_name", "changing", "mixed_")
     for name in [name for name in sys.modules if name.startswith(own)]:
         del sys.modules[name]
 
@@ -89,7 +90,32 @@ def test_modules_that_import_one_another_are_imported_once_however_they_say_it(w
     )
     assert len(load_user_modules()) == 6
     assert len(sys.modules["plain_shared"].seen) == 1
-    assert sys.modules["relative_b"].made == ["a"]
+    assert import_module("relative_b").made == ["a"]
+
+
+@pytest.mark.parametrize(
+    "first", [("import mixed_c", "from .mixed_c import runs"), ("from .mixed_c import runs", "import mixed_c")]
+)
+def test_a_module_is_one_for_those_who_import_it_plainly_and_those_who_do_relatively(
+    write: Write, first: tuple[str, str]
+) -> None:
+    write(
+        "user/modules/mixed_a.py", first[0], "user/modules/mixed_b.py", first[1], "user/modules/mixed_c.py",
+        "import plain_count\nplain_count.runs.append(__name__)\nruns = plain_count.runs",
+        "user/modules/plain_count.py", "runs = []",
+    )  # fmt: skip
+    assert len(load_user_modules()) == 4
+    assert len(import_module("mixed_c").runs) == 1
+    assert import_module("mixed_c").__spec__.name == import_module("mixed_c").__name__
+
+
+def test_a_module_that_changes_the_working_directory_does_not_move_the_run(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write("user/modules/plain_moving.py", "import os\nos.chdir('/')", "user/modules/plain_next.py", "")
+    assert load_user_modules() == ["plain_moving.py", "plain_next.py"]
+    assert Path.cwd() == folder
+    assert "plain_moving.py changes the working directory, which is set back" in capsys.readouterr().err
 
 
 def test_a_second_module_of_the_same_name_is_refused_not_passed_over(

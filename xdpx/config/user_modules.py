@@ -9,7 +9,9 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import module_from_spec, spec_from_file_location
 from multiprocessing import parent_process
 from pathlib import Path
 from traceback import extract_tb
@@ -66,6 +68,7 @@ def load_user_modules() -> list[str]:
         if parent_process() is None:
             log.info(f"your own code is used: {', '.join(file.name for file in new)} of {folder}")
         _package_of(folder)
+        _OtherName.install()
         for file in new:
             if _name(file) not in sys.modules:  # else another one of them has imported it
                 _import(file)
@@ -84,12 +87,8 @@ def _content(file: Path) -> bytes:
 
 
 def _note(file: Path) -> None:
-    """Remember what was imported, and let `import mine` of another module find this one, not a second copy."""
+    """Remember what was imported."""
     _noted[_name(file)] = str(file.resolve()), _content(file)
-    if file.stem.isidentifier() and file.stem not in sys.modules:
-        found = find_spec(file.stem)
-        if found is not None and found.origin == str(file.resolve()):
-            sys.modules[file.stem] = sys.modules[_name(file)]
 
 
 def _refuse_another(file: Path) -> None:
@@ -161,6 +160,42 @@ def _package_of(folder: Path) -> None:
     package.__path__ = list(dict.fromkeys([*places, str(folder.resolve())]))
 
 
+class _OtherName(MetaPathFinder, Loader):
+    """Lets `import mine` and `from .mine import name` find one module, not two copies, whichever comes first."""
+
+    @classmethod
+    def install(cls) -> None:
+        """Look here before the folders of `sys.path`, but behind what is built in."""
+        if not any(isinstance(finder, cls) for finder in sys.meta_path):
+            sys.meta_path.insert(sys.meta_path.index(PathFinder), cls())
+
+    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return a spec for a file that is imported, perhaps not to its end, under the other of its names."""
+        del target
+        twin = _other_name(fullname)
+        if twin not in sys.modules:
+            return None
+        found = PathFinder.find_spec(fullname, path)
+        if found is None or found.origin != sys.modules[twin].__file__:
+            return None
+        return ModuleSpec(fullname, self, origin=found.origin, loader_state=sys.modules[twin].__spec__)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the module that is there."""
+        return sys.modules[_other_name(spec.name)]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module back the spec that it is run by."""
+        if module.__spec__ is not None:
+            module.__spec__ = module.__spec__.loader_state
+
+
+def _other_name(name: str) -> str:
+    """Return the name of a user's module within the package for its plain one, and the reverse."""
+    prefix = f"{_PACKAGE}."
+    return name.removeprefix(prefix) if name.startswith(prefix) else f"{prefix}{name}"
+
+
 def _name(file: Path) -> str:
     return f"{_PACKAGE}.{file.stem}"
 
@@ -175,6 +210,7 @@ def _import(file: Path) -> None:
         return
     module = module_from_spec(spec)
     sys.modules[spec.name] = module
+    here = Path.cwd()
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a sys.exit would end the command, with a code that says all is well
@@ -184,6 +220,13 @@ def _import(file: Path) -> None:
         raise ConfigError(
             str(file), [Fault("user module", problem, remedy, Origin(str(file), _line(error, file)))]
         ) from error
+    finally:
+        if Path.cwd() != here:
+            os.chdir(here)
+            log.warning(
+                f"{file} changes the working directory, which is set back: paths of a config count from where the "
+                "command was started. Name your own files as Path(__file__).parent / 'words.txt'."
+            )
 
 
 def _line(error: BaseException, file: Path) -> int:
