@@ -48,7 +48,7 @@ from xdpx.training.preemption import Preemption
 from xdpx.training.progress import Progress
 from xdpx.training.status import STATUS_FILE, Status, read_status
 from xdpx.utils import commit, io
-from xdpx.utils.distributed_utils import by_the_first, is_master
+from xdpx.utils.distributed_utils import by_the_first, get_world_size, is_master
 from xdpx.utils.progress import format_bytes
 
 
@@ -363,5 +363,21 @@ def try_out(run: Run, parts: Parts, state: object) -> None:
     with closing(parts.held_out()) as batches:
         first = list(islice(batches, 1))  # none if there are more processes than batches
     score_of(evaluate(parts.engine, state, first, parts.loss), run.values["major_metric"])
+    own = not type(parts.loss).__module__.startswith("xdpx.")
+    if own and first and run.values["engine"] != SPMD and get_world_size() == 1:
+        _warn_of_mean(parts, state, first[0])
     log.take_accumulated()  # discards what this trial recorded
     log.take_summaries()
+
+
+def _warn_of_mean(parts: Parts, state: object, batch: Batch) -> None:
+    """Warn of a user's loss that gives a mean as its sum."""
+    from xdpx.losses.sums import gives_mean  # imports torch, which --dry avoids
+
+    model, _ = parts.engine.model_and_optimizer(state)
+    if gives_mean(parts.loss, model, batch):
+        log.warning(
+            f"loss: {type(parts.loss).__name__} gives a mean beside the number of rows, by which it is divided once "
+            "more: loss, gradients and clip_norm are off by that factor. Return a sum (reduction='sum') and the number "
+            "of rows; or a mean and the count 1."
+        )
