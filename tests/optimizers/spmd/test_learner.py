@@ -68,8 +68,9 @@ def test_a_gradient_that_is_not_fit_moves_nothing(bad: float) -> None:
     assert float(facts["applied_grad_norm"]) == 0.0
 
 
-def test_anomalies_are_stepped_along_when_nobody_minds() -> None:
+def test_anomalies_are_stepped_along_when_nobody_minds(capsys: pytest.CaptureFixture[str]) -> None:
     learner = Learner(optimizer=SGD, skip_step_gradient_norm_value=0.01, enable_skip_step_on_gradient_anomalies=False)
+    assert "is 0.01, but skips nothing while" in capsys.readouterr().err
     assert float(take(learner)[2]["is_valid_step"]) == 1.0
 
 

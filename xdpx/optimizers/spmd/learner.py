@@ -85,6 +85,12 @@ class Learner(Configurable):
         if hparams.bprop_variable_exclusion and hparams.bprop_variable_inclusion:
             both = "bprop_variable_exclusion and bprop_variable_inclusion"
             raise refusal(hparams.name, f"{both} exclude each other.", "Keep one of them.")
+        if hparams.skip_step_gradient_norm_value and not hparams.enable_skip_step_on_gradient_anomalies:
+            log.warning(
+                f"{hparams.name}.skip_step_gradient_norm_value: is {hparams.skip_step_gradient_norm_value}, but skips "
+                "nothing while enable_skip_step_on_gradient_anomalies is False.",
+                once=True,
+            )
 
     def prepare(self, params_axes: Tree) -> None:
         """Record which weights are stacks of layers: their leading logical axes are `layers` or `stage`."""
