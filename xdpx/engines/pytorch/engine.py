@@ -513,17 +513,28 @@ class _Scheduled:
     def __init__(self, optimizer: torch.optim.Optimizer, schedule: Schedule | None) -> None:
         self._optimizer, self._schedule = optimizer, schedule
         self._rate = 0.0
+        self._left: list[float] | None = None  # of each group, after the last update
 
     def before(self, number: int) -> None:
         """Set the learning rates of this update, and remember the highest of all groups."""
         if self._schedule is not None:
+            if self._left not in (None, self._rates()):
+                log.warning(
+                    "a callback has changed the learning rate in the optimizer, but lr_scheduler sets it anew before "
+                    "every update, so that this has no effect. Use an lr_scheduler of your own.",
+                    once=True,
+                )
             set_rates(self._optimizer, *rates_of(self._schedule, number))
-        self._rate = max(float(group["lr"]) for group in self._optimizer.param_groups)
+        self._rate = max(self._rates())
 
     def after(self, *, skipped: object) -> float:
         """Return the remembered learning rate; skipped updates advance the schedule too."""
         del skipped
+        self._left = self._rates()
         return self._rate
+
+    def _rates(self) -> list[float]:
+        return [float(group["lr"]) for group in self._optimizer.param_groups]
 
 
 def _unheard(event: object) -> None:
