@@ -143,6 +143,7 @@ def test_folders_of_every_version_say_where_the_data_goes_on(tmp_path: Path, kep
     folder = tmp_path / "checkpoint-6"
     progress = json.loads((folder / "progress.json").read_text())
     assert (progress.pop("open_epoch"), progress.pop("unlogged")) == (1, {})
+    assert (progress.pop("steps_per_epoch"), progress.pop("offset")) == (4, 0)
     assert progress == {"position": {"epoch": 2, "group": 2, "batches": 2}, "samples_per_batch": 8}
     if kept != "position":
         (folder / "checkpoint.manifest.json").unlink()  # the files are not those it names any more
@@ -152,6 +153,37 @@ def test_folders_of_every_version_say_where_the_data_goes_on(tmp_path: Path, kep
     again = trainer(tmp_path, dropout=0.5, num_train_epochs=3)
     again.train(resume_from_checkpoint=str(folder))
     assert losses(again) == losses(whole)
+
+
+@pytest.mark.parametrize("length", [{"num_train_epochs": 3}, {"max_steps": 14}], ids=["epochs", "steps"])
+@pytest.mark.parametrize("changes", [{"per_device_train_batch_size": 4}, {"data": points(64)}, {"data": points(15)}])
+def test_with_other_batches_a_resumed_training_ends_where_it_was_meant_to(
+    tmp_path: Path, length: dict[str, int], changes: dict[str, Any]
+) -> None:
+    common: dict[str, Any] = {"save_strategy": "steps", "save_steps": 5, "dropout": 0.5} | length
+    trainer(tmp_path, callbacks=[StopAt(5)], **common).train()
+    for stop in (7, 99):  # resumed a second time, it does not forget
+        again = trainer(tmp_path, callbacks=[StopAt(stop)], **common, **changes)
+        again.train(resume_from_checkpoint=True)
+    state, rates = again.state, [row["learning_rate"] for row in again.state.log_history if "loss" in row]
+    assert state.global_step == state.max_steps == length.get("max_steps", state.max_steps)
+    assert state.epoch == 3 or "max_steps" in length
+    assert 0 < rates[-1] < 0.1 / 5  # the schedule came to its end, too
+    assert (tmp_path / f"checkpoint-{state.max_steps}").is_dir()
+
+
+def test_no_batch_is_left_out_when_more_of_them_make_a_step_than_before(tmp_path: Path) -> None:
+    trainer(tmp_path, callbacks=[StopAt(7)], per_device_train_batch_size=3, save_strategy="steps", save_steps=7).train()
+    seen: list[int] = []
+
+    class Counting(Trainer):
+        def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
+            seen.append(len(inputs["x"]))
+            return super().training_step(model, inputs, num_items_in_batch)
+
+    more = {"gradient_accumulation_steps": 2, "num_train_epochs": 1}
+    trainer(tmp_path, kind=Counting, per_device_train_batch_size=3, **more).train(resume_from_checkpoint=True)
+    assert sum(seen) == 32 - 7 * 3
 
 
 class CutEpoch(TrainerCallback):

@@ -18,6 +18,7 @@ from xdpx.logger import log
 from xdpx.optimizers.pytorch.given import Given
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.arguments.fields import OwnFields
+from xdpx.trainer.data.plan import FOR_EVER
 from xdpx.trainer.files import checkpoint_files as trainer_files
 from xdpx.trainer.files import rng
 from xdpx.trainer.files.checkpoint_files import TrainerCheckpoint
@@ -117,7 +118,7 @@ def _changes_of_the_original(run: TrainerRun, state: TrainerState) -> list[str]:
 
 
 def place(run: TrainerRun, checkpoint: str, global_step: int) -> Position:
-    """Return the position in the data to resume at, and set `run.continued`."""
+    """Return the position in the data to resume at; set `run.continued`, and where the training of `run.plan` ends."""
     found = TrainerCheckpoint(checkpoint)
     progress = found.progress() or {}
     own = found.loader(run.parts.world.rank, run.parts.world.size)
@@ -126,7 +127,22 @@ def place(run: TrainerRun, checkpoint: str, global_step: int) -> Position:
         position = run.plan.carried_over(Position(**progress["position"]), progress["samples_per_batch"])
     else:  # written by an older version, which kept the loader state, or by the original
         position = run.plan.position(global_step, own or progress.get("data"))
+    _move_end(run, checkpoint, global_step - run.plan.steps_to(position))
     return Position(position.epoch) if run.args.ignore_data_skip else position
+
+
+def _move_end(run: TrainerRun, checkpoint: str, offset: int) -> None:
+    """Let as many steps follow as the data holds that are left, if an epoch took another number of them before."""
+    saved = TrainerCheckpoint(checkpoint).progress() or {}
+    before, now = saved.get("steps_per_epoch", run.plan.steps_per_epoch), run.plan.steps_per_epoch
+    if before == now:  # then the steps may also differ because a callback ended an epoch early
+        offset = saved.get("offset", 0)
+    run.plan = run.plan.shifted(offset, run.args.max_steps)
+    if before != now and run.plan.num_epochs != FOR_EVER:
+        log.warning(
+            f"{checkpoint}: an epoch took {before:,} steps then, and takes {now:,} now. Training goes on at the same "
+            f"sample, and ends at step {run.plan.max_steps:,}, in epoch {run.plan.num_epochs:,}."
+        )
 
 
 def load_training_state(run: TrainerRun, checkpoint: str) -> None:

@@ -241,7 +241,7 @@ class _Stretch:
         run.tokens_before = run.state.num_input_tokens_seen
         progress = Progress(first, self.place.epoch, self.place.group, plan.total_batch_size)
         self.first, engine = first, OverrideEngine(methods, run)
-        return Session(engine, run.model_wrapped, progress, plan.max_steps, plan.max_steps)
+        return Session(engine, run.model_wrapped, progress, run.plan.max_steps, run.plan.max_steps)
 
     def status(self, session: Session) -> Status:
         """Return the status "running", with the progress of the training."""
@@ -295,13 +295,14 @@ class _Stretch:
 
 def _begin_state(run: TrainerRun, methods: TrainMethods, checkpoint: str | None, trial: object) -> Position:
     """Set the state of the run, new or from the checkpoint, and return the position in the data to start at."""
-    args, plan = run.args, run.plan
+    args = run.args
     state, place = TrainerState(stateful_callbacks=states_of(run.exportable())), Position()
     run.continued = None
     if checkpoint is not None:
         state = resuming.read_state(checkpoint)
         resuming.warn_of_changes(run, checkpoint)
         place = resuming.place(run, checkpoint, state.global_step)
+    plan = run.plan
     state.is_hyper_param_search = trial is not None
     state.train_batch_size = run.batch_size
     state.compute_steps(args, plan.max_steps)

@@ -85,6 +85,25 @@ def test_the_place_is_where_the_samples_were_left_whatever_the_batch_size(ranks,
     assert plan.carried_over(Position(3, 6, 12), samples_per_batch=4) == position
 
 
+def test_a_resumed_plan_ends_with_the_epochs_or_with_the_steps_that_were_asked_for():
+    plan = plan_training(arguments(), DataLoader(range(40), batch_size=4), batch_size=4)
+    place = Position(2, 4, 4)  # reached in 7 steps with batches of 8
+    assert 7 - plan.steps_to(place) == -7
+    by_epochs = plan.shifted(-7, max_steps=-1)
+    assert (by_epochs.num_epochs, by_epochs.max_steps) == (3, 23)
+    assert by_epochs.position(7) == place
+    plan = plan_training(arguments(max_steps=20), DataLoader(range(40), batch_size=4), batch_size=4)
+    by_steps = plan.shifted(-7, max_steps=20)
+    assert (by_steps.num_epochs, by_steps.max_steps) == (3, 20)
+    assert plan.shifted(0, max_steps=20) == plan
+
+
+def test_a_place_between_two_steps_leaves_no_batch_out():
+    args = arguments(gradient_accumulation_steps=2)
+    plan = plan_training(args, DataLoader(range(40), batch_size=4), batch_size=4)
+    assert plan.carried_over(Position(1, 7, 7), samples_per_batch=4) == Position(1, 3, 7)
+
+
 def test_batches_are_counted_where_nobody_knows_how_many_samples_they_have():
     plan = plan_training(arguments(), DataLoader(range(80), batch_size=4), batch_size=4)
     assert plan.position(7, {"epoch": 1, "samples": None, "batches": 3, "ended": False}) == Position(2, 3, 3)

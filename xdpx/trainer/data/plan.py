@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from xdpx.datasets.plan import Position
@@ -30,6 +30,8 @@ class TrainingPlan:
         max_steps: updates of the training.
         accumulation: batches of one update.
         samples_per_batch: samples of one batch on all ranks, if the loader knows.
+        offset: of a resumed run, the steps taken at some place in the data, less those that this plan takes to it: not
+            0 after batches, or data, of another size.
     """
 
     num_epochs: int
@@ -41,6 +43,7 @@ class TrainingPlan:
     max_steps: int
     accumulation: int = 1
     samples_per_batch: int | None = None
+    offset: int = 0
 
     def as_tuple(self) -> tuple[int, int, int, float, int, int, int]:
         """Return the seven numbers in the order of `Trainer.set_initial_training_values`."""
@@ -57,7 +60,7 @@ class TrainingPlan:
             data: `state_dict` of the loader at that step. It counts samples, so the position is also right for another
                 batch size or number of ranks; without it, steps are counted as if nothing had changed.
         """
-        epoch, steps = divmod(global_step, self.steps_per_epoch)
+        epoch, steps = divmod(global_step - self.offset, self.steps_per_epoch)
         if data is None:
             return self._after(epoch, steps * self.accumulation)
         if data.get("samples") is not None and self.samples_per_batch:
@@ -81,9 +84,28 @@ class TrainingPlan:
         ended = batches >= self.batches_per_epoch
         return self._after(saved.epoch, 0) if ended else self._after(saved.epoch - 1, batches)
 
+    def shifted(self, offset: int, max_steps: int) -> TrainingPlan:
+        """Return the plan of a resumed run with this `offset`, which ends where the run was meant to end.
+
+        Args:
+            offset: see the attribute.
+            max_steps: the number of steps that was asked for; if it is not positive, the number of epochs counts.
+        """
+        if max_steps <= 0:
+            return replace(self, max_steps=self.max_steps + offset, offset=offset)
+        epochs = self.num_epochs
+        if offset and epochs != FOR_EVER:
+            epochs = math.ceil((self.max_steps - offset) / self.steps_per_epoch)
+        return replace(self, num_epochs=epochs, offset=offset)
+
+    def steps_to(self, place: Position) -> int:
+        """Return the number of steps that this plan takes to a position in the data."""
+        return (place.epoch - 1) * self.steps_per_epoch + place.group
+
     def _after(self, epoch: int, batches: int) -> Position:
         """Return the position in an epoch, counted from 0, after some batches of each rank."""
-        return Position(epoch + 1, -(-batches // self.accumulation), batches)
+        left = -(-(self.batches_per_epoch - batches) // self.accumulation)
+        return Position(epoch + 1, self.steps_per_epoch - left, batches)
 
 
 def plan_training(args: TrainingArguments, loader: object, *, batch_size: int, num_processes: int = 1) -> TrainingPlan:
