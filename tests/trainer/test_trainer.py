@@ -172,18 +172,43 @@ def test_with_other_batches_a_resumed_training_ends_where_it_was_meant_to(
     assert (tmp_path / f"checkpoint-{state.max_steps}").is_dir()
 
 
+class Counted(torch.utils.data.IterableDataset[Any]):
+    """The points of a long line, one after another."""
+
+    def __iter__(self) -> Any:
+        for x in torch.arange(1000.0):
+            yield {"x": x[None] / 1000, "labels": x / 1000}
+
+
+class Seeing(Trainer):
+    seen: list[int]
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
+        self.seen += (1000 * inputs["labels"]).round().int().tolist()
+        return super().training_step(model, inputs, num_items_in_batch)
+
+
+@pytest.mark.parametrize(
+    ("changes", "updates"),
+    [({"per_device_train_batch_size": 4}, 6), ({"per_device_train_batch_size": 2}, 6), ({"max_steps": 20}, 14)],
+)
+def test_a_stream_is_read_on_where_it_was_whatever_the_batches_and_steps(
+    tmp_path: Path, changes: dict[str, int], updates: int
+) -> None:
+    common: dict[str, Any] = {"data": Counted(), "save_strategy": "steps", "save_steps": 6}
+    trainer(tmp_path, max_steps=6 if "max_steps" in changes else 12, callbacks=[StopAt(6)], **common).train()
+    again = trainer(tmp_path, kind=Seeing, **{"max_steps": 12} | common | changes)
+    Seeing.seen = []
+    again.train(resume_from_checkpoint=True)
+    assert Seeing.seen == list(range(48, 48 + updates * again.args.per_device_train_batch_size))
+
+
 def test_no_batch_is_left_out_when_more_of_them_make_a_step_than_before(tmp_path: Path) -> None:
     trainer(tmp_path, callbacks=[StopAt(7)], per_device_train_batch_size=3, save_strategy="steps", save_steps=7).train()
-    seen: list[int] = []
-
-    class Counting(Trainer):
-        def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
-            seen.append(len(inputs["x"]))
-            return super().training_step(model, inputs, num_items_in_batch)
-
     more = {"gradient_accumulation_steps": 2, "num_train_epochs": 1}
-    trainer(tmp_path, kind=Counting, per_device_train_batch_size=3, **more).train(resume_from_checkpoint=True)
-    assert sum(seen) == 32 - 7 * 3
+    Seeing.seen = []
+    trainer(tmp_path, kind=Seeing, per_device_train_batch_size=3, **more).train(resume_from_checkpoint=True)
+    assert len(Seeing.seen) == 32 - 7 * 3
 
 
 class CutEpoch(TrainerCallback):

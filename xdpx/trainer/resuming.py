@@ -127,22 +127,26 @@ def place(run: TrainerRun, checkpoint: str, global_step: int) -> Position:
         position = run.plan.carried_over(Position(**progress["position"]), progress["samples_per_batch"])
     else:  # written by an older version, which kept the loader state, or by the original
         position = run.plan.position(global_step, own or progress.get("data"))
-    _move_end(run, checkpoint, global_step - run.plan.steps_to(position))
+    _move_end(run, checkpoint, position, global_step)
     return Position(position.epoch) if run.args.ignore_data_skip else position
 
 
-def _move_end(run: TrainerRun, checkpoint: str, offset: int) -> None:
+def _move_end(run: TrainerRun, checkpoint: str, place: Position, global_step: int) -> None:
     """Let as many steps follow as the data holds that are left, if an epoch took another number of them before."""
+    plan = run.plan
+    if plan.num_epochs == FOR_EVER:
+        run.plan = plan.prolonged(place, global_step)
+        return
     saved = TrainerCheckpoint(checkpoint).progress() or {}
-    before, now = saved.get("steps_per_epoch", run.plan.steps_per_epoch), run.plan.steps_per_epoch
-    if before == now:  # then the steps may also differ because a callback ended an epoch early
-        offset = saved.get("offset", 0)
-    run.plan = run.plan.shifted(offset, run.args.max_steps)
-    if before != now and run.plan.num_epochs != FOR_EVER:
-        log.warning(
-            f"{checkpoint}: an epoch took {before:,} steps then, and takes {now:,} now. Training goes on at the same "
-            f"sample, and ends at step {run.plan.max_steps:,}, in epoch {run.plan.num_epochs:,}."
-        )
+    before, now = saved.get("steps_per_epoch", plan.steps_per_epoch), plan.steps_per_epoch
+    if before == now:  # steps that are missing were left out by a callback, which ended an epoch early
+        run.plan = plan.shifted(saved.get("offset", 0), run.args.max_steps)
+        return
+    run.plan = plan.shifted(global_step - plan.steps_to(place), run.args.max_steps)
+    log.warning(
+        f"{checkpoint}: an epoch took {before:,} steps then, and takes {now:,} now. Training goes on at the same "
+        f"sample, and ends at step {run.plan.max_steps:,}, in epoch {run.plan.num_epochs:,}."
+    )
 
 
 def load_training_state(run: TrainerRun, checkpoint: str) -> None:

@@ -67,9 +67,8 @@ class TrainingPlan:
             batches = math.ceil(data["samples"] / self.samples_per_batch)
         else:
             batches = data.get("batches", steps * self.accumulation)
-        if data["ended"] or batches >= self.batches_per_epoch:
-            return self._after(data["epoch"] + 1, 0)
-        return self._after(data["epoch"], batches)
+        ended = data["ended"] or self._is_whole(batches)
+        return self._after(data["epoch"] + 1, 0) if ended else self._after(data["epoch"], batches)
 
     def carried_over(self, saved: Position, samples_per_batch: int | None) -> Position:
         """Return the position in the data for one saved with another plan.
@@ -81,8 +80,18 @@ class TrainingPlan:
         batches = saved.batches
         if samples_per_batch and self.samples_per_batch:
             batches = math.ceil(batches * samples_per_batch / self.samples_per_batch)
-        ended = batches >= self.batches_per_epoch
+        ended = self._is_whole(batches)
         return self._after(saved.epoch, 0) if ended else self._after(saved.epoch - 1, batches)
+
+    def _is_whole(self, batches: int) -> bool:
+        """Return whether an epoch has no more batches than these; where a stream ends is not known beforehand."""
+        return self.num_epochs != FOR_EVER and batches >= self.batches_per_epoch
+
+    def prolonged(self, place: Position, global_step: int) -> TrainingPlan:
+        """Return the plan of a stream that is resumed at a place: all steps that are left read on from there."""
+        left = self.max_steps - global_step
+        batches = max(self.batches_per_epoch, place.batches + left * self.accumulation)
+        return replace(self, batches_per_epoch=batches, steps_per_epoch=max(self.steps_per_epoch, place.group + left))
 
     def shifted(self, offset: int, max_steps: int) -> TrainingPlan:
         """Return the plan of a resumed run with this `offset`, which ends where the run was meant to end.
@@ -93,9 +102,7 @@ class TrainingPlan:
         """
         if max_steps <= 0:
             return replace(self, max_steps=self.max_steps + offset, offset=offset)
-        epochs = self.num_epochs
-        if offset and epochs != FOR_EVER:
-            epochs = math.ceil((self.max_steps - offset) / self.steps_per_epoch)
+        epochs = math.ceil((self.max_steps - offset) / self.steps_per_epoch) if offset else self.num_epochs
         return replace(self, num_epochs=epochs, offset=offset)
 
     def steps_to(self, place: Position) -> int:
