@@ -145,7 +145,7 @@ def _move_end(run: TrainerRun, checkpoint: str, place: Position, global_step: in
     run.plan = plan.shifted(global_step - plan.steps_to(place), run.args.max_steps)
     log.warning(
         f"{checkpoint}: an epoch took {before:,} steps then, and takes {now:,} now. Training goes on at the same "
-        f"sample, and ends at step {run.plan.max_steps:,}, in epoch {run.plan.num_epochs:,}."
+        f"place, and ends at step {run.plan.max_steps:,}, in epoch {run.plan.num_epochs:,}."
     )
 
 
