@@ -62,6 +62,8 @@ ACCEPTED: list[dict[str, Any]] = [
         "save_steps": 4,
         "save_strategy": "best",
     },
+    {"load_best_model_at_end": True, "save_strategy": "no"},
+    {"load_best_model_at_end": True, "save_strategy": "best"},
     {"logging_strategy": "epoch", "logging_steps": 0},
     {"dataloader_prefetch_factor": 2, "dataloader_num_workers": 1},
     {"bf16": True, "use_cpu": True},

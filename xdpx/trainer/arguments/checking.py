@@ -38,17 +38,20 @@ def _intervals(arguments: Fields) -> Iterator[Fault]:
 
 
 def _best_model(arguments: Fields) -> Iterator[Fault]:
-    """Check that evaluation and saving are on. Their intervals may differ, since a new best score is saved at once."""
-    if not arguments.load_best_model_at_end:
+    """Check that evaluation and saving are both on. Their intervals may differ: a new best score is saved at once.
+
+    A script may switch both off, as for a short trial; then, and where only callbacks ask for evaluations of
+    save_strategy "best", a word at the end of training says that there is no best model.
+    """
+    evaluates, saves = arguments.eval_strategy != "no", arguments.save_strategy
+    if not arguments.load_best_model_at_end or (not evaluates and saves in ("no", "best")):
         return
-    for name in ("eval_strategy", "save_strategy"):
-        if getattr(arguments, name) == "no":
-            yield Fault(
-                "load_best_model_at_end",
-                f"needs scores and checkpoints: eval_strategy is '{arguments.eval_strategy}', "
-                f"save_strategy is '{arguments.save_strategy}'.",
-                f"Set {name} to 'steps' or 'epoch'.",
-            )
+    if not evaluates or saves == "no":
+        yield Fault(
+            "load_best_model_at_end",
+            f"needs scores and checkpoints: eval_strategy is '{arguments.eval_strategy}', save_strategy is '{saves}'.",
+            f"Set {'save_strategy' if evaluates else 'eval_strategy'} to 'steps' or 'epoch'.",
+        )
 
 
 def _precision(arguments: Fields) -> Iterator[Fault]:
