@@ -46,6 +46,14 @@ def test_the_row_of_a_trainer_comes_from_its_newest_checkpoint(root):
     assert {"loss", "lr"} <= set(row.train)
 
 
+def test_the_samples_of_a_trainer_are_those_of_all_its_processes(root):
+    progress = root / "hf/checkpoint-20/progress.json"
+    for told, samples in ('{"samples_per_batch": 64}', 128), ('{"samples_per_batch": null}', 16), ("{", 16), ("[]", 16):
+        progress.write_text(told)
+        row = summaries(root)["hf"]
+        assert (row.samples, row.paces) == (samples, [[0, samples]])
+
+
 def test_half_written_and_damaged_files_are_told_and_hide_nothing(root):
     rows = summaries(root)
     assert rows["<script>alert(1)"].score == 1.5

@@ -17,6 +17,7 @@ import numpy as np
 from xdpx.board.finding import TRAINER_STATE, RunFolder
 from xdpx.board.logs import FILES, has_tables, history, history_file
 from xdpx.board.safe_files import NotShown, openable, read_small
+from xdpx.checkpoints.parts import PROGRESS
 from xdpx.config.args_file import args_among
 from xdpx.config.stored_args import texts_of
 from xdpx.reports.aggregation import LIVE_SECONDS
@@ -99,7 +100,7 @@ def summary_of(run: RunFolder, root: str) -> Summary:
     found = Summary(run_id(io.plain(run.path)), name, run.door, updated=run.modified)
     _add_settings(found, run, root)
     found.has_settings = bool(found.settings)
-    found.samples = _samples(found.settings)
+    found.samples = _samples({**found.settings, **_batches(run, root)})
     found.paces = _paces(found, run, root)
     found.metric = str(_value(found.settings, "major_metric", "metric_for_best_model") or "")
     ascending = _value(found.settings, "ascending_metric", "greater_is_better")
@@ -252,6 +253,18 @@ def _samples(settings: Mapping[str, str]) -> float | None:
     count = _value(settings, "update_freq", "gradient_accumulation_steps") or 1
     known = isinstance(size, int | float) and isinstance(count, int | float)
     return float(size * count) if known and not isinstance(size, bool) else None  # type: ignore[operator]
+
+
+def _batches(run: RunFolder, root: str) -> dict[str, str]:
+    """Return the samples of a batch over all processes, which the settings of a Trainer give for one, if it told."""
+    if has_tables(run) or not run.newest_checkpoint:
+        return {}
+    try:
+        told = _texts_of_json(read_small(openable(io.join(run.path, run.newest_checkpoint, PROGRESS), root)))
+    except (OSError, NotShown):
+        return {}
+    size = _value(told, "samples_per_batch")
+    return {"batch_size": repr(size)} if type(size) is int and size > 0 else {}
 
 
 def _paces(found: Summary, run: RunFolder, root: str) -> list[list[float]]:
