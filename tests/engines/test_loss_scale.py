@@ -24,6 +24,12 @@ def test_a_quiet_time_doubles_the_scale():
     assert after([False, True, False, False, False], scale_window=3).scale == 128.0
 
 
+def test_a_quiet_time_that_is_shortened_later_doubles_the_scale_at_once():
+    found = LossScale(128.0, clean=5000)
+    found.after(overflow=False, options=EngineOptions(scale_window=1000), num_updates=5001)
+    assert (found.scale, found.clean) == (256.0, 0)
+
+
 def test_the_scale_never_falls_below_the_lowest():
     assert after([True] * 30, lowest_scale=16.0).scale == 16.0
     assert after([True] * 30, lowest_scale=500.0).scale == 128.0

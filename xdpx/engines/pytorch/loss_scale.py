@@ -47,7 +47,7 @@ class LossScale:
         self.skipped = self.skipped + 1 if overflow else 0
         if overflow and self.overflows >= options.scale_tolerance * self.updates:
             self._set(min(self.scale, max(self.scale / 2.0, options.lowest_scale)))
-        elif self.clean == options.scale_window:
+        elif self.clean >= options.scale_window:  # above it where the window was shortened on resume
             self._set(self.scale * 2.0)
         if self.skipped >= SKIPPED_AT_MOST:
             raise NonFiniteUpdate(
