@@ -97,6 +97,13 @@ def test_summaries_are_averages_weighted_by_samples() -> None:
     assert log.take_summaries() == {}
 
 
+def test_many_summaries_in_half_precision_have_their_average() -> None:
+    log.take_summaries()
+    for _ in range(3000):
+        log.add_summary("a", np.float16(1.0))
+    assert log.take_summaries() == {"a": 1.0}
+
+
 class DeviceNumber:
     """A number that notices when somebody waits for it."""
 

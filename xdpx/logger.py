@@ -21,6 +21,7 @@ from xdpx.utils.distributed_utils import gather_objects, is_master
 from xdpx.utils.paths import StrPath
 from xdpx.utils.progress import ProgressBar, is_quiet
 from xdpx.utils.redaction import redact
+from xdpx.utils.summands import summand
 
 T = TypeVar("T")
 ReduceFunction = Callable[[list[Any]], Mapping[str, float]]
@@ -260,7 +261,7 @@ class Log:
         Raises:
             ValueError: the value has several elements, or none.
         """
-        value = value.detach() if hasattr(value, "detach") else value
+        value = summand(value)
         elements = value.numel() if hasattr(value, "numel") else getattr(value, "size", 1)
         if elements != 1:
             raise ValueError(f"add_summary: '{name}' has {elements} elements. Give one number, such as value.mean().")

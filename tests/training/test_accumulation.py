@@ -104,3 +104,10 @@ def test_what_is_settled_before_a_pause_is_not_charged_with_it() -> None:
         now[0] = 12.0
     now[0] = 13.0
     assert (trained, watch.lap()) == (2.0, 1.0)
+
+
+def test_many_values_in_half_precision_have_their_mean(engine: Any) -> None:
+    accumulator = MetricAccumulator(engine.facts_to_host, windows=("log",))
+    for _ in range(1000):
+        accumulator.record("extra", torch.tensor(1.0, dtype=torch.bfloat16))
+    assert accumulator.take("log").recorded == {"extra": (1000.0, 1000)}

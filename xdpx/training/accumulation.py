@@ -11,6 +11,7 @@ from xdpx.engines.base import Facts
 from xdpx.engines.origin import NonFiniteUpdate
 from xdpx.reports.windows import Stopwatch, Window
 from xdpx.utils.pulse import WAITING, pulse
+from xdpx.utils.summands import summand
 
 LOOKED_AT = ("loss_sum", "grad_norm")
 """Facts that tell that a training has diverged, when they are NaN or infinite."""
@@ -53,9 +54,8 @@ class MetricAccumulator:
 
     def record(self, name: str, value: object) -> None:
         """Add a value to the mean of `name`, any number of times per update; it may still be on the device."""
-        value = value.detach() if hasattr(value, "detach") else value
         total, count = self._recorded.get(name, (0.0, 0))
-        self._recorded[name] = (total + value, count + 1)
+        self._recorded[name] = (total + summand(value), count + 1)
 
     def settle(self) -> None:
         """Fetch all pending facts from the device in one transfer, and add them to every window.

@@ -21,6 +21,7 @@ from xdpx.engines.pytorch.options import EngineOptions
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies.base import Strategy
 from xdpx.engines.pytorch.strategies.states import parameters_of
+from xdpx.utils.summands import summand
 
 Sums = dict[str, Any]
 """Values that are summed over micro-batches; they may still be on the device."""
@@ -124,7 +125,7 @@ class UpdateTaker:
             with self._strategy.accumulating(model, index == last):
                 for found in work(batch, index == last):
                     for name, value in found.items():
-                        sums[name] = sums[name] + value if name in sums else value
+                        sums[name] = sums[name] + summand(value) if name in sums else summand(value)
         return sums
 
     def take(self, number: int, sums: Sums) -> Taken:
