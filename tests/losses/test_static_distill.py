@@ -28,7 +28,7 @@ def loss(name, **keys):
 
 
 def batch(target=TARGET, **more):
-    return {"net_input": {}, "target": target, "teacher_logits": TEACHER, **more}
+    return {"net_input": {}, "target": target, "teacher_logits": TEACHER} | more
 
 
 @pytest.mark.parametrize("heat", [1.0, 3.0])
@@ -103,3 +103,10 @@ def test_training_data_without_logits_are_refused_with_what_to_do():
 def test_r_drop_is_refused(name):
     assert [key for key, _ in losses[name].Parameters(use_r_dropout=True).conflicts()] == ["use_r_dropout"]
     assert losses[name].Parameters().conflicts() == []
+
+
+@pytest.mark.parametrize("name", ["static_distill", "distill", "bce_distill"])
+@pytest.mark.parametrize("teacher", [TEACHER[:, :1], TEACHER[:, :2], TEACHER[:, 0], (TEACHER,)])
+def test_a_teacher_of_other_classes_is_refused(name, teacher):
+    with pytest.raises(ConfigError, match=r"loss: compares logits, but the teacher gives .* the student gives \(2, 3\)"):
+        loss(name)(Fixed(), batch(teacher_logits=teacher))

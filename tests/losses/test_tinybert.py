@@ -122,6 +122,16 @@ def test_padding_changes_nothing() -> None:
         assert parts(name, student, teacher, {**BATCH, "net_input": wider}) == pytest.approx(narrow, rel=1e-4)
 
 
+def test_a_student_that_is_deeper_than_its_teacher_is_refused() -> None:
+    with pytest.raises(ConfigError, match="teacher_model: is imitated layer by layer, but it has 2 layers, and the st"):
+        parts("tinybert", model("minilm", 8, 4), model("minilm", 8, 2))
+
+
+def test_predictions_for_other_classes_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"the teacher gives \(4, 1\) where the student gives \(4, 3\)"):
+        soft_cross_entropy(torch.zeros(4, 3), torch.zeros(4, 1))
+
+
 def test_students_that_cannot_be_compared_are_refused() -> None:
     teacher = model("minilm", 16, 2)
     with pytest.raises(ConfigError, match="leads to a width of 8 in the student, but the teacher's layers have 16"):

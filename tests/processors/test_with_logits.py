@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from xdpx.config.faults import ConfigError
 from xdpx.processors.samples import Ragged, Samples
 
 
@@ -38,3 +39,9 @@ def test_logits_follow_their_samples_into_any_order_and_part(make: Any) -> None:
 def test_a_batch_has_no_logits_when_a_sample_has_none(make: Any, logits: list[list[float]] | None) -> None:
     processor = make("single_with_logits")
     assert "teacher_logits" not in processor.collate(samples_of(processor, logits))
+
+
+def test_rows_with_other_numbers_of_logits_are_refused(make: Any) -> None:
+    processor = make("single_with_logits")
+    with pytest.raises(ConfigError, match="data_dir: has logits of a teacher: 1 numbers for one row, and 3 for anothe"):
+        processor.collate(samples_of(processor, [[0.5], [2.0, 0.0, 1.0]]))

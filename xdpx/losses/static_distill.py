@@ -14,7 +14,7 @@ from xdpx.losses.base import Batch
 from xdpx.losses.bce import BinaryCrossEntropy
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.parameters import BCEParameters, CrossEntropyParameters, FromTeacherParameters
-from xdpx.losses.taught import Taught
+from xdpx.losses.taught import Taught, refuse_other_logits
 
 
 class FromTeacher(Taught, CrossEntropy):
@@ -31,10 +31,12 @@ class FromTeacher(Taught, CrossEntropy):
         """Return the sum over the rows of the batch, their number, and how many are predicted right.
 
         Raises:
-            ConfigError: a row of the training data has no logits of a teacher.
+            ConfigError: a row of the training data has no logits of a teacher, or another number of them.
         """
         logits, target = self.logits(model, batch), batch["target"]
-        distilled = self.divergence(logits, self.teacher_logits(batch))
+        teacher = self.teacher_logits(batch)
+        refuse_other_logits(logits, teacher)
+        distilled = self.divergence(logits, teacher.float())
         gold = self.objective(logits, target)
         facts = {
             "correct": self.correct(logits.detach(), target), "kl_loss": distilled.detach(), "ce_loss": gold.detach(),
@@ -51,7 +53,7 @@ class FromTeacher(Taught, CrossEntropy):
             problem = "learns from a teacher, but a row of the training data has no logits."
             remedy = "Write the data by x-pred with distill: true, and preprocess them with single_with_logits or"
             raise ConfigError(THIS_RUN, [Fault("loss", problem, f"{remedy} pair_with_logits as loader and processor.")])
-        logits: Tensor = batch["teacher_logits"].float()
+        logits: Tensor = batch["teacher_logits"]
         return logits
 
     def divergence(self, logits: Tensor, teacher: Tensor) -> Tensor:

@@ -48,6 +48,15 @@ def told_by_teacher(batch: Mapping[str, Any], name: str) -> Any:
     return batch[name]
 
 
+def refuse_other_logits(ours: Tensor, theirs: object) -> None:
+    """Raise ConfigError if a teacher gives other logits than the student: one column would silently match any number."""
+    found = tuple(theirs.shape) if isinstance(theirs, Tensor) else type(theirs).__name__
+    if found != tuple(ours.shape):
+        problem = f"compares logits, but the teacher gives {found} where the student gives {tuple(ours.shape)}."
+        remedy = "Use a teacher that was trained for the same classes, in the same order."
+        raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
+
+
 def unequal_heads(ours: Heads, theirs: Heads) -> str:
     """Return in words how many attention heads student and teacher have; '' if the numbers are equal."""
     student, teacher = ours.query.shape[1], theirs.query.shape[1]

@@ -17,7 +17,7 @@ from xdpx.losses.base import Batch
 from xdpx.losses.bert import texts_of_tokens
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.parameters import TinyBertParameters, TinyBertTaskParameters
-from xdpx.losses.taught import Imitation, Taught, told_by_teacher, unequal_heads
+from xdpx.losses.taught import Imitation, Taught, refuse_other_logits, told_by_teacher, unequal_heads
 from xdpx.metrics import ratio
 from xdpx.models.pytorch.modules.activations import Activations, Heads, capture_activations
 
@@ -113,9 +113,10 @@ def intermediate(
     """Return the distances of the student's layers to the teacher's: attention_loss, embedding_loss, hidden_loss.
 
     Raises:
-        ConfigError: numbers of heads differ, or widths differ without a projection.
+        ConfigError: the student is deeper, numbers of heads differ, or widths differ without a projection.
     """
     mask, found = batch["net_input"]["attention_mask"].bool(), {}
+    _refuse_deeper(len(ours.heads), len(theirs.heads))
     layers = uniform_map(len(ours.heads), len(theirs.heads))
     if attention:
         if counts := unequal_heads(ours.heads[0], theirs.heads[0]):
@@ -158,6 +159,7 @@ def state_gap(ours: Tensor, theirs: Tensor, mask: Tensor) -> Tensor:
 
 def soft_cross_entropy(ours: Tensor, theirs: Tensor, heat: float = 1.0) -> Tensor:
     """Return the cross-entropy (...) of logits (..., C) against the softmax of `theirs`, at temperature `heat`."""
+    refuse_other_logits(ours, theirs)
     found: Tensor = -((theirs.float() / heat).softmax(dim=-1) * (ours.float() / heat).log_softmax(dim=-1)).sum(dim=-1)
     return found
 
@@ -177,6 +179,14 @@ def _output(activations: Activations, index: int) -> Tensor:
     key = ("mlm_predict_distill", "nsp_predict_distill")[index]
     remedy = "Use tinybert_for_gd as student and bert_pretrain as teacher, or set it to false."
     raise ConfigError(THIS_RUN, [Fault(key, "is true, but student or teacher predicts no such thing.", remedy)])
+
+
+def _refuse_deeper(of_student: int, of_teacher: int) -> None:
+    """Raise ConfigError if no layer of the teacher corresponds to the student's first ones."""
+    if of_student > of_teacher:
+        problem = f"is imitated layer by layer, but it has {of_teacher} layers, and the student {of_student}."
+        remedy = "Use a student with as many layers or fewer; are the two models swapped?"
+        raise ConfigError(THIS_RUN, [Fault("teacher_model", problem, remedy)])
 
 
 def _refuse_other_width(ours: Tensor, theirs: Tensor) -> None:

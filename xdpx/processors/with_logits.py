@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.processors.base import Batch, ColumnProcessor
 from xdpx.processors.bert import BertPairProcessor, BertSingleProcessor
 from xdpx.processors.samples import Column, Ragged, Samples
@@ -31,6 +32,11 @@ class WithLogits(ColumnProcessor):
         batch, logits = super()._batch(samples, net_input, ntokens), samples.ragged("logits")
         if not len(logits) or not logits.lengths.all():  # a sample has none
             return batch
+        counts = np.unique(logits.lengths).tolist()
+        if len(counts) > 1:  # reshaped, the numbers of one row would be taken for those of another
+            problem = f"has logits of a teacher: {counts[0]} numbers for one row, and {counts[-1]} for another."
+            remedy = "Write the data again by x-pred with distill: true, of one teacher."
+            raise ConfigError(THIS_RUN, [Fault("data_dir", problem, remedy)])
         return {**batch, "teacher_logits": logits.values.reshape(len(logits), -1)}  # (B, C)
 
 
