@@ -108,5 +108,5 @@ def test_r_drop_is_refused(name):
 @pytest.mark.parametrize("name", ["static_distill", "distill", "bce_distill"])
 @pytest.mark.parametrize("teacher", [TEACHER[:, :1], TEACHER[:, :2], TEACHER[:, 0], (TEACHER,)])
 def test_a_teacher_of_other_classes_is_refused(name, teacher):
-    with pytest.raises(ConfigError, match=r"loss: compares logits, but the teacher gives .* the student gives \(2, 3\)"):
+    with pytest.raises(ConfigError, match=r"loss: compares logits, but the teacher gives .* student gives \(2, 3\)"):
         loss(name)(Fixed(), batch(teacher_logits=teacher))

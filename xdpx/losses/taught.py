@@ -49,7 +49,7 @@ def told_by_teacher(batch: Mapping[str, Any], name: str) -> Any:
 
 
 def refuse_other_logits(ours: Tensor, theirs: object) -> None:
-    """Raise ConfigError if a teacher gives other logits than the student: one column would silently match any number."""
+    """Raise ConfigError if a teacher gives other logits than the student; one column would be broadcast."""
     found = tuple(theirs.shape) if isinstance(theirs, Tensor) else type(theirs).__name__
     if found != tuple(ours.shape):
         problem = f"compares logits, but the teacher gives {found} where the student gives {tuple(ours.shape)}."
