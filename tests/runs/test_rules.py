@@ -17,8 +17,9 @@ def settings(**values: Any) -> TrainParameters:
         "max_update": 9,
         "eval_interval": 2,
         "processor": "single",
+        "major_metric": "acc",
     }
-    return TrainParameters(**needed, major_metric="acc", learning_rate=0.1, eval_interval_warmup=4, **values)
+    return TrainParameters(**needed | values, learning_rate=0.1, eval_interval_warmup=4)
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,14 @@ def test_a_loss_of_any_size_stops_a_run_only_above_a_limit_that_was_set() -> Non
     for kind, highest in ((CrossEntropy, 200.0), (MeanSquaredError, float("inf")), (BinaryCrossEntropy, float("inf"))):
         assert stop_rules(settings(), loss_of_any_size=kind.of_any_size).max_loss == highest
         assert stop_rules(settings(max_loss=200.0), loss_of_any_size=kind.of_any_size).max_loss == 200.0
+
+
+@pytest.mark.parametrize("name", ["loss", "mse", "mae", "ppl", "lm_loss", "layer_3_loss"])
+def test_the_largest_error_is_never_the_best(name):
+    assert [key for key, _ in settings(major_metric=name).conflicts()] == ["ascending_metric"]
+    assert settings(major_metric=name, ascending_metric=False).conflicts() == []
+
+
+@pytest.mark.parametrize("name", ["acc", "spearman", "simplicity", "acc_interval"])
+def test_other_metrics_may_be_better_the_larger_they_are(name):
+    assert settings(major_metric=name).conflicts() == []

@@ -2,7 +2,7 @@ from math import inf, nan
 
 import pytest
 
-from xdpx.utils.decisions import due, is_better, is_higher_better, updates_of
+from xdpx.utils.decisions import due, is_better, updates_of
 
 
 @pytest.mark.parametrize(("interval", "numbers"), [(3, [3, 6, 9]), (1, [*range(1, 11)]), (-1, []), (0, []), (None, [])])
@@ -22,15 +22,6 @@ def test_a_score_is_better_when_it_really_is(score: float, best: float | None, a
 def test_a_score_may_have_to_be_better_by_some_margin() -> None:
     assert is_better(0.9, 0.5, ascending=True, by=0.3)
     assert not is_better(0.9, 0.5, ascending=True, by=0.4)
-
-
-@pytest.mark.parametrize(("metrics", "higher"), [
-    (["acc", "top5_acc", "macro_f1", "f1_3", "ndcg@10", "pearson", "in_batch_mrr"], True),
-    (["loss", "lm_loss", "layer_3_loss", "mse", "mae", "ppl"], False),
-    (["best_threshold", "neg_log_loss", "sureness"], None),
-])  # fmt: skip
-def test_the_direction_of_a_metric_is_known_by_its_name_or_left_open(metrics: list[str], higher: bool | None) -> None:
-    assert {is_higher_better(metric) for metric in metrics} == {higher}
 
 
 def test_a_share_of_a_training_is_rounded_up_to_updates() -> None:

@@ -23,6 +23,7 @@ from xdpx.config.loading import Run
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
 from xdpx.utils import io
+from xdpx.utils.metric_names import is_higher_better
 
 if TYPE_CHECKING:
     from xdpx.commands.comparable import Comparable
@@ -32,7 +33,6 @@ NAME = "compare_runs"
 USAGE = "x-script compare_runs A B [C ...] [on=SPLIT_OR_FILE] [major_metric=NAME] [out_file=PICTURE] [--json]"
 LEVEL = 0.05
 """Significance level: a difference with a smaller p value is called more than chance."""
-LOWER_IS_BETTER = frozenset({"loss", "mse", "mae", "ppl"})
 
 
 class CompareRuns:
@@ -161,7 +161,7 @@ def _told(every: Sequence[Comparable], pairs: Sequence[Mapping[str, Difference]]
         "rows": first.rows.num_rows,
         "drawn_together": copies,
         "metric": deciding,
-        "lower_is_better": deciding in LOWER_IS_BETTER,
+        "lower_is_better": is_higher_better(deciding) is False,
         "scores": {
             each.name: dict(sorted(each.scores.items())) for each in every
         },

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xdpx import metrics
 from xdpx.metrics import Judged, Score
-from xdpx.metrics.intervals import OF_CLASSES, SHARES, SIGNED
+from xdpx.utils.metric_names import OF_CLASSES, SHARES, SIGNED
 
 SAME = 1e-4
 """A mean over rows within this relative difference of a score counts as that score, in single precision."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 from numpy.typing import NDArray
+
+from xdpx.utils.metric_names import range_of
 
 Z95 = 1.959964
 """95 % of a normal distribution lie within this number of standard deviations."""
@@ -14,12 +15,6 @@ DRAWS = 1000
 """Number of bootstrap resamples."""
 MOST_INVALID = 0.05
 """Maximum share of draws without a value, e.g. a correlation of constant rows."""
-SIGNED = re.compile(r"(.*_)?(mcc|kappa|pearson|spearman)")
-"""Scores between -1 and 1."""
-SHARES = re.compile(r"(.*_)?(acc|em|mrr|ndcg|hit|(micro|weighted|samples)_(precision|recall|f1))(@\d+)?")
-"""Scores between 0 and 1 in which every row has equal weight."""
-OF_CLASSES = re.compile(r"(.*_)?(precision|recall|f1|auc|average_precision|balanced_acc)(_.*)?")
-"""Scores between 0 and 1 in which a rare class counts as much as a frequent one."""
 T975 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
     2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
@@ -66,11 +61,3 @@ def mean_interval(values_N: NDArray[np.float64], *, metric: str = "") -> tuple[f
     if values_N.min() < low or values_N.max() > high:  # another scale than the name promises
         return mean - reach, mean + reach
     return max(low, mean - reach), min(high, mean + reach)
-
-
-def range_of(metric: str) -> tuple[float, float]:
-    """Return the least and the largest value that a metric of this name can have."""
-    if SIGNED.fullmatch(metric):
-        return -1.0, 1.0
-    bounded = SHARES.fullmatch(metric) or OF_CLASSES.fullmatch(metric)
-    return (0.0, 1.0) if bounded else (-math.inf, math.inf)

@@ -8,7 +8,7 @@ from xdpx.config import parameters as declare
 from xdpx.config.parameters import param
 from xdpx.config.spmd_keys import mesh_conflicts
 from xdpx.reports.references import format_conflicts, reference_conflicts
-from xdpx.utils.decisions import is_higher_better
+from xdpx.utils.metric_names import is_higher_better
 
 
 class TrainerParameters(declare.Parameters):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from math import ceil, isnan
 
 SKIPPED_AT_MOST = 100
@@ -11,13 +10,6 @@ SKIPPED_AT_MOST = 100
 
 TRUE_WORDS = frozenset({"yes", "true", "t", "y", "1", "on"})
 """The words for true in environment variables and in arguments that are texts; in lower case."""
-
-LOWER_IS_BETTER = ("loss", "*_loss", "mse", "mae", "ppl")
-HIGHER_IS_BETTER = (
-    "acc", "*_acc", "precision", "*_precision", "recall", "*_recall", "f1", "*_f1", "f1_*", "em", "auc", "*_auc", "mcc",
-    "kappa", "mrr", "*_mrr", "ndcg", "ndcg@*", "hit@*", "pearson", "spearman",
-)  # fmt: skip
-"""Names of metrics whose direction is known."""
 
 
 def due(number: int, interval: float | None) -> bool:
@@ -47,10 +39,3 @@ def is_better(score: float, best: float | None, *, ascending: bool, by: float = 
     if best is None:
         return not isnan(score)
     return (score - best if ascending else best - score) > by
-
-
-def is_higher_better(metric: str) -> bool | None:
-    """Return whether a higher value of a metric is better; None if its name does not tell, as that of a threshold."""
-    if any(fnmatchcase(metric, pattern) for pattern in LOWER_IS_BETTER):
-        return None if metric.startswith("neg_") else False  # as neg_log_loss of scikit-learn, of which more is better
-    return True if any(fnmatchcase(metric, pattern) for pattern in HIGHER_IS_BETTER) else None
