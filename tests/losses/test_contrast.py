@@ -146,3 +146,9 @@ def test_densities_are_equation_12_with_the_temperature_as_their_mean() -> None:
     wanted = (raw / raw.mean() * 0.3).clamp(min=0.03)
     torch.testing.assert_close(density_of(rows, centres, cluster, temperature=0.3), wanted)
     torch.testing.assert_close(means_of_classes(rows, cluster, 2)[1], torch.tensor([0.0, 1.0]))
+
+
+def test_questions_that_tell_no_passage_from_another_have_the_lowest_reciprocal_rank() -> None:
+    found = losses["bert_dpr"](losses["bert_dpr"].Parameters())
+    sums = found.predictions(lambda views: views, {"net_input": {"views": torch.ones(4, 2, 8)}})  # type: ignore[arg-type, return-value]
+    assert found.metrics({name: value.numpy() for name, value in sums.items()})["in_batch_mrr"] == 1 / 4

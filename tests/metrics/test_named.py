@@ -82,6 +82,11 @@ def test_metrics_of_one_label_per_row_are_refused_for_several(name: str) -> None
         compute(name, {"target": target, "pred": target, "prob": target.astype(float)})
 
 
+def test_a_class_that_is_not_there_has_no_f1() -> None:
+    with pytest.raises(Missing, match=r"'f1_3' is about class 3, but classes go from 0 to 2"):
+        compute("f1_3", ROWS)
+
+
 def test_what_the_predictions_lack_is_named() -> None:
     with pytest.raises(Missing, match=r"'mrr' needs 'query_id', but the predictions hold: prob"):
         compute("mrr", {"prob": PROB, "target": ROWS["target"]})

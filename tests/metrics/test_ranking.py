@@ -22,8 +22,13 @@ def test_area_under_curve_of_nan_is_nan():
 
 
 def test_the_best_row_of_each_query_is_found():
-    best = metrics.best_row_per_query(np.array([7, 5, 7, 5]), np.array([0.1, 0.9, 0.8, 0.2]))
+    best = metrics.best_row_per_query(np.array([7, 5, 7, 5]), np.zeros(4), np.array([0.1, 0.9, 0.8, 0.2]))
     assert best.tolist() == [1, 2]
+
+
+def test_the_best_row_of_equal_scores_is_one_that_is_not_relevant():
+    query, gain = np.array([3, 3, 3, 1, 1]), np.array([True, False, True, False, True])
+    assert metrics.best_row_per_query(query, gain, np.full(5, 0.5)).tolist() == [3, 1]
 
 
 def test_average_precision_is_that_of_scikit_learn_ties_included():

@@ -20,6 +20,8 @@ def test_errors_are_those_of_scikit_learn():
 
 
 def test_what_never_varies_correlates_with_nothing():
+    assert np.isnan(metrics.pearson(np.arange(3), np.full(3, 0.1)))  # whose mean is not 0.1
+    assert np.isnan(metrics.pearson(np.full(3, 0.1), np.full(3, 0.7)))
     assert np.isnan(metrics.pearson(TARGET, np.ones(300)))
     assert np.isnan(metrics.pearson(np.full(3, 0.1), np.array([1.0, 2.0, 4.0])))  # whose mean is 0.10000000000000002
     assert np.isnan(metrics.spearman(TARGET[:1], SCORE[:1]))

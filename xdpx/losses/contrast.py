@@ -126,9 +126,12 @@ class BertDPRLoss(SimCSELoss):
     metric_names = {**dict.fromkeys(("loss", "acc", "in_batch_mrr")), **OF_SCORES}
 
     def counts(self, logits: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Return how many questions identify their passage, and the sum of the reciprocal ranks of the right ones."""
-        before = (logits > logits.gather(1, target[:, None])).sum(dim=1)
-        return super().counts(logits, target) | {"reciprocal": (1.0 / (before + 1)).sum()}
+        """Return how many questions identify their passage, and the sum of the reciprocal ranks of the right ones.
+
+        A passage with the same score ranks before the right one, so that a model which scores all alike gains nothing.
+        """
+        rank = (~(logits < logits.gather(1, target[:, None]))).sum(dim=1)  # the right one itself is counted
+        return super().counts(logits, target) | {"reciprocal": (1.0 / rank).sum()}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Return loss (nats per question), acc and the mean reciprocal rank, both within batches."""

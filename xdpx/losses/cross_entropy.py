@@ -208,7 +208,8 @@ class CrossEntropy(Loss):
         if "query_id" not in gathered:
             problem = "is true, but the data contains no query ids."
             raise ConfigError(THIS_RUN, [Fault("query_level_f1", problem, "Set it to false.")])
-        return metrics.best_row_per_query(np.asarray(gathered["query_id"]), prob[:, -1])
+        relevant = np.asarray(gathered["target"]) == prob.shape[1] - 1
+        return metrics.best_row_per_query(np.asarray(gathered["query_id"]), relevant, prob[:, -1])
 
 
 class LabelSmoothCrossEntropy(CrossEntropy):

@@ -113,7 +113,10 @@ class _Found:
 
     def f1_of_class(self) -> float:
         """Return the F1 of class `number`."""
-        others = [index for index in range(self["prob"].shape[1]) if index != self.number]
+        count = self["prob"].shape[1]
+        if self.number >= count:
+            raise Missing(f"'{self.name}' is about class {self.number}, but classes go from 0 to {count - 1}")
+        others = [index for index in range(count) if index != self.number]
         return self.averaged("macro", negative=others)[2]
 
     def ranks(self) -> tuple[Any, Any, Any]:

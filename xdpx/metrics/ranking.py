@@ -57,13 +57,10 @@ def middle_ranks(value_N: NDArray[Any]) -> NDArray[np.float64]:
     return ranks
 
 
-def best_row_per_query(query_N: NDArray[Any], score_N: NDArray[Any]) -> NDArray[np.int64]:
+def best_row_per_query(query_N: NDArray[Any], gain_N: NDArray[Any], score_N: NDArray[Any]) -> NDArray[np.int64]:
     """Return the index of the highest scoring row of each query, in the order of the queries' names or numbers."""
-    order = np.lexsort((-score_N, query_N))
-    ordered = query_N[order]
-    first = np.ones(len(ordered), dtype=bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    return order[first]
+    order, _, rank = _ranked(query_N, gain_N, score_N)
+    return order[rank == 1]
 
 
 def reciprocal_rank(query_N: NDArray[Any], gain_N: NDArray[Any], score_N: NDArray[Any]) -> float:
