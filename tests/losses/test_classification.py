@@ -220,6 +220,10 @@ def test_disagreement_is_symmetric_and_above_nothing(name):
         ("cross_entropy", {"class_weights": [0.0, 0.0], "num_classes": 2}, "class_weights"),
         ("bce", {"predict_threshold": [0.5, 0.5, 0.5], "num_classes": 3}, "predict_threshold"),
         ("bce", {"predict_threshold": [0.5, 0.5], "num_classes": 3, "several_labels": True}, "predict_threshold"),
+        ("bce", {"class_weights": [2.0, 1.0, 1.0], "num_classes": 3}, "class_weights"),
+        ("circle", {"class_weights": [1.0, 2.0]}, "class_weights"),
+        ("static_distill", {"class_weights": [1.0, 2.0]}, "class_weights"),
+        ("bce_distill", {"class_weights": [1.0, 2.0]}, "class_weights"),
         ("circle", {"num_classes": 3}, "num_classes"),
         ("circle", {"use_r_dropout": True}, "use_r_dropout"),
         ("focal", {"several_labels": True}, "several_labels"),
@@ -227,3 +231,15 @@ def test_disagreement_is_symmetric_and_above_nothing(name):
 )
 def test_settings_that_cannot_be_honoured_are_refused(name, keys, key):
     assert [found[0] for found in losses[name].Parameters(**keys).conflicts()] == [key]
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("bce", {}), ("bce", {"several_labels": True}), ("circle", {"ce_weight": 0.1}),
+        ("static_distill", {"gold_loss_lambda": 0.1}), ("bce_distill", {"gold_loss_lambda": 0.1}),
+    ],
+)  # fmt: skip
+def test_class_weights_are_taken_where_they_count(name, keys):
+    first = 2.0 if "several_labels" in keys else 1.0
+    assert losses[name].Parameters(class_weights=[first, 3.0], num_classes=2, **keys).conflicts() == []

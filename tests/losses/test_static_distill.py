@@ -110,3 +110,15 @@ def test_r_drop_is_refused(name):
 def test_a_teacher_of_other_classes_is_refused(name, teacher):
     with pytest.raises(ConfigError, match=r"loss: compares logits, but the teacher gives .* student gives \(2, 3\)"):
         loss(name)(Fixed(), batch(teacher_logits=teacher))
+
+
+@pytest.mark.parametrize("name", ["static_distill", "distill", "bce_distill"])
+def test_rows_without_labels_are_learnt_from_the_teacher_alone(name):
+    chosen, bare = loss(name), {"net_input": {}, "teacher_logits": TEACHER}
+    (found, count, facts), (wanted, _, with_labels) = chosen(Fixed(), bare), chosen(Fixed(), batch())
+    assert (found.item(), count) == (wanted.item(), 2)
+    assert chosen.train_metrics({"loss_sum": found.item(), "count": count, **facts})["acc"] != 1.0  # unknown
+    both = {**facts, **with_labels, "loss_sum": 2 * found.item(), "count": 4}
+    assert chosen.train_metrics(both)["acc"] == with_labels["correct"] / 2
+    with pytest.raises(ConfigError, match=r"gold_loss_lambda: is 0\.5, but a row of the training data has no label"):
+        loss(name, gold_loss_lambda=0.5)(Fixed(), bare)

@@ -129,6 +129,9 @@ class BCEParameters(CrossEntropyParameters):
             found.append(("predict_threshold", f"{problem}: {reason}"))
         if self.several_labels and self.query_level_f1:
             found.append(("query_level_f1", "needs one label per row. Set it to false."))
+        if self.class_weights and not self.several_labels and self.class_weights[0] not in {0.0, 1.0}:
+            problem = f"begins with {self.class_weights[0]}, but class 0 means none and is not learned by itself."
+            found.append(("class_weights", f"{problem} Write 1.0 first, or use cross_entropy."))
         return found
 
 
@@ -148,13 +151,17 @@ class CircleParameters(CrossEntropyParameters):
         if self.num_classes not in {None, 2}:
             found.append(("num_classes", f"is {self.num_classes}. Use a loss for that, such as cross_entropy."))
         if self.use_r_dropout:
-            found.append(("use_r_dropout", "is not known to this loss. Use cross_entropy, or set it to false."))
+            found.append(NO_R_DROP)
+        if self.class_weights is not None and not self.ce_weight:
+            problem = "is set, but is about the cross-entropy, whose ce_weight is 0. Set that, or leave it out."
+            found.append(("class_weights", problem))
         return found
 
 
 NO_R_DROP = ("use_r_dropout", "is not known to this loss. Use cross_entropy, or set it to false.")
 NOTHING = ("attention_distill", "is false, and so is all else that could be imitated. Set one of them to true.")
 NO_LABELS = ("class_weights", "is set, but training learns from the teacher alone, not from labels. Leave it out.")
+NO_GOLD = ("class_weights", "is set, but is about the labels, whose gold_loss_lambda is 0. Set that, or leave it out.")
 NO_EFFECT = "Accepted without effect, for old configs."
 
 
@@ -168,7 +175,12 @@ class FromTeacherParameters(declare.Parameters):
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Return faults: settings that this loss does not support."""
-        return [*super().conflicts(), *([NO_R_DROP] if getattr(self, "use_r_dropout", False) else [])]
+        weighs_nothing = getattr(self, "class_weights", None) is not None and not self.gold_loss_lambda
+        return [
+            *super().conflicts(),
+            *([NO_R_DROP] if getattr(self, "use_r_dropout", False) else []),
+            *([NO_GOLD] if weighs_nothing else []),
+        ]
 
 
 class TinyBertParameters(LossParameters):

@@ -93,7 +93,7 @@ class RankingLoss(Graded):
 class ListNet(RankingLoss):
     """For each query, the cross-entropy between who should be first and who is thought to be.
 
-    The probability of being first is a softmax over the grades, and over the scores. Bits per query.
+    The probability of being first is a softmax over the grades, and over the scores. The unit is nats per query.
 
     Source: Cao et al., "Learning to Rank: From Pairwise Approach to Listwise Approach", ICML 2007, section 4.3,
     equation 4, with top one probabilities (theorem 6).
@@ -114,7 +114,7 @@ class ListNet(RankingLoss):
 class RankNet(RankingLoss):
     """For each two candidates of a query with different grades, the surprise that the better one is better.
 
-    Bits per pair; lists without such a pair count for nothing.
+    The unit is nats per pair; lists without such a pair count for nothing.
 
     Source: Burges et al., "Learning to Rank using Gradient Descent", ICML 2005, section 3, equation 3.
     """

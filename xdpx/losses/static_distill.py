@@ -15,6 +15,7 @@ from xdpx.losses.bce import BinaryCrossEntropy
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.parameters import BCEParameters, CrossEntropyParameters, FromTeacherParameters
 from xdpx.losses.taught import Taught, refuse_other_logits
+from xdpx.metrics import ratio
 
 
 class FromTeacher(Taught, CrossEntropy):
@@ -31,17 +32,28 @@ class FromTeacher(Taught, CrossEntropy):
         """Return the sum over the rows of the batch, their number, and how many are predicted right.
 
         Raises:
-            ConfigError: a row of the training data has no logits of a teacher, or another number of them.
+            ConfigError: a row of the training data has no logits of a teacher, or another number of them, or it has no
+                label, but labels count.
         """
-        logits, target = self.logits(model, batch), batch["target"]
-        teacher = self.teacher_logits(batch)
+        logits, teacher, share = self.logits(model, batch), self.teacher_logits(batch), self.parameters.gold_loss_lambda
         refuse_other_logits(logits, teacher)
         distilled = self.divergence(logits, teacher.float())
-        gold = self.objective(logits, target)
-        facts = {
-            "correct": self.correct(logits.detach(), target), "kl_loss": distilled.detach(), "ce_loss": gold.detach(),
-        }  # fmt: skip
-        return distilled + self.parameters.gold_loss_lambda * gold, len(target), facts
+        facts = {"kl_loss": distilled.detach()}
+        if "target" not in batch:
+            if share:
+                problem = f"is {share}, but a row of the training data has no label."
+                raise ConfigError(THIS_RUN, [Fault("gold_loss_lambda", problem, "Set it to 0, or label all rows.")])
+            return distilled, len(logits), facts | {"unlabelled": distilled.new_tensor(len(logits))}
+        gold = self.objective(logits, batch["target"])
+        facts |= {"correct": self.correct(logits.detach(), batch["target"]), "ce_loss": gold.detach()}
+        return distilled + share * gold, len(logits), facts
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Return loss, kl_loss, and over the labelled rows alone acc and ce_loss, of the training batches."""
+        found = super().train_metrics({"correct": 0.0, **facts})
+        labelled = facts["count"] - facts.get("unlabelled", 0.0)
+        found["acc"] = ratio(facts.get("correct", 0.0), labelled, empty=float("nan"))
+        return found | ({"ce_loss": self.in_unit(facts["ce_loss"], labelled)} if "ce_loss" in facts else {})
 
     def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
         """Return the teacher's logits, under the name that precomputed logits have in a batch."""
