@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -98,7 +99,8 @@ class PrototypeContrast(Task):
         from sklearn.cluster import KMeans  # the parameters check that it is installed
 
         known = self.parameters
-        rows = rows[: count * known.max_points_per_centroid]
+        most = min(len(rows), count * known.max_points_per_centroid)
+        rows = rows[torch.arange(most) * len(rows) // most]  # evenly: rows come in the order of the data
         count = max(min(count, len(rows) // known.min_points_per_centroid), 1)
         seed = ((known.seed or 0) * 1_000_003 + number) % 2**31
         kmeans = KMeans(count, max_iter=known.cluster_niter, n_init=known.cluster_nredo, random_state=seed)
@@ -108,18 +110,25 @@ class PrototypeContrast(Task):
 
 
 def _rows_of(run: Run, number: int) -> Iterator[Batch]:
-    """Yield batches of training rows, drawn at random by the seed and the number of the update."""
+    """Yield batches of training rows, drawn from all splits by the seed and the number of the update."""
     known = run.parameters("task")
     words = run.parameters("processor")
     path = io.join(known.data_dir or "", "vocab.txt")
     tokens = Vocabulary.read(path, pad_word=words.pad_word, unk_word=words.unk_word)
     processor = run.build("processor", vocabulary=tokens)
-    left, drawn = known.data_size_for_cluster, np.random.default_rng([known.seed or 0, number])
-    for shard in ShardChoice(known.train_subset).shards(Meta.read(known.data_dir or "")):
-        store = Store.open(io.join(known.data_dir or "", shard + SUFFIXES[known.dataset_format]))
-        rows = np.sort(drawn.permutation(len(store))[:left])
-        size = known.batch_size or ROWS_AT_ONCE
-        yield from (batch for _, batch in EvaluationData(store.take(rows), processor, batch_size=size))
-        left -= len(rows)
-        if left <= 0:
-            return
+    shards = ShardChoice(known.train_subset).shards(Meta.read(known.data_dir or ""))
+    paths = [io.join(known.data_dir or "", shard + SUFFIXES[known.dataset_format]) for shard in shards]
+    stores = [Store.open(path) for path in paths if io.isfile(path)]  # of lazy_load, others may be in the making
+    drawn = np.random.default_rng([known.seed or 0, number])
+    size = known.batch_size or ROWS_AT_ONCE
+    for store, rows in zip(stores, rows_of_each([*map(len, stores)], known.data_size_for_cluster, drawn), strict=True):
+        if len(rows):
+            yield from (batch for _, batch in EvaluationData(store.take(rows), processor, batch_size=size))
+
+
+def rows_of_each(sizes: Sequence[int], most: int, drawn: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Return at most so many rows, drawn alike from the splits of these sizes: for each split its own, in order."""
+    ends = np.cumsum(sizes)
+    rows = np.sort(drawn.permutation(int(ends[-1]))[:most])
+    parts = np.split(rows, np.searchsorted(rows, ends[:-1]))
+    return [part - (end - size) for part, end, size in zip(parts, ends, sizes, strict=True)]
