@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
 from xdpx.tasks import tasks
+from xdpx.tasks.distill import refuse_other_numbers
 
 IDS = torch.tensor([[2, 5, 7, 3], [2, 6, 3, 0]])
 BATCH = {"net_input": {"input_ids": IDS, "attention_mask": IDS > 0}, "target": torch.tensor([0, 2])}
@@ -92,3 +94,17 @@ def test_the_teacher_is_made_once_moves_no_dropout_and_is_shared_by_copies() -> 
 def test_a_loss_that_knows_no_teacher_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"loss: is 'cross_entropy', which cannot learn from a teacher\. Use distill"):
         make(Teacher, "cross_entropy")
+
+
+def test_a_teacher_of_other_words_or_classes_is_refused(tmp_path: Path) -> None:
+    folder, data = tmp_path / "teacher", tmp_path / "data"
+    for each, classes in ((folder, "good\nbad\n"), (data, "bad\ngood\n")):
+        each.mkdir()
+        (each / "vocab.txt").write_text("a\nb\n")
+        (each / "target_map.txt").write_text(classes)
+    both = (str(folder), str(data), ("vocab.txt", "target_map.txt"))
+    refuse_other_numbers(*both)  # not the folder of a run
+    (folder / "args.py").write_text("")
+    with pytest.raises(ConfigError, match="teacher_pretrained_model: is of .* whose target_map.txt is another"):
+        refuse_other_numbers(*both)
+    refuse_other_numbers(str(folder), str(data), ("vocab.txt",))

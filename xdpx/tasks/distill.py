@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from xdpx.checkpoints.trusted import load_weights
 from xdpx.config import parameters as declare
+from xdpx.config.args_file import ARGS_FILE
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.engines.pytorch.state import fill_model, model_weights
@@ -21,6 +22,7 @@ from xdpx.models.pytorch.bert import Bert
 from xdpx.models.pytorch.weights import is_encoder
 from xdpx.tasks.default import Task
 from xdpx.tasks.parameters import GROUP, DataParameters
+from xdpx.utils import io
 
 OF_SOME = ("masked_positions", "token_type_ids")
 """Inputs that are dropped for models that do not take them."""
@@ -151,6 +153,8 @@ def _teacher_of(run: Run, loss: Taught) -> nn.Module:
     Other weights in its folder, such as the heads of another task, are ignored.
     """
     path = run.parameters("task").teacher_pretrained_model
+    names = ("vocab.txt", "target_map.txt") if loss.reads_output else ("vocab.txt",)
+    refuse_other_numbers(io.parent(path), run.values["data_dir"], names)
     teacher: nn.Module = run.build("model", "teacher_")
     found, own = weights.read(path, load_weights), model_weights(teacher)
     if isinstance(teacher, Bert):
@@ -168,6 +172,22 @@ def _teacher_of(run: Run, loss: Taught) -> nn.Module:
             raise ConfigError(THIS_RUN, [Fault("teacher_pretrained_model", problem, remedy)])
     fill_model(teacher, found, source=path)
     return teacher
+
+
+def refuse_other_numbers(folder: str, data_dir: str, names: Sequence[str]) -> None:
+    """Raise ConfigError if a teacher's run has other files of these names than the data: numbers would mean others.
+
+    Args:
+        folder: of the teacher's checkpoint; one that is not of a run of x-train is not looked at.
+        data_dir: of the student.
+        names: of the files that define the meaning of tokens and classes.
+    """
+    for name in names if folder and io.isfile(io.join(folder, ARGS_FILE)) else ():
+        ours, theirs = io.join(data_dir, name), io.join(folder, name)
+        if io.isfile(ours) and io.isfile(theirs) and io.md5(ours) != io.md5(theirs):
+            problem = f"is of '{folder}', whose {name} is another than that of {data_dir}: numbers mean other things."
+            remedy = f"Preprocess the student's data with the {name} of the teacher."
+            raise ConfigError(THIS_RUN, [Fault("teacher_pretrained_model", problem, remedy)])
 
 
 def net_input_for(model: nn.Module, given: Mapping[str, Any]) -> Mapping[str, Any]:
