@@ -257,6 +257,7 @@ def test_a_split_that_is_trained_on_and_scored_is_warned_about(start: Start) -> 
     ({"train_subset": "test*"}, "train_subset"),
     ({"batch_size": 200}, "batch_size"),
     ({"min_steps": 13}, "min_steps"),
+    ({"lr_scheduler": "warmup_stable_decay", "warmup_steps": 2, "num_decay_steps": 11}, "there are 10 updates"),
     ({"use_bmuf": True, "ema_decay": 0.9}, "contradicts use_bmuf"),
     ({"use_bmuf": True, "nproc": 2, "max_eval_steps": 1}, "no batch for each of 2"),
     ({"nproc": 200}, "leaves some of 200 without a share"),

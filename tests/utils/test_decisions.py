@@ -2,7 +2,7 @@ from math import inf, nan
 
 import pytest
 
-from xdpx.utils.decisions import due, is_better, updates_of
+from xdpx.utils.decisions import due, is_better, lower_is_better, slow_average, updates_of
 
 
 @pytest.mark.parametrize(("interval", "numbers"), [(3, [3, 6, 9]), (1, [*range(1, 11)]), (-1, []), (0, []), (None, [])])
@@ -27,3 +27,16 @@ def test_a_score_may_have_to_be_better_by_some_margin() -> None:
 def test_a_share_of_a_training_is_rounded_up_to_updates() -> None:
     assert [updates_of(share, 15) for share in (0.01, 1 / 3, 0.4, 1.0)] == [1, 5, 6, 15]
     assert [updates_of(share, 100) for share in (0.07, 0.28, 0.281)] == [7, 28, 29]  # 0.07 * 100 > 7
+
+
+@pytest.mark.parametrize(("decay", "updates", "told"), [
+    (0.9999, 500, "95% of the averaged weights"), (0.99, 500, ""), (0.9, 21, "11% of"), (0.9, 22, ""), (1.0, 5, ""),
+])  # fmt: skip
+def test_an_average_that_hardly_leaves_the_first_weights_is_told(decay: float, updates: int, told: str) -> None:
+    found = slow_average(decay, updates)
+    assert told in found if told else not found
+
+
+def test_losses_and_errors_are_better_the_lower_they_are() -> None:
+    assert all(map(lower_is_better, ("loss", "mse", "mae", "ppl", "cls_loss")))
+    assert not any(map(lower_is_better, ("acc", "f1", "lossless", "mse_rank")))

@@ -17,6 +17,7 @@ from xdpx.datasets.meta import altered_keys, read_meta
 from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import wrong_name
 from xdpx.optimizers import NEEDED, PACKAGES
+from xdpx.optimizers.lr_schedulers import steps_of
 from xdpx.processors import processors
 from xdpx.runs import devices, run_folder
 from xdpx.runs.length import length_of, total_updates
@@ -109,6 +110,11 @@ class Train:
             count = self._run.values.get(key) or 0
             if count > total:
                 yield Fault(key, f"is {count}, but training has {total} updates.", f"Use at most {total}.")
+        decay = self._run.values.get("num_decay_steps") or 0  # of warmup_stable_decay
+        left = total - steps_of(self._run.values.get("warmup_steps") or 0, total)
+        if steps_of(decay, total) > left >= 0:
+            problem = f"is {decay}, but after the warm-up there are {left} updates."
+            yield Fault("num_decay_steps", problem, f"Use at most {left}, or a share of all updates such as 0.2.")
 
     def _about_weights(self) -> Iterator[Fault]:
         """Yield faults of the weights to start from; an earlier command on the same line may still write them."""

@@ -25,7 +25,7 @@ from xdpx.tokenizers.target_map import TargetMap
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.training.progress import Progress
 from xdpx.utils import io
-from xdpx.utils.decisions import updates_of
+from xdpx.utils.decisions import slow_average, updates_of
 from xdpx.utils.distributed_utils import by_the_first, place_in_group
 from xdpx.utils.verified import refuse_altered
 
@@ -131,6 +131,8 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
     build = _build_spmd_engine if settings.engine == SPMD else _build_engine
     engine = build(run, settings, seed=seed, loss=loss, total=total, split=split, texts=texts)
     held_out = _held_out(run, settings, data, processor, seed=seed)
+    if slow := slow_average(settings.ema_decay, total):
+        log.warning(slow)
     if settings.valid_subset in data.shards:
         log.warning(
             f"valid_subset: '{settings.valid_subset}' is trained on too, so its scores say nothing about new text. "

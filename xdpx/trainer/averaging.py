@@ -11,11 +11,12 @@ from torch import Tensor
 
 from xdpx.engines.pytorch.averaging import AverageInPlace, OptimizersAverage, keeps_average
 from xdpx.engines.pytorch.options import AveragingOptions
+from xdpx.logger import log
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.arguments.fields import OwnFields
 from xdpx.trainer.files.checkpoint_files import TrainerCheckpoint
 from xdpx.trainer.parts import TrainerRun
-from xdpx.utils.decisions import updates_of
+from xdpx.utils.decisions import slow_average, updates_of
 
 
 def options_of(args: TrainingArguments, total: int) -> AveragingOptions:
@@ -48,6 +49,8 @@ def begin(run: TrainerRun) -> AverageInPlace | OptimizersAverage | None:
             f"{name}: is {getattr(run.args, name)}, but {type(optimizer).__name__} keeps an average of its own. Leave "
             "it out, or use another optim."
         )
+    if slow := slow_average(options.ema_decay, total):
+        log.warning(slow)
     return AverageInPlace(_weights_of(run), options)
 
 
