@@ -10,8 +10,11 @@ import pytest
 from xdpx.config.faults import ConfigError
 from xdpx.datasets.raw_data import RawChunk, stream
 from xdpx.datasets.sample_making import Counts
+from xdpx.loaders.corpus import CorpusLoader
 from xdpx.loaders.parsers.csv import CSVParser
+from xdpx.loaders.parsers.lines import LineParser
 from xdpx.loaders.texts import SingleLoader
+from xdpx.processors.causal_lm import CausalLMProcessor
 from xdpx.processors.texts import SingleProcessor
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.tokenizers.target_map import TargetMap
@@ -64,6 +67,22 @@ def test_small_chunks_hold_the_same_rows_and_ids(tmp_path: Path) -> None:
     kept = [index + start for part, start in zip(parts, starts.tolist(), strict=False) for index in part.kept.tolist()]
     assert kept == whole.kept.tolist()
     assert (counts.num_bad, counts.lines, len(kept)) == (13, 51, 38)
+
+
+def test_no_block_of_joined_lines_is_lost_when_there_are_more_lines_than_a_chunk_has_rows(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text("a b a\n" * 50)
+    found = stream(
+        str(path),
+        parser=LineParser(LineParser.Parameters()),
+        loader=CorpusLoader(CorpusLoader.Parameters(tokenizer="space", break_mode="none")),
+        encoder=Encoder(SpaceTokenizer(SpaceTokenizer.Parameters()), VOCABULARY),
+        processor=CausalLMProcessor(CausalLMProcessor.Parameters(max_len=13), vocabulary=VOCABULARY),
+        rows_per_chunk=7,
+    )
+    samples = [chunk.samples for chunk in found]
+    assert sum(int(each.lengths.sum()) for each in samples) == 150
+    assert np.concatenate([each.ids for each in samples]).tolist() == list(range(15))
 
 
 def test_a_bad_line_is_an_error_that_names_it(tmp_path: Path) -> None:

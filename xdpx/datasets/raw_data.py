@@ -236,7 +236,7 @@ class RawChunk(NamedTuple):
     """Some consecutive rows of a raw file.
 
     Attributes:
-        rows: the unprocessed columns of each.
+        rows: the unprocessed columns of each. Empty for a loader that joins lines.
         header: names of the columns, if the file or the config has them.
         samples: made of the rows; their ids are positions among the samples of the file.
         kept: index of each sample among `rows`, ascending. Empty for a loader that joins lines.

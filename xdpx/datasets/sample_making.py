@@ -153,9 +153,9 @@ class Made(NamedTuple):
         borders: which texts are blank and separate documents, for a loader that merges.
         hashes: 16 bytes per sample or text as two uint64, (N, 2); None unless `Work.hashed`.
         counts: of the block.
-        rows: the unprocessed columns; empty unless `Work.keep_rows`.
+        rows: the unprocessed columns; empty unless `Work.keep_rows`, and for a loader that merges.
         keys: of the records, to find equal texts; None unless `Work.keyed`.
-        lines: 1-based line where each row begins; empty unless `Work.keep_rows`.
+        lines: 1-based line where each row begins; empty where `rows` is.
     """
 
     samples: Samples | None
@@ -187,11 +187,10 @@ class Maker:
         counts.bytes = len(work.block.data)
         hashes = hash_records(records) if work.hashed else None
         keys = keys_of(records) if work.keyed else None
-        kept_rows, lines = (rows.rows, rows.lines) if work.keep_rows else ([], ())
         if recipe.merges:
             texts, values = next(iter(records.fields.values())), next(iter(encoded.values()))
             borders = np.fromiter((not text.strip() for text in texts), np.bool_, len(texts))
-            return Made(None, np.arange(0), values, borders, hashes, counts, kept_rows)
+            return Made(None, np.arange(0), values, borders, hashes, counts, [])
         words = {} if recipe.words is None else _words_of(recipe.words, recipe.processor, records)
         samples, kept = numerize(recipe.processor, encoded, targets, logits=records.logits, words=words)
         if sets is not None:  # the target of a sample is the index of its set of labels so far
@@ -205,6 +204,7 @@ class Maker:
         counts.samples = len(kept)
         hashes = _hashes_of_samples(hashes, kept) if hashes is not None else None
         places = _positions(rows, records)[kept]
+        kept_rows, lines = (rows.rows, rows.lines) if work.keep_rows else ([], ())
         return Made(samples, places, None, None, hashes, counts, kept_rows, keys, lines)
 
     def _with_fitting_logits(self, records: Records) -> Records:
