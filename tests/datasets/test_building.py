@@ -206,6 +206,12 @@ def test_a_label_that_the_map_lacks_is_refused_with_the_nearest(source: Path, tm
         build(source, tmp_path / "data", target_map_file=str(tmp_path / "labels.txt"))
 
 
+def test_a_blank_line_among_given_labels_is_no_class(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("pos\nneg\n\n")
+    with pytest.raises(ConfigError, match="target_map_file: line 3 is blank"):
+        build(source, tmp_path / "data", target_map_file=str(tmp_path / "labels.txt"))
+
+
 def test_unknown_labels_can_have_a_label_of_their_own(source: Path, tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("other\npos\n")
     build(source, tmp_path / "data", target_map_file=str(tmp_path / "labels.txt"), target_unk="other")

@@ -32,6 +32,11 @@ def test_labels_lose_surrounding_blanks_and_keep_their_case() -> None:
     assert records.targets == ["POS", "neg"]
 
 
+def test_an_empty_separator_of_labels_separates_nothing() -> None:
+    loader = make(SingleLoader, label_separator="")
+    assert (loader.several_labels, loader.labels_of("pos")) == (False, ["pos"])
+
+
 def test_a_pair_has_two_texts() -> None:
     records = make(loaders["pair"]).records(rows(["a", "b", "1"]), labelled=True)
     assert (records.fields, records.targets) == ({"text1": ["a"], "text2": ["b"]}, ["1"])

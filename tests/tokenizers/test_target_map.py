@@ -15,6 +15,18 @@ def test_labels_stand_by_frequency_then_alphabet_special_ones_first() -> None:
     assert TargetMap.by_frequency(counts, ["Unknown"]).labels == ["UNKNOWN", "c", "A", "b"]
 
 
+def test_a_special_label_that_is_named_twice_is_one_class() -> None:
+    assert TargetMap.by_frequency({"bad": 1, "good": 2}, ["Bad", "bad"]).labels == ["bad", "good"]
+
+
+def test_a_label_with_a_line_break_is_one_line_of_the_file(tmp_path: Path) -> None:
+    found = TargetMap.by_frequency({"very\r\n bad": 2, "good": 1})
+    found.write(str(tmp_path / "target_map.txt"))
+    again = TargetMap.read(str(tmp_path / "target_map.txt"))
+    assert again.labels == ["very bad", "good"]
+    assert again.classes(["very\r\n bad", "good"]).tolist() == [0, 1]
+
+
 def test_a_label_is_called_as_it_is_mostly_written() -> None:
     assert by_writing({"pos": 1, "Pos": 2, "neg": 5}) == {"neg": {"neg": 5}, "Pos": {"Pos": 2, "pos": 1}}
 

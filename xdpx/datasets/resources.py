@@ -233,7 +233,7 @@ def _counted_vocabulary(parameters: BuildParameters, seen: RawCounts, words: Wor
 
 def _target_map(parameters: BuildParameters, seen: RawCounts, labelled: list[str]) -> TargetMap | None:
     if parameters.target_map_file is not None:
-        return TargetMap.read(parameters.target_map_file)
+        return _given_labels(parameters.target_map_file)
     source = ", ".join(labelled[:3]) + (", ..." if len(labelled) > 3 else "")
     written = by_writing(seen.labels)
     labels = {label: sum(writings.values()) for label, writings in written.items()}
@@ -247,6 +247,15 @@ def _target_map(parameters: BuildParameters, seen: RawCounts, labelled: list[str
         fault = Fault("special_targets", "no file carries labels.", "Remove it, or check the columns of the files.")
         raise ConfigError(parameters.data_source, [fault])
     return None
+
+
+def _given_labels(path: str) -> TargetMap:
+    """Return the labels of a file; raise ConfigError for a blank line, which would be a class without any row."""
+    found = TargetMap.read(path)
+    if "" in found.labels:
+        problem = f"line {found.labels.index('') + 1} is blank, and would be a class of its own."
+        raise ConfigError(path, [Fault("target_map_file", problem, "Remove it.")])
+    return found
 
 
 def _vectors(parameters: BuildParameters, vocabulary: Vocabulary, words: Words) -> embeddings.WordVectors | None:

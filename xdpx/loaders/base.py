@@ -112,12 +112,12 @@ class Loader:
     @property
     def several_labels(self) -> bool:
         """Whether a row may have several labels, or none."""
-        return self.parameters.label_separator is not None
+        return bool(self.parameters.label_separator)
 
     def labels_of(self, target: str) -> list[str]:
         """Return the labels in a cell, in order, without duplicates (case is ignored)."""
         separator = self.parameters.label_separator
-        if separator is None:
+        if not separator:
             return [target]
         labels = (label.strip() for label in target.split(separator))
         return list({label.lower(): label for label in labels if label}.values())

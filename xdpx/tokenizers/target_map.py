@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -16,6 +17,8 @@ from xdpx.utils import commit, io
 UNKNOWN = -1
 """The class of a label that is not in the map."""
 
+_LINE_BREAK = re.compile(r"\s*[\r\n]\s*")
+
 
 class TargetMap:
     """Labels as written in the data, and their classes. Labels that differ only in case are the same.
@@ -25,7 +28,7 @@ class TargetMap:
     """
 
     def __init__(self, labels: Iterable[str]) -> None:
-        self.labels = [label.strip() for label in labels]
+        self.labels = [on_one_line(label) for label in labels]
         self._classes = {folded(label): index for index, label in enumerate(self.labels)}
 
     @classmethod
@@ -40,8 +43,7 @@ class TargetMap:
                 found = cls(lines_of(file.read()))
         except UnicodeDecodeError as error:
             raise _refuse(path, f"is not UTF-8 text ({error.reason}).", "Give one label per line.") from error
-        keys = [folded(label) for label in found.labels]
-        twice = [label for label, key in zip(found.labels, keys, strict=True) if keys.count(key) > 1]
+        twice = [label for index, label in enumerate(found.labels) if found.find(label) != index]
         if twice:
             raise _refuse(path, f"holds '{twice[0]}' twice (case does not count).", "Give each label once.")
         if not found.labels:
@@ -67,7 +69,7 @@ class TargetMap:
         if missing:
             remedy = did_you_mean(missing[0], counts, f"The labels are: {_listed(counts)}.")
             raise ConfigError(source, [Fault("special_targets", f"no sample is labelled '{missing[0]}'.", remedy)])
-        first = [written[folded(label)] for label in special]
+        first = list(dict.fromkeys(written[folded(label)] for label in special))
         return cls([*first, *sorted(set(counts) - set(first), key=lambda label: (-counts[label], folded(label)))])
 
     @classmethod
@@ -148,9 +150,14 @@ def number_of(label: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def on_one_line(label: str) -> str:
+    """Return a label as a line of the file: without white space around it, its line breaks replaced by spaces."""
+    return _LINE_BREAK.sub(" ", label.strip())
+
+
 def folded(label: str) -> str:
     """Return the form in which labels are compared: `positive` for `Positive ` and `positive`."""
-    return label.strip().lower()
+    return on_one_line(label).lower()
 
 
 def by_writing(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
