@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.checkpoints.folders import ALONE, Ranks
-from xdpx.checkpoints.memory_copies import IDENTITY, MemoryCopies
+from xdpx.checkpoints.memory_copies import IDENTITY, SECONDS_UNTIL_FORGOTTEN, MemoryCopies
 
 
 @pytest.fixture
@@ -102,6 +103,21 @@ def test_without_room_on_one_machine_no_copy_is_kept(
     pair = Ranks(0, 2, 0, gather=lambda value: [value, ["another machine", value[1], 0]])
     assert not MemoryCopies(str(tmp_path), pair, interval=5).is_wanted(state(1))
     assert "no copy of the state is kept in memory" in capsys.readouterr().err
+
+
+def test_copies_of_another_run_go_when_nothing_in_them_has_changed_for_a_day(
+    tmp_path: Path, copies: MemoryCopies
+) -> None:
+    long_ago = time.time() - 2 * SECONDS_UNTIL_FORGOTTEN
+    deep = Path(copies.place) / "of-its-run" / "checkpoint-5"  # as `MemoryFolders` and `MemoryShares` keep them
+    deep.mkdir(parents=True)
+    for place in (deep.parent, Path(copies.place)):
+        os.utime(place, (long_ago, long_ago))
+    of_run(tmp_path / "another")
+    assert deep.exists()
+    os.utime(deep, (long_ago, long_ago))
+    of_run(tmp_path / "another")
+    assert not Path(copies.place).exists()
 
 
 def test_the_copy_goes_when_the_run_has_ended(copies: MemoryCopies) -> None:

@@ -136,7 +136,7 @@ class RunMemory:
         if self._ranks.local_rank != 0 or not os.path.isdir(self._home):
             return
         for entry in os.scandir(self._home):
-            if entry.path != self.place and time.time() - entry.stat().st_mtime > SECONDS_UNTIL_FORGOTTEN:
+            if entry.path != self.place and time.time() - _last_change(entry.path) > SECONDS_UNTIL_FORGOTTEN:
                 io.rmtree(entry.path)
 
 
@@ -209,3 +209,11 @@ class MemoryCopies(RunMemory):
             log.warning(f"the copy of step {step} in memory could not be saved, so an older state is resumed: {error}")
             return
         log.info(f"step {step} is resumed from its copy in memory: nothing newer was saved")
+
+
+def _last_change(folder: str) -> float:
+    """Return when a folder, or any folder below it, last got or lost a file; a run may change only the deepest."""
+    try:
+        return max((os.stat(path).st_mtime for path, _, _ in os.walk(folder)), default=time.time())
+    except FileNotFoundError:  # another run is removing it
+        return time.time()
