@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from xdpx.config.faults import ConfigError
 from xdpx.loaders.marks import WORD_START as W
+from xdpx.processors.base import samples_of
 from xdpx.processors.samples import Ragged, Samples
 
 
@@ -59,3 +61,10 @@ def test_samples_of_an_older_store_have_one_window_each(make: Any, sampled: Any)
 def test_without_words_every_token_is_one(make: Any, sampled: Any) -> None:
     processor = make("bert_token")
     assert processor.collate(sampled(processor, [[[5, 6]]]))["net_input"]["word_starts"].tolist() == [[1, 2]]
+
+
+def test_a_word_that_begins_too_far_behind_to_be_stored_is_refused(make: Any) -> None:
+    processor = make("bert_token", max_len=40_000)
+    tokens = Ragged(np.full(39_000, 5, np.int32), np.array([0, 39_000]))
+    with pytest.raises(ConfigError, match="32768, which int16 would store as -32768"):
+        samples_of(processor, {"tokens": tokens}, None, processor.columns(labelled=False))

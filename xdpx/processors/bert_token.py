@@ -61,7 +61,7 @@ class BertTokenProcessor(BertProcessor):
         counted = np.concatenate([[0], np.cumsum(begins)])[tokens.offsets]
         kept = np.flatnonzero(np.diff(counted))  # a window may consist of the rest of a very long word
         rows = windows.rows[kept]
-        starts = Ragged(tokens.places(np.ones(len(tokens), np.int64))[begins].astype(np.int16), counted)  # behind [CLS]
+        starts = Ragged(tokens.places(np.ones(len(tokens), np.int64))[begins], counted)  # behind [CLS]
         plain = Ragged(marks.plain(tokens.values), tokens.offsets).take(kept)
         input_ids = framed([self.cls_index, self.sep_index], [plain], before=1)
         columns: dict[str, Column] = {
