@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from xdpx.config.faults import ConfigError
-from xdpx.datasets.inputs import Arrays, Characters, Task
+from xdpx.datasets.inputs import Arrays, Characters, NumpyFiles, Task
 from xdpx.datasets.inputs.examples import Examples, Pool
+from xdpx.datasets.inputs.sources import Source
 from xdpx.processors.samples import Ragged
 
 
@@ -47,6 +49,33 @@ def test_preprocessing_sees_many_examples_at_once() -> None:
     found = examples({"targets": [[2], [3], [4]]}, {"targets": 3}, preprocess=double)
     assert rows_of(found.take(np.array([2, 0]))["targets"]) == [[8], [4]]
     assert calls == [3]
+
+
+def test_features_of_different_numbers_of_examples_are_refused(tmp_path: Path) -> None:
+    for name, count in (("inputs", 3), ("targets", 2)):
+        np.save(tmp_path / f"{name}.npy", np.ones((count, 2), np.int32))
+    paths = {name: str(tmp_path / f"{name}.npy") for name in ("inputs", "targets")}
+    task = Task.HParams(name="t", source=NumpyFiles.HParams(paths=paths)).Instantiate()
+    with pytest.raises(ConfigError, match="different numbers of examples: {'inputs': 3, 'targets': 2}"):
+        _ = Examples(task, "train", {"inputs": 3, "targets": 3}).size
+
+
+def without_first(columns: dict[str, Any]) -> dict[str, Any]:
+    return {name: rows.take(np.arange(1, len(rows))) for name, rows in columns.items()}
+
+
+def test_preprocessing_keeps_all_examples_of_a_source_that_is_not_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Arrays, "whole", Source.whole)
+    found = examples({"targets": [[2], [3], [4]]}, {"targets": 3}, preprocess=without_first)
+    with pytest.raises(ConfigError, match="makes 1 examples of 2"):
+        found.take(np.array([0, 1]))
+
+
+def test_an_example_as_in_the_source_is_refused_where_preprocessing_removed_some() -> None:
+    found = examples({"targets": [[2], [3], [4]]}, {"targets": 3}, preprocess=without_first)
+    assert rows_of(found.take(np.array([0]))["targets"]) == [[3]]
+    with pytest.raises(ConfigError, match="makes 2 of 3 examples"):
+        found.raw(0)
 
 
 def test_one_number_per_example_is_a_row_of_one() -> None:

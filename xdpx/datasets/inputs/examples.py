@@ -50,11 +50,10 @@ class Examples:
     def size(self) -> int:
         """Number of examples. Raises ConfigError if there is none."""
         whole = self._whole
-        count = self.source.num_examples if whole is None else max(map(len, whole.values()))
+        count = self.source.num_examples if whole is None else len(next(iter(whole.values())))
         count = count if self._limit is None else min(count, self._limit)
         if not count:
-            problem = f"has no example in split '{self.split}'."
-            raise ConfigError(THIS_RUN, [Fault(f"task {self.task.hparams.name}", problem, "Check its source.")])
+            raise self._refused(f"has no example in split '{self.split}'.", "Check its source.")
         return count
 
     @cached_property
@@ -65,11 +64,17 @@ class Examples:
             if self.task.hparams.chunk is not None:
                 problem = f"cannot cut a {type(self.source).__name__} into chunks: it would have to be read whole."
                 remedy = "Use NumpyFiles, StoreFile or TextFiles, or a converter that packs."
-                raise ConfigError(THIS_RUN, [Fault(f"task {self.task.hparams.name}.chunk", problem, remedy)])
+                raise self._refused(problem, remedy, key=".chunk")
             return None
         features = self._features(columns)
         chunk = self.task.hparams.chunk
-        return features if chunk is None else {name: _chunks(rows, chunk) for name, rows in features.items()}
+        if chunk is not None:
+            features = {name: _chunks(rows, chunk) for name, rows in features.items()}
+        counts = {name: len(rows) for name, rows in features.items()}
+        if len(set(counts.values())) > 1:
+            remedy = "Give every column for every example; a `preprocess` has to keep the same rows of each."
+            raise self._refused(f"has features with different numbers of examples: {counts}.", remedy)
+        return features
 
     @property
     def is_at_hand(self) -> bool:
@@ -81,6 +86,11 @@ class Examples:
         whole = self._whole
         if whole is None:
             features = self._features(self.source.take(rows))
+            for column in features.values():
+                if len(column) != len(rows):
+                    problem = f"makes {len(column)} examples of {len(rows)}, from a source that is not read whole."
+                    remedy = "Let it keep every example, or remove examples in the source."
+                    raise self._refused(problem, remedy, key=".preprocess")
         else:
             features = {name: column.take(rows) for name, column in whole.items()}
         return {name: self._ended(name, column) for name, column in features.items()}
@@ -101,7 +111,14 @@ class Examples:
         return list(column.row(0).tolist())
 
     def raw(self, row: int) -> dict[str, Any]:
-        """Return one example as in the source."""
+        """Return one example as in the source. Raises ConfigError if `preprocess` has removed or added examples."""
+        whole = self._whole
+        if whole is not None and self.task.hparams.chunk is None:
+            count = len(next(iter(whole.values())))
+            if count != self.source.num_examples:
+                problem = f"makes {count} of {self.source.num_examples} examples, so which is which is not known."
+                remedy = "Remove or add examples in the source, or do without `postprocess`."
+                raise self._refused(problem, remedy, key=".preprocess")
         columns = self.source.take(np.array([row]))
         return {name: c.row(0).tolist() if isinstance(c, Ragged) else c[0] for name, c in columns.items()}
 
@@ -120,7 +137,7 @@ class Examples:
     def _no_column(self, feature: str, name: str, columns: Columns) -> ConfigError:
         problem = f"needs a column '{name}'; the source has: {named(columns)}."
         remedy = did_you_mean(name, columns, rest=f"Write features={{'{feature}': '<column>'}}.")
-        return ConfigError(THIS_RUN, [Fault(f"task {self.task.hparams.name}.{feature}", problem, remedy)])
+        return self._refused(problem, remedy, key=f".{feature}")
 
     def _encoded(self, feature: str, column: Column) -> Ragged:
         if isinstance(column, Ragged):
@@ -132,7 +149,7 @@ class Examples:
         if self.codec is None:
             problem = f"feature '{feature}' is text, and there is no vocabulary."
             remedy = "Give vocabulary=HouseTokenizer.HParams(...) or Characters.HParams(...)."
-            raise ConfigError(THIS_RUN, [Fault(f"task {self.task.hparams.name}.vocabulary", problem, remedy)])
+            raise self._refused(problem, remedy, key=".vocabulary")
         return self.codec.encode(column)
 
     def _room(self, name: str) -> int:
@@ -155,7 +172,10 @@ class Examples:
     def _too_long(self, name: str, found: int) -> ConfigError:
         problem = f"an example has {found} tokens, {self.lengths[name]} are allowed."
         remedy = "Raise task_feature_lengths, or let trim_output_features be True."
-        return ConfigError(THIS_RUN, [Fault(f"task {self.task.hparams.name}.{name}", problem, remedy)])
+        return self._refused(problem, remedy, key=f".{name}")
+
+    def _refused(self, problem: str, remedy: str, *, key: str = "") -> ConfigError:
+        return ConfigError(THIS_RUN, [Fault(f"task {self.task.hparams.name}{key}", problem, remedy)])
 
 
 def _chunks(rows: Ragged, chunk: int) -> Ragged:
