@@ -247,7 +247,7 @@ def _agreed(request: SubmitLine, job: Job) -> bool:
 def _send(request: SubmitLine, job: Job, backend: Backend, contents: _Contents) -> int:
     """Write the folder, submit the job, and record the id and log that the place returned."""
     folder = io.join(io.abspath("."), folders.FOLDER, job.name)
-    size = folders.write_folder(folder, backend.files(job), configs=contents.configs, git=contents.git)
+    size = folders.write_folder(folder, backend.files(job), configs=contents.configs, state=contents.git)
     changed = len(contents.git.get("changed", ()))
     state = f"commit {contents.git['commit'][:10]}, {changed} changed files" if contents.git else "no repository"
     print(f"{folders.FOLDER}/{job.name}: code and configs as they are now ({format_bytes(size)}; {state})")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -14,7 +13,7 @@ from typing import Any
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.launch.submission import RECORD, Record
 from xdpx.runs.snapshot import SNAPSHOT, write_snapshot
-from xdpx.utils import commit, io
+from xdpx.utils import commit, git, io
 from xdpx.utils.redaction import redact
 from xdpx.utils.replacing import adding
 
@@ -33,14 +32,14 @@ def new_name(name: str, now: datetime) -> str:
     return found
 
 
-def write_folder(folder: str, files: Mapping[str, str], *, configs: Mapping[str, str], git: Mapping[str, Any]) -> int:
+def write_folder(folder: str, files: Mapping[str, str], *, configs: Mapping[str, str], state: Mapping[str, Any]) -> int:
     """Write the folder of a submission except its record; return the size of the snapshot in bytes.
 
     Args:
         folder: created if missing.
         files: {name: text} of the files that run the job.
         configs: {path below the working directory: file} of the user's configs and scripts.
-        git: commit and changes, as `git_state` returns them.
+        state: commit and changes, as `git_state` returns them.
     """
     archive = io.join(folder, SNAPSHOT)
     write_snapshot(archive, more={f"configs/{name}": file for name, file in configs.items()})
@@ -49,7 +48,7 @@ def write_folder(folder: str, files: Mapping[str, str], *, configs: Mapping[str,
         for name in packed.namelist():
             with io.open(io.join(code, name), "wb") as file:
                 file.write(packed.read(name))
-    commit.write_text(io.join(folder, "git.json"), json.dumps(git, indent=2, ensure_ascii=False) + "\n")
+    commit.write_text(io.join(folder, "git.json"), json.dumps(state, indent=2, ensure_ascii=False) + "\n")
     for name, text in files.items():
         commit.write_text(io.join(folder, name), text, private=True)
     return io.size(archive)
@@ -57,20 +56,10 @@ def write_folder(folder: str, files: Mapping[str, str], *, configs: Mapping[str,
 
 def git_state() -> dict[str, Any]:
     """Return the commit of the working directory and the files changed since; {} outside of a repository."""
-    commit_hash = _git("rev-parse", "HEAD")
+    commit_hash = git.head()
     if not commit_hash:
         return {}
-    return {"commit": commit_hash, "changed": _git("status", "--porcelain").splitlines()}
-
-
-def _git(*words: str) -> str:
-    try:
-        done = subprocess.run(
-            ["git", *words], capture_output=True, text=True, errors="replace", timeout=30, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.rstrip() if done.returncode == 0 else ""
+    return {"commit": commit_hash, "changed": (git.answer("status", "--porcelain") or "").splitlines()}
 
 
 def write_record(record: Record) -> None:
@@ -91,15 +80,17 @@ def records() -> list[Record]:
     """Return the submissions from this working directory, newest last."""
     paths = io.glob(io.join(FOLDER, "*", RECORD)) if io.isdir(FOLDER) else []
     found = [record for path in paths if (record := _read(path)) is not None]
-    return sorted(found, key=lambda record: record.time)
+    return sorted(found, key=lambda record: datetime.fromisoformat(record.time).astimezone())
 
 
 def _read(path: str) -> Record | None:
     with io.open(path, encoding="utf-8") as file:
         try:
-            return Record(**{**json.loads(file.read()), "folder": io.parent(io.abspath(path))})
+            record = Record(**{**json.loads(file.read()), "folder": io.parent(io.abspath(path))})
+            datetime.fromisoformat(record.time)
         except (ValueError, TypeError):  # damaged, or not a record
             return None
+    return record
 
 
 def find(wanted: str) -> Record:
