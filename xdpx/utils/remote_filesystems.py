@@ -360,7 +360,7 @@ def _modified(info: dict[str, Any]) -> float | None:
     for key in ("LastModified", "mtime", "updated", "last_modified", "created", "Last-Modified"):
         value = info.get(key)
         if isinstance(value, datetime):
-            return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+            return _seconds(value)
         if isinstance(value, int | float):
             return float(value)
         if isinstance(value, str):
@@ -371,10 +371,15 @@ def _modified(info: dict[str, Any]) -> float | None:
 def _parsed(text: str) -> float | None:
     for parse in (parsedate_to_datetime, datetime.fromisoformat):
         try:
-            return parse(text).timestamp()
+            return _seconds(parse(text))
         except ValueError:
             continue
     return None
+
+
+def _seconds(when: datetime) -> float:
+    """Return the seconds since 1970; a time without a zone is UTC, as stores mean it."""
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 
 
 def _says_exists(error: BaseException) -> bool:
