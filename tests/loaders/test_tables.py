@@ -68,6 +68,12 @@ def test_a_table_or_column_that_is_not_there_is_refused_with_the_nearest(databas
         read(f"{scheme}:///{database}/train", order_by=["id"])
 
 
+def test_a_table_named_like_the_database_program_is_found(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "my.db")) as connection:
+        connection.execute("CREATE TABLE sqliteExport (id INTEGER PRIMARY KEY AUTOINCREMENT)")  # makes sqlite_sequence
+    assert open_tables(f"sqlite:///{tmp_path / 'my.db'}").names() == ["sqliteExport"]
+
+
 def test_a_database_becomes_a_data_dir(database: Path, tmp_path: Path) -> None:
     run = run_of(f"sqlite:///{database}", tmp_path / "data")
     assert not Prepro(run).check()

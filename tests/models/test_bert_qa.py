@@ -47,7 +47,7 @@ def test_the_json_of_squad_becomes_rows(tmp_path: Path) -> None:
 
 def test_a_text_is_cut_at_both_ends_of_its_answer() -> None:
     loader = loaders["qa"](loaders["qa"].Parameters(tokenizer="space"))
-    rows = [["q", "aba", "a", "2"], ["q", "aba", "a"], ["q", "aba", "b", "0"], ["q", "aba"], ["q", "aba", "c", "0"]]
+    rows = [["q", "aba", "a", "2"], ["q", "aba", "a"], ["q", "aba", "b", "²"], ["q", "aba"], ["q", "aba", "c", "0"]]
     found = loader.records(Rows(rows, [1, 2, 3, 4, 5], []), labelled=False)
     parts = list(zip(*(found.fields[name] for name in ("before", "answer", "after")), strict=True))
     assert parts == [("ab", "a", ""), ("", "a", "ba"), ("a", "b", "a"), ("aba", "", "")]

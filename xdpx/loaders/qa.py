@@ -81,7 +81,7 @@ def _parts(row: Row) -> AnsweredQuestion | str:
     question, context, answer, start, others = (*row, "", "", "")[: WIDTHS[-1]]
     if not answer:
         return AnsweredQuestion(question, context, "", "", "")
-    begin = int(start) if start.strip().isdigit() else -1
+    begin = int(start) if start.strip().isdecimal() else -1
     if begin < 0 or context[begin : begin + len(answer)] != answer:
         begin = context.find(answer)
     if begin < 0:

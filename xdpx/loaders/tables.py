@@ -77,7 +77,9 @@ class SqliteTables(Tables):
 
     def names(self) -> list[str]:
         """Return the names of its tables and views, sorted."""
-        query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
+        query = (
+            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
+        )
         with self._connection() as connection:
             return sorted(name for (name,) in connection.execute(query))
 
