@@ -156,7 +156,8 @@ class LongEnough(Merger):
 class SessionCorpusLoader(Loader):
     """Columns: msg_no, sender, text. A number that is not above the last one, or a blank line, begins a session.
 
-    Consecutive messages of one sender are joined, up to `max_consecutive` of them.
+    Consecutive messages of one sender are joined, up to `max_consecutive` of them. Numbers and senders are compared
+    within a block of rows as it is read, so where one happens to begin with a session, only a blank line tells.
     """
 
     num_targets: ClassVar[int] = 0
