@@ -287,7 +287,7 @@ def test_an_interrupted_build_is_finished_and_keeps_what_was_done(source: Path, 
     (data / "train.pt").unlink()
     (data / ".parts").mkdir()
     (data / ".parts" / "train.tokens").write_bytes(b"half")
-    build(source, data)
+    build(source, data, workers=2)  # another number of them, as after one was killed for lack of memory
     assert {name: tree(data)[name] for name in expected if name.endswith((".pt", ".txt"))} == {
         name: content for name, content in expected.items() if name.endswith((".pt", ".txt"))
     }

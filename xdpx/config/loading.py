@@ -40,6 +40,7 @@ RUN_ONLY_KEYS = frozenset(
         "train_steps",
         "num_shards",
         "shard_index",
+        "workers",
     }
 )
 """Keys that do not change what a run computes: two runs that differ only in these are duplicates."""

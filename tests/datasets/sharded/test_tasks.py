@@ -14,6 +14,7 @@ from xdpx.config.faults import ConfigError
 from xdpx.config.loading import resolve
 from xdpx.datasets.sharded import tasks
 from xdpx.datasets.sharded.parameters import Shard, shard_of
+from xdpx.datasets.store import Store
 from xdpx.loaders.parsers.base import Block
 from xdpx.loaders.parsers.csv import CSVParser
 from xdpx.utils.leases import Lease, LeaseHeld
@@ -75,6 +76,14 @@ def test_another_config_is_refused_by_the_keys_that_differ(folder: Path) -> None
         task(folder, 1, max_len=6)
     with pytest.raises(ConfigError, match="num_shards: was 2 when this was begun, is now 3"):
         task(folder, 2, num_shards=3)
+
+
+def test_another_number_of_workers_goes_on_with_what_was_begun(folder: Path) -> None:
+    task(folder, 0, workers=2)
+    with pytest.raises(ConfigError, match=r"begun with: max_len was 5, is 6\."):  # not `workers`
+        task(folder, 1, workers=1, max_len=6)
+    task(folder, 1, workers=1)
+    assert Store.open(str(folder / "data" / "train.pt")).num_samples
 
 
 def test_another_raw_file_is_refused_by_its_name(folder: Path) -> None:

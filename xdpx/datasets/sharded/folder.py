@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault
-from xdpx.config.loading import Run, fingerprint
+from xdpx.config.loading import RUN_ONLY_KEYS, Run, fingerprint
 from xdpx.datasets.raw_data import identity
 from xdpx.utils import commit, io
 from xdpx.utils.leases import HEARTBEAT_SECONDS, SECONDS_UNTIL_DEAD, Lease, LeaseHeld
@@ -109,7 +109,8 @@ class ShardFolder:
     def _changed_keys(self) -> list[str]:
         with suppress(ConfigError, OSError, ValueError, KeyError):
             before, now = stored_config(self.path)["values"], self.run.values
-            keys = sorted(key for key in {*before, *self.run.changed} if before.get(key) != now.get(key))
+            compared = {*before, *self.run.changed} - RUN_ONLY_KEYS
+            keys = sorted(key for key in compared if before.get(key) != now.get(key))
             return [f"{key} was {before.get(key, 'not set')!r}, is {now.get(key)!r}" for key in keys]
         return []
 
