@@ -90,7 +90,8 @@ TRAPS = [
     ("a: 1e400", "a", 1, 4, "too large", {"a": 0}),
     ("a: 1e-400", "a", 1, 4, "too small", {"a": 0}),
     ("a: " + "7" * 5000, "a", 1, 4, "number of 5000 characters", {"a": 0}),
-    ("a: “quoted”", "a", 1, 4, "typographic quote", {"a": "“quoted”"}),
+    ("a: “quoted”；", "a", 1, 4, "typographic quote", {"a": "quoted"}),
+    ("“a”: 1", "“a”", 1, 1, "typographic quote", {"a": 1}),
     ("a\u200b: 1", "a\u200b", 1, 2, "invisible character U+200B", {"a\u200b": 1}),
 ]
 
@@ -121,6 +122,8 @@ BROKEN = [
     ("a: 1\nb c: 2", "f.hjson:2:1", "no ':' after 'b'"),
     ("a = 1", "f.hjson:1:1", "not `key = value`"),
     ("a：1", "f.hjson:1:1", "full-width colon"),
+    ("｛\na: 1\n｝", "f.hjson:1:1", "'｛' is a full-width bracket"),
+    ("{\na: 1\n｝", "f.hjson:3:1", "'｝' is a full-width bracket"),
     (": 1", "f.hjson:1:1", "no key before the ':'"),
     ("}", "f.hjson:1:1", "found '}' where a key"),
     ('a: "C:\\path"', "f.hjson:1:7", "'\\p' is not an escape"),

@@ -29,6 +29,8 @@ _INVISIBLE = re.compile(r"[^\S \t\n]|[\u200b-\u200f\u2060\ufeff]")
 _LOOKS_LIKE_KEY = re.compile(NEXT_KEY)
 _NO_VALUE = frozenset({"", "}", "]", ",", ":"})
 _TYPOGRAPHIC = "“”‘’„「」『』《"
+_INSIDE_TYPOGRAPHIC = re.compile(rf"[{_TYPOGRAPHIC}]([^{_TYPOGRAPHIC}]*).*", re.DOTALL)
+_FULL_WIDTH = {"｛": "{", "｝": "}", "［": "[", "］": "]"}
 
 
 def read_hjson(source: SourceText, faults: list[Fault]) -> Located:
@@ -199,10 +201,19 @@ class _HjsonReader:
             code = f"U+{ord(hidden[0]):04X}"
             self.fault(match[0], f"holds the invisible character {code}.", "Remove it.", start + hidden.start())
         self.at = match.end()
-        return match[0]
+        return self.without_typographic_quotes(match[0], match[0], start)
+
+    def without_typographic_quotes(self, path: str, text: str, start: int) -> str:
+        """Report quotes as word processors write them, and return what stands inside them."""
+        if text[0] not in _TYPOGRAPHIC:
+            return text
+        self.fault(path, f"{excerpt(text)} begins with a typographic quote.", "Use \" or '.", start)
+        return _INSIDE_TYPOGRAPHIC.sub(r"\1", text)
 
     def no_colon(self, key: str, start: int) -> NoReturn:
         line = self.line_from(start)
+        if line[:1] in _FULL_WIDTH:
+            self.stop("syntax", f"'{line[0]}' is a full-width bracket.", f"Use '{_FULL_WIDTH[line[0]]}'.", start)
         if "：" in line:
             self.stop("syntax", f"{excerpt(line)} has a full-width colon.", "Use ':'.", start)
         if "=" in line:
@@ -229,7 +240,12 @@ class _HjsonReader:
         if len(code) == 5:
             return chr(int(code[1:], 16))
         if code not in _ESCAPES:
-            self.stop(path, f"'\\{code}' is not an escape.", "Write \\\\ for a backslash.", offset + escape.start())
+            self.stop(
+                path,
+                f"'\\{code}' is not an escape.",
+                "Write \\\\ for a backslash; paths may have /.",
+                offset + escape.start(),
+            )
         return _ESCAPES[code]
 
     def long_text(self, path: str) -> str:
@@ -259,18 +275,16 @@ class _HjsonReader:
             self.check_meant(path, text.strip(), start)
         else:
             text = self.check_swallowed(path, line, closer)
-        if text[0] in _TYPOGRAPHIC:
-            self.fault(path, f"{excerpt(text)} begins with a typographic quote.", "Use \" or '.", start)
         self.at = start + len(text)
         if self.peek() == "，":  # already reported; continue after it
             self.at += 1
-        return text.strip()
+        return self.without_typographic_quotes(path, text, start).strip()
 
     def check_meant(self, path: str, text: str, start: int) -> None:
         """Report a text in one-line brackets that was probably meant as several values."""
         doubt = doubtful(text)
         if doubt:
-            problem = f"the unquoted text {excerpt(text)} in brackets of one line holds {doubt[0]}."
+            problem = f"the unquoted text {excerpt(text)} inside one-line brackets holds {doubt[0]}."
             self.fault(path, problem, doubt[1], start)
 
     def check_swallowed(self, path: str, line: str, closer: str) -> str:
