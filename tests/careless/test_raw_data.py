@@ -172,7 +172,7 @@ def test_the_label_in_front_of_the_text_is_a_fault(tmp_path: Path, said: Said) -
 def test_the_same_rows_in_train_and_test_are_told_with_their_lines(tmp_path: Path, said: Said) -> None:
     raw(tmp_path, train_tsv=table("\t"), test_tsv="else\t1\nGood\t1\n")
     data = prepro(tmp_path)
-    assert "test: 1 of 2 texts (50.00%) stand in training too" in (told := said())
+    assert "test: 1 of 2 texts (50.00%) also occur in training" in (told := said())
     assert "test.tsv:2 = " in told
     found = json.loads((data / "findings.json").read_text())
     assert "leakage" in {each["code"] for each in found["findings"]}
@@ -185,7 +185,7 @@ def test_duplicates_and_texts_under_two_labels_are_told(tmp_path: Path, said: Sa
     raw(tmp_path, train_tsv=table("\t") + "good\t1\ncold\t1\n")
     prepro(tmp_path)
     told = said()
-    assert "1 of 8 rows came before in the same split" in told
+    assert "1 of 8 rows repeat an earlier row of the split" in told
     assert "1 text has two labels or more" in told
 
 
@@ -194,7 +194,7 @@ def test_labels_written_in_two_ways_are_told(tmp_path: Path, said: Said) -> None
     prepro(tmp_path)
     told = said()
     assert "label 'Pos' is also written 'pos': one class" in told
-    assert "labels '1', '1.0' are written almost alike, but are different classes" in told
+    assert "labels '1', '1.0' are spelt almost alike, but are different classes" in told
 
 
 CHINESE = [f"这家宾馆在小街道上不大好找房间也很旧{chr(0x4E00 + number)}下次不会再来了" for number in range(200)]
@@ -206,7 +206,7 @@ def test_an_english_vocabulary_on_chinese_text_is_a_fault(tmp_path: Path, said: 
     raw(tmp_path, train_tsv="".join(f"{text}\t{index % 2}\n" for index, text in enumerate(CHINESE)))
     keys: dict[str, Any] = {"tokenizer": "bert", "vocab_file": str(tmp_path / "vocab.txt"), "processor": "bert_single"}
     data = prepro(tmp_path, code=2, **keys)
-    assert "of the tokens are not in the vocabulary. Is it that of another language" in said()
+    assert "of the tokens are not in the vocabulary. Is it for another language" in said()
     assert not (data / "train.pt").exists()
     prepro(tmp_path, ignore_findings=["unknown_tokens"], **keys)
 
@@ -214,7 +214,7 @@ def test_an_english_vocabulary_on_chinese_text_is_a_fault(tmp_path: Path, said: 
 def test_one_token_for_a_whole_chinese_text_is_told(tmp_path: Path, said: Said) -> None:
     raw(tmp_path, train_tsv="".join(f"{text}\t{index % 2}\n" for index, text in enumerate(CHINESE)))
     prepro(tmp_path, tokenizer="space")
-    assert "texts are not cut into words" in (told := said())
+    assert "texts are not split into words" in (told := said())
     assert "char_zh" in told
     prepro(tmp_path, tokenizer="char_zh", data="other")
     assert "not cut" not in said()

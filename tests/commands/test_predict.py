@@ -60,7 +60,7 @@ def test_texts_that_the_model_can_hardly_read_are_told(finished_run, caplog):
     predict(finished_run, finished_run.root / "glued.txt")
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert any("100.0% of the tokens are not in the vocabulary" in line and "[unknown_tokens]" in line for line in told)
-    assert any("Cut them as the texts of training are cut. [long_tokens]" in line for line in told)
+    assert any("Split them as the training texts are split. [long_tokens]" in line for line in told)
     caplog.clear()
     predict(finished_run, finished_run.root / "dev.txt")
     assert not [record for record in caplog.records if record.levelname == "WARNING"]

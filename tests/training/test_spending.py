@@ -57,4 +57,4 @@ def test_a_slow_step_every_so_many_is_named_with_what_makes_it_so(every: int, ph
 
 def test_shares_of_the_time_are_said_largest_first() -> None:
     said = shares({"update": 90.0, "data": 8.0, "evaluating": 1.9, "beginning": 0.1})
-    assert said.endswith("of it updates 90%, waiting for data 8%, evaluating 2%")
+    assert said.endswith(": updates 90%, waiting for data 8%, evaluating 2%")

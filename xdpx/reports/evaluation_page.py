@@ -153,12 +153,12 @@ def _calibration(report: Report) -> list[Part]:
 
 def calibrated(found: Mapping[str, Any]) -> str:
     """Return a sentence on the calibration: how far the predicted probabilities can be trusted."""
-    way = "too sure" if found["too_sure"] > 0 else "not sure enough"
-    chance = f"{found['by_chance']:.3f}, seldom more than {found['most_by_chance']:.3f}"
-    told = f"Expected calibration error {found['ece']:.3f}; were probabilities exactly right, it would be {chance}"
+    way = "overconfident" if found["too_sure"] > 0 else "underconfident"
+    chance = f"{found['by_chance']:.3f}, rarely more than {found['most_by_chance']:.3f}"
+    told = f"Expected calibration error {found['ece']:.3f}; a perfectly calibrated model would show {chance}"
     if found["ece"] <= found["most_by_chance"]:
-        return f"{told}, so nothing is seen to be wrong."
-    return f"{told}. It is {way} by {abs(found['too_sure']):.3f} on average."
+        return f"{told}, so no miscalibration is visible."
+    return f"{told}. On average, probabilities are {way} by {abs(found['too_sure']):.3f}."
 
 
 def _card(error: Mapping[str, Any], kind: str) -> Card:

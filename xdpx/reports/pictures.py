@@ -114,7 +114,7 @@ def reliability_picture(found: Mapping[str, Any], title: str, figure_format: str
     above.legend(frameon=False, fontsize=9.5, loc="upper left")
     said = (
         f"ECE {found['ece']:.3f}; by chance {found['by_chance']:.3f}, at most {found['most_by_chance']:.3f}\n"
-        f"{'too sure' if found['too_sure'] > 0 else 'not sure enough'} by {abs(found['too_sure']):.3f} on average"
+        f"{'overconfident' if found['too_sure'] > 0 else 'underconfident'} by {abs(found['too_sure']):.3f} on average"
     )
     above.text(0.98, 0.03, said, transform=above.transAxes, ha="right", fontsize=9.5, color=INK)
     edges = np.linspace(0.0, 1.0, len(found["histogram"]) + 1)

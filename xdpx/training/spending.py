@@ -43,7 +43,8 @@ EXPECTED = frozenset({
     "profiling",
 })  # fmt: skip
 """Phases that are expected to take long at times."""
-NAMES = {DATA: "waiting for data", UPDATE: "updates", WAITING: "waiting for the device", CALLBACKS: "callbacks"}
+NAMES = {DATA: "waiting for data", UPDATE: "updates", WAITING: "waiting for the device", CALLBACKS: "callbacks",
+         "beginning": "startup", "ending": "shutdown"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def shares(seconds: Mapping[str, float]) -> str:
     total = sum(seconds.values())
     shown = sorted(((spent / total, name) for name, spent in seconds.items() if spent / total >= 0.005), reverse=True)
     told = ", ".join(f"{NAMES.get(name, name)} {share:.0%}" for share, name in shown)
-    return f"{format_seconds(total)}, of it {told}"
+    return f"{format_seconds(total)}: {told}"
 
 
 def troubles(spent: Sequence[Spent]) -> dict[str, str]:

@@ -31,7 +31,7 @@ def test_texts_of_training_in_a_test_are_told_with_their_lines() -> None:
     train = [(f"film {index}", "1") for index in range(9)]
     (found,) = look({"test": [("another", "0"), (" Film 3 ", "1")], "train": train})
     assert (found.code, found.place) == ("leakage", "test")
-    assert "1 of 2 texts (50.00%) stand in training too, such as test:2 = train:4" in found.problem
+    assert "1 of 2 texts (50.00%) also occur in training, such as test:2 = train:4" in found.problem
 
 
 def test_without_training_each_split_is_compared_with_those_before() -> None:
@@ -46,7 +46,7 @@ def test_shards_of_training_share_no_secret() -> None:
 def test_rows_that_came_before_are_told_unless_they_are_dropped() -> None:
     rows = [("a", "1"), ("b", "0"), ("a", "1"), ("a", "1"), ("c", "0")]
     (found,) = look({"train": rows})
-    assert "2 of 5 rows came before in the same split, such as train:3 = train:1" in found.problem
+    assert "2 of 5 rows repeat an earlier row of the split, such as train:3 = train:1" in found.problem
     assert not look({"train": rows}, dropped=True)
     assert not look({"train": [("x", "1")], "test": rows})
 

@@ -33,8 +33,7 @@ def test_the_time_to_go_is_told_once_and_the_first_update_does_not_count(
 ) -> None:
     told = lines(engine, groups, capfd, monkeypatch, seconds=30.0)
     assert told == [
-        "| step 2: 0.0333 updates/s on this machine, 2 min 00 s for the 4 to go, besides evaluations yet to come; "
-        "1 GiB of memory so far"
+        "| step 2: 0.0333 updates/s; 4 to go, about 2 min 00 s without further evaluations; 1 GiB of memory so far"
     ]
 
 

@@ -62,8 +62,8 @@ def _headers_within(sample: Sample, header: Row | None) -> Iterator[Finding]:
         if whole and len(found) > 1 and not is_first and (names or found[-1] in LABEL_NAMES):
             rows.append(row)
     if rows:
-        problem = "{rows} hold the names of columns within a file: files were put together with their headers."
-        yield sample.finding("header", np.array(rows), problem, "Take these lines out.", severity="warning")
+        problem = "{rows} are column names within a file: files were concatenated with their headers."
+        yield sample.finding("header", np.array(rows), problem, "Remove these lines.", severity="warning")
 
 
 def _constant(sample: Sample, name: str, texts: Sequence[str]) -> Iterator[Finding]:
@@ -81,8 +81,8 @@ def _ids(sample: Sample, name: str, texts: Sequence[str]) -> Iterator[Finding]:
     distinct = len(set(zip(sample.splits.tolist(), texts, strict=True)))
     if like.sum() < NEARLY_ALL * len(texts) or distinct < NEARLY_ALL * len(texts):
         return
-    problem = f"{name} is the number or the key of a row: {{rows}} look like {texts[0]!r:.40}."
-    yield sample.finding("id_text", np.flatnonzero(like), problem, "Take the texts by their name: fields: [...].",
+    problem = f"{name} is a row number or key: {{rows}} look like {texts[0]!r:.40}."
+    yield sample.finding("id_text", np.flatnonzero(like), problem, "Choose the text column by name: fields: [...].",
                          severity="warning")  # fmt: skip
 
 
@@ -231,8 +231,8 @@ def odd_numbers(sample: Sample) -> Iterator[Finding]:
     rows = known[np.abs(values[known] - middle) > FAR * spread]
     if len(rows):
         examples = [sample.example(int(row), f"is {sample.labels[row]}") for row in rows[:SHOWN]]
-        problem = f"{{rows}} have a number far from others, half of which lie between {low:g} and {high:g}."
-        yield sample.finding("odd_numbers", rows, problem, "Drop them where they mean that a value is missing.",
+        problem = f"{{rows}} have a number far from the others, half of which lie between {low:g} and {high:g}."
+        yield sample.finding("odd_numbers", rows, problem, "Drop them if they mark a missing value.",
                              examples=examples, severity="warning")  # fmt: skip
 
 
@@ -248,7 +248,7 @@ def tag_order(sample: Sample) -> Iterator[Finding]:
             before = tag
     if wrong:
         examples = [sample.example(row, said) for row, said in list(wrong.items())[:SHOWN]]
-        problem = "{rows} have an I- tag where nothing of its kind began."
+        problem = "{rows} have an I- tag that continues no entity of its type."
         yield sample.finding(
             "tag_order", np.array(list(wrong)), problem, "Begin each entity with B-.", examples=examples
         )

@@ -55,7 +55,7 @@ def near(sample: Sample, *, classes: bool) -> Iterator[Finding]:
     differ = (labels[first] != labels[second]) & (labels[first] >= 0) & (labels[second] >= 0)
     if classes and (within & differ).any():
         chosen = np.flatnonzero(within & differ)
-        problem = f"{len(chosen):,} pairs of rows hardly differ, but have different labels."
+        problem = f"{len(chosen):,} pairs of rows are near-duplicates with different labels."
         rows = np.unique(np.concatenate([first[chosen], second[chosen]]))
         yield sample.finding("near_contradictions", rows, problem, "Decide which label is right.",
                              examples=_shown(sample, second, first, alike, chosen))  # fmt: skip
@@ -63,8 +63,8 @@ def near(sample: Sample, *, classes: bool) -> Iterator[Finding]:
         within &= ~differ
     again = np.unique(second[within])
     if len(again) >= max(2, 0.001 * len(sample)):
-        problem = "{rows} are nearly the same as one before in training."
-        yield sample.finding("near_duplicates", again, problem, "Keep one of each, if they are not different texts.",
+        problem = "{rows} are near-duplicates of an earlier training row."
+        yield sample.finding("near_duplicates", again, problem, "Keep one of each, unless the difference matters.",
                              examples=_shown(sample, second, first, alike, np.flatnonzero(within)))  # fmt: skip
 
 
@@ -77,9 +77,9 @@ def _across(
         if not len(rows):
             continue
         share = len(rows) / max(int((sample.splits == index).sum()), 1)
-        problem = f"{len(rows):,} texts of {split} ({share:.2%}) are nearly the same as one of training."
+        problem = f"{len(rows):,} texts of {split} ({share:.2%}) are near-duplicates of training texts."
         yield sample.finding(
-            "near_leakage", rows, problem, "Its scores say too much: take them out of one.",
+            "near_leakage", rows, problem, "Scores on it are too good: remove them from one side.",
             examples=_shown(sample, outer, inner, alike, mine), severity="warning" if share >= MANY_SHARED else "note",
         )  # fmt: skip
 

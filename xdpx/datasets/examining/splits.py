@@ -53,9 +53,9 @@ def _labels(sample: Sample, split: str, mine: NDArray[np.bool_], trained: NDArra
     if unseen:
         rows = np.flatnonzero(mine & np.isin(numbers, unseen))
         listed = some(names[index] for index in unseen)
-        problem = f"{len(rows):,} rows of {split} are labelled {listed}, which no row of training is."
+        problem = f"{len(rows):,} rows of {split} are labelled {listed}, which no training row is."
         yield sample.finding(
-            "unseen_label", rows, problem, "Add such rows to training, or take them out.", severity="warning"
+            "unseen_label", rows, problem, "Add such rows to training, or remove them.", severity="warning"
         )
         return
     share, usual = here / here.sum(), there / there.sum()
@@ -65,5 +65,5 @@ def _labels(sample: Sample, split: str, mine: NDArray[np.bool_], trained: NDArra
         most = int(np.abs(share - usual).argmax())
         problem = f"'{names[most]}' is the label of {share[most]:.1%} of {split}, but of {usual[most]:.1%} of training."
         yield sample.finding("label_shift", np.flatnonzero(mine & (numbers == most)), problem,
-                             "Draw splits from the same rows, unless they are meant to differ.",
+                             "Draw the splits from the same rows, unless they are meant to differ.",
                              severity="warning")  # fmt: skip

@@ -83,7 +83,7 @@ def writing(sample: Sample) -> Iterator[Finding]:
         yield from kind.found(sample, signs)
     yield from _forms(sample, signs)
     yield from _by_pattern(sample, "markup", signs.markup, _MARKUP, "markup or entities of HTML",
-                           "Take them out: html.unescape of Python's library, and drop the tags.")  # fmt: skip
+                           "Remove the tags, and decode entities with Python's html.unescape.")  # fmt: skip
     yield from _by_pattern(sample, "escapes", signs.escape, _ESCAPE, "escapes such as \\u00e9 or %20 as text",
                            "Decode them where the file is made: json.loads, or urllib.parse.unquote.")  # fmt: skip
     yield from _mixed_words(sample, signs)
@@ -158,17 +158,17 @@ _SINGLE_SIGNS = (
     _SingleSign(
         "control_characters", lambda signs: signs.control,
         lambda sign: (unicodedata.category(sign) == "Cc") and sign not in "\t\n\r",
-        "control characters", "Take them out; U+0080 to U+009F mean that the file is cp1252: set encoding.",
+        "control characters", "Remove them; U+0080 to U+009F mean that the file is cp1252: set encoding.",
     ),
     _SingleSign(
         "lost_characters", lambda signs: signs.lost, lambda sign: sign == "\ufffd",
         "U+FFFD, which stands where a byte could not be decoded",
-        "Make the file again from its source, with its true encoding.",
+        "Export the file again from its source, in the right encoding.",
     ),
     _SingleSign(
         "invisible_characters", lambda signs: signs.invisible,
         lambda sign: ord(sign) in _INVISIBLE and ord(sign) not in _JOINERS,
-        "characters that cannot be seen, such as U+200B or a byte order mark", "Take them out of the texts.",
+        "characters that cannot be seen, such as U+200B or a byte order mark", "Remove them from the texts.",
     ),
 )  # fmt: skip
 
@@ -226,8 +226,8 @@ def _forms(sample: Sample, signs: _Signs) -> Iterator[Finding]:
     apart = [row for row in candidates if not unicodedata.is_normalized("NFC", sample.texts[row])]
     apart = [row for row in apart if any(unicodedata.combining(sign) for sign in sample.texts[row])]
     if apart:
-        problem = "{rows} write accents behind their letter (Unicode form NFD), not as one character (NFC)."
-        remedy = "Write all alike: unicodedata.normalize('NFC', text)."
+        problem = "{rows} have accents as separate characters (Unicode NFD) instead of one character (NFC)."
+        remedy = "Normalise all texts: unicodedata.normalize('NFC', text)."
         yield sample.finding("unicode_forms", np.array(apart), problem, remedy)
 
 
@@ -285,9 +285,7 @@ def _other_scripts(sample: Sample, signs: _Signs) -> Iterator[Finding]:
         return
     named = sorted({_SCRIPTS[int(script)] for script in signs.scripts[rows]})
     problem = f"{{rows}} are written in {' or '.join(named)} letters, where others are in {_SCRIPTS[main]} ones."
-    yield sample.finding(
-        "other_script", rows, problem, "Keep them only if such texts are asked for in use.", severity="note"
-    )
+    yield sample.finding("other_script", rows, problem, "Keep them only if such texts occur in use.", severity="note")
 
 
 def _nothing_to_read(sample: Sample, signs: _Signs) -> Iterator[Finding]:
@@ -296,7 +294,7 @@ def _nothing_to_read(sample: Sample, signs: _Signs) -> Iterator[Finding]:
         rows = np.array([row for row, text in enumerate(texts) if folded.get(text, text) in _PLACEHOLDERS], np.int64)
         if len(rows):
             said = sorted({folded[texts[row]] for row in rows.tolist()})[:SHOWN]
-            problem = f"the {name} of {{rows}} says that there is none: {', '.join(map(repr, said))}."
+            problem = f"the {name} of {{rows}} is a marker for a missing text: {', '.join(map(repr, said))}."
             yield sample.finding("placeholder", rows, problem, "Drop these rows, or fill them from the source.")
     bare = np.array([bool(text.strip()) for text in sample.texts], np.bool_) & (signs.letters == 0)
     rows = np.flatnonzero(bare & np.array([not any(map(str.isalpha, text)) for text in sample.texts], np.bool_))
@@ -319,7 +317,7 @@ def _giants(sample: Sample) -> Iterator[Finding]:
         if count:
             swallowed[row] = count
     if swallowed:
-        problem = "{rows} hold other rows, with their labels: a quote was not closed, or the delimiter is another one."
+        problem = "{rows} contain other rows, labels included: a quote was not closed, or the delimiter is wrong."
         remedy = "Close the quotes, or read them as text: quotechar: null."
         examples = [sample.example(row, f"holds {count:,} more rows") for row, count in list(swallowed.items())[:SHOWN]]
         yield sample.finding(
@@ -329,4 +327,4 @@ def _giants(sample: Sample) -> Iterator[Finding]:
     if len(rows):
         examples = [sample.example(int(row), f"{lengths[row]:,} characters") for row in rows[:SHOWN]]
         problem = f"{{rows}} are more than ten times as long as 95 % of them ({usual:,.0f} characters)."
-        yield sample.finding("giant_text", rows, problem, "Look whether it is one text.", examples=examples)
+        yield sample.finding("giant_text", rows, problem, "Check that each is one text.", examples=examples)

@@ -64,13 +64,13 @@ def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
         return
     label, most = max(times.items(), key=lambda item: item[1])
     if most >= NEARLY_ALL * rows:
-        problem = f"{most:,} of {rows:,} rows are labelled '{label}': to answer nothing else scores {most / rows:.1%}."
+        problem = f"{most:,} of {rows:,} rows are labelled '{label}': always predicting it scores {most / rows:.1%}."
         remedy = "Set major_metric: macro_f1; see families/bert_unbalanced for sampler and loss."
         yield Finding("imbalance", "warning", PLACE, problem, remedy)
     rare = [label for label, count in times.items() if count < FEW_OF_A_LABEL]
     if rare and len(times) < MANY * rows:
-        problem = f"less than {FEW_OF_A_LABEL} rows are labelled {some(rare)}: it is hardly learned or scored."
-        yield Finding("imbalance", "note", PLACE, problem, "Give more rows of it, or put it together with another.")
+        problem = f"fewer than {FEW_OF_A_LABEL} rows are labelled {some(rare)}: too few to learn or score it."
+        yield Finding("imbalance", "note", PLACE, problem, "Add rows of it, or merge it with another label.")
 
 
 def written_nothings(counts: Mapping[str, int]) -> Iterator[Finding]:
@@ -132,14 +132,14 @@ def spellings(counts: Mapping[str, int], *, numbers: bool) -> Iterator[Finding]:
     for label, (_, *others) in written.items():
         if others:
             problem = f"label '{label}' is also written {some(others)}: one class, as case does not distinguish labels."
-            yield Finding("label_spelling", "warning", PLACE, problem, "If they are two, name them apart.")
+            yield Finding("label_spelling", "warning", PLACE, problem, "If they are two classes, rename one.")
     alike: dict[str, list[str]] = {}
     for label in written:
         alike.setdefault(_plainest(label, numbers=numbers), []).append(label)
     for first, *others in alike.values():
         if others:
-            problem = f"labels {some([first, *others])} are written almost alike, but are different classes."
-            yield Finding("label_spelling", "warning", PLACE, problem, "If they are one, write them alike.")
+            problem = f"labels {some([first, *others])} are spelt almost alike, but are different classes."
+            yield Finding("label_spelling", "warning", PLACE, problem, "If they are one class, spell them alike.")
 
 
 SCORED_WHILE_TRAINING = ("dev", "valid")

@@ -86,7 +86,7 @@ def header(path: str, head: Head, parser: Parser, *, labelled: bool, labels: Col
     label = labelled and (first[-1] in LABEL_NAMES or _alone_no_number(first[-1], others)) and bool(others)
     if named or label:
         problem = f"the first row looks like the names of columns: {', '.join(map(repr, head.rows[0]))[:80]}."
-        remedy = "Leave it out: start_line: 1"
+        remedy = "Skip it: start_line: 1"
         if isinstance(parser, CSVParser):
             by_name = sorted(head.rows[0], key=lambda name: folded(name) in LABEL_NAMES)  # the label comes last
             remedy += f"; or take the columns by name: fields: {json.dumps(by_name, ensure_ascii=False)}"
@@ -111,7 +111,7 @@ def quotes(path: str, head: Head, parser: Parser) -> Iterator[Finding]:
     if not isinstance(parser, CSVParser) or len(head.rows) < FEWEST:
         return
     rows = [row for row in head.rows if len(row) == len(head.rows[-1])]
-    remedy = "Take them off: quotechar: '\"'."
+    remedy = "Strip them: quotechar: '\"'."
     if parser.quotechar is not None:  # a cell that is still wrapped has a blank in front, or quotes of its own
         rows = [[cell.strip() if cell[:1] == " " else "" for cell in row] for row in rows]
         remedy = "A cell in quotes begins right behind the delimiter: take out the blank in front of it."
@@ -178,8 +178,8 @@ def columns(path: str, head: Head, *, labelled: bool, labels: Collection[str]) -
         yield Finding("columns", "fault", place, problem, "Give a file with the texts that the model was trained on.")
     numbers = all(number_of(label) is not None for label in {*labels, *last})  # regression targets, of any value
     if labelled and not numbers and not set(last) & set(labels) and not repeats(set(last), len(last)):
-        problem = f"the last column, read as a label, holds none that training knew, such as {head.rows[0][-1]!r:.60}."
-        yield Finding("columns", "fault", place, problem, "Give the texts alone, or their labels behind them.")
+        problem = f"the last column, read as a label, has no label of training, such as {head.rows[0][-1]!r:.60}."
+        yield Finding("columns", "fault", place, problem, "Give texts alone, or with labels in the last column.")
 
 
 def first_row_left_out(path: str, parser: LineParser, labels: Collection[str]) -> Iterator[Finding]:

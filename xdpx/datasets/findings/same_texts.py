@@ -114,7 +114,7 @@ class SameTexts:
         for index, split in enumerate(self._splits):
             if training[index]:
                 continue
-            where = "training" if training.any() else "a split before"
+            where = "training" if training.any() else "an earlier split"
             known = training[table.splits] if training.any() else table.splits < index
             groups = np.unique(table.groups[known])
             mine = np.flatnonzero(table.splits == index)
@@ -124,10 +124,10 @@ class SameTexts:
             here = shared[0]
             there = np.flatnonzero(known & (table.groups == table.groups[here]))[0]
             share = len(shared) / len(mine)
-            problem = f"{len(shared):,} of {len(mine):,} texts ({share:.2%}) stand in {where} too{self._of_what}"
+            problem = f"{len(shared):,} of {len(mine):,} texts ({share:.2%}) also occur in {where}{self._of_what}"
             problem += f", such as {self._at(table, here, paths)} = {self._at(table, there, paths)}."
             severity: Severity = "warning" if share >= MANY_SHARED else "note"
-            yield Finding("leakage", severity, split, problem, "Its scores say too much: take them out of one.")
+            yield Finding("leakage", severity, split, problem, "Scores on it are too good: remove them from one side.")
 
     def _duplicates(self, table: _Table, training: NDArray[np.bool_], paths: Mapping[str, str]) -> Iterator[Finding]:
         for index, split in enumerate(self._splits):
@@ -138,7 +138,7 @@ class SameTexts:
                 continue
             second = order[1:][again][0]
             first = order[:-1][again][0]
-            problem = f"{again.sum():,} of {len(mine):,} rows came before in the same split{self._of_what}"
+            problem = f"{again.sum():,} of {len(mine):,} rows repeat an earlier row of the split{self._of_what}"
             problem += f", such as {self._at(table, second, paths)} = {self._at(table, first, paths)}."
             yield Finding("duplicates", "warning", split, problem, "remove_duplicate: true drops them.")
 
@@ -157,7 +157,7 @@ class SameTexts:
         problem += f" {self._at(table, second, paths)}."
         place = self._splits[int(table.splits[first])]
         severity: Severity = "warning" if texts >= FEW_CONTRADICTIONS * len(mine) else "note"
-        yield Finding("contradictions", severity, place, problem, "Decide which is right: nothing can learn both.")
+        yield Finding("contradictions", severity, place, problem, "Decide which is right: no model can learn both.")
 
     def _at(self, table: _Table, row: int, paths: Mapping[str, str]) -> str:
         return f"{paths[self._splits[int(table.splits[row])]]}:{table.lines[row]}"

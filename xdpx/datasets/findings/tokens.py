@@ -90,18 +90,18 @@ def tokens(split: str, tally: Tally, *, trained: bool, ready: bool) -> Iterator[
     whole = tally.tokens <= NEARLY_ONE * tally.texts and tally.characters >= LONG_FOR_ONE * tally.tokens
     if tally.tokens >= FEWEST_TOKENS and (whole or tally.characters >= LONG * tally.tokens):
         length = tally.characters / tally.tokens
-        problem = f"a token has {length:.0f} characters on average: texts are not cut into words."
-        remedy = "For text without blanks, such as Chinese, use tokenizer: char_zh, or bert with its vocab_file."
-        remedy = remedy if trained else "Cut them as the texts of training are cut."
+        problem = f"tokens have {length:.0f} characters on average: texts are not split into words."
+        remedy = "For text without spaces, such as Chinese, use tokenizer: char_zh, or bert with its vocab_file."
+        remedy = remedy if trained else "Split them as the training texts are split."
         yield Finding("long_tokens", "warning", split, problem, remedy)
     share = tally.unknown_share
     if tally.tokens < FEWEST_TOKENS or share < (MANY_UNKNOWN if ready else MANY_NEW):
         return
     useless = ready and trained and share >= HALF_UNKNOWN
     if ready:
-        remedy = "Is it that of another language, or cased where lower: true?"
+        remedy = "Is it for another language, or cased while lower is true?"
     else:
-        remedy = "Look at threshold and nwords." if trained else "Is it text of the same kind as that of training?"
+        remedy = "Look at threshold and nwords." if trained else "Is it the same kind of text as in training?"
     problem = f"{share:.1%} of the tokens are not in the vocabulary."
     yield Finding("unknown_tokens", "fault" if useless else "warning", split, problem, remedy)
 
@@ -111,14 +111,14 @@ def empty_texts(split: str, tally: Tally) -> Iterator[Finding]:
     if not tally.tokens or not tally.empty:
         return
     severity: Severity = "warning" if tally.empty >= MANY_EMPTY * tally.texts else "note"
-    problem = f"{tally.empty:,} of {tally.texts:,} texts have no token: they are blank, or all of them is taken out."
+    problem = f"{tally.empty:,} of {tally.texts:,} texts have no token: they are blank, or all in them is removed."
     yield Finding("no_text", severity, split, problem, "Drop these rows, or look at rm_punc and the column.")
 
 
 def cut_tokens(split: str, tally: Tally) -> Iterator[Finding]:
     """Yield a finding if `max_len` cuts off a large part of the texts."""
     if tally.tokens >= FEWEST_TOKENS and tally.cut >= MANY_CUT * tally.tokens:
-        problem = f"{tally.cut / tally.tokens:.0%} of the tokens stand behind max_len {tally.max_len:,} and are cut."
+        problem = f"{tally.cut / tally.tokens:.0%} of the tokens are beyond max_len {tally.max_len:,} and are cut off."
         remedy = f"Raise max_len; the longest text has {tally.longest:,}."
         yield Finding("cut_tokens", "warning", split, problem, remedy)
 

@@ -39,7 +39,7 @@ class Estimating(Callback):
             to_go = session.until - step.number
             each = seconds / (step.number - number)
             log.info(
-                f"step {step.number}: {1 / each:,.3g} updates/s on this machine, {format_seconds(each * to_go)} for "
-                f"the {to_go:,} to go, besides evaluations yet to come; {self._memory()} so far"
+                f"step {step.number}: {1 / each:,.3g} updates/s; {to_go:,} to go, about {format_seconds(each * to_go)} "
+                f"without further evaluations; {self._memory()} so far"
             )
         return None
