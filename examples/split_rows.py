@@ -28,7 +28,13 @@ def cells(table: Path, columns: list[str]) -> Iterator[list[str]]:
                 row = line.rstrip("\r\n").split("\t")
                 yield [" ".join(row[int(column)].split()) for column in columns]
         else:
-            for named in csv.DictReader(file):
+            reader = csv.DictReader(file)
+            missing = [column for column in columns if column not in (reader.fieldnames or ())]
+            if missing:
+                sys.exit(
+                    f"{table}: no column {missing[0]!r}. The first line has: {', '.join(reader.fieldnames or ())}."
+                )
+            for named in reader:
                 yield [" ".join((named[column] or "").split()) for column in columns]
 
 
@@ -37,10 +43,14 @@ def main() -> None:
     if len(sys.argv) < 4:
         sys.exit(__doc__)
     table, folder, columns = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
+    try:
+        rows = list(cells(table, columns))
+    except UnicodeDecodeError as error:
+        sys.exit(f"{table}: is not UTF-8 ({error.reason}). Convert it, or use x-init, which recognises encodings.")
     folder.mkdir(parents=True, exist_ok=True)
     files = {split: (folder / f"{split}.tsv").open("w", encoding="utf-8") for split in ("train", "dev", "test")}
     counts = dict.fromkeys([*files, "left out"], 0)
-    for row in cells(table, columns):
+    for row in rows:
         split = SPLITS[zlib.crc32(row[0].encode()) % len(SPLITS)] if all(row) else "left out"
         counts[split] += 1
         if split in files:

@@ -19,7 +19,7 @@ def main() -> None:
     plots = sorted(path.name for path in (folder / "run/plots").glob("*.png"))
     accuracy = float(scores["test"]["acc"])
     print(f"""
-accuracy on {len(rows)} test docstrings: {accuracy:.3f}   (always the commonest topic: {majority:.3f})
+accuracy on {len(rows)} test docstrings: {accuracy:.3f}   (always the most frequent topic: {majority:.3f})
 predictions   {folder}/predictions.tsv
 plots         {folder}/run/plots/   {", ".join(plots)}
 everything    {folder}/run/         args.py, logs, checkpoints, a snapshot of the code

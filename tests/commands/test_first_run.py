@@ -54,6 +54,14 @@ def test_one_command_goes_from_a_file_to_scores_and_again_repeats_nothing(
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
+def test_a_score_that_the_most_frequent_label_reaches_too_is_said_to_be_no_better(
+    reviews: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["max_epoch=1", "embedding_dim=2", "hidden_size=2", "learning_rate=1e-9"]
+    assert main(["x-run", "reviews.csv", *words]) == 0
+    assert "no better than always giving the most frequent label" in capsys.readouterr().out
+
+
 def test_x_init_writes_configs_that_are_read_and_trains_nothing(
     reviews: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,7 +97,9 @@ def test_a_run_that_was_moved_without_its_data_predicts_the_same(data, tmp_path)
     moved = xdpx.load_run(tmp_path / "elsewhere")
     assert moved.predict(["w21 w22", "w45"]) == expected
     assert moved.scores == scores
-    assert "'dev' is neither a split" in refused(moved.evaluate)
+    told = refused(moved.evaluate)
+    assert "'dev' is neither a split" in told
+    assert "That folder is gone: if it was moved, say where to" in told
 
 
 def test_a_damaged_checkpoint_is_named(data, tmp_path):

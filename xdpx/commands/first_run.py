@@ -324,20 +324,22 @@ def _in_words(told: Mapping[str, Any], options: FirstRunOptions) -> str:
     low, high = share_interval(value, rows) if main_score == "acc" else (0.0, 0.0)
     spread = f" (95 % interval {low:.3f} to {high:.3f})" if main_score == "acc" else ""
     others = [f"{key} {scores[key]:.3f}" for key in ("macro_f1", "auc", "mcc") if isinstance(scores.get(key), float)]
-    plain = "" if told["majority"] is None else f"; always the commonest label: {told['majority']:.3f}"
+    plain = "" if told["majority"] is None else f"; always the most frequent label: {told['majority']:.3f}"
     if (of_the_mean := told["mean_squared_error_of_the_mean"]) is not None:
         plain = f"; mean squared error {scores['loss']:.4g}, of always the mean {of_the_mean:.4g}"
     lines = [
         "",
         f"test: {main_score} {value:.3f}{spread} on {rows:,} held-out rows{plain}",
         *([f"      {', '.join(others)}"] if others else []),
-        *([f"what it gets wrong, in a browser: {told['page']}"] if told["page"] else []),
-        f"predictions of them: {told['predictions']}; the configs are in {place.folder}, yours to edit",
+        *([f"errors, to be opened in a browser: {told['page']}"] if told["page"] else []),
+        f"predictions for these rows: {told['predictions']}; configs to edit: {place.folder}/*.hjson",
     ]
+    if main_score == "acc" and told["majority"] is not None and value <= told["majority"]:
+        lines.append("this is no better than always giving the most frequent label: try more epochs or more rows")
     if options.model is None:
         lines.append(
-            f"an encoder often does better: x-run {options.path} model=DIR save_dir={place.folder}_encoder, DIR in "
-            "Hugging Face format; on a CPU it takes minutes for each thousand rows, on a GPU seconds"
+            f"a pre-trained encoder often does better: x-run {options.path} model=DIR save_dir={place.folder}_encoder, "
+            "where DIR has a model in Hugging Face format; a thousand rows take minutes on a CPU, seconds on a GPU"
         )
     return "\n".join(lines)
 

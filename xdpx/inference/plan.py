@@ -487,6 +487,8 @@ def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
         return Input(name, splits[name], is_store=True, key=key)
     if not is_raw(name):
         remedy = did_you_mean(name, splits, f"Splits there are: {', '.join(splits) or 'none'}.")
+        if not io.exists(plan.data_dir):
+            remedy = "That folder is gone: if it was moved, say where to by extra_config: { data_dir: ... }."
         raise _missing(source, key, f"'{name}' is neither a split of '{plan.data_dir}' nor a file.", remedy)
     if name.endswith(".pt"):
         _refuse_other_data(plan, io.parent(name), agreement.LISTS, key, source)

@@ -189,7 +189,7 @@ def _said(error: Mapping[str, Any], kind: str) -> list[tuple[str, str]]:
         ("true", str(error["true"])),
         ("predicted", str(error["predicted"])),
         ("probability", number(error["probability"], 3)),
-        ("of the true class", number(error["probability_of_true"], 3)),
+        ("probability of the true class", number(error["probability_of_true"], 3)),
     ]
 
 
