@@ -194,10 +194,10 @@ def test_limits_that_leave_most_words_unknown_are_told(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     build(source, tmp_path / "data", threshold=9)
-    told = "100.0% of 6 running words are not in the vocabulary and become '[UNK]'. Lower threshold (now 9)"
+    told = "100.0% of 6 words are not in the vocabulary and become '[UNK]'. Lower threshold (now 9)"
     assert f"warning: {told}" in capsys.readouterr().err
     build(source, tmp_path / "other")
-    assert "running words are not" not in capsys.readouterr().err
+    assert "words are not in the vocabulary" not in capsys.readouterr().err
 
 
 def test_a_label_that_the_map_lacks_is_refused_with_the_nearest(source: Path, tmp_path: Path) -> None:

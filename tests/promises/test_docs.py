@@ -152,7 +152,12 @@ def a_desk_for_the_extensions(folder: Path) -> None:
         (folder / f"{name}.json").write_text(json.dumps(values), encoding="utf-8")
 
 
-EXTENSIONS = ("From a file to batches", "From batches to weights", "Callbacks and trackers", "Tuners and search schedules")
+EXTENSIONS = (
+    "From a file to batches",
+    "From batches to weights",
+    "Callbacks and trackers",
+    "Tuners and search schedules",
+)
 CHAIN = ["-m", "xdpx.run", "x-prepro", "prepro.json", "x-train", "train.json"]
 
 

@@ -191,4 +191,4 @@ def _write_page(options: CheckOptions, told: dict[str, Any]) -> None:
     made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z} by xdpx {__version__}"
     facts = {"config": options.config, "found": told["summary"], "made": made}
     commit.write_text(options.page, render(f"Check of {io.name(options.config)}", facts, sections(told)), own=False)
-    sys.stderr.write(f"page with all of it: {options.page}\n")
+    sys.stderr.write(f"report: {options.page}\n")

@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
             print(f"{'' if index else title:<12} {'!!' if found.remedy else '  '} {found.text}")
             if found.remedy:
                 print(f"{'':<16}{found.remedy}")
-    print(f"\n{wrong} need{'s' * (wrong == 1)} attention, marked !!" if wrong else "\nnothing wrong was found")
+    print(f"\n{wrong} need{'s' * (wrong == 1)} attention, marked !!" if wrong else "\nno problems found")
     return 1 if wrong else 0
 
 
@@ -201,7 +201,7 @@ def _machine() -> Iterator[Fact]:
 def _other_work(load: float, cores: int) -> Iterator[Fact]:
     """Yield a line if other programs keep all processors busy: not a fault, but a setting helps."""
     if load >= cores:
-        advice = "" if SPINNING in os.environ else f"; {SPINNING}=PASSIVE makes small models several times faster then"
+        advice = "" if SPINNING in os.environ else f"; {SPINNING}=PASSIVE then makes small models several times faster"
         yield Fact(f"other programs keep the processors busy (load {load:.1f}){advice}")
 
 

@@ -284,7 +284,7 @@ class Evaluate:
                     f"{stem}.reliability.png", reliability_picture(report["calibration"], title, "png"), own=own
                 )
         write_text(page, render(f"Scores of {of}", facts, sections(told["inputs"])), own=own)
-        log.info(f"page with all of it: {page}")
+        log.info(f"report: {page}")
 
     def _save(self, rows: list[dict[str, Any]], columns: list[str]) -> None:
         """Write or append the table, atomically. If the columns changed, a new header is written first."""
@@ -298,7 +298,7 @@ class Evaluate:
             headers = [line for line in before.splitlines() if "split" in line.split("\t")]
             repeated = bool(headers) and headers[-1] == "\t".join(columns)
             write_text(path, before + as_tsv(rows, columns, header=not repeated), own=False)
-        log.info(f"scores kept in {path}")
+        log.info(f"scores written to {path}")
 
 
 def _holds_scores(path: str) -> bool:

@@ -221,12 +221,12 @@ def _counted_vocabulary(parameters: BuildParameters, seen: RawCounts, words: Wor
     share = covered / total if total else 1.0
     if share < LITTLE_KNOWN and total:
         log.warning(
-            f"{1 - share:.1%} of {total:,} running words are not in the vocabulary and become '{words.unk}'. "
+            f"{1 - share:.1%} of {total:,} words are not in the vocabulary and become '{words.unk}'. "
             f"Lower threshold (now {parameters.threshold}), or raise nwords (now {parameters.nwords}; -1: no limit)."
         )
     log.info(
-        f"Vocabulary: {len(vocabulary):,} tokens, made of {len(seen.tokens):,} different words; "
-        f"they cover {share:.2%} of {total:,} running words{f' of {of_split}' if of_split else ''}"
+        f"Vocabulary: {len(vocabulary):,} tokens, from {len(seen.tokens):,} different words; "
+        f"it covers {share:.2%} of the {total:,} words{f' of {of_split}' if of_split else ''}"
     )
     return vocabulary
 

@@ -68,7 +68,7 @@ def gather_words(
     )
     covered = sum(times for word, times in seen.tokens.items() if word in found)
     share = covered / max(sum(seen.tokens.values()), 1)
-    log.info(f"Words: {len(found):,}; they cover {share:.2%} of the running words")
+    log.info(f"Words: {len(found):,}; they cover {share:.2%} of the text")
     return found
 
 

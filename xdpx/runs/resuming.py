@@ -48,8 +48,9 @@ def _nothing_to_resume(folder: str, checkpointer: Checkpointer) -> str:
     if states:
         return f"{folder}: none of the states of steps {states} is whole, so there is nothing to resume from."
     return (
-        f"{folder}: contains no checkpoint-<step>.pts to resume from. It is written with resume: auto or save_full_checkpoint: true. "
-        "To train on from weights alone, set pretrained_model to a checkpoint-<step>.pt and use a new save_dir."
+        f"{folder}: contains no checkpoint-<step>.pts to resume from. It is written with resume: auto or "
+        "save_full_checkpoint: true. To train on from weights alone, set pretrained_model to a checkpoint-<step>.pt "
+        "and use a new save_dir."
     )
 
 

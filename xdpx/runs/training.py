@@ -199,7 +199,7 @@ class _Training:
     def end(self, session: Session, stop: Stop) -> None:
         """Log how far training came, and how to continue."""
         progress = session.progress
-        log.info(f"step {progress.num_updates}: {stop.reason}")
+        log.info(f"training ended at step {progress.num_updates}: {stop.reason}")
         closing = self.parts.engine.closing_line()
         if closing:
             log.info(closing)

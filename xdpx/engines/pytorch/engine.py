@@ -294,7 +294,7 @@ class PyTorchEngine:
         """The name of the device; for a CPU also the number of threads, which affects the last bits."""
         if self.device.type == "cuda":
             return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
-        return f"{self.device} ({platform.processor() or platform.machine()}, {torch.get_num_threads()} threads)"
+        return f"{self.device} ({platform.processor() or platform.machine()}, threads: {torch.get_num_threads()})"
 
     def model_and_optimizer(self, state: PyTorchState) -> tuple[Any, Any]:
         """Return the trained model and its optimizer."""
