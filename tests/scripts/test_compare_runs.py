@@ -32,7 +32,7 @@ def test_rows_are_matched_by_what_they_hold_and_a_clear_difference_is_called_so(
     assert main(["compare_runs", one, other, "draws=200"]) == 0
     told = capsys.readouterr().out
     assert f"acc: {other} is better than {one} (0.9 against 0.7, a difference of +0.2" in told
-    assert "more than chance" in told
+    assert "): significant." in told
     assert "macro_f1" in told
 
 
@@ -45,7 +45,7 @@ def test_a_small_difference_may_be_chance_and_json_says_the_same(tmp_path: Path,
     assert pair["p"] == pair["metrics"]["acc"]["p"] == mcnemar(0, 2)
     assert pair["metrics"]["acc"]["low"] < 0.01 < pair["metrics"]["acc"]["high"]
     main(["compare_runs", *files, "draws=200"])
-    assert "may be chance" in capsys.readouterr().out
+    assert "is not significantly better than" in capsys.readouterr().out
 
 
 def test_of_three_each_is_compared_with_each_and_p_values_grow_by_holm(tmp_path: Path, capsys) -> None:

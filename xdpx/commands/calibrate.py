@@ -67,8 +67,8 @@ class Calibrate:
         low, high = found["interval"]
         sys.stdout.write(
             f"temperature {found['temperature']:.4g} (95 % interval {low:.3g} to {high:.3g}), fitted on "
-            f"{found['rows']:,} rows of {found['on']}: probabilities become {way} sure\n"
-            f"surprise {before['nats']:.4f} -> {after['nats']:.4f} nats per row, "
+            f"{found['rows']:,} rows of {found['on']}: probabilities become {way} confident\n"
+            f"negative log-likelihood {before['nats']:.4f} -> {after['nats']:.4f} nats per row, "
             f"ECE {before['ece']:.4f} -> {after['ece']:.4f} on the same rows\n"
             f"written to {path}; x-eval and x-pred use it with temperature=fitted\n"
         )

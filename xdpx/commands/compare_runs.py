@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NAME = "compare_runs"
 USAGE = "x-script compare_runs A B [C ...] [on=SPLIT_OR_FILE] [major_metric=NAME] [out_file=PICTURE] [--json]"
 LEVEL = 0.05
-"""Significance level: a difference with a smaller p value is called more than chance."""
+"""Significance level: a difference with a smaller p value is called significant."""
 
 
 class CompareRuns:
@@ -195,7 +195,7 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
     if told["drawn_together"]:
         yield f"{told['drawn_together']:,} rows are copies of others or of the same query: they are drawn together."
     if len(comparisons) == 1 and len(rows) > 1:
-        yield "The other metrics are shown for information: held against 5 %, one in twenty differs by chance alone."
+        yield "The other metrics are for information only: at the 5 % level, one in twenty differs by chance."
 
 
 def _cells(each: Mapping[str, Any], p: float) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def _cells(each: Mapping[str, Any], p: float) -> dict[str, Any]:
 
 
 def in_words(pair: Mapping[str, Any], told: Mapping[str, Any]) -> str:
-    """Return a sentence on which of two is better, and whether the difference is more than chance."""
+    """Return a sentence on which of two is better, and whether the difference is significant."""
     metric = told["metric"]
     each = pair["metrics"][metric]
     if each["difference"] == 0:
@@ -218,17 +218,15 @@ def in_words(pair: Mapping[str, Any], told: Mapping[str, Any]) -> str:
     better, worse = (pair[place] for place in places)
     facts = (
         f"{each[places[0]]:.4g} against {each[places[1]]:.4g}, a difference of "
-        f"{each[places[0]] - each[places[1]]:+.4g}, 95 % interval {low:+.4g} to {high:+.4g}, p = {_p(pair['p'])}"
+        f"{each[places[0]] - each[places[1]]:+.4g}, 95 % interval {low:+.4g} to {high:+.4g}, p {_p(pair['p'])}"
     )
     if pair["more_than_chance"]:
-        return f"{metric}: {better} is better than {worse} ({facts}): more than chance."
-    return (
-        f"{metric}: that {better} scores better than {worse} may be chance ({facts}). More rows would help to decide."
-    )
+        return f"{metric}: {better} is better than {worse} ({facts}): significant."
+    return f"{metric}: {better} is not significantly better than {worse} ({facts}). More rows would help to decide."
 
 
 def _p(value: float) -> str:
-    return f"{value:.3f}" if value >= 0.001 else "less than 0.001"
+    return f"= {value:.3f}" if value >= 0.001 else "< 0.001"
 
 
 def main(argv: Sequence[str]) -> int:

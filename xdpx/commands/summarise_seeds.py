@@ -72,7 +72,7 @@ def compared(groups: Sequence[SeedGroup], keys: Sequence[str]) -> Iterator[str]:
         found = difference(first, group)
         names = [" ".join(f"{key}={each.settings.get(key)}" for key in keys) for each in (group, first)]
         certain = not found["low"] <= 0 <= found["high"]
-        verdict = "more than chance of the seeds" if certain else "may be chance of the seeds"
+        verdict = "significant" if certain else "not significant"
         yield (
             f"{group.metric}: {names[0]} against {names[1]}: {found['difference']:+.4g}, "
             f"95 % interval {found['low']:+.4g} to {found['high']:+.4g}: {verdict}"

@@ -85,7 +85,7 @@ def difference_picture(told: Mapping[str, Any], figure_format: str) -> bytes:
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.tick_params(colors=INK, length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.set_xlabel("difference with its 95 % interval; green: more than chance", fontsize=10, color=INK)
+    axes.set_xlabel("difference with its 95 % interval; green: significant", fontsize=10, color=INK)
     figure.suptitle(drawable_label([title], otherwise="differences"), fontsize=11.5, color=INK, family=list(families()))
     return file_of(figure, figure_format)
 
