@@ -48,13 +48,11 @@ class Evaluate:
         valid_subset: str | list[str] = param(
             doc="What to score: splits of data_dir, raw files with labels, .pt files."
         )
-        save_to_file: str | None = param(
-            None, doc="File that also gets the scores, as tab separated values.", unique=("save_mode", "is", "w")
-        )
+        save_to_file: str | None = param(None, doc="TSV file to write the scores to.", unique=("save_mode", "is", "w"))
         save_mode: Literal["a", "w"] = param(
-            "a", doc="How the file is written: a adds to it, w replaces it.", when=("save_to_file", "is not", None)
+            "a", doc="Mode of save_to_file: a appends, w overwrites.", when=("save_to_file", "is not", None)
         )
-        max_eval_steps: int | None = param(None, doc="Score only so many batches of each input.", gt=0)
+        max_eval_steps: int | None = param(None, doc="Maximum number of batches to score of each input.", gt=0)
         compare_origin: bool = param(
             False,
             doc="Fail when a metric of the split that training scored differs by more than 1e-6 from the one logged; "
@@ -66,12 +64,10 @@ class Evaluate:
             "<save_dir>/eval/<checkpoint>-<inputs>.html, of an export in <save_dir>.eval; '' writes none.",
             unique=True,
         )
-        worst_errors: int = param(20, ge=0, doc="How many of the worst errors of each input to show with their texts.")
-        intervals: bool = param(
-            False, doc="Add columns METRIC_low and METRIC_high to the table: the ends of 95 % intervals."
-        )
+        worst_errors: int = param(20, ge=0, doc="Number of worst errors to show for each input, with their texts.")
+        intervals: bool = param(False, doc="Add columns METRIC_low and METRIC_high to the table: 95 % intervals.")
         print_json: bool = param(False, doc="Print one JSON object with everything, on one line, instead of the table.")
-        ignore_novel_target: bool = param(False, doc="Score labels that training never saw as class 0.")
+        ignore_novel_target: bool = param(False, doc="Score labels that are not in training as class 0.")
 
         def conflicts(self) -> list[tuple[str, str]]:
             """Refuse compare_origin without save_dir, or with a temperature."""

@@ -42,16 +42,16 @@ class Predict:
         """The keys of `x-pred`."""
 
         predict_file_map: dict[str, str] = param(
-            doc="What to predict: where the predictions go. Raw files with or without labels, splits, .pt files.",
+            doc="Input and output files, {input: output}; inputs are raw files, labelled or not, splits or .pt files.",
             unique=True,
         )
         distill: bool = param(
             False, doc="Write training data for distillation: a column of logits before the label, no header."
         )
-        header: bool = param(True, doc="Begin with the names of the columns.", when=("distill", "is", False))
+        header: bool = param(True, doc="Write a header with the column names.", when=("distill", "is", False))
         binary: bool = param(False, doc="Write arrays that torch.load reads, instead of text.")
-        max_predict: int | None = param(None, doc="Predict only so many rows of each file.", gt=0)
-        concat_origin: bool = param(True, doc="Write the original columns in front of the predictions.")
+        max_predict: int | None = param(None, doc="Maximum number of rows to predict of each file.", gt=0)
+        concat_origin: bool = param(True, doc="Write the original columns before the predictions.")
 
         def conflicts(self) -> list[tuple[str, str]]:
             """Refuse settings with which rows and predictions could not be written side by side."""

@@ -27,7 +27,7 @@ class BuildParameters(Parameters):
         when=("vocab_file", "is", None),
     )
     threshold: int = param(
-        -1, doc="Words must occur more often than this to be in the vocabulary.", when=("vocab_file", "is", None)
+        -1, doc="Words must occur more often than this to enter the vocabulary.", when=("vocab_file", "is", None)
     )
     ignore_in_emb: bool = param(
         True, doc="Words with a pretrained embedding need not pass the threshold.", when=("threshold", ">", 0)
@@ -59,7 +59,7 @@ class BuildParameters(Parameters):
     log_file: str | None = param("log.txt", doc="Name of the log file in data_dir; null for none.")
     workers: int = param(1, doc="Processes that share the work; the result does not depend on it.", gt=0)
     save_format: Literal["torch", "jsonl"] = param(
-        "torch", doc="Write mapped stores, <split>.pt, or lines of JSON, <split>.jsonl."
+        "torch", doc="Write memory-mapped stores, <split>.pt, or JSON lines, <split>.jsonl."
     )
     seed: int = param(
         1, doc="Seed for embeddings of words without a pretrained one, and for the choice of samples shown.", ge=0

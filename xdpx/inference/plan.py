@@ -64,20 +64,20 @@ class InferenceParameters(declare.Parameters):
         doc="The checkpoint is TensorFlow's (a prefix, or a SavedModel's folder), read as in training: xdpx[tf].",
     )
     batch_size: int | None = param(None, doc="Samples per batch; by default as in training.", gt=0)
-    cuda: bool | None = param(None, doc="Use the GPU; by default whether there is one.")
+    cuda: bool | None = param(None, doc="Use the GPU; by default if there is one.")
     nproc: int | None = param(
-        None, ge=1, doc="Processes that share the batches, a GPU each where there are any; null: one."
+        None, ge=1, doc="Processes that share the batches, with a GPU each if there are any; null: one."
     )
     engine: Literal["pytorch", "spmd"] | None = param(
-        None, doc="What computes; by default as in training. Weights of either engine fit both."
+        None, doc="Engine; by default as in training. Weights of either engine work on both."
     )
     mesh: list[int] | None = param(
         None, doc="How the engine spmd spreads [rows, weights and rows, matrices] over devices; null: all on the rows."
     )
     exact: bool = param(
-        False, doc="Give each row the same bits whatever batch it comes in, at a cost that is measured and reported."
+        False, doc="Make results independent of the batch, to the last bit, at a cost that is measured and reported."
     )
-    seed: int = param(1, doc="Decides initial weights where there is no checkpoint.")
+    seed: int = param(1, doc="Seed of the initial weights, if there is no checkpoint.")
     workers: int | None = param(None, doc="Processes that read raw text; by default as in preprocessing.", gt=0)
     skip_bad_lines: bool = param(False, doc="Skip lines of raw files that cannot be read, and count them.")
 
@@ -99,8 +99,8 @@ class PredictingParameters(InferenceParameters):
 
     temperature: Literal["fitted"] | float | None = param(
         None,
-        doc="Divides the logits of classes: above 1 probabilities are less sure. fitted: the one that `x-script "
-        "calibrate` wrote beside the run; null: 1.",
+        doc="Divisor of the logits: above 1, probabilities are less extreme. fitted: the one that `x-script calibrate` "
+        "wrote into the run's folder; null: 1.",
     )
 
     def conflicts(self) -> list[tuple[str, str]]:

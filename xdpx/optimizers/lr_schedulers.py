@@ -457,7 +457,7 @@ class Polynomial(Curved):
     class Parameters(Warmup):
         """Keys of `polynomial`."""
 
-        learning_rate: float = key(1e-3, gt=0, doc="Highest learning rate; the schedule multiplies it by at most 1.")
+        learning_rate: float = key(1e-3, gt=0, doc="Maximum learning rate; the schedule multiplies it by at most 1.")
         lr_end: float = key(1e-7, ge=0, doc="Learning rate after the last update.")
         power: float = key(1.0, gt=0, doc="Power of the remaining share of updates; 1: linear.")
 
@@ -653,7 +653,7 @@ class Greedy(OnMetric):
         threshold: float = key(1e-6, ge=0, doc="Least improvement of a score that counts.")
         warmup: int = key(0, ge=0, doc="Evaluations that are ignored after the learning rate was raised.")
         min_lr_rate: float = key(0.1, gt=0, le=1, doc="Lowest learning rate, as a share of learning_rate.")
-        max_lr_rate: float = key(10.0, ge=1, doc="Highest learning rate, as a multiple of learning_rate.")
+        max_lr_rate: float = key(10.0, ge=1, doc="Maximum learning rate, as a multiple of learning_rate.")
         smooth: bool = key(False, doc="Use the mean of the last `window_size` scores.")
         window_size: int = key(50, gt=0, doc="Number of scores in that mean.", when=("smooth", "is", True))
         reset_start: int = key(500, gt=0, doc="Reset after so many reductions at the lowest learning rate.")

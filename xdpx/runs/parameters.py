@@ -16,7 +16,7 @@ class TrainerParameters(declare.Parameters):
 
     data_dir: str = param(doc="Folder that x-prepro made.", path="directory", group="trainer")
     save_dir: str = param(
-        doc="Folder for the results; made when it is not there.", path="new_directory", unique=True, group="trainer"
+        doc="Folder for the results; created if it does not exist.", path="new_directory", unique=True, group="trainer"
     )
     overwrite: bool = param(False, doc="Replace the run that is in save_dir.", group="trainer")
     auto_suffix: bool = param(
@@ -26,17 +26,17 @@ class TrainerParameters(declare.Parameters):
         group="trainer",
     )
     resume: bool | Literal["auto"] = param(
-        False, doc="Continue the run in save_dir; auto: begin, or continue if it was begun before.", group="trainer"
+        False, doc="Resume the run in save_dir; auto: start it, or resume it if it has started before.", group="trainer"
     )
     max_epoch: int | None = param(
         None,
         gt=0,
-        doc="Most passes over the data (lazy_load: shards); the smaller of max_epoch and max_update counts.",
+        doc="Maximum number of epochs (lazy_load: of shards); the smaller of max_epoch and max_update counts.",
         group="trainer",
     )
-    max_update: int | None = param(None, gt=0, doc="Most updates of the weights.", relative="inverse", group="trainer")
+    max_update: int | None = param(None, gt=0, doc="Maximum number of updates.", relative="inverse", group="trainer")
     batch_size: int = param(gt=0, doc="Samples per batch, over all devices.", group="trainer")
-    update_freq: int = param(1, gt=0, doc="Batches per update of the weights.", group="trainer")
+    update_freq: int = param(1, gt=0, doc="Batches per update (gradient accumulation).", group="trainer")
     force_sync: bool = param(
         False, doc="Accepted without effect: processes exchange gradients once per update.",
         when=("update_freq", ">", 1), group="trainer",
@@ -53,7 +53,7 @@ class TrainerParameters(declare.Parameters):
         "is that of the labels squared, and the losses bce, which are sums over labels.",
         group="trainer",
     )
-    min_lr: float = param(0.0, ge=0, doc="Stop when the learning rate has come down to this.", group="trainer")
+    min_lr: float = param(0.0, ge=0, doc="Stop when the learning rate has fallen to this.", group="trainer")
     callbacks: list[str | dict[str, dict[str, Any]]] = param(
         [],
         doc="Callbacks as of the Trainer: registered names, module:Class, or {name: {argument: value}}.",
@@ -61,11 +61,11 @@ class TrainerParameters(declare.Parameters):
     )
     report_to: str | list[str] = param(
         "none",
-        doc="Trackers, by their names in the Trainer: tensorboard, jsonl, wandb, ...; all: what is installed.",
+        doc="Trackers, as in the Trainer: tensorboard, jsonl, wandb, ...; all: those that are installed.",
         group="trainer",
     )
     seed: int | None = param(
-        1, ge=0, lt=2**63, doc="Decides all randomness; null draws a seed and logs it.", group="trainer"
+        1, ge=0, lt=2**63, doc="Seed of all randomness; null draws one and logs it.", group="trainer"
     )
     cache_train_file: bool = param(
         True,
@@ -73,14 +73,14 @@ class TrainerParameters(declare.Parameters):
         group="trainer",
     )
     lazy_load: bool = param(
-        False, doc="Train on one shard at a time, in order; later ones may still be in the making.", group="trainer"
+        False, doc="Train on one shard at a time, in order; x-prepro may still be writing later ones.", group="trainer"
     )
     data_size: dict[str, int] = param({}, doc="Samples in each split, from meta.hjson.", group="trainer")
     ema_decay: float = param(
         1.0,
         gt=0,
         le=1,
-        doc="Decay per update of the averaged weights, which are scored and saved; 1 keeps no average.",
+        doc="Decay of the moving average of weights, which is scored and saved; 1: no average.",
         group="trainer",
     )
     swa_start: int | float | None = param(
@@ -91,7 +91,7 @@ class TrainerParameters(declare.Parameters):
         group="trainer",
     )
     swa_interval: int = param(
-        1, gt=0, doc="Updates from one averaged point to the next.", when=("swa_start", "is not", None), group="trainer"
+        1, gt=0, doc="Updates between averaged weights.", when=("swa_start", "is not", None), group="trainer"
     )
     train_subset: str | list[str] = param("train", doc="Splits to train on: names or patterns.", group="trainer")
     exclude_valid_from_train: bool = param(
@@ -100,12 +100,12 @@ class TrainerParameters(declare.Parameters):
     train_steps: int | float | None = param(
         None,
         gt=0,
-        doc="Stop after so many updates from now, or this share of all (float); the schedule does not notice.",
+        doc="Stop after so many updates from now, or this share of all (float); the schedule is not affected.",
         group="trainer",
     )
     task: str = param("default", doc="How model and loss are trained.", registry="task", group="trainer")
     engine: Literal["pytorch", "spmd"] = param(
-        "pytorch", doc="What computes: pytorch; or spmd: JAX, sharded over all local devices.", group="trainer"
+        "pytorch", doc="Engine: pytorch; or spmd: JAX, sharded over all local devices.", group="trainer"
     )
     mesh: list[int] | None = param(
         None,
@@ -125,12 +125,12 @@ class LogParameters(declare.Parameters):
     )
     log_file: str | None = param("log.txt", doc="Name of the log file in save_dir; null for none.", group="trainer/log")
     viz_ref_dir: str | list[str] | dict[str, str] | None = param(
-        None, doc="Runs to draw beside this one: a folder, a list, or label: folder; at most 4.", group="trainer/log"
+        None, doc="Runs to plot with this one: a folder, a list, or label: folder; at most 4.", group="trainer/log"
     )
     plots: bool = param(True, doc="Draw figures into plots; without them, x-viz draws them later.", group="trainer/log")
     profile: bool = param(
         False,
-        doc="Trace five updates into save_dir/profile, after the first five: a trace, a table, pictures.",
+        doc="Trace five updates into save_dir/profile, after the first five: a trace, a table, figures.",
         group="trainer/log",
     )
     figext: str = param(
@@ -144,12 +144,12 @@ class EvaluationParameters(declare.Parameters):
     eval_interval: int = param(
         ge=-1, doc="Updates between evaluations; -1: at the end only.", relative="inverse", group="trainer/evaluation"
     )
-    valid_subset: str = param("dev", doc="Split to score on.", group="trainer/evaluation")
+    valid_subset: str = param("dev", doc="Split to evaluate on.", group="trainer/evaluation")
     max_eval_steps: int | None = param(
-        None, gt=0, doc="Score only so many batches; null scores all.", group="trainer/evaluation"
+        None, gt=0, doc="Maximum number of batches to score; null: all.", group="trainer/evaluation"
     )
     exact: bool = param(
-        False, doc="Score each row with the bits that x-eval and x-pred with exact give it.", group="trainer/evaluation"
+        False, doc="Score rows as x-eval and x-pred with exact do, equal to the last bit.", group="trainer/evaluation"
     )
     major_metric: str = param(doc="Metric that decides what is best.", metric_of="loss", group="trainer/evaluation")
     ascending_metric: bool = param(True, doc="Whether higher is better.", group="trainer/evaluation")
@@ -158,12 +158,16 @@ class EvaluationParameters(declare.Parameters):
         group="trainer/evaluation",
     )  # fmt: skip
     min_steps: int = param(
-        1, ge=0, doc="Updates before which tolerance does not stop.", relative="inverse", group="trainer/evaluation"
+        1,
+        ge=0,
+        doc="Minimum number of updates before tolerance can stop.",
+        relative="inverse",
+        group="trainer/evaluation",
     )
     eval_interval_warmup: int = param(
         0,
         ge=0,
-        doc="Updates before which evaluations are rarer, and tolerance does not stop.",
+        doc="Number of updates at the beginning with rarer evaluations, during which tolerance does not stop.",
         relative="inverse",
         group="trainer/evaluation",
     )
@@ -180,14 +184,14 @@ class EvaluationParameters(declare.Parameters):
     )  # fmt: skip
     inspect_gradient: bool = param(
         False,
-        doc="Look at every weight's gradient with each row of the log: plots/gradients has pictures and history, and "
+        doc="Record the gradient of every weight with each log row: plots/gradients has figures and a history, and "
         "the log says where gradients vanish, explode or are dead.",
         group="trainer/evaluation",
     )
     save: bool = param(True, doc="Save checkpoints.", group="trainer/evaluation")
     save_best_only: bool = param(
         False,
-        doc="Keep the weights of the best evaluation only.",
+        doc="Only keep the weights of the best evaluation.",
         when=("save", "is", True),
         group="trainer/evaluation",
     )
@@ -197,85 +201,85 @@ class EvaluationParameters(declare.Parameters):
     )  # fmt: skip
     save_above_score: float | None = param(
         None,
-        doc="Keep weights only when major_metric is better than this.",
+        doc="Only keep weights if major_metric is better than this.",
         when=("save", "is", True),
         group="trainer/evaluation",
     )
     save_full_checkpoint: bool = param(
         False,
-        doc="Keep all that is needed to resume, at each evaluation.",
+        doc="Save the full state, which a resume needs, at each evaluation.",
         when=("save", "is", True),
         group="trainer/evaluation",
     )
     save_interval: int | None = param(
-        None, gt=0, doc="Also keep a state to resume from after every so many updates.",
+        None, gt=0, doc="Also save the full state every so many updates.",
         when=("save", "is", True), group="trainer/evaluation",
     )  # fmt: skip
     save_in_background: bool = param(
-        False, doc="Write states to resume from while training goes on, which waits only until they are copied.",
+        False, doc="Write full states in the background; training only waits until they are copied.",
         when=("save", "is", True), group="trainer/evaluation",
     )  # fmt: skip
     memory_copy_interval: int = param(
         0, ge=0, group="trainer/evaluation", when=("save", "is", True),
-        doc="Updates from one copy of the state in each machine's shared memory to the next, from which a restart goes "
-        "on where nothing newer was saved; 0 keeps none.",
+        doc="Updates between copies of the state in each machine's shared memory, from which a restart continues if "
+        "nothing newer was saved; 0: no copies.",
     )  # fmt: skip
 
 
 class OptimizationParameters(declare.Parameters):
     """How weights are updated."""
 
-    learning_rate: float = param(gt=0, doc="Highest learning rate.", group="optimization")
+    learning_rate: float = param(gt=0, doc="Maximum learning rate.", group="optimization")
     clip_norm: float = param(
         5.0,
         ge=0,
-        doc="Longest gradient (norm over all weights); longer ones are shortened to it; 0 never does.",
+        doc="Maximum norm of the gradient over all weights, to which it is clipped; 0: no clipping.",
         group="optimization",
     )
     nonfinite_steps: Literal["raise", "skip", "keep"] = param(
         "raise",
-        doc="What becomes of an update whose loss or gradient is NaN or infinite: raise ends the training, and nothing "
-        "that came after it is saved; skip leaves it out, and waits for the device at every update; keep takes it. "
-        "Gradients that overflow in fp16 are the loss scale's affair.",
+        doc="What to do if the loss or gradient of an update is NaN or infinite: raise ends the training, and nothing "
+        "after it is saved; skip leaves it out, which waits for the device at every update; keep applies it. "
+        "In fp16 the loss scale handles gradients that overflow.",
         group="optimization",
     )
-    optimizer: str = param("adam", doc="How weights follow their gradient.", registry="optimizer", group="optimization")
+    optimizer: str = param("adam", doc="Update rule of the weights.", registry="optimizer", group="optimization")
     lr_scheduler: str = param(
-        "constant", doc="Course of the learning rate.", registry="lr_scheduler", group="optimization"
+        "constant", doc="Schedule of the learning rate.", registry="lr_scheduler", group="optimization"
     )
 
 
 class DeviceParameters(declare.Parameters):
     """Where and how precisely to compute."""
 
-    cuda: bool | None = param(None, doc="Compute on GPUs; null: when there are any.", group="trainer/distributed")
+    cuda: bool | None = param(None, doc="Compute on GPUs; null: if there are any.", group="trainer/distributed")
     nproc: int | None = param(
         None, ge=1, group="trainer/distributed",
-        doc="Processes to start on this machine, a device each; null: one for each visible GPU, or one.",
+        doc="Processes to start on this machine, one per device; null: one per visible GPU, or one.",
     )  # fmt: skip
     max_restarts: int = param(
         3, ge=0, group="trainer/distributed",
-        doc="How often the processes of nproc are started again when one was killed, froze or hung; each time they go "
-        "on from the newest whole state. Never with auto_suffix. 0: the job ends, as with a launcher's processes.",
+        doc="How often the processes of nproc are restarted if one was killed, froze or hung; they continue from the "
+        "newest complete state. Not with auto_suffix. 0: the job ends, as with the processes of a launcher.",
     )  # fmt: skip
     hang_seconds: float = param(
         30.0, ge=0, group="trainer/distributed",
-        doc="Seconds after which several processes end because one of them is frozen, or takes an update longer than "
-        "that beyond twice the longest one; stacks of all go into save_dir/stacks. 0 watches none.",
+        doc="With several processes, seconds after which all end because one is frozen, or because an update takes so "
+        "much longer than twice the longest one; stacks of all are in save_dir/stacks. 0: no monitoring.",
     )  # fmt: skip
     device_id: int | Literal["auto"] = param(
-        "auto", doc="Number of the one GPU to use; auto: all that are visible.", group="trainer/distributed"
+        "auto", doc="Index of the only GPU to use; auto: all visible ones.", group="trainer/distributed"
     )
     distributed_world_size: int | Literal["auto"] = param(
         "auto", group="trainer/distributed",
-        doc="Number of processes in all, where no launcher says it; alone the same as nproc.",
+        doc="Total number of processes, if no launcher sets it; alone the same as nproc.",
     )  # fmt: skip
     distributed_rank: int = param(
-        0, ge=0, doc="Number of this process, with distributed_init_method tcp://.", group="trainer/distributed"
+        0, ge=0, doc="Rank of this process, with distributed_init_method tcp://.", group="trainer/distributed"
     )
     local_rank: int | None = param(
         None, ge=0, group="trainer/distributed",
-        doc="Number of this process, and of its GPU, on its machine; null: as the launcher says.",
+        doc="Rank of this process, and index of its GPU, on its machine; null: set by the launcher.",
     )  # fmt: skip
     distributed_init_method: str = param(
         "auto", group="trainer/distributed",
@@ -330,11 +334,13 @@ class DeviceParameters(declare.Parameters):
         group="trainer/distributed",
     )
     tf32: bool | None = param(
-        None, doc="Compute float32 products in TF32, on a GPU: faster, fewer digits; null leaves it to PyTorch.",
+        None, doc="Compute float32 products in TF32 on a GPU: faster, but less precise; null: PyTorch's default.",
         group="trainer/distributed",
     )  # fmt: skip
     deterministic: bool = param(
-        False, doc="Refuse operations that add up in any order; slower on a GPU.", group="trainer/distributed"
+        False,
+        doc="Refuse operations with an undefined order of summation; slower on a GPU.",
+        group="trainer/distributed",
     )
     compile: bool = param(
         False, doc="Compile the model with torch.compile, once for batches of every shape.", group="trainer/distributed"
@@ -365,7 +371,7 @@ class DeviceParameters(declare.Parameters):
         group="trainer/fp16",
     )  # fmt: skip
     fp16_init_scale: int = param(
-        128, gt=0, doc="First loss scale.", when=("fp16_backend", "is", "fairseq"), group="trainer/fp16"
+        128, gt=0, doc="Initial loss scale.", when=("fp16_backend", "is", "fairseq"), group="trainer/fp16"
     )
     fp16_scale_tolerance: float = param(
         0.0, ge=0, le=1, doc="Share of the updates that may overflow before the loss scale is halved.",

@@ -41,20 +41,20 @@ class TuneParameters(declare.Parameters):
         "save_dir must be free.",
         group=GROUP,
     )
-    max_trials: int = param(gt=0, doc="Most trials to begin.", group=GROUP)
-    seed: int = param(1, ge=0, doc="Decides what the tuner proposes.", group=GROUP)
-    tuner: str = param("random", doc="Who proposes the values of a trial.", registry="tuner", group=GROUP)
+    max_trials: int = param(gt=0, doc="Maximum number of trials.", group=GROUP)
+    seed: int = param(1, ge=0, doc="Seed of the tuner.", group=GROUP)
+    tuner: str = param("random", doc="Algorithm that proposes the values of trials.", registry="tuner", group=GROUP)
     schedule: str = param(
         "bracket", doc="Which trials continue, and which are stopped.", registry="schedule", group=GROUP
     )
     parallel_runs: int = param(
-        gt=0, doc="Trials of a bracket, and most trials at the same time, on this machine or another.", group=GROUP
+        gt=0, doc="Trials in a bracket, and maximum number of concurrent trials, on any machine.", group=GROUP
     )
     ref_runs: list[str] = param(
-        [], doc="Folders of finished runs that the figure shows beside the trials.", path="directory", group=GROUP
+        [], doc="Folders of finished runs to show in the figure.", path="directory", group=GROUP
     )
     save_above_score: float | None = param(
-        None, doc="In the end keep the weights of those trials only whose score is better than this.", group=GROUP
+        None, doc="At the end, only keep weights of trials with a better score than this.", group=GROUP
     )
     folds: bool = param(
         False, doc="The base config is a loop: a trial trains all of its runs, and the mean of their scores counts.",

@@ -19,7 +19,7 @@ class MeansParameters(declare.Parameters):
     """Keys of optimizers with running means of the gradient and of its square."""
 
     learning_rate: float = declare.param(
-        1e-3, gt=0, doc="Highest learning rate; the schedule multiplies it by at most 1.", group=GROUP
+        1e-3, gt=0, doc="Maximum learning rate; the schedule multiplies it by at most 1.", group=GROUP
     )
     adam_betas: list[float] = declare.param(
         [0.9, 0.999], doc="Decay of the running means of the gradient and of its square.", group=GROUP
@@ -43,7 +43,7 @@ class PairParameters(declare.Parameters):
     """Keys of `pair`; those of its two optimizers begin with major_ and second_."""
 
     learning_rate: float = declare.param(
-        1e-3, gt=0, doc="Highest learning rate of the major optimizer; the schedule multiplies it.", group=GROUP
+        1e-3, gt=0, doc="Maximum learning rate of the major optimizer; the schedule multiplies it.", group=GROUP
     )
     major_optimizer: str = declare.param(
         "adam", doc="Optimizer of all weights but those of second_groups.", registry="optimizer", group=GROUP
@@ -52,7 +52,7 @@ class PairParameters(declare.Parameters):
         "adam", doc="Optimizer of the weights of second_groups.", registry="optimizer", group=GROUP
     )
     second_learning_rate: float = declare.param(
-        gt=0, doc="Highest learning rate of the second optimizer.", relative="direct", group=GROUP
+        gt=0, doc="Maximum learning rate of the second optimizer.", relative="direct", group=GROUP
     )
     major_learning_rate: float = declare.param(1e-3, gt=0, doc="Has no effect: write learning_rate.", group=GROUP)
     second_groups: list[str] = declare.param(
@@ -80,7 +80,7 @@ class NamedParameters(declare.Parameters):
     """Keys of optimizers that the Trainer has too (`optim`)."""
 
     learning_rate: float = declare.param(
-        1e-3, gt=0, doc="Highest learning rate; the schedule multiplies it by at most 1.", group=GROUP
+        1e-3, gt=0, doc="Maximum learning rate; the schedule multiplies it by at most 1.", group=GROUP
     )
     weight_decay: float = declare.param(
         0.0,
@@ -132,9 +132,9 @@ class LomoParameters(declare.Parameters):
     """Keys of LOMO, which steps within the backward pass, so that an update has only one batch."""
 
     learning_rate: float = declare.param(
-        1e-3, gt=0, doc="Highest learning rate; the schedule multiplies it by at most 1.", group=GROUP
+        1e-3, gt=0, doc="Maximum learning rate; the schedule multiplies it by at most 1.", group=GROUP
     )
-    update_freq: int = declare.param(1, gt=0, doc="Batches per update of the weights.", group="trainer")
+    update_freq: int = declare.param(1, gt=0, doc="Batches per update (gradient accumulation).", group="trainer")
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Return conflicts: gradient accumulation."""
