@@ -128,13 +128,14 @@ def warn_of_weights_outside(loss: Tensor, known: Iterable[Tensor]) -> None:
 
 def _leaves(loss: Tensor) -> list[Tensor]:
     """Return the tensors without history that a loss depends on, if they want a gradient."""
-    waiting, seen = [loss.grad_fn], {loss.grad_fn}
+    waiting: list[Any] = [loss.grad_fn] if loss.grad_fn is not None else []
+    seen = set(waiting)
     found: list[Tensor] = []
     while waiting:
-        node: Any = waiting.pop()
-        if hasattr(node, "variable"):
+        node = waiting.pop()
+        if node.name().endswith("AccumulateGrad"):
             found.append(node.variable)
-        for following, _ in getattr(node, "next_functions", ()):
+        for following, _ in node.next_functions:
             if following is not None and following not in seen:
                 seen.add(following)
                 waiting.append(following)
