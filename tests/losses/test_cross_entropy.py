@@ -163,6 +163,14 @@ def test_a_model_that_gives_something_else_than_a_tensor_is_named():
     assert output_of(nn.Linear(2, 1).double(), doubled).dtype == torch.float32
 
 
+@pytest.mark.parametrize("name", ["bert", "tagging", "rmr", "electra", "bert_qa", "causal_lm"])
+def test_two_rows_of_classes_are_not_taken_for_two_outputs_or_for_rows_of_tokens(name):
+    batch = {"net_input": {"input": torch.ones(2, 3)}, "target": torch.zeros(2, dtype=torch.long)}
+    keys = {key: 8 for key in ("max_len",) if key in losses[name].Parameters.model_fields}
+    with pytest.raises(ConfigError, match=r"model: 'Identity' returns .*, but this loss reads .*families"):
+        losses[name](losses[name].Parameters(**keys))(nn.Identity(), batch)
+
+
 @pytest.mark.parametrize("shape", [(2, 1), (1, 2), (2, 1, 2), (2, 3)])
 def test_logits_of_another_shape_than_rows_and_classes_are_the_models_fault(shape):
     batch = {"net_input": {"input": torch.ones(shape)}, "target": torch.zeros(2, dtype=torch.long)}

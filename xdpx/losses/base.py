@@ -30,11 +30,47 @@ def output_of(model: nn.Module, batch: Batch) -> Tensor:
     """
     output = model(**batch["net_input"])
     if not isinstance(output, Tensor):
-        name = type(getattr(model, "module", model)).__name__
-        problem = f"'{name}' returns {type(output).__name__}, but this loss reads a tensor."
         remedy = "Return the tensor alone: of a model of transformers its .logits."
-        raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+        raise _another_output(model, type(output).__name__, "a tensor", remedy)
     return output.float()
+
+
+def outputs_of(model: nn.Module, batch: Batch, *names: str) -> Sequence[Any]:
+    """Return what a model gives for a batch, where that are several things: a tuple.
+
+    Args:
+        model: the model.
+        batch: its input.
+        names: of the things that the loss reads, for the message.
+
+    Raises:
+        ConfigError: it gives something else, such as one tensor, whose rows must not be taken for them.
+    """
+    output = model(**batch["net_input"])
+    if not isinstance(output, tuple | list) or len(output) != len(names):
+        found = f"{len(output)} outputs" if isinstance(output, tuple | list) else type(output).__name__
+        raise _another_output(model, found, f"{len(names)} outputs: {', '.join(names)}", FITTING)
+    return output
+
+
+def token_logits_of(model: nn.Module, batch: Batch, shape: str) -> Tensor:
+    """Return the numbers that a model gives for each token, in float32. `shape`, of three axes, is for the message.
+
+    Raises:
+        ConfigError: it gives something else.
+    """
+    logits = output_of(model, batch)
+    if logits.ndim != 3:
+        raise _another_output(model, f"a tensor of shape {tuple(logits.shape)}", f"one of shape {shape}", FITTING)
+    return logits
+
+
+FITTING = "Choose a model and a loss that belong together, as the configs in examples/families do."
+
+
+def _another_output(model: nn.Module, found: str, wanted: str, remedy: str) -> ConfigError:
+    name = type(getattr(model, "module", model)).__name__
+    return ConfigError(THIS_RUN, [Fault("model", f"'{name}' returns {found}, but this loss reads {wanted}.", remedy)])
 
 
 class Loss:

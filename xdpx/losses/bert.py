@@ -15,7 +15,7 @@ from torch.nn import functional
 from xdpx import metrics
 from xdpx.config import parameters as declare
 from xdpx.losses.arithmetic import tally
-from xdpx.losses.base import Batch, Gathered, Loss
+from xdpx.losses.base import Batch, Gathered, Loss, outputs_of
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics.named import CLASSIFICATION
 
@@ -61,7 +61,8 @@ class BertLoss(Loss):
         return self._found(model, batch, scored=True)
 
     def _found(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
-        tokens, classes = (logits.float() for logits in model(**batch["net_input"]))
+        given = outputs_of(model, batch, "logits of masked tokens", "logits of texts")
+        tokens, classes = (logits.float() for logits in given)
         texts = len(classes)
         guessed, found = masked_tokens(tokens, batch, scored=scored)
         loss_sum = self.parameters.lm_weight * guessed
@@ -218,7 +219,8 @@ class ElectraLoss(BesideTokens):
 
     def sums(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
         """Return the sums of both tasks."""
-        guesses, drawn, told = model(**batch["net_input"])
+        names = "logits of masked tokens", "tokens drawn in their place", "logits of replaced ones"
+        guesses, drawn, told = outputs_of(model, batch, *names)
         guesses, told, mask = guesses.float(), told.float(), batch["net_input"]["attention_mask"].bool()
         replaced = torch.zeros_like(mask).flatten()
         replaced = replaced.index_copy(0, batch["net_input"]["masked_positions"], drawn != batch["target"])
@@ -260,7 +262,8 @@ class RMRLoss(BesideTokens):
 
     def sums(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
         """Return the sums of both tasks."""
-        tokens, told = (logits.float() for logits in model(**batch["net_input"]))
+        given = outputs_of(model, batch, "logits of masked tokens", "logits of messages")
+        tokens, told = (logits.float() for logits in given)
         real = batch["net_input"]["attention_mask"].bool().any(dim=-1)
         detected = detection_sums(told, batch["cls_target"].bool() & real, real)
         guessed, counted = masked_tokens(tokens, batch, scored=scored)

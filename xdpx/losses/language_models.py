@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xdpx.losses.base import Batch, Gathered, Loss, output_of
+from xdpx.losses.base import Batch, Gathered, Loss, output_of, token_logits_of
 from xdpx.losses.bert import right_tokens
 from xdpx.metrics import ratio
 
@@ -29,7 +29,7 @@ class CausalLM(Loss):
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return sums only (loss_sum, count, correct): a row of logits per token would fill the memory."""
-        logits, target = output_of(model, batch), batch["target"]
+        logits, target = token_logits_of(model, batch, "(texts, tokens, words of the vocabulary)"), batch["target"]
         flat = logits.flatten(0, 1), target.flatten()
         return {
             "loss_sum": functional.cross_entropy(*flat, reduction="sum", ignore_index=NO_TARGET),

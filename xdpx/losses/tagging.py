@@ -14,7 +14,7 @@ from torch.nn import functional
 from xdpx.config import parameters as declare
 from xdpx.logger import log
 from xdpx.losses.answers import by_text
-from xdpx.losses.base import Batch, Gathered, Loss
+from xdpx.losses.base import Batch, Gathered, Loss, outputs_of
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import (
     ClassScore,
@@ -131,7 +131,7 @@ class Tagging(Loss):
         return iter(cells.values())
 
     def _scores(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        emissions, neighbours = model(**batch["net_input"])
+        emissions, neighbours = outputs_of(model, batch, "scores of the tags of each word", "scores of neighbours")
         return emissions.float(), None if neighbours is None else neighbours.float()
 
     def _row_wise(self, tags_BW: Tensor, mask_BW: Tensor) -> Tensor:
