@@ -60,7 +60,8 @@ def middle_ranks(value_N: NDArray[Any]) -> NDArray[np.float64]:
 def best_row_per_query(query_N: NDArray[Any], gain_N: NDArray[Any], score_N: NDArray[Any]) -> NDArray[np.int64]:
     """Return the index of the highest scoring row of each query, in the order of the queries' names or numbers."""
     order, _, rank = _ranked(query_N, gain_N, score_N)
-    return order[rank == 1]
+    first: NDArray[np.int64] = order[rank == 1]
+    return first
 
 
 def reciprocal_rank(query_N: NDArray[Any], gain_N: NDArray[Any], score_N: NDArray[Any]) -> float:
