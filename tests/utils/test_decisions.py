@@ -2,7 +2,7 @@ from math import inf, nan
 
 import pytest
 
-from xdpx.utils.decisions import due, is_better, lower_is_better, slow_average, updates_of
+from xdpx.utils.decisions import due, is_better, slow_average, updates_of
 
 
 @pytest.mark.parametrize(("interval", "numbers"), [(3, [3, 6, 9]), (1, [*range(1, 11)]), (-1, []), (0, []), (None, [])])
@@ -35,8 +35,3 @@ def test_a_share_of_a_training_is_rounded_up_to_updates() -> None:
 def test_an_average_that_hardly_leaves_the_first_weights_is_told(decay: float, updates: int, told: str) -> None:
     found = slow_average(decay, updates)
     assert told in found if told else not found
-
-
-def test_losses_and_errors_are_better_the_lower_they_are() -> None:
-    assert all(map(lower_is_better, ("loss", "mse", "mae", "ppl", "cls_loss")))
-    assert not any(map(lower_is_better, ("acc", "f1", "lossless", "mse_rank")))
