@@ -60,8 +60,8 @@ def middle_ranks(value_N: NDArray[Any]) -> NDArray[np.float64]:
 def best_row_per_query(query_N: NDArray[Any], gain_N: NDArray[Any], score_N: NDArray[Any]) -> NDArray[np.int64]:
     """Return the index of the highest scoring row of each query, in the order of the queries' names or numbers."""
     order, _, rank = _ranked(query_N, gain_N, score_N)
-    first: NDArray[np.int64] = order[rank == 1]
-    return first
+    best: NDArray[np.int64] = order[rank == 1]
+    return best
 
 
 def reciprocal_rank(query_N: NDArray[Any], gain_N: NDArray[Any], score_N: NDArray[Any]) -> float:

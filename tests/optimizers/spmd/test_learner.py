@@ -262,3 +262,23 @@ def test_an_update_is_traced_once_for_all_steps() -> None:
     for step in range(3):
         params, state = update(params, state, step)
     assert len(traces) == 1
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "told"),
+    [
+        (Adam.HParams(), True),
+        (Accumulator.HParams(optimizer_tpl=Sgd.HParams(), num_sub_batches=2), True),
+        (Adam.HParams(learning_rate=1e-3), False),
+        (OptaxOptimizer.HParams(grad_tx=optax.sgd(0.1)), False),
+    ],
+)
+def test_a_learning_rate_that_was_never_set_is_told(optimizer: Any, told: bool, capsys: Any) -> None:
+    Learner(name=f"of_{type(optimizer).__qualname__}", optimizer=optimizer).init(PARAMS)
+    assert ("learning_rate is 0, which multiplies every step" in capsys.readouterr().err) is told
+
+
+def test_weights_may_be_frozen_by_an_optimizer_of_their_own(capsys: Any) -> None:
+    wanted = {"auxiliary_optimizers": [Sgd.HParams()], "auxiliary_regex": ["head"]}
+    MultiOptimizerLearner(optimizer=SGD, **wanted).init(PARAMS)
+    assert "learning_rate is 0" not in capsys.readouterr().err

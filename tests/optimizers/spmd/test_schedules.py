@@ -81,6 +81,7 @@ def test_a_ramp_ends_in_stretches() -> None:
         (lambda: schedules.Exponential(limit=(9, 0.0)), "above 0"),
         (lambda: schedules.PiecewiseConstant(boundaries=[1], values=[1.0]), "Give 2 values"),
         (lambda: ramps.LinearRampupCosineDecay(warmup_steps=9, decay_start=3, decay_end=10, max=1.0), "must rise"),
+        (lambda: ramps.LinearRampupExponentialDecay(decay_end=9, max=1.0, min_ratio=0.0), "above 0"),
         (lambda: ramps.LinearRampupSqrtDecay(warmup_steps=0), "above 0"),
         (lambda: schedules.Transformer(warmup_steps=0), "above 0"),
         (lambda: schedules.SqrtDecay(decay_start=0), "above 0"),

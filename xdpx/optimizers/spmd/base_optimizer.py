@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,9 +37,11 @@ class BaseOptimizer(Configurable):
 
     Attributes:
         inner: the wrapped optimizer, if this one only decides when it takes a step.
+        moves_by_rate: whether the learning rate multiplies its steps; not if it has one of its own.
     """
 
     inner: BaseOptimizer | None = None
+    moves_by_rate: ClassVar[bool] = True
 
     class HParams(BaseHParams):
         """Fields of all optimizers.

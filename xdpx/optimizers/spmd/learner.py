@@ -110,6 +110,7 @@ class Learner(Configurable):
             matching(rule.hparams.weight_decay_exclusion, weights, where=f"{label}.weight_decay_exclusion")
         self._shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
         groups = self.groups(weights)
+        self._warn_of_no_rate(groups)
         for group in groups:
             self._warn_of_layers_alone(group)
         state: OptState = {"rules": {group.key: group.rule.init(_part(weights, group.names)) for group in groups}}
@@ -165,6 +166,14 @@ class Learner(Configurable):
             params_axes: a pytree like the weights, with tuples of axis names or PartitionSpecs as leaves.
         """
         return axes_of_state(opt_state_shapes, named(params_axes, is_leaf=is_axes), self._shapes)
+
+    def _warn_of_no_rate(self, groups: Sequence[WeightGroup]) -> None:
+        """Warn of the learning rate 0, the default of Pax; a part of the weights may be frozen by it."""
+        rules = [group.optimizer.inner or group.optimizer for group in groups]
+        if rules and all(type(rule).moves_by_rate and not rule.hparams.learning_rate for rule in rules):
+            log.warning(
+                f"{self.hparams.name}.optimizer: learning_rate is 0, which multiplies every step. Set it.", once=True
+            )
 
     def _warn_of_layers_alone(self, group: WeightGroup) -> None:
         """Warn of an optimizer that looks at all weights together, but gets those of one layer at a time."""

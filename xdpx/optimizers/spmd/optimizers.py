@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -257,6 +257,8 @@ class Muon(BaseOptimizer):
 
 class OptaxOptimizer(BaseOptimizer):
     """Any optax transformation, which has its own learning rate."""
+
+    moves_by_rate: ClassVar[bool] = False
 
     class HParams(BaseOptimizer.HParams):
         """Fields of a transformation.

@@ -90,6 +90,10 @@ class LinearRampupCosineDecay(RampedSchedule):
 class LinearRampupExponentialDecay(RampedSchedule):
     """Linear rise, then exponential decay."""
 
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        check_positive(type(self).__name__, min_ratio=hparams.min_ratio)
+
     def decay(self, share: jax.Array) -> jax.Array:
         """Return the factor of the exponential."""
         return exponential_between(self.hparams.max, self.hparams.max * self.hparams.min_ratio, share)
