@@ -306,7 +306,7 @@ class Predictor:
         width = len(chunk.rows[0])
         if named and len(named) >= width:
             return list(named[:width])
-        loader = prepro.picked("loader")
+        loader = prepro.build("loader")
         texts = [*loader.before, *loader.column_names]
         more = loader.between[: max(width - len(texts) - chunk.labelled, 0)]
         return [*texts, *more, "target"] if chunk.labelled else [*texts, *more]
