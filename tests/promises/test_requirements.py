@@ -62,6 +62,6 @@ def test_all_machines_have_the_same_jax_and_libraries_on_it() -> None:
 def test_the_document_tells_of_each_file_whether_it_was_run() -> None:
     text = (ROOT / "docs" / "experiments.md").read_text()
     for kind in KINDS:
-        told = "all tests run with them" if kind == "cpu" else "seen to resolve together, not run"
+        told = "all tests run with them" if kind == "cpu" else "the versions resolve, but were not run"
         assert f"`requirements/jax-{kind}.txt`: {told}" in text
         assert ("not run" in (ROOT / "requirements" / f"jax-{kind}.txt").read_text()) is (kind != "cpu")

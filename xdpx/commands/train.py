@@ -91,7 +91,7 @@ class Train:
         other = [key for key in ("pad_index",) if meta.get(key, values.get(key)) != values.get(key)]
         for key in (*too_small, *other):
             yield Fault(key, f"is {values[key]}, but the data were made with {meta[key]}.", remedy)
-        if meta.get("max_len", values.get("max_len")) != values.get("max_len"):
+        if (values.get("max_len") or math.inf) < meta.get("max_len", 0):  # more may be right: check_max_len measures
             problem = f"is {values['max_len']}, but x-prepro cut the samples to {meta['max_len']}; training never cuts."
             yield Fault("max_len", problem, "Remove it here, or set it in the config of x-prepro and run that again.")
         made_with = processors[meta["processor"]] if meta.get("processor") in processors else None
