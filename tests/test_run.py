@@ -27,7 +27,7 @@ def desk(tmp_path: Path) -> Path:
     return tmp_path
 
 
-OWN_CODE = "| your own code is used: fake_rooms.py of user/modules\n"
+OWN_CODE = "| using your own code: fake_rooms.py of user/modules\n"
 """What is said where the user's modules are needed."""
 
 

@@ -219,7 +219,7 @@ def test_what_a_user_asks_of_xdpx_is_looked_for_at_the_user_first(told: Told) ->
     exec(compile("def ours():\n    raise KeyError('x')", xdpx.__file__, "exec"), ours)
     assert exit_code(lambda: ours["ours"]()) == 1
     text = told()
-    assert f"the error comes from what your module {__file__}:" in text
+    assert f"the error comes from a call of xdpx in your module {__file__}:" in text
     assert BUG not in text
     assert exit_code(ours["ours"]) == 1
     assert BUG in told()

@@ -120,8 +120,8 @@ def test_the_document_shows_the_same_names() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--fdl_set", "model.dims=3"], "--fdl_set: cannot be had here. Write --set NAME=value"),
-        (["--fdl_set=NUM_LAYERS=3"], "--fdl_set: cannot be had here. Write --set NAME=value"),
+        (["--fdl_set", "model.dims=3"], "--fdl_set: is not available here. Write --set NAME=value"),
+        (["--fdl_set=NUM_LAYERS=3"], "--fdl_set: is not available here. Write --set NAME=value"),
         (["--set=ACTIVATION_CLS=GELU", "--describe"], "Pax's ACTIVATION_CLS is here: ACTIVATION, by name"),
     ],
 )

@@ -120,7 +120,7 @@ def test_a_received_meta_stands_for_one_run(desk: Path, capsys: pytest.CaptureFi
     path = desk / "data/meta.hjson"
     path.write_text(json.dumps([json.loads(path.read_text()), {}]))
     assert door.main(["x-train", "train.hjson", "--dry"]) == 2
-    assert "data/meta.hjson: stands for 2 runs" in capsys.readouterr().err
+    assert "data/meta.hjson: describes 2 runs" in capsys.readouterr().err
 
 
 def test_a_key_that_acts_is_refused_behind_the_prefix_of_a_teacher_too(
@@ -154,7 +154,7 @@ def test_a_file_named_by_a_received_meta_is_not_fetched_from_elsewhere(
     say(desk, processor="bert_lm", freq_weighted_replacement="http://127.0.0.1:9/counts.txt")
     door.main(["x-train", "train.hjson", "model=bert_lm", "loss=masked_lm", "processor=bert_lm", "--dry"])
     told = capsys.readouterr().err
-    assert "freq_weighted_replacement (data/meta.hjson:1): comes with the data and leads elsewhere" in told
+    assert "freq_weighted_replacement (data/meta.hjson:1): comes with the data and points elsewhere" in told
     assert "gave up" not in told
 
 

@@ -33,13 +33,17 @@ REFUSED = [
     ("plain", {"optimizer": "lamb"}, "is Lamb here, but Adam in the checkpoint"),
     ("plain", {"hidden_size": 12}, "has other sizes"),
     ("plain", {"lazy_load": True}, "was False, and is True now, but it decides what an epoch is"),
-    ("plain", {"pretrained_model": "{here}/copy0/checkpoint-6.pt"}, "it is read when a run begins; this one has begun"),
+    (
+        "plain",
+        {"pretrained_model": "{here}/copy0/checkpoint-6.pt"},
+        "it is read when a run starts; this one has started",
+    ),
     ("plain", {"ema_decay": 0.9}, "is 0.9, but the checkpoint has no averaged weights"),
     ("ema", {"ema_decay": 1.0}, "is 1.0, but the checkpoint has averaged weights"),
     ("swa", {"swa_interval": 2}, "has begun with update 2"),
     ("swa", {"swa_start": None, "ema_decay": 0.9}, "what the checkpoint averages is SWA from update 2 on"),
     ("plain", {"loss_unit": "bits"}, "was 'nats', and is 'bits' now, but it is the unit of the logs"),
-    ("plain", {"max_epoch": 1}, "no update is left: the run stands at step 6 of 6"),
+    ("plain", {"max_epoch": 1}, "no updates are left: the run is at step 6 of 6"),
 ]
 
 
@@ -152,7 +156,7 @@ def test_scores_that_mean_something_else_are_not_compared(resume, capfd, keys):
     """Else no loss is ever "better" than the accuracy of before, and the weights of before stay the best."""
     code, folder = resume(save_best_only=True, **keys)
     assert code == 0
-    assert "scores cannot be compared, so the best so far is forgotten" in capfd.readouterr().err
+    assert "scores cannot be compared, so the best score is reset" in capfd.readouterr().err
     assert (
         rows(folder, "valid.log.tsv")[12]["best_score"]
         == rows(folder, "valid.log.tsv")[12][f"valid_{keys.get('major_metric', 'acc')}"]
@@ -176,7 +180,7 @@ def test_data_whose_numbers_mean_other_words_is_refused(resume, tmp_path, capfd)
     other = prepare(tmp_path / "other", seed=5)
     code, _ = resume(data_dir=str(other), __parent__=f"{other}/meta")
     assert code == 2
-    assert "whose vocab.txt is another than that of this run" in capfd.readouterr().err
+    assert "whose vocab.txt differs from that of this run" in capfd.readouterr().err
 
 
 def test_a_key_without_effect_is_said_to_have_none(resume, capfd):
@@ -195,7 +199,7 @@ def test_a_change_is_measured_against_the_state_that_is_used_not_against_a_stret
     (folder / "status.json").write_text(json.dumps({**facts, "status": "failed", "step": 6}))
     capfd.readouterr()
     assert train(data, folder, **{**ADAM, "learning_rate": 0.1, "major_metric": "loss", "ascending_metric": False}) == 0
-    assert "the best so far is forgotten" in capfd.readouterr().err
+    assert "the best score is reset" in capfd.readouterr().err
 
 
 class Patient(TrainerCallback, ExportableState):

@@ -59,7 +59,7 @@ def test_a_run_says_in_a_line_whose_code_it_uses(capsys: pytest.CaptureFixture[s
     door.main(["x-train", "a.hjson", "--dry"])
     assert was_run()
     told = [line for line in capsys.readouterr().err.splitlines() if "your own code" in line]
-    assert told == ["| your own code is used: found_here.py of user/modules"]
+    assert told == ["| using your own code: found_here.py of user/modules"]
 
 
 def test_credentials_are_there_for_whoever_reads_a_remote_path(desk: Path) -> None:

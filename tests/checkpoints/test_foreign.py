@@ -96,7 +96,7 @@ def test_an_adapter_counts_as_weights(folder: Path) -> None:
 
 def test_a_header_that_lies_is_no_whole_file(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes((1 << 62).to_bytes(8, "little") + b"{}")
-    assert "no whole header" in check(folder)[0]
+    assert "no complete header" in check(folder)[0]
 
 
 @pytest.mark.parametrize("name", ["../../elsewhere.safetensors", "/etc/passwd", "", 3])

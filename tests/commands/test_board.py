@@ -41,7 +41,7 @@ def test_the_board_starts_answers_and_ends(tmp_path):
     ("words", "told"),
     [
         (["zork"], "'zork' is not a folder"),
-        ([".", "--host", "0.0.0.0"], "others could look into your runs. Add --token new"),
+        ([".", "--host", "0.0.0.0"], "others could watch your runs. Add --token new"),
         ([".", "--token", "short"], "can be guessed"),
     ],
 )

@@ -45,7 +45,7 @@ WRONG: list[tuple[str, str]] = [
     ("x-train a --jobs=0", "--jobs: is '0'."),
     ("x-tran a", "x-tran: no such command. Did you mean 'x-train'?"),
     ("train a", "train: no such command. Did you mean 'x-train'?"),
-    ("a.hjson", "a.hjson: no such command. There are x-"),
+    ("a.hjson", "a.hjson: no such command. Use one of: x-"),
     ("x-train", "x-train: has no config."),
     ("x-train x-eval b", "x-train: has no config."),
     ("x-train a b", "b: is not expected here."),

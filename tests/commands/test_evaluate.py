@@ -254,7 +254,7 @@ def test_pages_and_pictures_of_long_names_and_of_equal_ones_have_files_of_their_
 
 def test_a_page_is_written_over_nothing_else(finished_run):
     other = finished_run.root / "dev.txt"
-    with pytest.raises(ConfigError, match=r"dev\.txt' holds something else than a page"):
+    with pytest.raises(ConfigError, match=r"dev\.txt' contains something other than a report"):
         finished_run.perform("x-eval", valid_subset=str(other), page=str(other))
     for _ in range(2):  # its own page it does write again
         finished_run.perform("x-eval", valid_subset=str(other), page=str(finished_run.root / "mine.html"))

@@ -45,7 +45,7 @@ def test_a_description_says_who_sets_what_and_what_follows(capsys) -> None:
         (["C4SpmdPipelineAdam", "--describe", "--set", "MICROBATCH_SIZE=3"], "does not divide the batch of 8"),
         (["C4Spmd1BAdam4Replicas", "--describe", "--set", "PERCORE_BATCH_SIZE=0.3"], "Make it a whole number"),
         (["C4Spmd1BAdam4Replicas", "--describe", "--set", "ICI_MESH_SHAPE=8"], r"Use Sequence\[int\], e.g. \[1,4,2\]"),
-        (["C4Spmd1BAdam4Replicas", "--plan", "--pgle=auto"], "goes not with --plan and --dry"),
+        (["C4Spmd1BAdam4Replicas", "--plan", "--pgle=auto"], "cannot be combined with --plan and --dry"),
         (["C4Spmd1BAdam4Replicas", "--job_log_dir=x", "--pgle=atuo"], "Did you mean 'auto'"),
         (["C4Spmd1BAdam4Replicas", "--job_log_dir=x", "--pgle=profile", "--pgle_runs=2"], "goes with --pgle=auto"),
         (["LmCloudSpmd2B", "--peek=4/4"], "I from 0 to N-1"),

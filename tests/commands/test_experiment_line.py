@@ -46,7 +46,7 @@ def test_values_follow_an_equals_sign_or_a_blank_and_numbers_are_numbers() -> No
         (["--num_hosts=two"], "Use a whole number"),
         (["--eval_on_test=perhaps"], "Use true or false"),
         (["--set", "NAME"], "Write --set NAME=value"),
-        (["--devices=4"], "goes with --plan"),
+        (["--devices=4"], "needs --plan"),
         (["one", "two"], "is not expected here"),
         (["--job_log_dir"], "has no value"),
     ],

@@ -59,7 +59,7 @@ def test_a_score_that_the_most_frequent_label_reaches_too_is_said_to_be_no_bette
 ) -> None:
     words = ["max_epoch=1", "embedding_dim=2", "hidden_size=2", "learning_rate=1e-9"]
     assert main(["x-run", "reviews.csv", *words]) == 0
-    assert "no better than always giving the most frequent label" in capsys.readouterr().out
+    assert "no better than always predicting the most frequent label" in capsys.readouterr().out
 
 
 def test_x_init_writes_configs_that_are_read_and_trains_nothing(
@@ -82,7 +82,7 @@ def test_what_was_edited_is_not_written_over(reviews: Path, capsys: pytest.Captu
     config = reviews / "out/reviews/train.hjson"
     config.write_text("mine")
     assert main(["x-init", "reviews.csv"]) == 2
-    assert "edited by hand. Give another folder: save_dir=..." in capsys.readouterr().err
+    assert "edited by hand. Choose another folder: save_dir=..." in capsys.readouterr().err
     assert config.read_text() == "mine"
 
 

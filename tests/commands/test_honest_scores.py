@@ -153,12 +153,12 @@ def test_compare_origin_names_the_cause(desk: Path, capsys: pytest.CaptureFixtur
     log.write_text("\n".join([header, *("\t".join([*r[:place], "0.123", *r[place + 1 :]]) for r in (
         row.split("\t") for row in rows))]) + "\n")  # fmt: skip
     said = told("moved")
-    assert "looked at, and nothing found: settings, code, versions, data, weights, precision, chance, padding" in said
+    assert "checked, no difference found: settings, code, versions, data, weights, precision, chance, padding" in said
     change_snapshot(desk / "moved/snapshot.zip")
     text = (desk / "moved/log.txt").read_text()
     (desk / "moved/log.txt").write_text(text.replace("numpy ", "numpy 1.0.0 numpy "))
     said = told("moved")
-    assert "code: 1 files are not what snapshot.zip holds: xdpx/run.py" in said
+    assert "code: 1 files differ from snapshot.zip: xdpx/run.py" in said
 
 
 def change_snapshot(path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_package_that_is_not_installed_is_named_with_the_way_to_get_it(capsys:
     ours: dict[str, Callable[[], int]] = {}
     exec(compile("def work():\n    import not_here.part", xdpx.__file__, "exec"), ours)
     assert exit_code(ours["work"]) == 1
-    told = "the package not_here is needed for this, and is not installed here. Run: pip install not_here.\n"
+    told = "the package not_here is needed for this, but is not installed. Run: pip install not_here.\n"
     assert capsys.readouterr().err == told
 
 

@@ -224,7 +224,7 @@ def test_predictions_may_come_from_and_go_to_a_store(finished_run):
         ({"predict_file_map": {"{root}/dev.txt": "{root}/data"}}, "cannot be written"),
         ({"predict_file_map": {"{root}/dev.txt": "{root}/data/../dev.txt"}}, "would replace its input"),
         ({"predict_file_map": {"{root}/dev.txt": "{root}/plain.txt", "{root}/plain.txt": "o"}}, "replace its input"),
-        ({"predict_file_map": {"{root}/dev.txt": "o.tsv.gz"}}, "'o.tsv.gz' would hold plain text"),
+        ({"predict_file_map": {"{root}/dev.txt": "o.tsv.gz"}}, "'o.tsv.gz' would be tab-separated text"),
         ({"predict_file_map": {"{root}/dev.txt": "o", "{root}/plain.txt": "o"}}, "writes 'o' twice"),
         ({"predict_file_map": {"{root}/dev.txt": "o", "{root}/plain.txt": "./o"}}, "writes './o' twice"),
         ({"skip_bad_lines": True}, "contradicts skip_bad_lines"),

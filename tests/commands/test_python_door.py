@@ -52,13 +52,13 @@ def test_training_in_a_thread_gives_the_weights_of_the_command(data, tmp_path, m
 
 def test_all_faults_of_a_dict_are_told_before_anything_is_touched(data, tmp_path):
     said = refused(xdpx.train, small(data, tmp_path, learning_rte=1), max_update="many", nothing=object())
-    assert "nothing: holds a object" in said
+    assert "nothing: contains a object" in said
     said = refused(xdpx.train, small(data, tmp_path, learning_rte=1), max_update="many")
     assert "the dict: 2 faults" in said
     assert "learning_rte: no such key" in said
     assert "max_update (command line): is 'many'" in said
     loop = small(data, tmp_path, __parent__=[f"{data}/meta", [{"seed": 1}, {"seed": 2}]], save_dir="out/${seed}")
-    assert "stands for 2 runs" in refused(xdpx.train, loop)
+    assert "describes 2 runs" in refused(xdpx.train, loop)
     assert not (tmp_path / "run").exists()
 
 

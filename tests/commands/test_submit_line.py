@@ -38,7 +38,7 @@ def test_an_action_takes_an_id_or_none() -> None:
 def test_what_is_wrong_is_told_with_the_nearest_right_word() -> None:
     assert "Did you mean 'x-train'?" in refusal("x-tran", "t", "--on", "slurm")
     assert "Did you mean 'slurm'?" in refusal("x-train", "t", "--on", "slrum")
-    assert "There are local, slurm." in refusal("x-train", "t")
+    assert "Use one of: local, slurm." in refusal("x-train", "t")
     assert "Write --nodes=VALUE." in refusal("x-train", "t", "--on", "slurm", "--nodes")
 
 
@@ -59,7 +59,7 @@ def test_no_flag_has_the_name_of_a_key_of_a_command() -> None:
 
 @pytest.mark.parametrize("words", [["--partition", "p\n#SBATCH --exclusive"], ["--name=a\rb"]])
 def test_a_flag_of_several_lines_is_refused_since_its_second_would_be_a_directive(words: list[str]) -> None:
-    with pytest.raises(ConfigError, match="of several lines. Write it in one line"):
+    with pytest.raises(ConfigError, match="which has several lines. Write it on one line"):
         parse(["x-train", "cfg", "--on", "slurm", *words], ["slurm"])
 
 

@@ -160,7 +160,7 @@ def test_the_same_command_again_finds_nothing_left_to_do(start: Start, capsys: p
     start(resume="auto")
     before = Path("run/log.txt").read_text()
     assert start(resume="auto") == 0
-    assert "finished already at step 12" in capsys.readouterr().err
+    assert "already finished at step 12" in capsys.readouterr().err
     assert Path("run/log.txt").read_text() == before
 
 
@@ -252,18 +252,18 @@ def test_a_split_that_is_trained_on_and_scored_is_warned_about(start: Start) -> 
     ({"max_update": "absent"}, "Set max_epoch or max_update"),
     ({"resume": True, "overwrite": True}, "contradicts overwrite"),
     ({"eval_interval": 0}, "is 0"),
-    ({"eval_interval": -1, "eval_interval_warmup": 5}, "means nothing with eval_interval: -1"),
+    ({"eval_interval": -1, "eval_interval_warmup": 5}, "has no effect with eval_interval: -1"),
     ({"valid_subset": "dve"}, "Did you mean 'dev'?"),
     ({"train_subset": "test*"}, "train_subset"),
     ({"batch_size": 200}, "batch_size"),
     ({"min_steps": 13}, "min_steps"),
     ({"lr_scheduler": "warmup_stable_decay", "warmup_steps": 2, "num_decay_steps": 11}, "there are 10 updates"),
     ({"use_bmuf": True, "ema_decay": 0.9}, "contradicts use_bmuf"),
-    ({"use_bmuf": True, "nproc": 2, "max_eval_steps": 1}, "no batch for each of 2"),
-    ({"nproc": 200}, "leaves some of 200 without a share"),
+    ({"use_bmuf": True, "nproc": 2, "max_eval_steps": 1}, "has fewer batches than there are processes (2"),
+    ({"nproc": 200}, "some of 200 processes get no samples"),
     ({"nproc": 2, "distributed_world_size": 3}, "contradicts distributed_world_size 3"),
     ({"nproc": 2, "loss": "circle"}, "compares the rows of a batch"),
-    ({"nproc": 2, "optimizer": "sparse_adam"}, "cannot add up"),
+    ({"nproc": 2, "optimizer": "sparse_adam"}, "cannot sum"),
     ({"nproc": 2, "device_id": 1}, "CUDA_VISIBLE_DEVICES"),
     ({"distributed_rank": 1}, "where rank 0 is"),
     ({"local_rank": 1}, "Use device_id to choose a GPU"),
@@ -273,11 +273,11 @@ def test_a_split_that_is_trained_on_and_scored_is_warned_about(start: Start) -> 
     ({"strategy": "deepspeed", "deepspeed_zero_stage": 4}, "<= 3"),
     ({"strategy": "deepspeed", "deepspeed_fp16": True, "bf16": True}, "contradicts deepspeed_fp16"),
     ({"strategy": "fsdp", "use_bmuf": True}, "contradicts use_bmuf"),
-    ({"strategy": "fsdp", "nproc": 2, "auto_ga": True}, "cannot cut its share"),
-    ({"strategy": "fsdp", "nproc": 2, "inspect_gradient": True}, "no process has the whole gradients"),
-    ({"strategy": "fsdp", "nproc": 2, "task": "freelb"}, "reads the model beside its passes"),
-    ({"strategy": "fsdp", "nproc": 2, "optimizer": "sparse_adam"}, "is not known to move shares"),
-    ({"strategy": "fsdp", "engine": "spmd"}, "which the engine spmd cannot honour"),
+    ({"strategy": "fsdp", "nproc": 2, "auto_ga": True}, "cannot split its share"),
+    ({"strategy": "fsdp", "nproc": 2, "inspect_gradient": True}, "no process has the full gradients"),
+    ({"strategy": "fsdp", "nproc": 2, "task": "freelb"}, "reads weights outside of passes"),
+    ({"strategy": "fsdp", "nproc": 2, "optimizer": "sparse_adam"}, "may treat a shard"),
+    ({"strategy": "fsdp", "engine": "spmd"}, "which the engine spmd does not support"),
     ({"fp16_scale_tolerance": 0.1}, "is switched off with fp16_backend"),
     ({"fp16": True, "fp16_backend": "apex", "fp16_init_scale": 64}, "Set fp16_backend to 'fairseq'"),
     ({"fp16": True, "cuda": False}, "Use bf16"),

@@ -77,7 +77,7 @@ def test_data_made_anew_under_the_same_name_is_refused(start: Start, capsys: pyt
     shutil.rmtree("data")
     preprocess(seed=2)  # other rows, whose labels come in the same order
     assert start(resume=True) == 2
-    assert "is 'data', where train.pt was made again since this run was trained on it" in capsys.readouterr().err
+    assert "is 'data', where train.pt was rebuilt after this run was trained on it" in capsys.readouterr().err
     shutil.rmtree("data")
     preprocess()
     assert start(resume=True) == 0

@@ -71,7 +71,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "refers to 'batchsize', which this run does not have. Did you mean 'batch_size'?",
     ),
     ({"interval": "@{batch_size:64}/0"}, "interval: is 0. Use a number > 0."),
-    ({"batch_size": "@{side:64}/3"}, "Relative numbers @{...} are not known for this key"),
+    ({"batch_size": "@{side:64}/3"}, "Relative numbers @{...} are not allowed for this key"),
     ({"__parnet__": "x"}, "Did you mean '__parent__'?"),
 ]
 

@@ -124,8 +124,8 @@ MISSING = [
     ("__parent__: [[]]", "a.hjson:1", "empty loop", "Remove it or fill it"),
     ("__ignore__: [{a: 1}]", "a.hjson:1", "holds a dict", "a key, or a list of keys"),
     ("__parent__: base >> 1x", "a.hjson:1", "'1x' cannot be put before a key", "path >> name_"),
-    ("__parent__: a", "a.hjson:1", "its own ancestor: a.hjson -> a.hjson", "Break the circle"),
-    ("__parent__: sub/c", "sub/c.hjson:1", "a.hjson -> sub/c.hjson -> a.hjson", "Break the circle"),
+    ("__parent__: a", "a.hjson:1", "its own ancestor: a.hjson -> a.hjson", "Break the cycle"),
+    ("__parent__: sub/c", "sub/c.hjson:1", "a.hjson -> sub/c.hjson -> a.hjson", "Break the cycle"),
 ]
 
 

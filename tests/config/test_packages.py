@@ -81,12 +81,12 @@ def test_a_name_of_a_package_is_known_at_once_and_imported_when_it_is_asked_for(
 
 
 def test_a_name_that_ships_is_not_taken_over(tools: Registry[object]) -> None:
-    with pytest.raises(ConfigError, match="'path', which first 1.0 and XDPX have, so it could mean either"):
+    with pytest.raises(ConfigError, match="'path', which first 1.0 and XDPX define, so it is ambiguous"):
         tools["path"]
 
 
 def test_a_name_that_two_packages_offer_is_refused(tools: Registry[object]) -> None:
-    with pytest.raises(ConfigError, match="'both', which first 1.0 and second 1.0 have"):
+    with pytest.raises(ConfigError, match="'both', which first 1.0 and second 1.0 define"):
         tools["both"]
 
 
@@ -100,14 +100,14 @@ def test_what_cannot_be_imported_is_told_with_its_package(tools: Registry[object
 
 
 def test_a_user_does_not_register_what_a_package_offers_but_the_package_may(tools: Registry[object]) -> None:
-    with pytest.raises(ValueError, match=r"tool 'mine' exists already \(first 1.0 offers it\)"):
+    with pytest.raises(ValueError, match=r"tool 'mine' already exists \(first 1.0 offers it\)"):
         tools.register("mine")(dict)
     tools.register("mine")(type("Net", (), {"__module__": "first.networks"}))
 
 
 def test_a_config_that_could_mean_either_is_refused_and_others_are_not(tools: Registry[object]) -> None:
     [fault] = [fault for fault in select("x-train", {"model": "cls_cnn"}, {}).faults if fault.key == "model"]
-    assert "which first 1.0 and XDPX have" in fault.problem
+    assert "which first 1.0 and XDPX define" in fault.problem
     assert not [fault for fault in select("x-train", {"model": "re2"}, {}).faults if fault.key == "model"]
     assert "first" not in sys.modules
 
@@ -125,7 +125,7 @@ def test_a_callback_may_be_named_by_its_class(tools: Registry[object]) -> None:
 
 def test_report_to_takes_a_tracker_of_a_package_by_name(tools: Registry[object]) -> None:
     assert type(tracker_for("watch")).__name__ == "Watch"
-    with pytest.raises(ValueError, match="report_to: is 'tensorboard', which first 1.0 and XDPX have"):
+    with pytest.raises(ValueError, match="report_to: is 'tensorboard', which first 1.0 and XDPX define"):
         tracker_for("tensorboard")
     with pytest.raises(ValueError, match="Did you mean 'watch'"):
         tracker_for("wacth")

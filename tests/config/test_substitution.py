@@ -86,7 +86,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"a": "x${b}", "b": [1]}, ["${b} is a list", "whole value"]),
     ({"a": "x${b}", "b": {}}, ["${b} is a dict"]),
     ({"a": {"${b}": 1}, "b": [1]}, ["the key becomes a list"]),
-    ({"a": {"${b}": 1, "v": 2}, "b": "v"}, ["comes out of 'v' and of another key"]),
+    ({"a": {"${b}": 1, "v": 2}, "b": "v"}, ["results from 'v' and from another key"]),
     ({"a": "${" * 50 + "}" * 50}, ["more than 16 deep"]),
     ({"a": "${test_root}"}, [".test_meta"]),
 ]

@@ -115,7 +115,7 @@ def test_a_module_that_changes_the_working_directory_does_not_move_the_run(
     folder = write("user/modules/plain_moving.py", "import os\nos.chdir('/')", "user/modules/plain_next.py", "")
     assert load_user_modules() == ["plain_moving.py", "plain_next.py"]
     assert Path.cwd() == folder
-    assert "plain_moving.py changes the working directory, which is set back" in capsys.readouterr().err
+    assert "plain_moving.py changes the working directory, which is restored" in capsys.readouterr().err
 
 
 def test_a_second_module_of_the_same_name_is_refused_not_passed_over(
@@ -125,7 +125,7 @@ def test_a_second_module_of_the_same_name_is_refused_not_passed_over(
     monkeypatch.setenv("XDPX_USER_MODULES", f"{folder}/first:{folder}/third")
     assert load_user_modules() == ["same_name.py"]
     monkeypatch.setenv("XDPX_USER_MODULES", f"{folder}/first:{folder}/second:{folder}/first")
-    with pytest.raises(ConfigError, match=r"(?s)second/same_name\.py.* is called as .*first/same_name\.py, which"):
+    with pytest.raises(ConfigError, match=r"(?s)second/same_name\.py.* has the name of .*first/same_name\.py, which"):
         load_user_modules()
 
 
@@ -135,7 +135,7 @@ def test_a_module_that_changed_since_it_was_imported_is_told(write: Write, capsy
     assert "has changed" not in capsys.readouterr().err
     write("user/modules/changing.py", "x = 12")
     assert load_user_modules() == []
-    assert "changing.py has changed since it was imported: this process uses what it was" in capsys.readouterr().err
+    assert "changing.py has changed since it was imported: this process uses the old version" in capsys.readouterr().err
 
 
 def test_a_module_called_like_one_of_the_library_hides_nothing(write: Write) -> None:

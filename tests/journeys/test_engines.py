@@ -224,7 +224,7 @@ REFUSED = [
      ["fp16: is True", "Use bf16: true.", "auto_ga:", "device_id:", "pruned_heads:"]),
     ("bert_classification", {"mesh": [1, 2]}, ["mesh: is [1, 2]. Use three numbers"]),
     ("bert_classification", {"model": "cls_cnn", "embedding_dim": 4},
-     ["model: is 'cls_cnn', which the engine spmd does not compute. Use one of: bert_classification"]),
+     ["model: is 'cls_cnn', which the engine spmd does not support. Use one of: bert_classification"]),
     ("bert_classification", {"engine": "pytorch", "mesh": [8, 1, 1]}, ["mesh"]),
     ("bert_classification", {"engine": "theano"}, ["engine: is 'theano'"]),
 ]  # fmt: skip

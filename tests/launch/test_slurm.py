@@ -114,7 +114,7 @@ def test_a_loop_becomes_an_array_with_a_run_for_each_task(sent: Sent) -> None:
 def test_a_training_on_two_nodes_is_one_of_two_processes(sent: Sent) -> None:
     slurm.wait_until(sent["two nodes"].id, "COMPLETED")
     text = told(sent["two nodes"])
-    assert (text.count("your own code is used"), text.count("| training to step 20")) == (2, 1), text
+    assert (text.count("using your own code"), text.count("| training to step 20")) == (2, 1), text
     assert len(Path("out/two_nodes/train.log.tsv").read_text().splitlines()) > 1
 
 

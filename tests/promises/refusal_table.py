@@ -161,7 +161,7 @@ NAMES = [
 
 TRAPS = [
     Row("hjson swallows a comma and the next key", "x-train c", ["c.hjson:4", "model", "comma|line of its own"], train("model: cls_cnn, batch_size: 4")),
-    Row("a bracket without its partner", "x-train c", ["c.hjson", "save_dir", "without its partner", "Quote"], {"c.hjson": "{ __parent__: train.hjson, save_dir: new) }"}),
+    Row("a bracket without its partner", "x-train c", ["c.hjson", "save_dir", "that has no partner", "Quote"], {"c.hjson": "{ __parent__: train.hjson, save_dir: new) }"}),
     Row("True", "x-train c", ["c.hjson:4", "overwrite", "'True'", "write true"], train("overwrite: True")),
     Row("yes", "x-train c", ["overwrite", "'yes'", "write true"], train("overwrite: yes")),
     Row("010", "x-train c", ["batch_size", "010", "write 10"], train("batch_size: 010")),
@@ -222,7 +222,7 @@ REFERENCES = [
     Row("a parent that is not there", "x-train c", ["c.hjson:2", "__parent__", "trian.hjson", "train"], {"c.hjson": "{\n  __parent__: trian.hjson\n  save_dir: new\n}"}),
     Row("a parent that is broken", "x-train c", ["d.hjson:1", "never closed"], {"c.hjson": "{\n  __parent__: d.hjson\n  save_dir: new\n}", "d.hjson": "{ a: [1,\n"}),
     Row("a save_dir that two runs of a loop share", "x-train c", ["save_dir", "'new'", "runs 1, 2", r"\$\{"], {"c.hjson": "{\n __parent__: ['train.hjson', [{seed: 1}, {seed: 2}]]\n save_dir: new\n}"}),
-    Row("the same run twice", "x-train c", ["runs 1, 2", "same run"], {"c.hjson": "{\n __parent__: ['train.hjson', [{save_dir: 'new1'}, {save_dir: 'new2'}]]\n}"}),
+    Row("the same run twice", "x-train c", ["runs 1, 2", "are identical"], {"c.hjson": "{\n __parent__: ['train.hjson', [{save_dir: 'new1'}, {save_dir: 'new2'}]]\n}"}),
     Row("one bad run of a loop", "x-train c", ["learning_rate", "'x'", "in run 2 of 2"], {"c.hjson": "{\n __parent__: ['train.hjson', [{save_dir: 'new1', learning_rate: 0.1}, {save_dir: 'new2', learning_rate: 'x'}]]\n}"}),
 ]  # fmt: skip
 
@@ -251,7 +251,7 @@ PATHS = [
 
 CONFLICTS = [
     Row("to continue and to replace", "x-train c", ["resume", "contradicts overwrite"], train("resume: true", "overwrite: true")),
-    Row("a run is there already", "x-train train", ["save_dir", "'run' holds a run already", "resume: auto", "overwrite: true"]),
+    Row("a run is there already", "x-train train", ["save_dir", "'run' already contains a run", "resume: auto", "overwrite: true"]),
     Row("nothing to continue", "x-train c", ["save_dir", "'new'", "no run to resume", "resume: auto"], train("resume: true")),
     Row("files that are not a run, even with overwrite", "x-train c", ["save_dir", "'raw'", "not belong to a run", "never deleted"], config("train.hjson", "save_dir: raw", "overwrite: true")),
     Row("preprocessed data, even with overwrite", "x-train c", ["save_dir", "'data'", "not belong to a run", "never deleted"], config("train.hjson", "save_dir: data", "overwrite: true")),
@@ -289,10 +289,10 @@ CONFLICTS = [
     Row("a least width above the greatest", "x-prepro c", ["min_len", "is 9, above max_len 8"], prepro("min_len: 9")),
     Row("a log in another file of x-prepro", "x-prepro c", ["log_file", "'vocab.txt'", "log.txt"], prepro("log_file: vocab.txt")),
     Row("a log in another file of x-train", "x-train c", ["log_file", "'../train.hjson'", "log.txt"], train("log_file: ../train.hjson")),
-    Row("data_dir in data_source", "x-prepro prepro data_dir=./raw", ["data_dir", "'./raw' is data_source too", "another folder"]),
+    Row("data_dir in data_source", "x-prepro prepro data_dir=./raw", ["data_dir", "'./raw' is also data_source", "another folder"]),
     Row("a split with the name of another file", "x-prepro c", ["data_files", "'embeddings' cannot be the name of a split"], prepro("data_files: {\n'train.txt': embeddings\n}")),
     Row("two files for one split", "x-prepro c", ["data_files", "'raw/dev.txt' and 'raw/train.txt'", "'train'"], prepro("data_files: {\n'train.txt': train\n'dev.txt': train\n}")),
-    Row("scores over raw data", "x-eval c", ["save_to_file", "'raw/dev.txt' holds something else than scores", "another file"], evaluate("save_to_file: raw/dev.txt", "save_mode: w")),
+    Row("scores over raw data", "x-eval c", ["save_to_file", "'raw/dev.txt' contains something other than scores", "another file"], evaluate("save_to_file: raw/dev.txt", "save_mode: w")),
     Row("scores over a folder", "x-eval c", ["save_to_file", "'raw' is a directory"], evaluate("save_to_file: raw")),
     Row("an empty list to train on", "x-train c", ["c.hjson:4", "train_subset", "is an empty list", "train"], train("train_subset: []")),
     Row("values in a config that is not there", "x-eval c", ["extra_config .c.hjson:3.:", "'nowhere'"], evaluate("extra_config: nowhere")),
@@ -311,7 +311,7 @@ CONFLICTS = [
     Row("a tokenizer in a folder that is not there", "x-prepro c", ["c.hjson:5", "vocab_file", "is './no/where', where no tokenizer is found", "no such folder"], prepro("tokenizer: auto", "vocab_file: ./no/where")),
     Row("a tokenizer that does not exist", "x-prepro c", ["c.hjson:5", "vocab_file", "no such folder", "hub cannot be reached"], prepro("tokenizer: auto", "vocab_file: zork")),
     Row("the best of a folder that is not a run", "x-train c", ["c.hjson:4", "pretrained_model", "'raw/<best>'", "contains no checkpoint"], train("pretrained_model: raw/<best>")),
-    Row("the best of no run", "x-train c", ["pretrained_model", "'<best>'", "of which run"], train("pretrained_model: <best>")),
+    Row("the best of no run", "x-train c", ["pretrained_model", "'<best>'", "which run it belongs to"], train("pretrained_model: <best>")),
     Row("a vocabulary without counts of its own", "x-prepro c", ["vocab_file", "bert"], prepro("tokenizer: bert")),
 ]  # fmt: skip
 
@@ -356,7 +356,7 @@ DAMAGE = [
     Row("weights cut short", "x-eval eval checkpoint=run/checkpoint-4.pt", ["checkpoint-4.pt"], {"run/checkpoint-4.pt": CUT}, WORLD),
     Row("weights with a flipped bit", "x-eval eval checkpoint=run/checkpoint-4.pt", ["checkpoint-4.pt"], {"run/checkpoint-4.pt": FLIP}, WORLD),
     Row("weights of another model", "x-train c", ["pretrained_model", "checkpoint-4.pt"], train("pretrained_model: run/checkpoint-4.pt", "hidden_size: 16")),
-    Row("no state to resume from is whole", RESUME, ["run", "2, 4", "whole"], {"run/checkpoint-2.pts": CUT, "run/checkpoint-4.pts": FLIP}, WORLD),
+    Row("no state to resume from is whole", RESUME, ["run", "2, 4", "intact"], {"run/checkpoint-2.pts": CUT, "run/checkpoint-4.pts": FLIP}, WORLD),
     Row("states without manifests", RESUME, ["run", "manifest|whole"], {"run/checkpoint-2.pts.manifest.json": GONE, "run/checkpoint-4.pts.manifest.json": GONE}, WORLD),
     Row("a run without states", RESUME, ["run", "save_full_checkpoint"], {f"run/checkpoint-{n}.pts{end}": GONE for n in (2, 4) for end in ("", ".manifest.json")}, WORLD),
     Row("an args.py that is damaged", "x-eval eval", ["run/args.py"], {"run/args.py": CUT}, WORLD),
@@ -376,7 +376,7 @@ BRIDGES = [
     Row("keys of other tools", "x-train c", ["lr .*'learning_rate'", "max_seq_length .*'max_len'", "early_stopping_patience .*'tolerance'"], train("lr: 0.1", "max_seq_length: 64", "early_stopping_patience: 3"), faults=3),
     Row("a key of another tool for x-run", "x-run r.csv lr=0.1", ["lr", "'learning_rate'"], {"r.csv": "text,label\n" + "".join(f"word{i} a,x\nword{i} b,y\n" for i in range(60))}),
     Row("F1 of a class by its name", "x-train train save_dir=new major_metric=f1_pos --dry", ["gives no 'f1_pos'", "Did you mean 'f1'"]),
-    Row("the run of an args.py again, in its own folder", "x-train run/args.py", ["'run' holds a run already", "save_dir|resume"]),
+    Row("the run of an args.py again, in its own folder", "x-train run/args.py", ["'run' already contains a run", "save_dir|resume"]),
     Row("an args.py for another command", "x-eval run/args.py", ["looks like one for x-train", "Did you mean x-train"]),
     Row("a program as a config", "x-train p.py", ["not a Python literal", "nothing in it was executed"], {"p.py": "import os\nos.system('touch hacked')\n"}),
     Row("predictions that are not there", "x-script confusion_matrix raw/dve.tsv", ["there is no file 'raw/dve.tsv'"]),
@@ -404,7 +404,7 @@ FIRST_HOUR = [
     Row("a run in the place of a config", "x-eval run", ["'run' is a folder, not a config", "save_dir=run"]),
     Row("a key and its value with a blank between", "x-train train learning_rate 0.1", ["learning_rate: is not expected", "Write learning_rate=0.1"]),
     Row("a key and its value with a colon between", "x-train train learning_rate:0.1", ["learning_rate:0.1", "Write learning_rate=0.1"]),
-    Row("a comma in the place of the point", "x-train train save_dir=new learning_rate=0,001", ["'0,001'", "with a point, 0.001"]),
+    Row("a comma in the place of the point", "x-train train save_dir=new learning_rate=0,001", ["'0,001'", "write a decimal point, 0.001"]),
     Row("epochs in words", "x-train train save_dir=new max_epoch=abc", ["max_epoch", "'abc'", "integer"]),
     Row("a rate that is not a number", "x-train train save_dir=new learning_rate=nan", ["learning_rate", "'nan'", "number"]),
     Row("an empty folder name", "x-train train save_dir=", ["save_dir", "empty path"]),

@@ -23,7 +23,7 @@ from xdpx.config.source_text import SourceText
 REPOSITORY = Path(__file__).parents[2]
 PAGES = sorted([*REPOSITORY.glob("README*.md"), *(REPOSITORY / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-WITHOUT_EFFECT = re.compile(r"without effect|not supported|no effect|right spelling|spelt as it always was|from meta")
+WITHOUT_EFFECT = re.compile(r"without effect|not supported|no effect|spelt correctly|misspelling is kept|from meta")
 """What the meaning of a key says that no counterpart in the Trainer is needed for."""
 SPOKEN_OF = {"EarlyStoppingCallback", "callbacks", "compute_loss", "compute_loss_func", "data_collator", "eval_dataset",
              "should_save", "should_training_stop", "train", "train_dataset"}  # fmt: skip

@@ -126,7 +126,7 @@ def test_a_run_that_exists_can_be_looked_at_with_dry(desk: Path, capfd: Capture)
     out, err = capfd.readouterr()
     assert "max_update*: 9" in out
     assert out.endswith("9 updates of 8 samples; train has 48: 1.5 passes over it\n")
-    assert err.startswith("to start it: save_dir (train.hjson:4): 'run' holds a run already.")
+    assert err.startswith("to start it: save_dir (train.hjson:4): 'run' already contains a run.")
     assert tree(desk) == before
 
 
@@ -250,10 +250,10 @@ def read_only(desk: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("x-prepro prepro data_dir=new", "data_dir .*'new' cannot be written to. Choose a place"),
-        ("x-prepro prepro", "data_dir .*'data' cannot be written to. Choose a place"),
-        ("x-train train save_dir=new", "save_dir .*'new' cannot be written to. Choose a place"),
-        ("x-train train resume=true max_update=6", "save_dir .*'run' cannot be written to. Choose a place"),
+        ("x-prepro prepro data_dir=new", "data_dir .*'new' cannot be written to. Choose a writable folder"),
+        ("x-prepro prepro", "data_dir .*'data' cannot be written to. Choose a writable folder"),
+        ("x-train train save_dir=new", "save_dir .*'new' cannot be written to. Choose a writable folder"),
+        ("x-train train resume=true max_update=6", "save_dir .*'run' cannot be written to. Choose a writable folder"),
         ("x-eval eval save_to_file=new.tsv", "save_to_file.*'new.tsv' cannot be written. Choose another place"),
         ("x-viz viz", "save_dir .*'run/plots', where its figures go, cannot be written to. Copy the run"),
         ("x-pred pred", "predict_file_map.*'out.tsv' cannot be written. Choose another file"),

@@ -17,7 +17,7 @@ def test_a_key_that_the_runs_own_config_json_overrules_is_refused_with_the_way_r
         refuse_overruled(run, changed, BUILT)
     (fault,) = caught.value.faults
     assert fault.remedy == "Write extra_config: {hidden_dropout_prob: 0.1}."
-    with pytest.raises(ConfigError, match="Put the old value back"):
+    with pytest.raises(ConfigError, match="Restore the old value"):
         refuse_overruled(SimpleNamespace(values={}), changed, BUILT)
 
 
@@ -30,7 +30,7 @@ def test_a_run_without_updates_left_is_refused_only_where_something_changed():
     progress = Progress(num_updates=36)
     refuse_finished({}, progress, 36)
     refuse_finished({"learning_rate": Change(0.1, 0.2)}, progress, 37)
-    with pytest.raises(ConfigError, match="learning_rate changed, but no update is left: the run stands at step 36"):
+    with pytest.raises(ConfigError, match="learning_rate changed, but no updates are left: the run is at step 36"):
         refuse_finished({"learning_rate": Change(0.1, 0.2)}, progress, 24)
 
 

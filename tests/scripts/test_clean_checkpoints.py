@@ -95,7 +95,7 @@ def test_nothing_goes_while_what_would_be_kept_is_damaged(make_run, capsys):
     (run / "checkpoint-20.pt").write_bytes(b"weights " * 99 + b"WEIGHTS ")
     main(["clean_checkpoints", str(run)])
     assert len(checkpoints(run)) == 5
-    assert "not whole" in capsys.readouterr().out
+    assert "incomplete or damaged" in capsys.readouterr().out
 
 
 def test_the_best_of_what_was_saved_stays_where_the_best_was_not_saved(make_run):

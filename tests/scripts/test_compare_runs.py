@@ -119,8 +119,8 @@ def test_numbers_are_compared_by_their_ranks_and_tags_by_their_entities(tmp_path
     [
         (["one.tsv"], "two or more"),
         (["one.tsv", "nowhere"], "there is no 'nowhere'"),
-        (["one.tsv", "folder"], "is a folder, but no run"),
-        (["one.tsv", "two.tsv", "on=dev"], "means nothing for files"),
+        (["one.tsv", "folder"], "is a folder, but not a run"),
+        (["one.tsv", "two.tsv", "on=dev"], "does not apply to files"),
         (["one.tsv", "two.tsv", "out_file=a.xyz"], "End it in one of"),
         (["one.tsv", "two.tsv", "major_metric=bleu"], "there is no 'bleu'"),
         (["one.tsv", "plain.tsv"], "no column of predictions"),

@@ -62,5 +62,5 @@ def test_a_config_is_compared_with_its_defaults_filled_in(tmp_path, capsys):
 
 def test_a_config_of_several_runs_is_refused(tmp_path):
     (tmp_path / "loop.hjson").write_text("[{seed: 1\n}\n{seed: 2\n}]")
-    with pytest.raises(ConfigError, match="stands for 2 runs"):
+    with pytest.raises(ConfigError, match="describes 2 runs"):
         main(["diff_params", str(tmp_path / "loop"), str(tmp_path / "loop")])

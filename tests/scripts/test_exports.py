@@ -106,7 +106,7 @@ def test_what_a_user_has_in_a_folder_is_never_replaced(
     earlier = shutil.copytree(exported("torchscript"), tmp_path / "earlier")
     with pytest.raises(ConfigError, match="is an export to torchscript"):
         export("pt2", run_dir, earlier)
-    with pytest.raises(ConfigError, match="is an export already"):
+    with pytest.raises(ConfigError, match="is already an export"):
         main(["export_torchscript", f"save_dir={earlier}", f"out_dir={tmp_path / 'again'}"])
     (earlier / "labels.txt").write_text("altered")
     assert export("torchscript", run_dir, earlier) == 0

@@ -67,10 +67,10 @@ def test_steps_of_checkpoints_that_are_the_same_do_not_read_as_a_count(
 ) -> None:
     left, right = (x_train_run(tmp_path / name, {}, {300: ONES}) for name in "ab")
     assert main(["first_difference", left, right]) == 0
-    assert "checkpoints: that of step 300 is the same to the bit" in capsys.readouterr().out
+    assert "checkpoints: that of step 300 is bit-identical" in capsys.readouterr().out
     left, right = (x_train_run(tmp_path / name, {}, {2: ONES, 4: ONES}) for name in "cd")
     assert main(["first_difference", left, right]) == 0
-    assert "checkpoints: those of steps 2, 4 are the same to the bit" in capsys.readouterr().out
+    assert "checkpoints: those of steps 2, 4 are bit-identical" in capsys.readouterr().out
 
 
 def test_folders_of_a_trainer_are_compared_and_what_one_lacks_is_told(
@@ -101,7 +101,7 @@ def test_parameters_that_differ_are_told_of_runs_of_every_kind(
         assert capsys.readouterr().out == f"+- {line}\n"
     (Path(folders[0]) / "checkpoint-2/training_args.json").unlink()
     assert main(["first_difference", *folders[:2]]) == 0
-    assert "parameters: not both runs hold theirs, so none was compared" in capsys.readouterr().out
+    assert "parameters: not recorded by both runs, so not compared" in capsys.readouterr().out
 
 
 def test_what_was_not_compared_is_not_passed_over_in_silence(
@@ -109,14 +109,14 @@ def test_what_was_not_compared_is_not_passed_over_in_silence(
 ) -> None:
     left = x_train_run(tmp_path / "a", {1: "0.5"}, {2: ONES})
     assert main(["first_difference", left, x_train_run(tmp_path / "b", {1: "0.5"}, {3: CHANGED})]) == 0
-    assert "checkpoints: none is of the same step in both runs, so none was compared" in capsys.readouterr().out
+    assert "checkpoints: no step is in both runs, so nothing was compared" in capsys.readouterr().out
     assert main(["first_difference", left, x_train_run(tmp_path / "c", {}, {2: ONES})]) == 0
-    assert "logs: none is of the same step in both runs, so none was compared" in capsys.readouterr().out
+    assert "logs: no step is in both runs, so nothing was compared" in capsys.readouterr().out
 
 
 def test_where_nothing_can_be_compared_nothing_is_called_the_same(tmp_path: Path) -> None:
     left, right = x_train_run(tmp_path / "a", {}, {2: ONES}), x_train_run(tmp_path / "b", {1: "0.5"}, {3: ONES})
-    with pytest.raises(ConfigError, match="no logged step and no checkpoint is in both"):
+    with pytest.raises(ConfigError, match="the runs share no logged step and no checkpoint"):
         main(["first_difference", left, right])
     with pytest.raises(ConfigError, match="no such folder"):
         main(["first_difference", left, str(tmp_path / "c")])

@@ -69,7 +69,7 @@ def test_other_columns_can_be_compared_and_absent_ones_are_refused(predicted, tm
     assert call("confusion_matrix", tmp_path, **predicted, target_col_name="pred") == 0
     with pytest.raises(ConfigError, match=r"pred_col_name: there is no column 'prd'\. Did you mean 'pred'\?"):
         call("confusion_matrix", tmp_path, **predicted, pred_col_name="prd")
-    with pytest.raises(ConfigError, match="target_col_name: holds 'text 0', which is not a label"):
+    with pytest.raises(ConfigError, match="target_col_name: contains 'text 0', which is not a label"):
         call("confusion_matrix", tmp_path, **predicted, target_col_name="text")
 
 

@@ -77,11 +77,11 @@ def test_an_engine_that_looks_is_answered_once(tmp_path: Path) -> None:
 
 def test_a_batch_that_is_not_kept_and_a_search_that_fails_never_hide_the_reason(tmp_path: Path) -> None:
     hunter, session, engine = begun(tmp_path, KEPT_UPDATES + 5)
-    assert "its batch is not kept any more" in hunter.hunt(session, 5)
+    assert "its batch is no longer kept" in hunter.hunt(session, 5)
     assert engine.asked == []
     broken = SimpleNamespace(origin=lambda *parts: 1 / 0)
     session.engine = broken
-    assert "was not taken again: ZeroDivisionError" in hunter.hunt(session, KEPT_UPDATES + 1)
+    assert "was not replayed: ZeroDivisionError" in hunter.hunt(session, KEPT_UPDATES + 1)
 
 
 def test_what_is_finite_the_second_time_is_said_to_be(tmp_path: Path) -> None:

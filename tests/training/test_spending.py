@@ -43,7 +43,12 @@ def test_data_that_is_waited_for_while_the_device_works_is_no_fault() -> None:
 
 @pytest.mark.parametrize("every", [4, 10, 100])
 @pytest.mark.parametrize(
-    ("phase", "words"), [("data", "the data does"), ("update", "the update"), ("callbacks", "callbacks do")]
+    ("phase", "words"),
+    [
+        ("data", "the cause is the data"),
+        ("update", "the cause is the update itself"),
+        ("callbacks", "the cause is callbacks"),
+    ],
 )
 def test_a_slow_step_every_so_many_is_named_with_what_makes_it_so(every: int, phase: str, words: str) -> None:
     spent = even(every * 6)

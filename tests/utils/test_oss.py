@@ -132,5 +132,5 @@ def test_set_io_takes_nothing_else() -> None:
 
 
 def test_a_missing_extra_is_named() -> None:
-    with pytest.raises(OSError, match=r"gs:// paths need an extra part of xdpx: pip install 'xdpx\[gcs\]'"):
+    with pytest.raises(OSError, match=r"gs:// paths need an extra of xdpx: pip install 'xdpx\[gcs\]'"):
         io.open("gs://bucket/x")

@@ -36,7 +36,9 @@ def resolve(path: str, folder: str | None = None) -> str:
         return path
     where = head or folder
     if not where:
-        raise FileNotFoundError(f"{path} does not say of which run. Write its folder in front, like out/my_run/{path}.")
+        raise FileNotFoundError(
+            f"{path} does not say which run it belongs to. Write its folder in front, like out/my_run/{path}."
+        )
     return io.join(where, layout.weights_file(best_step(where) if alias == BEST else last_step(where)))
 
 

@@ -51,7 +51,7 @@ class Checkpointer:
                 save_tensors(values, target)
         except OSError as error:
             problem = f"{io.join(self.folder, file_name)} could not be saved ({error.strerror or error})"
-            advice = "What was saved before is untouched. Make room, or choose another save_dir; then resume."
+            advice = "Earlier checkpoints are untouched. Free some space, or choose another save_dir; then resume."
             raise OSError(error.errno, f"{problem}. {advice}") from error
 
     def weight_steps(self) -> list[int]:

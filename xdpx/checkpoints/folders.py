@@ -405,6 +405,6 @@ def _settle(entry: Entry, naming: Naming) -> None:
     if naming(io.name(wanted)) is not None and is_whole and not io.exists(wanted):
         io.local_files.rename(entry.path, wanted)
         io.local_files.sync_folder(io.parent(wanted) or ".")
-        log.info(f"{wanted}: was written whole when its run was killed, and is used.")
+        log.info(f"{wanted}: was complete when its run was killed, and is used.")
     elif fate == "gone" or commit.is_long_ago(entry.modified):
         remove_tree(entry.path)

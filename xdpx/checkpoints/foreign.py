@@ -75,7 +75,7 @@ def _safetensors_fault(path: str, size: int) -> str:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
         if not 2 <= length <= min(size - 8, LONGEST_HEADER):
-            return f"it has {size} bytes and no whole header"
+            return f"it has {size} bytes and no complete header"
         header = json.loads(file.read(length))
     ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
     expected = 8 + length + max(ends, default=0)

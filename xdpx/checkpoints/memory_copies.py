@@ -129,7 +129,7 @@ class RunMemory:
             io.local_files.make_private_folder(self._home)
         found = os.lstat(self._home)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise PermissionError(f"{self._home} is not a folder of this user alone. Remove it.")
+            raise PermissionError(f"{self._home} is not a folder that only this user can access. Remove it.")
 
     def _forget_others(self) -> None:
         """Remove the copies of other runs that have not been changed for a day."""

@@ -158,8 +158,8 @@ def _misfit(name: str, leaf: jax.Array, there: Mapping[str, tuple[tuple[int, ...
         return Fault(
             name, f"is not in this checkpoint of {len(there)} tensors.",
             (f"The nearest is '{near}'. " if near else "")
-            + "Continue with the model and the learner it was made with, take a subset, or begin a new job with its "
-            "weights by init_from_checkpoint_rules.",
+            + "Continue with the model and the learner it was made with, take a subset, or start a new job from its "
+            "weights with init_from_checkpoint_rules.",
         )  # fmt: skip
     shape, dtype = there[name]
     if (shape, dtype) == (tuple(leaf.shape), str(leaf.dtype)):

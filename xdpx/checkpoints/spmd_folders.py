@@ -116,7 +116,7 @@ def read_metadata(folder: StrPath) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise DamagedCheckpoint(f"{path}: is not JSON ({error}). Use another checkpoint.") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise DamagedCheckpoint(f"{path}: is of another format; this version reads '{FORMAT}'.")
+        raise DamagedCheckpoint(f"{path}: has another format; this version reads '{FORMAT}'.")
     return found
 
 

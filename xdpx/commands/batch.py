@@ -80,7 +80,7 @@ def run_all(runs: Sequence[Run], *, jobs: int = 1, keep_going: bool = False, ver
     """Perform the runs of one config. Return the exit code: that of the first run that failed, or 0."""
     if len(runs) == 1:
         if runs[0].total > 1 and has_finished(runs[0]):  # --only selected one of several runs
-            sys.stderr.write(f"run {runs[0].index + 1} of {runs[0].total}: finished before\n")
+            sys.stderr.write(f"run {runs[0].index + 1} of {runs[0].total}: already finished\n")
             return 0
         return child.perform(runs[0])
     outcomes_of_runs = [Outcome(run) for run in runs]

@@ -45,7 +45,7 @@ class BceThreshold:
         mode: Literal["f1", "precision"] = param("f1", doc="Score to maximise for each class.")
         min_threshold: float = param(0.4, ge=0, le=1, doc="Least threshold.")
         max_threshold: float = param(1.0, ge=0, le=1, doc="Greatest threshold.")
-        beta: float = param(1.0, gt=0, doc="Recall counts so many times as much as precision in the F measure.")
+        beta: float = param(1.0, gt=0, doc="Recall counts this many times as much as precision in the F measure.")
         resolution: int = param(4, ge=1, doc="Decimals of a threshold; more if rounding would select other rows.")
         gap: float = param(
             0.5, gt=0, le=1, doc="Position of a threshold between the score of the first row rejected (0) and of "

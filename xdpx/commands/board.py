@@ -37,9 +37,9 @@ def main(argv: Sequence[str]) -> int:
     if isinstance(asked, int):
         return asked
     token = token_of(asked.token, TOKEN_VARIABLE)
-    faults = list(faults_of(asked.host, token, others="look into your runs"))
+    faults = list(faults_of(asked.host, token, others="watch your runs"))
     if not io.isdir(asked.folder):
-        faults.insert(0, Fault("FOLDER", f"'{asked.folder}' is not a folder.", "Name the one that holds your runs."))
+        faults.insert(0, Fault("FOLDER", f"'{asked.folder}' is not a folder.", "Name the one with your runs."))
     if faults:
         raise ConfigError("x-board", faults)
     asyncio.run(_serve(asked.folder, asked.host, asked.port, token, opened=asked.open))
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="x-board", allow_abbrev=False)
-    parser.add_argument("folder", help="the folder that holds the runs, at any depth")
+    parser.add_argument("folder", help="the folder with the runs, at any depth")
     add_flags(parser, PORT)
     return parser
 
@@ -68,7 +68,7 @@ async def _serve(folder: str, host: str, port: int | None, token: str, *, opened
     try:
         port = await _listening(runner, host, port)
         address = address_of(host, port, token)
-        print(f"{folder}: {address}    (Ctrl-C ends it)", flush=True)
+        print(f"{folder}: {address}    (Ctrl-C stops it)", flush=True)
         if opened:
             webbrowser.open(address)
         await ended.wait()
@@ -91,5 +91,5 @@ async def _listening(runner: web.AppRunner, host: str, port: int | None) -> int:
             return int(runner.addresses[-1][1])
         except (OSError, OverflowError) as error:
             refused = error
-    problem = f"{host}:{PORT if port is None else port} is not to be had ({refused})."
+    problem = f"{host}:{PORT if port is None else port} cannot be used ({refused})."
     raise ConfigError("x-board", [Fault("--port", problem, "Choose another.")]) from refused

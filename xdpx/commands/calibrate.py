@@ -36,7 +36,9 @@ class Calibrate:
             """Refuse a model without a finished run."""
             found = super().conflicts()
             if self.save_dir is None and self.config is not None:
-                found.append(("config", "has initial weights only, whose probabilities mean nothing. Give save_dir."))
+                found.append(
+                    ("config", "has only initial weights, whose probabilities are meaningless. Give save_dir.")
+                )
             return found
 
     def __init__(self, run: Run) -> None:
@@ -87,13 +89,15 @@ class Calibrate:
         predictor = Predictor(plan, cuda=known.cuda, seed=known.seed)
         loss = predictor.task.loss
         if not loss.reads_softmax:
-            problem = f"was trained by loss '{plan.train.values['loss']}', whose probabilities are not of one softmax."
-            raise ConfigError(self.source, [Fault("save_dir", problem, "Only such probabilities have a temperature.")])
+            problem = f"was trained by loss '{plan.train.values['loss']}', whose probabilities are not one softmax."
+            raise ConfigError(
+                self.source, [Fault("save_dir", problem, "Only those can be calibrated by a temperature.")]
+            )
         _, gathered, _ = score_placed(predictor.engine, predictor.state, predictor.placed_batches(source), loss)
         prob, target = np.asarray(gathered["prob"], np.float64), np.asarray(gathered["target"])
         if len(target) < FEWEST_ROWS:
-            problem = f"has {len(target)} rows, which are too few: a temperature would be chance."
-            raise ConfigError(self.source, [Fault("on", problem, f"Name one of {FEWEST_ROWS} rows or more.")])
+            problem = f"has {len(target)} rows, too few to fit a temperature."
+            raise ConfigError(self.source, [Fault("on", problem, f"Name one of at least {FEWEST_ROWS} rows.")])
         logits = np.log(np.maximum(prob, np.finfo(np.float32).tiny))
         found = fitted_temperature(logits, target)
         return {

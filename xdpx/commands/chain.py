@@ -71,7 +71,7 @@ def runs_of(job: Job, *, hindrances: list[Fault] | None = None, in_order: bool =
     if job.only is None:
         return runs
     if job.only > len(runs):
-        fault = Fault("--only", f"is {job.only}, but {job.config} has {len(runs)} runs.", "They count from 1.")
+        fault = Fault("--only", f"is {job.only}, but {job.config} has {len(runs)} runs.", "They are numbered from 1.")
         raise ConfigError("command line", [fault])
     return [runs[job.only - 1]]
 

@@ -80,7 +80,7 @@ def read_words(words: Sequence[str]) -> CheckOptions:
     words = with_settings(words, flags=FLAGS)
     plain = [word for word in words if not word.startswith("-") and "=" not in word]
     faults = [
-        Fault(word, "no such flag.", f"There are {', '.join(FLAGS)}.")
+        Fault(word, "no such flag.", f"Use one of: {', '.join(FLAGS)}.")
         for word in words
         if word.startswith("-") and word not in FLAGS
     ]
@@ -169,7 +169,7 @@ def _preprocessing(run: Run, plan: Findings) -> Run | None:
     folder = str(run.values["data_dir"])
     path = io.join(folder, ARGS_FILE)
     if not io.isfile(path):
-        problem = "does not say what it was made from: the raw data cannot be looked at."
+        problem = "does not say what it was made from, so the raw data cannot be checked."
         plan.add([Finding("path", "note", folder, problem, "Check the config of x-prepro.")])
         return None
     prepro = resolve(read_args(path), "x-prepro", source=path, strict=False, paths=False)
@@ -177,8 +177,8 @@ def _preprocessing(run: Run, plan: Findings) -> Run | None:
         splits(prepro.values["data_source"], prepro.values["data_files"])
     except (ConfigError, OSError) as error:
         told = "; ".join(each.problem.removesuffix(".") for each in getattr(error, "faults", ())) or str(error)
-        problem = f"the raw files that it was made from are gone ({' '.join(told.split())[:160]})."
-        plan.add([Finding("path", "note", folder, problem, "Check the config of x-prepro where they are.")])
+        problem = f"the raw files that it was made from no longer exist ({' '.join(told.split())[:160]})."
+        plan.add([Finding("path", "note", folder, problem, "Check the config of x-prepro where the files are.")])
         return None
     return prepro
 

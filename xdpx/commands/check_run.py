@@ -42,7 +42,7 @@ def about_place(run: Run, seen: Examination | None) -> Iterator[Finding]:
         return
     if not io.is_writable(folder):
         yield Finding(
-            "permission", "fault", folder, "cannot be written.", "Choose another folder, or ask for the right."
+            "permission", "fault", folder, "cannot be written.", "Choose another folder, or ask for permission."
         )
         return
     if run.command == "x-prepro" and seen is not None and seen.tallies:
@@ -54,7 +54,7 @@ def _about_room(folder: str, needed: float) -> Iterator[Finding]:
     free = free_bytes(folder)
     if free is not None and free < needed:
         problem = f"{format_bytes(free)} are free on this disk, but about {format_bytes(needed)} are needed."
-        yield Finding("disk", "fault", folder, problem, "Make room, or choose another folder.")
+        yield Finding("disk", "fault", folder, problem, "Free some space, or choose another folder.")
 
 
 def free_bytes(folder: str) -> float | None:
@@ -83,7 +83,7 @@ def about_training(run: Run, *, measure: bool) -> tuple[Outlook | None, list[Fin
         return None, [Finding("refused", "fault", error.source, str(fault), "") for fault in error.faults]
     except (BrokenProcessPool, OSError, MemoryError) as error:
         reason = " ".join(str(error).split())[:200]
-        problem = f"a first update could not be taken here: {reason}"
+        problem = f"a first update failed here: {reason}"
         remedy = "Lower batch_size (update_freq keeps the product) or max_len, if memory is short."
         return None, [Finding("memory", "fault", run.source, problem, remedy)]
     return outlook, list(_judged(run, outlook))

@@ -94,7 +94,7 @@ def find_surplus(run: str) -> Surplus:
     damaged = [text for step in keep_weights for text in checkpointer.weights_problems(step)]
     damaged += [text for step in keep_states for text in checkpointer.state_problems(step)]
     if damaged:
-        raise LeftAlone(f"what would be kept is not whole: {'; '.join(damaged)}")
+        raise LeftAlone(f"what would be kept is incomplete or damaged: {'; '.join(damaged)}")
     surplus_weights = [step for step in weights if step not in keep_weights]
     surplus_states = [step for step in states if step not in keep_states]
     return Surplus(

@@ -21,17 +21,17 @@ LOOKING_ON = frozenset({*WORD_COMMANDS, "x-viz"})
 
 FLAGS = {
     "--dry": "check everything and print each run with all its values, then stop",
-    "--json": "print one JSON object of what was done, and nothing else; with --dry an array, an object for each run",
+    "--json": "print one JSON object with the results, and nothing else; with --dry an array, an object for each run",
     "--help": "explain a command; with a word after it, one key or one registered name",
     "--schema": "print the JSON schema of a command's configs, for editors",
-    "--jobs": "N: how many runs of a loop go at the same time (1)",
-    "--only": "N: of a config with several runs do the N-th alone, as the tasks of an array on a cluster do",
-    "--resumable": "x-train: resume=auto, where the config says neither resume nor overwrite nor auto_suffix",
-    "--keep-going": "when a run fails, go on with the others",
+    "--jobs": "N: how many runs of a loop to run in parallel (1)",
+    "--only": "N: do only the N-th run of a config with several, as in a job array on a cluster",
+    "--resumable": "x-train: resume=auto, unless the config sets resume, overwrite or auto_suffix",
+    "--keep-going": "when a run fails, continue with the others",
     "--verbose": "show tracebacks and warnings in full",
     "--quiet": "print warnings and results only; log files hold every line",
     "--version": "print the version",
-    "--completion": "bash, zsh or fish: print what makes that shell complete commands, keys, names and config files",
+    "--completion": "bash, zsh or fish: print a script that completes commands, keys, names and config files",
 }
 
 
@@ -175,7 +175,7 @@ class _Reader:
             job.overrides.append(setting)
             return
         near = nearest(name, FLAGS)
-        remedy = f"Did you mean '{near}'?" if near else f"There are {', '.join(FLAGS)}."
+        remedy = f"Did you mean '{near}'?" if near else f"Use one of: {', '.join(FLAGS)}."
         self.faults.append(Fault(word, "no such flag.", remedy))
         if near == "--jobs" and self.words and self.words[0].isdecimal():
             self.words.pop(0)
@@ -214,7 +214,7 @@ class _Reader:
     def stray(self, word: str, job: Job | None) -> Fault:
         near = nearest(word, (*self.commands, *WORD_COMMANDS))
         if job is None or (near and word.startswith("x")):
-            listed = f"There are {', '.join((*self.commands, *WORD_COMMANDS))}."
+            listed = f"Use one of: {', '.join((*self.commands, *WORD_COMMANDS))}."
             return Fault(word or "''", "no such command.", f"Did you mean '{near}'?" if near else listed)
         remedy = f"After '{job}' write key=value, a flag or the next command."
         key, colon, value = word.partition(":")
@@ -231,7 +231,9 @@ class _Reader:
         if not self.jobs:
             self.faults.append(Fault("command", "is missing.", USAGE))
         if self.options.only and len(self.jobs) > 1:
-            self.faults.append(Fault("--only", "says which run of one config, but there are several.", "Leave it out."))
+            self.faults.append(
+                Fault("--only", "selects a run of one config, but there are several configs.", "Leave it out.")
+            )
         for job in self.jobs:
             job.only, job.resumable = self.options.only, self.options.resumable
             if job.command in self.commands and not job.config and not job.overrides:
@@ -254,14 +256,14 @@ def usage() -> str:
     docs = {entry.name: entry.doc for entry in catalogue.entries("command") if " " not in entry.name}
     docs = {
         "x-run": "From a file to a scored model, in one command.",
-        "x-init": "Its configs alone; --list: families.",
-        "x-check": "Look for what is wrong with the data and the plan of a run.",
+        "x-init": "Write only its configs; --list: families.",
+        "x-check": "Check the data and the plan of a run for problems.",
     } | docs
-    docs |= {"x-io": "Copy, list, look at files on any filesystem.", "x-script": "Run one of the scripts."}
-    docs |= {"x-exp": "Look at an experiment on JAX, plan it, run it."}
-    docs |= {"x-board": "Look at all runs below a folder in a browser, while they train."}
+    docs |= {"x-io": "Copy, list and inspect files on any filesystem.", "x-script": "Run one of the scripts."}
+    docs |= {"x-exp": "Inspect, plan and run an experiment on JAX."}
+    docs |= {"x-board": "Watch all runs below a folder in a browser, while they train."}
     docs |= {"x-serve": "Answer requests over HTTP with trained models."}
-    docs |= {"x-submit": "Send commands to Slurm, Ray, Kubernetes, PAI or the background."}
+    docs |= {"x-submit": "Submit commands to Slurm, Ray, Kubernetes, PAI or the background."}
     lines = [
         f"xdpx {__version__}",
         "",

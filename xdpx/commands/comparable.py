@@ -132,7 +132,7 @@ def of_run(folder: str, on: str, metric: str, *, source: str) -> Comparable:
     judged = loss.judged(gathered, predictor.labels)
     rows = row_scores(loss, gathered, judged)
     if rows is None or judged is None:
-        problem = f"the loss '{plan.train.values['loss']}' gives no score to single rows."
+        problem = f"the loss '{plan.train.values['loss']}' does not score single rows."
         raise ConfigError(source, [Fault(folder, problem, "Compare what x-eval prints.")])
     ids = np.concatenate([place.ids for place in places])[judged.places]
     labels = [str(judged.describe(row)["true"]) for row in range(len(ids))]
@@ -217,11 +217,11 @@ def _numbers(path: str, wanted: Sequence[str], found: Sequence[str], metric: str
     try:
         target, given = (np.array([float(cell) for cell in cells]) for cells in (wanted, found))
     except ValueError as error:
-        raise ConfigError(path, [Fault("score", f"holds something else than numbers ({error}).", "")]) from error
+        raise ConfigError(path, [Fault("score", f"contains something other than numbers ({error}).", "")]) from error
     unknown = np.flatnonzero(~(np.isfinite(target) & np.isfinite(given)))
     if len(unknown):
         problem = f"{len(unknown):,} of {len(target):,} rows hold NaN or infinity, first row {unknown[0] + 1}."
-        raise ConfigError(path, [Fault("score", problem, "Find out why the model gives it, and predict again.")])
+        raise ConfigError(path, [Fault("score", problem, "Find out why the model outputs them, and predict again.")])
 
     def score(rows: NDArray[np.int64], groups: NDArray[np.int64]) -> Mapping[str, float]:
         del groups
@@ -254,7 +254,7 @@ def _tags(path: str, wanted: Sequence[str], found: Sequence[str], metric: str) -
     targets, preds = ([cell.split() for cell in cells] for cells in (wanted, found))
     unequal = [line for line, (one, other) in enumerate(zip(targets, preds, strict=True), 2) if len(one) != len(other)]
     if unequal:
-        problem = f"line {unequal[0]} has another number of tags than of words."
+        problem = f"line {unequal[0]} has a different number of tags and words."
         raise ConfigError(path, [Fault("tags", problem, "Predict again.")])
     judged = metrics.judge_tags(targets, preds, np.arange(len(targets)))
     if metric not in {"", "acc", "precision", "recall", "f1"}:

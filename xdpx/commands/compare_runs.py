@@ -69,14 +69,14 @@ class CompareRuns:
             if not io.exists(path):
                 faults.append(Fault("runs", f"there is no '{path}'.", "Name a run's folder or a file of predictions."))
             elif io.isdir(path) and not io.isfile(io.join(path, "args.py")):
-                problem = f"'{path}' is a folder, but no run: it contains no args.py."
+                problem = f"'{path}' is a folder, but not a run: it contains no args.py."
                 faults.append(Fault("runs", problem, "Name a folder that x-train wrote, or predictions."))
         kinds = {io.isdir(path) for path in known.runs}
         if not faults and len(kinds) > 1:
             remedy = "Compare runs with runs, or files with files: x-pred makes one of a run."
             faults.append(Fault("runs", "names runs and files.", remedy))
         if known.on and kinds == {False}:
-            faults.append(Fault("on", "means nothing for files of predictions.", "Leave it out."))
+            faults.append(Fault("on", "does not apply to files of predictions.", "Leave it out."))
         if known.out_file and io.name(known.out_file).rpartition(".")[2].lower() not in FORMATS:
             faults.append(
                 Fault("out_file", f"is '{known.out_file}'.", f"End it in one of {', '.join(sorted(FORMATS))}.")

@@ -59,7 +59,7 @@ def cut(path: str, count: int, folder: str, *, first: int, lines: int) -> list[t
 
 def _number(name: str, word: str, *, least: int) -> int:
     if not word.isdigit() or int(word) < least:
-        raise _refuse(name, f"is '{word}'.", f"Use a whole number from {least} on.")
+        raise _refuse(name, f"is '{word}'.", f"Use a whole number of at least {least}.")
     return int(word)
 
 

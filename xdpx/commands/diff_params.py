@@ -54,7 +54,7 @@ def _config_values(path: str) -> dict[str, Any]:
 
     raw = read_runs(path)
     if len(raw) > 1:
-        fault = Fault(path, f"stands for {len(raw)} runs.", "Compare one run: name its folder instead.")
+        fault = Fault(path, f"describes {len(raw)} runs.", "Compare one run: name its folder instead.")
         raise ConfigError(f"x-script {NAME}", [fault])
     command = "x-prepro" if "data_source" in raw[0].values else "x-train"
     return dict(load(path, command, paths=False)[0].values)

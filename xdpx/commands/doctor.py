@@ -86,7 +86,7 @@ def _python() -> Iterator[Fact]:
     yield Fact(f"Python {platform.python_version()} ({sys.executable})")
     yield Fact(f"{platform.platform()}, {platform.machine()}")
     if locale.getpreferredencoding(False).upper().replace("-", "") != "UTF8":
-        yield Fact(f"text is taken for {locale.getpreferredencoding(False)}", "Set LANG=C.UTF-8 or PYTHONUTF8=1.")
+        yield Fact(f"the encoding of text is {locale.getpreferredencoding(False)}", "Set LANG=C.UTF-8 or PYTHONUTF8=1.")
 
 
 def _packages() -> Iterator[Fact]:
@@ -137,7 +137,7 @@ def _devices() -> Iterator[Fact]:
             continue
         probe, trouble = _probe(library)
         if probe is None:
-            yield Fact(f"{library} {_version(library)} does not start: {trouble}", f"Install {library} again.")
+            yield Fact(f"{library} {_version(library)} does not start: {trouble}", f"Reinstall {library}.")
             continue
         yield Fact(f"{library} {probe['version']}, built for {probe['built_for']}")
         for device in probe["devices"]:
@@ -148,7 +148,7 @@ def _devices() -> Iterator[Fact]:
         if gpus and not hidden and all("cpu" in device["name"].lower() for device in probe["devices"]):
             yield Fact(
                 f"{library} does not use the GPU of this machine",
-                "Its build is for CPUs, or newer than the driver: install the build for the driver's CUDA version.",
+                "It is a CPU build, or newer than the driver: install the build for the driver's CUDA version.",
             )
 
 
@@ -161,7 +161,7 @@ def _nvidia() -> list[str]:
     try:
         done = subprocess.run(line, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return [f"nvidia-smi gives no answer: {error}"]
+        return [f"nvidia-smi does not answer: {error}"]
     return [text.strip() for text in done.stdout.splitlines() if text.strip()]
 
 
@@ -188,7 +188,7 @@ def _machine() -> Iterator[Fact]:
     yield Fact(f"{cores} processors" + (f" of {all_cores} may be used" if cores != all_cores else ""))
     yield from _other_work(os.getloadavg()[0], all_cores)
     yield Fact(f"{available_memory() / GIB:.1f} GiB of memory free of {total_memory() / GIB:.1f}")
-    yield from _disk("this folder", ".", LEAST_DISK, "Free some, or give a save_dir on another disk.")
+    yield from _disk("this folder", ".", LEAST_DISK, "Free some, or use a save_dir on another disk.")
     shared = "/dev/shm"
     if Path(shared).is_dir():
         remedy = "In a container: docker run --shm-size=8g. Workers that load data and NCCL need it."
@@ -225,8 +225,8 @@ def _environment() -> Iterator[Fact]:
     left = [name for name in LEFT_BY_LAUNCHERS if name in os.environ]
     if left:
         yield Fact(
-            f"{', '.join(left)} are set: x-train takes itself for one of several processes",
-            f"Where no launcher set them: unset {' '.join(left)}",
+            f"{', '.join(left)} are set: x-train would run as one of several processes",
+            f"If no launcher set them: unset {' '.join(left)}",
         )
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
         yield Fact("PYTHONDONTWRITEBYTECODE is set: every start compiles torch again", "unset PYTHONDONTWRITEBYTECODE")
@@ -235,7 +235,7 @@ def _environment() -> Iterator[Fact]:
 def _storage(path: str) -> Iterator[Fact]:
     """Write, read and delete a small file, and yield the times."""
     if io.islocal(path) and not io.isdir(path):
-        yield Fact(f"{path}: there is no such folder", "Make it, or name one that is there.")
+        yield Fact(f"{path}: there is no such folder", "Create it, or name an existing one.")
         return
     target, content = io.join(path, f"xdpx-doctor-{uuid.uuid4().hex[:8]}.txt"), "一个字节都不少\n" * 64
     works: dict[str, Callable[[], None]] = {
@@ -263,4 +263,4 @@ def _write(path: str, content: str) -> None:
 def _read(path: str, content: str) -> None:
     with io.open(path, encoding="utf-8") as file:
         if file.read() != content:
-            raise OSError("what is read is not what was written")
+            raise OSError("what was read differs from what was written")

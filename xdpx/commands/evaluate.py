@@ -55,8 +55,8 @@ class Evaluate:
         max_eval_steps: int | None = param(None, doc="Maximum number of batches to score of each input.", gt=0)
         compare_origin: bool = param(
             False,
-            doc="Fail when a metric of the split that training scored differs by more than 1e-6 from the one logged; "
-            "other inputs are scored alone.",
+            doc="Fail if a metric of the split that training scored differs by more than 1e-6 from the one logged; "
+            "other inputs are only scored.",
         )
         page: str | None = param(
             None,
@@ -106,7 +106,7 @@ class Evaluate:
         if page and (io.isdir(page) or not io.is_writable(page)):
             yield Fault("page", f"'{page}' cannot be written as a file.", "Name another file, such as eval.html.")
         elif page and io.isfile(page) and not _holds_page(page):
-            yield Fault("page", f"'{page}' holds something else than a page.", "Choose another file.")
+            yield Fault("page", f"'{page}' contains something other than a report.", "Choose another file.")
         target = self.parameters.save_to_file
         if not target:
             return
@@ -117,11 +117,11 @@ class Evaluate:
         elif slip_at_end(target)[0]:
             yield Fault("save_to_file", *slip_at_end(target))
         elif target.lower().endswith(NOT_PLAIN_TEXT):
-            problem = f"'{target}' would hold plain text, columns between tabs, in spite of its ending."
+            problem = f"'{target}' would be tab-separated text, despite its ending."
             yield Fault("save_to_file", problem, "Give a name such as scores.tsv.")
         elif io.isfile(target) and not _holds_scores(target):
-            problem = f"'{target}' holds something else than scores."
-            yield Fault("save_to_file", problem, "It is not written over: choose another file.")
+            problem = f"'{target}' contains something other than scores."
+            yield Fault("save_to_file", problem, "It is not overwritten: choose another file.")
 
     def run(self) -> int:
         """Score every input, print the table, and write it if asked for."""
@@ -174,14 +174,14 @@ class Evaluate:
         for each, row, like in zip(inputs, rows, comparable, strict=True):
             if not like:
                 scored = plan.train.values["valid_subset"]
-                log.warning(f"compare_origin: training scored '{scored}', not {row['split']}: that is not compared")
+                log.warning(f"compare_origin: training scored '{scored}', not {row['split']}, so it is not compared")
                 continue
             differing = compare([row], plan, folder)
             if differing:
                 different.append(each)
                 lines += differing
             else:
-                log.info(f"compare_origin: {row['split']}: every metric is the one that training logged")
+                log.info(f"compare_origin: {row['split']}: every metric equals the one that training logged")
         if different:  # the causes are searched once, since they concern the run
             found = [*suspects(predictor, different[0], folder, max_eval_steps=self.parameters.max_eval_steps)]
             header = f"compare_origin: {len(lines)} metrics differ by more than {SAME_SCORE:g} from {folder}"

@@ -110,7 +110,9 @@ def _list(words: list[str]) -> int:
     for name in found:
         print(name)
     if not found:
-        raise ConfigError("command line", [Fault("--list", f"no name has {' and '.join(words)}.", "Use fewer words.")])
+        raise ConfigError(
+            "command line", [Fault("--list", f"no name contains {' and '.join(words)}.", "Use fewer words.")]
+        )
     return 0
 
 
@@ -231,6 +233,6 @@ def _be_one(words: Sequence[str], threads: int) -> None:
 
 def _job_log_dir(line: Line) -> str:
     if "job_log_dir" not in line.values:
-        remedy = "Write --job_log_dir=DIR, local or remote; or look at it first: --describe, --dry, --plan."
+        remedy = "Write --job_log_dir=DIR, local or remote; or inspect it first: --describe, --dry, --plan."
         raise ConfigError("command line", [Fault("--job_log_dir", "is not given.", remedy)])
     return str(line.values["job_log_dir"])

@@ -13,14 +13,14 @@ MODES = ("train", "eval", "decode", "decode_once", "infer")
 """The modes of `experiments.running.options`, repeated so that --help need not import it; a test compares them."""
 
 OWN_FLAGS = {
-    "list": "list every experiment; with a word after it, those whose name has the word",
+    "list": "list every experiment; with a word after it, those whose name contains it",
     "help": "this page",
-    "describe": "print the fields by the class that sets them, and what follows from them",
+    "describe": "print the fields by the class that sets them, and what is derived from them",
     "dry": "resolve everything: configuration, parameters and memory per device, FLOPs; allocate nothing",
     "plan": "lower and compile for the documented mesh too: collectives, activations, whether it fits",
-    "set": "NAME=value: set a field of the experiment; as often as you like",
-    "device": "v4, v5e, v5p, a100, h100, ... or name:FLOPs:memory: what a plan is held against, a run's peak",
-    "devices": "N: what -1 in the mesh fills up to in --plan and --dry",
+    "set": "NAME=value: set a field of the experiment; may be repeated",
+    "device": "v4, v5e, v5p, a100, h100, ... or name:FLOPs:memory: what a plan is compared with, and the peak of a run",
+    "devices": "N: number of devices that -1 in the mesh fills, in --plan and --dry",
     "json": "print one JSON object and nothing else: with --plan or --dry the plan, else what was done",
     "peek": "I/N: print rows of each input as process I of N sees them; alone 0/1",
     "peek_batches": "how many batches --peek shows (1)",
@@ -30,7 +30,7 @@ OWN_FLAGS = {
 }
 RUN_FLAGS = {
     "exp": "name of the experiment: any end of its dotted name, my.py:Class, package.module.Class",
-    "job_log_dir": "where everything of the job goes, local or remote",
+    "job_log_dir": "folder for everything that the job writes, local or remote",
     "mode": f"{', '.join(MODES)} (train)",
     "eval_on_test": "evaluate on the other inputs while training",
     "decode_during_train": "decode while training",
@@ -38,34 +38,34 @@ RUN_FLAGS = {
     "jax_fully_async_checkpoint": "write checkpoints in the background",
     "async_timeout_secs": "seconds that a process waits for the others around checkpoints (1800)",
     "nproc": "processes to start on this machine, which train together on its CPU; one drives all its GPUs or TPUs (1)",
-    "max_restarts": "how often those of nproc are started again when one was killed, froze or hung (3)",
-    "memory_copy_interval": "updates from one copy of the state in shared memory to the next (0: none)",
-    "hang_seconds": "seconds after which several processes end because one is frozen or hangs (30); 0 watches none",
-    "enable_checkpoint_saving": "false keeps none, to look for mistakes",
-    "exit_after_ondemand_checkpoint": "end after the checkpoint that a preemption asks for",
+    "max_restarts": "how often the processes of nproc are restarted if one was killed, froze or hung (3)",
+    "memory_copy_interval": "updates between copies of the state in shared memory (0: no copies)",
+    "hang_seconds": "seconds after which several processes end because one is frozen or hangs (30); 0: no monitoring",
+    "enable_checkpoint_saving": "false: save no checkpoints, to look for mistakes",
+    "exit_after_ondemand_checkpoint": "stop after the checkpoint that a preemption triggers",
     "restore_checkpoint_dir": "decode, decode_once, infer: where the checkpoint is",
     "restore_checkpoint_step": "decode_once, infer: of which update",
     "decode_output_pickle": "write a pickle beside the JSON lines",
     "enable_summary_writer": "false writes no summaries",
-    "callbacks": "callbacks of the Trainer: names or module:Class, with commas between; or JSON",
-    "report_to": "trackers: tensorboard, jsonl, wandb, ... with commas between",
-    "inspect_gradient": "look at every weight's gradient with each row of the log: plots/gradients",
+    "callbacks": "callbacks of the Trainer: comma-separated names or module:Class; or JSON",
+    "report_to": "trackers: tensorboard, jsonl, wandb, ..., comma-separated",
+    "inspect_gradient": "record every weight's gradient with each log row: plots/gradients",
     "profile": "trace five updates into the folder profile",
     "study": "NAME: search over the fields in the experiment's search_space(); each trial is a job in trial_<number>",
-    "num_trials": "with --study: most trials to begin (20)",
+    "num_trials": "with --study: maximum number of trials to start (20)",
     "metrics_from": "with --study: what scores a trial: eval (default) or decode",
     "tuner": "with --study: how values are chosen: random, grid, tpe, gp",
     "schedule": "with --study: which trials continue: asha, hyperband, one_epoch, bracket, full",
-    "jax_profiler_port": "port where a profiler can look in",
+    "jax_profiler_port": "port that a profiler can connect to",
     "jax_traceback_filtering_option": "how JAX shortens its tracebacks",
     "pgle": "profile-guided scheduling on NVIDIA GPUs: auto, profile (trace some updates), a profile.pb, off",
     "pgle_runs": "with --pgle=auto: calls that are profiled before programs are compiled again (3)",
     "pgle_percentile": "with --pgle=auto: which percentile over devices counts (90); lower where updates are noisy",
     "pgle_strip_pointer": "with --pgle=auto: false keeps pointers of callbacks in the key of the compilation cache",
-    "multiprocess_gpu": "refuse to train alone: server_addr, num_hosts and host_idx say who the others are",
+    "multiprocess_gpu": "refuse to train alone: server_addr, num_hosts and host_idx name the others",
     "server_addr": "address:port of the first host",
     "num_hosts": "how many hosts there are",
-    "host_idx": "which of them this one is",
+    "host_idx": "index of this host",
 }
 SWITCHES = frozenset({
     "list", "help", "describe", "dry", "plan", "json", "verbose", "quiet", "version", "eval_on_test",
@@ -87,10 +87,10 @@ ALONE = {"peek": "0/1"}
 ALWAYS_SO = {
     "pmap_use_tensorstore": (True, "Every checkpoint is written by TensorStore."),
     "tensorstore_use_ocdbt": (True, "Checkpoints have few and large files."),
-    "globally_use_hardware_rng": (False, "Random numbers do not depend on the mesh, which hardware's would."),
-    "maybe_use_persistence_checkpointing": (False, "There is one format of checkpoints."),
+    "globally_use_hardware_rng": (False, "Random numbers do not depend on the mesh; those of the hardware would."),
+    "maybe_use_persistence_checkpointing": (False, "There is only one checkpoint format."),
     "enforce_restore_shape_check": (True, "A checkpoint of other shapes is refused."),
-    "enable_auto_sharding": (False, "JAX has no automatic sharding any more: set ICI_MESH_SHAPE."),
+    "enable_auto_sharding": (False, "JAX no longer has automatic sharding: set ICI_MESH_SHAPE."),
 }
 """Flags of Pax with only one possible value here; the other value is refused with the sentence given."""
 
@@ -174,7 +174,7 @@ class _Reader:
         if name.startswith("fdl.") or name in REFUSED:
             self.take(value)
             reason = REFUSED.get(name, REFUSED["fdl"])
-            self.fault(f"--{name}", "cannot be had here.", reason)
+            self.fault(f"--{name}", "is not available here.", reason)
         elif name.removeprefix("no") in SWITCHES or name.removeprefix("no") in ALWAYS_SO:
             self.switch(name, value)
         elif name in OWN_FLAGS or name in RUN_FLAGS:
@@ -194,7 +194,7 @@ class _Reader:
         if plain not in ALWAYS_SO:
             self.line.values[plain] = on
         elif on is not ALWAYS_SO[plain][0]:
-            self.fault(f"--{plain}", f"is {str(on).lower()}, which cannot be had.", ALWAYS_SO[plain][1])
+            self.fault(f"--{plain}", f"is {str(on).lower()}, which is not available.", ALWAYS_SO[plain][1])
 
     def option(self, name: str, value: str | None) -> None:
         text = self.take(value) if name not in ALONE else ALONE[name] if value is None else value
@@ -232,7 +232,7 @@ class _Reader:
         try:
             found = json.loads(text) if text.startswith(("[", "{")) else text.split(",")
         except ValueError as error:
-            self.fault(f"--{name}", f"is '{text}', which is not JSON ({error}).", "Write names, with commas between.")
+            self.fault(f"--{name}", f"is '{text}', which is not JSON ({error}).", "Write comma-separated names.")
             return
         self.line.values[name] = found if isinstance(found, list) else [found]
 
@@ -246,21 +246,21 @@ class _Reader:
         looks = any(self.line.asks(name) for name in ("plan", "dry"))
         for name in ("devices", "json"):
             if name in self.line.values and not looks:
-                self.fault(f"--{name}", "goes with --plan and --dry.", "Add --plan.")
+                self.fault(f"--{name}", "needs --plan or --dry.", "Add --plan.")
         for name in ("pgle", "pgle_runs", "pgle_percentile", "pgle_strip_pointer"):
             if name in self.line.values and looks:
                 remedy = "It measures programs that run; --plan and --dry compile ahead of time at most. Leave it out."
-                self.fault(f"--{name}", "goes not with --plan and --dry.", remedy)
+                self.fault(f"--{name}", "cannot be combined with --plan and --dry.", remedy)
         if "peek_batches" in self.line.values and "peek" not in self.line.values:
-            self.fault("--peek_batches", "goes with --peek.", "Add --peek.")
+            self.fault("--peek_batches", "needs --peek.", "Add --peek.")
 
         for name in ("num_trials", "metrics_from", "tuner", "schedule"):
             if name in self.line.values and "study" not in self.line.values:
-                self.fault(f"--{name}", "goes with --study.", "Add --study=NAME.")
+                self.fault(f"--{name}", "needs --study.", "Add --study=NAME.")
         if self.line.values.get("metrics_from", "eval") not in ("eval", "decode"):
             self.fault("--metrics_from", f"is '{self.line.values['metrics_from']}'.", "Use eval or decode.")
         if "study" in self.line.values and self.line.values.get("mode", "train") != "train":
-            self.fault("--study", f"goes with mode train, not {self.line.values['mode']}.", "Leave --mode out.")
+            self.fault("--study", f"needs mode train, not {self.line.values['mode']}.", "Leave --mode out.")
 
     def check_mode(self) -> None:
         """Add the faults of the mode: modes that only Pax has here, all others by `mode_faults`."""

@@ -40,16 +40,16 @@ class ExportPT:
         tf_config: str | None = param(None, doc="The bert_config.json of the model; null: the one beside the weights.")
         bert_config: str | None = param(None, doc="The same as tf_config, for old configs.")
         out_dir: str = param(
-            doc="Folder for the weights, config.json and vocab.txt; theirs are replaced.",
+            doc="Folder for the weights, config.json and vocab.txt; existing ones are replaced.",
             path="new_directory",
             unique=True,
         )
         out_name: str = param("bert_model.pt", doc="Name of the file with the weights.")
-        model_class: str = param("bert_pretrain", doc="Name of our model that gets the weights.")
+        model_class: str = param("bert_pretrain", doc="Name of the XDPX model that gets the weights.")
         extra_configs: dict[str, Any] = param({}, doc="Further keys of that model.")
         num_classes: int | None = param(None, gt=0, doc="Classes of its classifier; 3 of StructBERT; null: 2.")
-        strict_size: bool = param(True, doc="Fail if a weight has another size in the file.")
-        from_tf: bool = param(True, doc="The weights are TensorFlow's; false: those of another program of torch.")
+        strict_size: bool = param(True, doc="Fail if a weight has a different size in the file.")
+        from_tf: bool = param(True, doc="The weights are from TensorFlow; false: from another PyTorch program.")
         tf_format: str | None = param(None, doc="Accepted without effect, for old configs: it follows from the path.")
         signature_def_key: str | None = param(None, doc="Accepted without effect: all signatures share the variables.")
         tf_names: list[list[Any]] = param(
@@ -60,7 +60,9 @@ class ExportPT:
             """Refuse a path given twice or not at all, and a file name with the ending of another format."""
             found = unfit_name("out_name", self.out_name)
             if self.out_name.endswith(FOREIGN):
-                found.append(("out_name", f"is '{self.out_name}', but the file is one of torch. Let it end with .pt."))
+                found.append(
+                    ("out_name", f"is '{self.out_name}', but the file is in PyTorch's format. Let it end with .pt.")
+                )
             if (self.tf_ckpt_path is None) == (self.tf_path is None):
                 both = "are both missing" if self.tf_path is None else "are both given"
                 found.append(("tf_ckpt_path", f"and tf_path {both}. Give tf_ckpt_path."))
@@ -140,8 +142,8 @@ class ExportPT:
         kind, config = models[known.model_class], known.tf_config or known.bert_config or weights.config_file(source)
         taken = kind.Parameters.model_fields
         if config is None and "extra_config" in taken:
-            problem = f"is missing, and no bert_config.json lies beside '{self._path}'."
-            raise ConfigError(self.source, [Fault("tf_config", problem, "Name the file that holds its sizes.")])
+            problem = f"is missing, and there is no bert_config.json beside '{self._path}'."
+            raise ConfigError(self.source, [Fault("tf_config", problem, "Name the file with the model's sizes.")])
         unknown = [unknown_name("extra_configs", key, [*taken]) for key in known.extra_configs if key not in taken]
         if known.num_classes is not None and "num_classes" not in taken:
             problem = f"is {known.num_classes}, but {known.model_class} has no classes."
@@ -163,7 +165,7 @@ class ExportPT:
         else:
             named = found.conflicts()
         if named:
-            remedy = f"{self.parameters.model_class} needs it so: write it in extra_configs."
+            remedy = f"{self.parameters.model_class} requires this: set it in extra_configs."
             raise ConfigError(self.source, [Fault(f"extra_configs.{key}", text, remedy) for key, text in named])
         return found
 

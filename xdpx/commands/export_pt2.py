@@ -29,7 +29,7 @@ class ExportPt2(ExportCommand):
     class Parameters(ExportParameters):
         """The keys of `x-script export_pt2`."""
 
-        compile: bool = param(False, doc="Add model.aoti.pt2: machine code, by AOTInductor and a compiler of C++.")
+        compile: bool = param(False, doc="Add model.aoti.pt2: machine code, by AOTInductor and a C++ compiler.")
 
     def format(self) -> Format:
         """Return the format, with AOTInductor if chosen."""

@@ -35,7 +35,7 @@ class ExportTF(ExportCommand):
         """The keys of `x-script export_tf`."""
 
         export_format: Literal["savedmodel", "checkpoint"] = param(
-            "savedmodel", doc="A program that TensorFlow runs, or the weights alone under Google's names of BERT."
+            "savedmodel", doc="A program that TensorFlow runs, or only the weights under Google's names of BERT."
         )
         signature_def_key: str = param("serving_default", doc="Name of the signature of token ids.", when=SAVED)
         init_tables: bool = param(
@@ -92,7 +92,7 @@ class ExportTF(ExportCommand):
         model = Predictor(plan, cuda=False, seed=known.seed).task.model
         weights, unknown = checkpoint.named(model)
         if unknown:
-            log.warning(f"left out, for Google has no name for them: {', '.join(unknown)}")
+            log.warning(f"left out, because Google has no name for them: {', '.join(unknown)}")
         words = plan.resource("vocab.txt")
         with staged(known.out_dir, {"format": self.format_name, "checkpoint": plan.checkpoint}) as folder:
             checkpoint.write(weights, io.join(folder, known.out_name))

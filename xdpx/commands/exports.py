@@ -28,7 +28,7 @@ class ExportParameters(InferenceParameters):
         None,
         doc="Rows to compare on: a split of the run's data_dir, or a raw file; null: the valid_subset of training.",
     )
-    num_rows: int = param(200, ge=1, doc="Number of these rows, at most; a few unusual rows are added.")
+    num_rows: int = param(200, ge=1, doc="Maximum number of these rows; a few unusual rows are added.")
 
 
 class ExportCommand:
@@ -66,7 +66,9 @@ class ExportCommand:
         try:
             plan = make_plan(known, self.source)
             if plan.exported is not None:
-                found.append(Fault("save_dir", f"'{plan.exported}' is an export already.", "Name the run it is of."))
+                found.append(
+                    Fault("save_dir", f"'{plan.exported}' is already an export.", "Name the run it was exported from.")
+                )
             elif known.rows is not None:
                 find_input(known.rows, plan, "rows", self.source)
         except ConfigError as error:

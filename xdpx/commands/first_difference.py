@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     for line, _ in found:
         print(line)
     for name in (name for name, lines in compared.items() if not lines):
-        print(f"{name}: none is of the same step in both runs, so none was compared")
+        print(f"{name}: no step is in both runs, so nothing was compared")
     return 1 if any(differs for _, differs in found) else 0
 
 
@@ -63,8 +63,8 @@ def _nothing_in_common(left: str, right: str) -> Fault:
     steps = {folder: ", ".join(map(str, sorted(checkpoints_of(folder)))) for folder in (left, right)}
     held = {folder: f"checkpoints of steps {found}" if found else "no checkpoints" for folder, found in steps.items()}
     has = " and ".join(f"{folder} has {what}" for folder, what in held.items())
-    problem = f"no logged step and no checkpoint is in both: {has}."
-    return Fault("LEFT, RIGHT", problem, "Compare two runs of one door that logged or saved at the same steps.")
+    problem = f"the runs share no logged step and no checkpoint: {has}."
+    return Fault("LEFT, RIGHT", problem, "Compare two runs of the same kind that logged or saved at the same steps.")
 
 
 def _parameters(left: str, right: str) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _parameters(left: str, right: str) -> Iterator[str]:
 
     settings = [settings_of(folder) for folder in (left, right)]
     if not all(settings):
-        yield "parameters: not both runs hold theirs, so none was compared"
+        yield "parameters: not recorded by both runs, so not compared"
         return
     lines = differences(*settings)
     yield f"parameters: {len(lines) or 'none'} differ"
@@ -144,11 +144,11 @@ def _rows(name: str, left: Columns, right: Columns) -> Iterator[tuple[str, bool]
         yield f"{name}: {len(steps)} logged steps, {len(columns)} columns, none differs", False
         return
     first = int(differing[0])
-    before = f"; the same until step {steps[first - 1]:.0f}" if first else "; there is none before it"
+    before = f"; the same until step {steps[first - 1]:.0f}" if first else "; there is no earlier one"
     yield f"{name}: the first difference is at step {steps[first]:.0f}{before}", True
     for column in (column for column in columns if apart[column][first]):
         here, there = float(left[column][in_left][first]), float(right[column][in_right][first])
-        yield f"  {column}: {here!r} -> {there!r} (apart by {abs(here - there):.2g})", True
+        yield f"  {column}: {here!r} -> {there!r} (a difference of {abs(here - there):.2g})", True
 
 
 def _same(left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.bool_]:
@@ -168,7 +168,7 @@ def _checkpoints(left: str, right: str) -> Iterator[tuple[str, bool]]:
     for index, step in enumerate(steps):
         lines = list(_values(ours[step], theirs[step]))
         if lines:
-            before = f"; the same at {', '.join(map(str, steps[:index]))}" if index else "; there is none before it"
+            before = f"; the same at {', '.join(map(str, steps[:index]))}" if index else "; there is no earlier one"
             yield f"checkpoints: the first that differs is that of step {step}{before}", True
             yield from ((f"  {line}", True) for line in lines[:MOST_SHOWN])
             if len(lines) > MOST_SHOWN:
@@ -176,7 +176,7 @@ def _checkpoints(left: str, right: str) -> Iterator[tuple[str, bool]]:
             return
     if steps:
         which = f"those of steps {', '.join(map(str, steps))} are" if len(steps) > 1 else f"that of step {steps[0]} is"
-        yield f"checkpoints: {which} the same to the bit", False
+        yield f"checkpoints: {which} bit-identical", False
 
 
 def checkpoints_of(folder: str) -> dict[int, list[str]]:

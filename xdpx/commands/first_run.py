@@ -103,7 +103,7 @@ def read_words(command: str, words: Sequence[str]) -> FirstRunOptions:
     words = _with_demo(with_settings(words, flags=FLAGS))
     plain = [word for word in words if not word.startswith("-") and "=" not in word]
     flags = [word for word in words if word.startswith("-")]
-    faults = [Fault(word, "no such flag.", f"There are {', '.join(FLAGS)}.") for word in flags if word not in FLAGS]
+    faults = [Fault(word, "no such flag.", f"Use one of: {', '.join(FLAGS)}.") for word in flags if word not in FLAGS]
     if len(plain) != 1:
         faults.append(Fault(command, "takes one file or folder.", f"Write: {command} reviews.csv [key=value ...]"))
     given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
@@ -209,7 +209,9 @@ def write(options: FirstRunOptions, found: Found) -> list[str]:
         problem = (
             f"'{options.place.folder}' holds another {changed[0]} already, of other data or settings or edited by hand."
         )
-        remedy = f"Give another folder: save_dir=...; or go on by hand: x-train {options.place.path('train.hjson')}."
+        remedy = (
+            f"Choose another folder: save_dir=...; or continue by hand: x-train {options.place.path('train.hjson')}."
+        )
         raise ConfigError("x-run", [Fault("save_dir", problem, remedy)])
     for name, text in files.items():
         path = options.place.path(name)
@@ -324,18 +326,18 @@ def _in_words(told: Mapping[str, Any], options: FirstRunOptions) -> str:
     low, high = share_interval(value, rows) if main_score == "acc" else (0.0, 0.0)
     spread = f" (95 % interval {low:.3f} to {high:.3f})" if main_score == "acc" else ""
     others = [f"{key} {scores[key]:.3f}" for key in ("macro_f1", "auc", "mcc") if isinstance(scores.get(key), float)]
-    plain = "" if told["majority"] is None else f"; always the most frequent label: {told['majority']:.3f}"
+    plain = "" if told["majority"] is None else f"; always predicting the most frequent label: {told['majority']:.3f}"
     if (of_the_mean := told["mean_squared_error_of_the_mean"]) is not None:
         plain = f"; mean squared error {scores['loss']:.4g}, of always the mean {of_the_mean:.4g}"
     lines = [
         "",
         f"test: {main_score} {value:.3f}{spread} on {rows:,} held-out rows{plain}",
         *([f"      {', '.join(others)}"] if others else []),
-        *([f"errors, to be opened in a browser: {told['page']}"] if told["page"] else []),
+        *([f"errors, to open in a browser: {told['page']}"] if told["page"] else []),
         f"predictions for these rows: {told['predictions']}; configs to edit: {place.folder}/*.hjson",
     ]
     if main_score == "acc" and told["majority"] is not None and value <= told["majority"]:
-        lines.append("this is no better than always giving the most frequent label: try more epochs or more rows")
+        lines.append("this is no better than always predicting the most frequent label: try more epochs or more rows")
     if options.model is None:
         lines.append(
             f"a pre-trained encoder often does better: x-run {options.path} model=DIR save_dir={place.folder}_encoder, "

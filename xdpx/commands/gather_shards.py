@@ -51,7 +51,7 @@ def _gather_weights(checkpoint: str, folder: str) -> int:
     for name in io.listdir(checkpoint):
         if name.endswith((".json", ".txt", ".model", ".jinja")) and name not in OWN:
             io.copy(io.join(checkpoint, name), io.join(folder, name))
-    print(f"{len(weights)} weights of {checkpoint} are whole in {folder}")
+    print(f"{len(weights)} weights of {checkpoint} are gathered in {folder}")
     return 0
 
 
@@ -68,7 +68,7 @@ def _gather_data(path: str, overrides: Sequence[str]) -> int:
         folder = ShardFolder(run, planned_count(known.data_dir))
         folder.enter(splits(known.data_source, known.data_files))
         sizes = gather(folder)
-        print(f"{known.data_dir} is whole: {', '.join(f'{split} {size:,}' for split, size in sizes.items())}")
+        print(f"{known.data_dir} is complete: {', '.join(f'{split} {size:,}' for split, size in sizes.items())}")
     return 0
 
 

@@ -49,9 +49,9 @@ _SHELL = {
 """Names of these operations in shells, suggested as corrections."""
 
 _LISTDIR_OPTIONS: dict[str, dict[str, Any]] = {
-    "--recursive": {"action": "store_true", "help": "list the files below it, by their path within it"},
-    "--full-path": {"action": "store_true", "help": "put the folder in front of each"},
-    "--contains": {"metavar": "TEXT", "help": "only what has this text in its name"},
+    "--recursive": {"action": "store_true", "help": "list all files below it, by relative path"},
+    "--full-path": {"action": "store_true", "help": "prefix each with the folder"},
+    "--contains": {"metavar": "TEXT", "help": "only names that contain this text"},
 }
 
 

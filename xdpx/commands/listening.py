@@ -18,8 +18,8 @@ def add_flags(parser: argparse.ArgumentParser, port: int) -> None:
     """Add --port, --open, --host and --token."""
     parser.add_argument("--port", type=int, default=None, help=f"by default {port}, or the next that is free")
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
-    parser.add_argument("--host", default=THIS_MACHINE, help="the address to answer at, for others than this machine")
-    parser.add_argument("--token", help=f"what those who ask must have; `{NEW}` makes one")
+    parser.add_argument("--host", default=THIS_MACHINE, help="the address to listen on, for access from other machines")
+    parser.add_argument("--token", help=f"the token that requests must carry; `{NEW}` makes one")
 
 
 def asked_of(argv: Sequence[str], parser: argparse.ArgumentParser, doc: str | None) -> argparse.Namespace | int:
@@ -57,7 +57,7 @@ def faults_of(host: str, token: str, *, others: str) -> Iterator[Fault]:
         problem = f"is '{host}', so others could {others}."
         yield Fault("--host", problem, "Add --token new, or leave --host out and use ssh -L.")
     if token and len(token) < SHORTEST_TOKEN:
-        problem = f"has {len(token)} letters, which can be guessed."
+        problem = f"has {len(token)} characters, which can be guessed."
         yield Fault("--token", problem, f"Use {SHORTEST_TOKEN} or more, or `--token new`.")
 
 

@@ -66,10 +66,10 @@ def in_words(found: list[Suspect]) -> list[str]:
     """Return lines: first the problems, then what was checked without a finding."""
     lines = [f"  {each.what}: {each.found}" for each in found if each.found]
     well = ", ".join(each.what for each in found if not each.found)
-    lines += [f"  looked at, and nothing found: {well}"] if well else []
+    lines += [f"  checked, no difference found: {well}"] if well else []
     if not any(each.found for each in found):
-        lines.append("  What is left: another device, number of processes or threads.")
-    return ["what may be the cause:", *lines]
+        lines.append("  Remaining causes: another device, number of processes or threads.")
+    return ["possible causes:", *lines]
 
 
 def _settings(predictor: Predictor, save_dir: str, max_eval_steps: int | None) -> str:
@@ -94,7 +94,7 @@ def _code(save_dir: str) -> str:
     if changed is None:
         return "there is no snapshot.zip to compare with."
     name, files = changed
-    return f"{len(files)} files are not what {name} holds: {first_few(files, FEW)}" if files else ""
+    return f"{len(files)} files differ from {name}: {first_few(files, FEW)}" if files else ""
 
 
 def _versions(save_dir: str) -> str:

@@ -41,7 +41,7 @@ def exit_code(work: Callable[[], int | None], *, verbose: bool = False) -> int:
         return work() or FINISHED
     except SystemExit as stop:
         if not stop.code and (place := _in_user_module(stop)):
-            _tell(f"sys.exit in your module {place} has ended this command before its end, with the code for success.")
+            _tell(f"sys.exit in your module {place} ended this command early, with the exit code for success.")
             return WORLD
         if isinstance(stop.code, int) or stop.code is None:
             return stop.code or FINISHED
@@ -74,7 +74,7 @@ def _tell_error(error: Exception, *, verbose: bool) -> int:
     expected = isinstance(error, OSError | FloatingPointError)  # the latter: a training that diverged
     if is_lost_peer(error):
         _traceback_if(verbose)
-        _tell("another process of this training has ended, which ends this one: see what that one says.")
+        _tell("another process of this training has ended, so this one ends too: see the messages of that one.")
         return LOST_PEER_CODE
     if comes_of_out_of_memory(error) and not (expected and getattr(error, "errno", None) is None):
         _traceback_if(verbose)
@@ -84,13 +84,13 @@ def _tell_error(error: Exception, *, verbose: bool) -> int:
         _tell(_one_line(error))
     elif isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
         _traceback_if(verbose)
-        _tell(f"{error.object!r}: is not UTF-8, as names of files must be. Rename it, or set PYTHONUTF8=1.")
+        _tell(f"{error.object!r}: is not UTF-8, but file names must be. Rename it, or set PYTHONUTF8=1.")
     else:
         _tell_whose(error, verbose=verbose)
     return WORLD
 
 
-_LESS = "Lower batch_size (update_freq keeps the product), max_len or workers, or let it have more (ulimit -v)."
+_LESS = "Lower batch_size (update_freq keeps the product), max_len or workers, or raise the limit (ulimit -v)."
 
 
 def _tell_whose(error: Exception, *, verbose: bool) -> None:
@@ -103,7 +103,7 @@ def _tell_whose(error: Exception, *, verbose: bool) -> None:
     absent = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if absent and absent != "xdpx" and not any(_is_users(frame.filename) for frame in frames) and _is_absent(absent):
         how = _INSTALL.get(absent, f"pip install {absent}")
-        _tell(f"the package {absent} is needed for this, and is not installed here. Run: {how}.")
+        _tell(f"the package {absent} is needed for this, but is not installed. Run: {how}.")
         return
     if isinstance(error, SyntaxError) and error.filename and _is_users(error.filename):
         _traceback_if(verbose)
@@ -125,7 +125,7 @@ def _tell_whose(error: Exception, *, verbose: bool) -> None:
     where = f"{place.filename}:{place.lineno}"
     if ours and ours[-1] > own[-1]:
         _print_traceback(error)
-        _tell(f"the error comes from what your module {where} asks of xdpx: look there first ({place.line}).")
+        _tell(f"the error comes from a call of xdpx in your module {where}: look there first ({place.line}).")
         return
     if verbose:
         _print_traceback(error)

@@ -112,7 +112,7 @@ def wanted(given: Mapping[str, str], from_configs: Mapping[str, Any]) -> dict[st
     taken = {name: pai.DEFAULTS[name] for name in missing}
     if taken:
         told = ", ".join(f"{name} {value} ({pai.FLAGS[name]})" for name, value in taken.items())
-        sys.stderr.write(f"not given, so as usual: {told}\n")
+        sys.stderr.write(f"not given, so the defaults: {told}\n")
     return values | taken
 
 
@@ -146,7 +146,7 @@ def _follow(record: Record) -> int:
         for line in pai.follow(record):
             print(line, flush=True)
     except KeyboardInterrupt:
-        print(f"\nThe job goes on: x-submit status|logs|cancel {record.id}")
+        print(f"\nThe job keeps running: x-submit status|logs|cancel {record.id}")
         return 0
     return pai.exit_code_of(record)
 

@@ -39,18 +39,18 @@ VALUES = "values"
 class ClusterParameters(Parameters):
     """How cells and keys are found, and values trained."""
 
-    pca_iter: int = param(200, doc="Batches to look at, at most.", gt=0, group=CLUSTERS)
+    pca_iter: int = param(200, doc="Maximum number of batches to read.", gt=0, group=CLUSTERS)
     coarse_kmeans_iter: int = param(500, doc="Passes of k-means for cells.", gt=0, group=CLUSTERS)
-    coarse_kmeans_tolerance: float = param(0.0, doc="Movement of centres at which it ends.", ge=0, group=CLUSTERS)
+    coarse_kmeans_tolerance: float = param(0.0, doc="Movement of centres at which it stops.", ge=0, group=CLUSTERS)
     coarse_kmeans_seed: int = param(1, doc="Its random seed.", ge=0, group=CLUSTERS)
-    coarse_kmeans_n_init: int = param(50, doc="Its random restarts, of which the best is kept.", gt=0, group=CLUSTERS)
+    coarse_kmeans_n_init: int = param(50, doc="Its random restarts; the best is kept.", gt=0, group=CLUSTERS)
     coarse_kmeans_reassignment_ratio: float = param(
         0.01, doc="Share of the largest cluster below which a centre is drawn again.", ge=0, lt=1, group=CLUSTERS
     )
     fine_kmeans_iter: int = param(2000, doc="Passes of k-means for keys.", gt=0, group=CLUSTERS)
-    fine_kmeans_tolerance: float = param(0.0, doc="Movement of centres at which it ends.", ge=0, group=CLUSTERS)
+    fine_kmeans_tolerance: float = param(0.0, doc="Movement of centres at which it stops.", ge=0, group=CLUSTERS)
     fine_kmeans_seed: int = param(1, doc="Its random seed, and that of the queries.", ge=0, group=CLUSTERS)
-    fine_kmeans_n_init: int = param(4, doc="Its random restarts, of which the best is kept.", gt=0, group=CLUSTERS)
+    fine_kmeans_n_init: int = param(4, doc="Its random restarts; the best is kept.", gt=0, group=CLUSTERS)
     fine_kmeans_reassignment_ratio: float = param(
         0.01, doc="Share of the largest cluster below which a centre is drawn again.", ge=0, lt=1, group=CLUSTERS
     )
@@ -66,11 +66,13 @@ class PKMInit:
         """The keys of `x-script pkm_init`."""
 
         save_path: str = param(
-            doc="File for the memories (.pt); a config for x-train lies beside it (.hjson).", unique=True
+            doc="File for the memories (.pt); a config for x-train is written beside it (.hjson).", unique=True
         )
-        mem_positions: list[int] = param(doc="Layers whose feed-forward parts to approximate; negative from the last.")
+        mem_positions: list[int] = param(
+            doc="Layers whose feed-forward parts are approximated; negative: from the last."
+        )
         train_subset: str = param("train", doc="Texts to learn from: a split of data_dir, or a labelled file.")
-        max_tokens: int = param(100_000, gt=0, doc="Largest number of tokens to learn from; all are held in memory.")
+        max_tokens: int = param(100_000, gt=0, doc="Maximum number of tokens to learn from; all are kept in memory.")
         k_dim: int = param(doc="Width of a query: mem_k_dim.", ge=2)
         nkeys: int = param(doc="Keys of each half: mem_keys.", gt=0)
         nheads: int = param(doc="Queries of a token: mem_heads.", gt=0)
@@ -120,7 +122,7 @@ class PKMInit:
         text = json.dumps(self._keys(list(memories), alpha), indent=2)
         write_text(known.save_path.removesuffix(".pt") + ".hjson", f"{text}\n")
         log.info(
-            f"{known.save_path}: memories of layers {', '.join(map(str, memories))}; beside it a config names them"
+            f"{known.save_path}: memories of layers {', '.join(map(str, memories))}; the config beside it uses them"
         )
 
     def _seen(self, predictor: Predictor, plan: InferencePlan) -> dict[int, tuple[Tensor, Tensor]]:
@@ -153,7 +155,7 @@ class PKMInit:
     def _refuse_misfit(self, model: Any) -> None:
         known = self.parameters
         if not hasattr(model, "bert"):
-            fault = Fault("save_dir", "is not a run of a BERT: there are no feed-forward parts.", "Name another run.")
+            fault = Fault("save_dir", "is not a run of a BERT, so it has no feed-forward parts.", "Name another run.")
             raise ConfigError(self.source, [fault])
         width = int(model.config.hidden_size)
         wrong = {

@@ -65,7 +65,7 @@ class Predict:
             if self.concat_origin and self.skip_bad_lines:
                 found.append(("concat_origin", "contradicts skip_bad_lines: rows would be missing. Set one to false."))
             if self.concat_origin and self.binary:
-                found.append(("concat_origin", "contradicts binary: text cannot stand in arrays. Set it to false."))
+                found.append(("concat_origin", "contradicts binary: arrays cannot contain text. Set it to false."))
             if self.distill and not self.binary and not self.concat_origin:
                 found.append(("concat_origin", "is false, but distill writes the texts. Set it to true."))
             return found
@@ -89,12 +89,13 @@ class Predict:
     def _faults(self, plan: InferencePlan, source: Input, target: str, inputs: set[str]) -> Iterator[Fault]:
         key = "predict_file_map"
         if source.is_store and self.parameters.concat_origin:
-            problem = f"'{source.name}' is preprocessed: its texts are no longer there."
+            problem = f"'{source.name}' is preprocessed: it no longer has its texts."
             yield Fault(key, problem, "Give the raw file, or concat_origin: false.")
         if not source.is_store and plan.joins_lines:
             loader = plan.prepro.values["loader"] if plan.prepro else ""
             problem = (
-                f"'{source.name}' is read by the loader '{loader}', which joins lines: none has its own prediction."
+                f"'{source.name}' is read by the loader '{loader}', which joins lines, "
+                "so that single lines have no prediction."
             )
             yield Fault(key, problem, "Use x-eval to score such a file.")
         if io.isdir(target) or not io.is_writable(target):
@@ -108,7 +109,7 @@ class Predict:
         elif _is_raw_data(plan, target):
             yield Fault(key, f"'{target}' is raw data that the run was trained or scored on.", "Choose another file.")
         if not self.parameters.binary and target.lower().endswith(NOT_PLAIN_TEXT):
-            problem = f"'{target}' would hold plain text, columns between tabs, in spite of its ending."
+            problem = f"'{target}' would be tab-separated text, despite its ending."
             yield Fault(key, problem, "Give a name such as out.tsv.")
 
     def run(self) -> int:

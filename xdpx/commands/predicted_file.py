@@ -59,8 +59,8 @@ def read_classes(path: str, cells: Sequence[str], known: TargetMap, key: str) ->
     found = known.classes(cells)
     if len(found) and found.min() < 0:
         label = cells[int(found.argmin())]
-        remedy = did_you_mean(label, known.labels, "Give the target_map.txt of the data that were predicted.")
-        raise ConfigError(path, [Fault(key, f"holds '{label}', which is not a label.", remedy)])
+        remedy = did_you_mean(label, known.labels, "Give the target_map.txt of the predicted data.")
+        raise ConfigError(path, [Fault(key, f"contains '{label}', which is not a label.", remedy)])
     return found
 
 
@@ -72,6 +72,6 @@ def read_probabilities(path: str, cells: Sequence[str], num_classes: int) -> NDA
         fault = Fault("predict_file", f"contains no lists of probabilities ({error}).", "Predict with x-pred.")
         raise ConfigError(path, [fault]) from error
     if prob.ndim != 2 or prob.shape[1] != num_classes:
-        problem = f"holds probabilities of another number of classes than the {num_classes} of target_map_file."
+        problem = f"has probabilities for a different number of classes than the {num_classes} of target_map_file."
         raise ConfigError(path, [Fault("predict_file", problem, "Give the target_map.txt of the same data.")])
     return prob

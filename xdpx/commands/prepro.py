@@ -73,7 +73,7 @@ class Prepro:
     def _about_folders(self) -> Iterator[Fault]:
         source, target = self._settings.data_source, self._settings.data_dir
         if io.abspath(source) == io.abspath(target):
-            problem = f"'{target}' is data_source too, so that what is written would be read as raw text the next time."
+            problem = f"'{target}' is also data_source, so the output would be read as raw text the next time."
             yield Fault("data_dir", problem, f"Use another folder, e.g. {io.join(target, 'data')}.")
         if wrong_name(self._settings.log_file):
             yield Fault("log_file", wrong_name(self._settings.log_file))
@@ -102,7 +102,7 @@ class Prepro:
         if given != taken:
             values = self._run.values
             problem = f"'{values['processor']}' takes {taken} text{'s' * (taken != 1)} per sample"
-            remedy = f"Loader '{values['loader']}' gives {given}: choose two that agree."
+            remedy = f"Loader '{values['loader']}' gives {given}: choose two that match."
             yield Fault("processor", f"{problem}.", remedy)
         fields = self._run.values.get("fields")
         names_first = [*loader.before, *loader.column_names]
@@ -121,7 +121,7 @@ class Prepro:
     def _about_words(self) -> Iterator[Fault]:
         settings, tokenizer = self._settings, self._run.values["tokenizer"]
         if settings.vocab_file is None and self._run.picked("tokenizer").needs_vocabulary:
-            problem = f"is missing: tokenizer '{tokenizer}' brings its own tokens, none can be counted."
+            problem = f"is missing: tokenizer '{tokenizer}' has its own vocabulary, which is not built from the data."
             yield Fault("vocab_file", problem, "Name the model's vocab.txt, or for auto its folder.")
         if settings.vocab_file is not None and tokenizer != "auto":
             yield from _must_be_file("vocab_file", settings.vocab_file)
@@ -140,5 +140,5 @@ def _must_be_file(key: str, path: str) -> Iterator[Fault]:
     kept = hub.kept_folder(path) if hub.how_to_fetch(path) else None
     remedy = f"Did you mean '{near}'?" if near else hub.how_to_fetch(path) or "Correct the path."
     if kept:
-        remedy = f"The cache of the hub has that model: write {key}: {io.join(kept, 'vocab.txt')}."
+        remedy = f"That model is in the hub cache: write {key}: {io.join(kept, 'vocab.txt')}."
     yield Fault(key, f"'{path}' does not exist.", remedy, code="missing_path")

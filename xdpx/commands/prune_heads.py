@@ -39,9 +39,11 @@ class PruneHeads:
         train_steps: int = param(doc="How many batches to measure on.", gt=0)
         valid_subset: str = param("dev", doc="Data to score before and after.")
         prune_config: dict[str, int] = param(
-            doc="How many heads to take out of which layer: {0: 2, -1: 4}; negative layers count from the last.", ge=0
+            doc="How many heads to remove from which layer: {0: 2, -1: 4}; negative layers count from the last.", ge=0
         )
-        save_path: str = param(doc="Folder, or .pt file, for the weights; config.json lies beside.", unique=True)
+        save_path: str = param(
+            doc="Folder, or .pt file, for the weights; config.json is written beside them.", unique=True
+        )
 
     def __init__(self, run: Run) -> None:
         self.source = run.source
@@ -67,7 +69,7 @@ class PruneHeads:
         predictor = Predictor(plan, cuda=known.cuda, seed=known.seed)
         model = predictor.task.model
         if not hasattr(model, "bert"):
-            fault = Fault("save_dir", "is not a run of a BERT: there are no attention heads.", "Name another run.")
+            fault = Fault("save_dir", "is not a run of a BERT, so it has no attention heads.", "Name another run.")
             raise ConfigError(self.source, [fault])
         before = self._scores(predictor, plan)
         found = pruning.weakest(pruning.importances(model.bert, self._losses(predictor, plan)), known.prune_config)
@@ -101,7 +103,7 @@ class PruneHeads:
             found = predictor.task.valid_step(to_device(batch, predictor.engine.device))
             if "loss_sum" not in found:
                 fault = Fault(
-                    "loss", "has no sum of itself among its predictions.", "Let them hold loss_sum and count."
+                    "loss", "does not return its own sum with its predictions.", "Return loss_sum and count there."
                 )
                 raise ConfigError(self.source, [fault])
             yield found["loss_sum"] / found["count"]

@@ -125,8 +125,8 @@ def _done(command: str, config: Config, overrides: Mapping[str, Any]) -> Generat
         except ConfigError as error:
             raise _without(error, folder) from error.__cause__
         if len(runs) > 1:
-            problem = f"stands for {len(runs)} runs."
-            raise ConfigError(runs[0].source, [Fault("config", problem, f"Do each by itself, or use {command}.")])
+            problem = f"describes {len(runs)} runs."
+            raise ConfigError(runs[0].source, [Fault("config", problem, f"Run each by itself, or use {command}.")])
         run = replace(runs[0], source=LITERAL) if isinstance(config, Mapping) else runs[0]
         code = batch.run_all([run])
     if code == EXIT_CODE:
@@ -175,7 +175,7 @@ def _as_text(key: str, value: object) -> str:
             return os.fspath(one)
         if hasattr(one, "item"):  # numbers of numpy and torch
             return one.item()
-        raise TypeError(f"holds a {type(one).__name__}.")
+        raise TypeError(f"contains a {type(one).__name__}.")
 
     try:
         return json.dumps(value, ensure_ascii=False, default=plain)

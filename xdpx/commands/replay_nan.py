@@ -41,10 +41,10 @@ def main(argv: Sequence[str]) -> int:
         need_state(saved, path)
         return _in_place_of_training(path, lambda: _run_experiment(words or _words_of(folder)))
     if io.isfile(io.join(folder, ARGS_FILE)):
-        _refuse(words, f"but the args.py of {folder} builds the model: nothing stands behind the file.")
+        _refuse(words, f"but the args.py of {folder} builds the model: nothing may follow the file.")
         need_state(saved, path)
         return _replay(saved, folder)
-    _refuse(words, f"but {folder} is a Trainer's: its script, a .py file, stands behind the file.")
+    _refuse(words, f"but {folder} is a Trainer's: its script, a .py file, must follow the file.")
     _show(saved)
     command = " ".join(saved.get("command", [])) or "SCRIPT.py arguments..."
     print(f"{folder} is a Trainer's: its script builds the model. Type: x-script replay_nan {path} {command}")
@@ -65,7 +65,7 @@ def _in_place_of_training(path: str, work: Callable[[], object]) -> int:
         return _told(ending)
     finally:
         del os.environ[VARIABLE]
-    print("it ended without training, so no update was taken again: was it the script that made the file?")
+    print("it ended without training, so no update was replayed: is it the script that made the file?")
     return 1
 
 
@@ -136,7 +136,7 @@ def _replay(saved: Mapping[str, Any], folder: str) -> int:
     run = load(io.join(folder, STARTER_CONFIG), "x-train", paths=False)[0]
     settings = run.parameters("command")
     if settings.seed is None:
-        print("seed is null, so dropout draws other numbers than it did")
+        print("seed is null, so its dropout masks differ from those of the run")
     size = settings.batch_size * settings.update_freq
     parts = build_parts(run, settings, progress=progress_of({}, group_size=size), saved={})
     return _told(taken_again(parts.engine, None, saved))

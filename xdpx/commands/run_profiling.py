@@ -35,9 +35,9 @@ class RunProfiling:
     class Parameters(InferenceParameters):
         """The keys of `x-script run_profiling`."""
 
-        valid_subset: str = param("dev", doc="What to read: a split of data_dir, or a labelled file.")
-        trace_path: str = param(doc="File for the trace (.json), to be opened in chrome://tracing.", unique=True)
-        profile_steps: int = param(10, gt=0, doc="Batches that are measured.")
+        valid_subset: str = param("dev", doc="Rows to run on: a split of data_dir, or a labelled file.")
+        trace_path: str = param(doc="File for the trace (.json); open it in chrome://tracing.", unique=True)
+        profile_steps: int = param(10, gt=0, doc="Number of batches to measure.")
 
     def __init__(self, run: Run) -> None:
         self.source = run.source

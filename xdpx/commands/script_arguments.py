@@ -133,7 +133,7 @@ def run_config(name: str, words: Sequence[str], *, file_key: str = "") -> int:
         need_paths(name, arguments, usage, exactly=1)
     runs = load(next(iter(arguments.paths), ""), f"x-script {name}", overrides, inspect=batch.inspect)
     if not runs:
-        raise ConfigError(f"x-script {name}", [Fault("config", "stands for no run.", f"Usage: {usage}")])
+        raise ConfigError(f"x-script {name}", [Fault("config", "describes no run.", f"Usage: {usage}")])
     if "--dry" in arguments.flags:
         print(runs_text(runs))
         return 0

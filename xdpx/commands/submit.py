@@ -113,8 +113,8 @@ def _about_place(backend: Backend, job: Job, of_configs: Collection[str]) -> lis
 def _idle_machines(job: Job) -> Iterator[Fault]:
     """Yield a fault if all machines but the first would be idle."""
     if job.resources.nodes > 1 and not any(step.together for step in job.steps):
-        problem = f"is {job.resources.nodes}, but one machine alone would work: no command here trains."
-        yield Fault("--nodes", problem, "Leave it out; x-prepro is shared out by --tasks.", code="foreign_key")
+        problem = f"is {job.resources.nodes}, but only one machine would do any work: no command here trains."
+        yield Fault("--nodes", problem, "Leave it out; x-prepro is split up by --tasks.", code="foreign_key")
 
 
 def _job(request: SubmitLine, backend: Backend, resources: Resources, runs: list[int]) -> Job:
@@ -123,8 +123,8 @@ def _job(request: SubmitLine, backend: Backend, resources: Resources, runs: list
     there = request.flags.get("far-root") or io.abspath(".")
     folder = io.join(there, folders.FOLDER, name)
     if len(folder.splitlines()) > 1:  # in a script, a second line would be a directive of its own
-        remedy = "Rename the folder, or say by --far-root what it is called there."
-        raise ConfigError("x-submit", [Fault("folder", f"is {shown(there)}, of several lines.", remedy)])
+        remedy = "Rename the folder, or give its name there with --far-root."
+        raise ConfigError("x-submit", [Fault("folder", f"is {shown(there)}, which has several lines.", remedy)])
     python = request.flags.get("python") or (sys.executable if backend.files_there == "shared" else "python")
     array = runs[0] if len(request.steps) == 1 and runs and not resources.tasks else 1
     return Job(name, tuple(request.steps), resources, there, folder, python, _environment(folder), array)
@@ -141,7 +141,9 @@ def _of_experiment(step: JobStep, far_side: FarSide) -> list[Fault]:
         return list(error.faults)
     if "://" in place or place.startswith("/") or far_side.shared or far_side.root:
         return []
-    return [Fault("--job_log_dir", f"is '{place}', relative, and the machine goes away.", "Name a remote path.")]
+    return [
+        Fault("--job_log_dir", f"is '{place}', a relative path on a machine that is not kept.", "Name a remote path.")
+    ]
 
 
 def _tell(notes: Sequence[str], runs: Sequence[Run]) -> None:
@@ -149,7 +151,7 @@ def _tell(notes: Sequence[str], runs: Sequence[Run]) -> None:
         sys.stderr.write(redact(f"not checked from here: {note}\n"))
     for key in ("overwrite", "auto_suffix"):
         if any(run.command == "x-train" and run.values.get(key) for run in runs):
-            sys.stderr.write(f"{key} is true: a job that is interrupted and started again begins from nothing.\n")
+            sys.stderr.write(f"{key} is true: a job that is interrupted and started again starts from scratch.\n")
 
 
 def _job_of(step: JobStep) -> command_line.Job:

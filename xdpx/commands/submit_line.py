@@ -15,11 +15,11 @@ from xdpx.launch.submission import JobStep, Resources
 
 ACTIONS = ("status", "logs", "cancel", "list")
 OWN_FLAGS = {
-    "on": "PLACE: where to: {places}",
-    "name": "what the submission is called; default: the name of the config",
-    "far-root": "PATH: the working directory, as the far side sees it",
-    "only-there": "PATH: exists on the far side alone, so it is not looked for here; as often as you like",
-    "python": "the interpreter of the far side; default: this one, or `python` where files are not shared",
+    "on": "PLACE: where to submit: {places}",
+    "name": "name of the submission; default: that of the config",
+    "far-root": "PATH: the working directory on the remote side",
+    "only-there": "PATH: exists only on the remote side, so it is not checked here; may be repeated",
+    "python": "the Python interpreter on the remote side; default: this one, or `python` where files are not shared",
     "dry": "check everything, print the files that would be written, and stop",
     "yes": "ask nothing",
     "help": "this page",
@@ -86,7 +86,9 @@ def _take_flags(words: list[str], request: SubmitLine, faults: list[Fault]) -> l
         elif equals or (words and not words[0].startswith("--")):
             value = text if equals else words.pop(0)
             if len(value.splitlines()) > 1:  # in a script, a second line would be a directive of its own
-                faults.append(Fault(f"--{name}", f"is {shown(value)}, of several lines.", "Write it in one line."))
+                faults.append(
+                    Fault(f"--{name}", f"is {shown(value)}, which has several lines.", "Write it on one line.")
+                )
             _note(request, name, value, is_field=is_field)
         else:
             faults.append(Fault(word, "has no value.", f"Write --{name}=VALUE."))
@@ -111,7 +113,7 @@ def _steps(words: list[str], faults: list[Fault]) -> list[JobStep]:
         elif found:
             found[-1].append(word)
         else:
-            remedy = did_you_mean(word, (*known, *ACTIONS), f"There are {', '.join((*known, *ACTIONS))}.")
+            remedy = did_you_mean(word, (*known, *ACTIONS), f"Use one of: {', '.join((*known, *ACTIONS))}.")
             faults.append(Fault(word or "''", "no such command.", remedy))
             return []
     if not found:
@@ -120,9 +122,9 @@ def _steps(words: list[str], faults: list[Fault]) -> list[JobStep]:
 
 
 def _about_place(place: str | None, places: Sequence[str]) -> list[Fault]:
-    listed = f"There are {', '.join(places)}."
+    listed = f"Use one of: {', '.join(places)}."
     if place is None:
-        return [Fault("--on", "is missing: where is it to go?", listed)]
+        return [Fault("--on", "is missing: where should it run?", listed)]
     if place not in places:
         return [Fault("--on", f"there is no '{place}'.", did_you_mean(place, places, listed))]
     return []
@@ -159,7 +161,7 @@ def usage(places: Sequence[str]) -> str:
     lines = [
         "x-submit <command> <config> [key=value ...] [<command> <config> ...] --on PLACE [flags]",
         "x-submit status|logs|cancel [ID]     the newest submission without an ID",
-        "x-submit list", "", "flags", *own, "", "what is asked for", *fields, "",
-        "Configs may say it too: __gpu__ __cpu__ __memory__ __worker__ __pytorch__ __v100__; flags win.",
+        "x-submit list", "", "flags", *own, "", "resources", *fields, "",
+        "Configs may set these too: __gpu__ __cpu__ __memory__ __worker__ __pytorch__ __v100__; flags win.",
     ]  # fmt: skip
     return "\n".join(lines)

@@ -77,7 +77,7 @@ class Train:
         yield from faults or self._about_length(parameters.choice.shards)
         splits = settings.data_size
         if splits and settings.valid_subset not in splits:
-            remedy = did_you_mean(settings.valid_subset, splits, f"There are: {', '.join(sorted(splits))}.")
+            remedy = did_you_mean(settings.valid_subset, splits, f"Available: {', '.join(sorted(splits))}.")
             if settings.valid_subset in read_meta(settings.data_dir).get("arriving", ()):
                 remedy = "x-prepro has yet to make it: wait, or list it before the splits of training in data_files."
             yield Fault("valid_subset", f"there is no split '{settings.valid_subset}'.", remedy)
@@ -150,7 +150,7 @@ class Train:
             absent = next((module for module in needed if find_spec(module) is None), None)
             if absent:
                 problem = f"is '{name}', which needs the package {absent}, not installed here."
-                remedy = f"Install it: {PACKAGES[absent].install}; or use adamw_torch, which needs torch alone."
+                remedy = f"Install it: {PACKAGES[absent].install}; or use adamw_torch, which needs only torch."
                 yield Fault(f"{prefix}{kind}", problem, remedy)
 
     def _about_processes(self) -> Iterator[Fault]:
@@ -161,7 +161,7 @@ class Train:
             yield from error.faults
             return
         if count > 1 and self._run.total > 1:
-            problem = f"holds {self._run.total} runs, but {count} processes were started, which do one together."
+            problem = f"holds {self._run.total} runs, but {count} processes were started, which train one run together."
             yield Fault("__parent__", problem, "Start x-train itself, which starts the processes of each run (nproc).")
         yield from devices.faults_of(self._run, self._settings, count or devices.asked_for(self._settings))
 
@@ -173,7 +173,7 @@ class Train:
             return
         found = run_folder.content(settings.save_dir)
         if settings.resume is True and found != "run":
-            remedy = "Name the save_dir of the run, or use resume: auto to begin if there is none."
+            remedy = "Name the save_dir of the run, or use resume: auto to start one if there is none."
             yield Fault("save_dir", f"'{settings.save_dir}' contains no run to resume.", remedy)
         elif found == "something else" or (found == "run" and not (settings.resume or settings.overwrite)):
             yield run_folder.occupied(settings.save_dir, found)

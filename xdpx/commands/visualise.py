@@ -66,7 +66,7 @@ class Visualise:
         plots = [io.join(folder, "plots") for folder in self._folders()]
         closed = [folder for folder in plots if not io.is_writable(folder)]
         if closed:
-            remedy = "Copy the run to a place where you may write, and draw it there."
+            remedy = "Copy the run to a writable folder, and draw it there."
             faults.append(Fault("save_dir", f"'{closed[0]}', where its figures go, cannot be written to.", remedy))
         for folder in named_references(self.parameters.ref_dir).values():
             if not _has_logs(folder):
@@ -83,15 +83,15 @@ class Visualise:
         folders = self._pictured()
         without = [folder for folder in folders if not is_run(listing(folder))]
         if without and any(runs_below(without[0])):
-            remedy = f"To take all that are below it, write '{without[0]}/**/*'; or look at them with x-board."
+            remedy = f"For all runs below it, write '{without[0]}/**/*'; or use x-board."
             return [Fault("save_dir", f"'{without[0]}' contains no run itself.", remedy, code="missing_path")]
         if not folders or without:
             problem = f"'{without[0] if without else self.parameters.save_dir}' contains no run."
             remedy = "Give the folder of a run of x-train or x-exp, or the output_dir of a Trainer."
             return [Fault("save_dir", problem, remedy, code="missing_path")]
         if len(folders) > MOST_ON_A_PAGE:
-            problem = f"stands for {len(folders)} runs; a page holds at most {MOST_ON_A_PAGE}."
-            return [Fault("save_dir", problem, "Name fewer, or look at all of them with x-board.")]
+            problem = f"matches {len(folders)} runs; a page shows at most {MOST_ON_A_PAGE}."
+            return [Fault("save_dir", problem, "Name fewer, or use x-board for all of them.")]
         target = self._page()
         if io.isdir(target) or not io.is_writable(target):
             return [Fault("page", f"'{target}' cannot be written.", "Choose another file: page=FILE.")]

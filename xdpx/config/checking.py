@@ -219,7 +219,7 @@ def _report_mismatch(
     if declaration.required:
         remedy = remedy.replace(", or remove the key to get its default", "")
     if one is not None and one.kind != "command":
-        remedy = f"{remedy} ({one} asks for it.)"
+        remedy = f"{remedy} ({one} needs it.)"
     draft.fault(key, mismatch.problem, remedy)
 
 

@@ -119,12 +119,12 @@ class ConfigFiles:
     def _of_data(self, tables: list[Table], path: str) -> list[Table]:
         """Mark all values of a metadata file; parents, loops and macros in it are fatal faults."""
         if len(tables) > 1:
-            problem = f"stands for {len(tables)} runs."
+            problem = f"describes {len(tables)} runs."
             self.fatal.append(Fault(shown(path), problem, META_REMEDY))
         for key, located in tables[0].items():
             if key.startswith("__") and key != VERSION:
                 self.fatal.append(
-                    Fault(key, "comes with data, which can ask for nothing.", META_REMEDY, located.origin)
+                    Fault(key, "comes with data, which cannot set such a key.", META_REMEDY, located.origin)
                 )
         return [{key: _marked(located) for key, located in tables[0].items()}]
 

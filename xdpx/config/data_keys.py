@@ -21,7 +21,7 @@ DATA_KEYS = frozenset({
 })  # fmt: skip
 """Keys that x-prepro writes for every kind of data, besides those that the processor declares."""
 
-REMEDY = "Remove it there, or write it into your own config if you mean it: data decide nothing but their own form."
+REMEDY = "Remove it there, or write it into your own config if you mean it: data may only set their own format."
 
 
 @cache
@@ -52,7 +52,7 @@ def refusal(declared: list[tuple[Selected, Declaration]], value: object) -> str:
     key, leads = declaration.key, any(item.path for _, item in declared)
     describes = key in DATA_KEYS or key in processor_keys() or any(one.kind == "processor" for one, _ in declared)
     if not describes and (key in _kinds_by_key() or leads):
-        return "comes with the data, but says nothing about them."
+        return "comes with the data, but does not describe them."
     if leads and isinstance(value, str) and "://" in value:
-        return f"comes with the data and leads elsewhere ({value})."
+        return f"comes with the data and points elsewhere ({value})."
     return ""

@@ -54,7 +54,7 @@ def _hint_for_text(value: str, wanted: str, *, number: bool) -> str:
     text = unicodedata.normalize("NFKC", written)  # full-width digits and letters become ASCII
     meant = _number_in(text) if number else ""
     if number and re.fullmatch(r"[+-]?\d+,\d+", text):
-        return f": with a point, {text.replace(',', '.')}"
+        return f": write a decimal point, {text.replace(',', '.')}"
     if meant and ("number" in wanted or float(meant).is_integer()):
         return f": write {meant} without quotes" if meant == written else f": write {meant}"
     if "true" in wanted and text.lower() in _WORDS:
@@ -62,7 +62,7 @@ def _hint_for_text(value: str, wanted: str, *, number: bool) -> str:
     if "null" in wanted and text.lower() in _NULLS:
         return f": write null{' without quotes' if written == 'null' else ''}"
     if text.startswith("@{"):
-        return ". Relative numbers @{...} are not known for this key"
+        return ". Relative numbers @{...} are not allowed for this key"
     return ""
 
 

@@ -145,10 +145,10 @@ class Family:
         if path in place.chain:
             ring = [*place.chain[place.chain.index(path) :], path]
             problem = f"is its own ancestor: {' -> '.join(map(shown, ring))}."
-            self.files.fatal.append(Fault(PARENT, problem, "Break the circle.", origin))
+            self.files.fatal.append(Fault(PARENT, problem, "Break the cycle.", origin))
         elif len(place.chain) >= MAX_GENERATIONS:
             problem = f"is more than {MAX_GENERATIONS} generations away."
-            self.files.fatal.append(Fault(PARENT, problem, "Shorten the line.", origin))
+            self.files.fatal.append(Fault(PARENT, problem, "Shorten the chain.", origin))
         else:
             return False
         return True
@@ -168,7 +168,7 @@ class Family:
         for choice in wrong:
             self._fault(choice, f"holds {kind_of(choice.value)}.", "Use paths, dicts, and lists of dicts (loops).")
         if not choices:
-            self._fault(item, "holds an empty loop, which makes no run at all.", "Remove it or fill it.")
+            self._fault(item, "has an empty loop, which makes no runs.", "Remove it or fill it.")
         return [choice for choice in choices if choice not in wrong]
 
     def _ignored(self, written: Located | None) -> set[str]:

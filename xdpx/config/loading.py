@@ -313,7 +313,7 @@ def _shared(key: str, written: Sequence[tuple[Run, Iterable[Any]]]) -> list[Faul
         if len(sharing) > 1:
             first, path = next(iter(sharing.values()))
             problem = f"'{path.rstrip('/')}' is shared by runs {_numbers([*sharing])} of {first.total}."
-            remedy = "Make it differ, e.g. put ${...} of what varies into it."
+            remedy = "Make it differ, e.g. include ${...} of a key that varies."
             faults.append(Fault(key, problem, remedy, first.origins.get(key)))
     return faults
 
@@ -323,7 +323,7 @@ def _same_run_twice(runs: Sequence[Run], without: frozenset[str]) -> list[Fault]
     for run in runs:
         alike.setdefault(_digest(run, without), []).append(run.index)
     return [
-        Fault(f"runs {_numbers(indices)}", "are the same run.", "Vary something, or remove the double.")
+        Fault(f"runs {_numbers(indices)}", "are identical.", "Vary something, or remove the duplicate.")
         for indices in alike.values()
         if len(indices) > 1
     ]

@@ -74,7 +74,7 @@ def plain(located: Located, budget: Iterator[int] | None = None, level: int = 0)
     """
     budget = iter(range(MAX_VALUES)) if budget is None else budget
     if next(budget, None) is None:
-        raise TooLarge(f"makes the run hold more than {MAX_VALUES:,} values.")
+        raise TooLarge(f"gives the run more than {MAX_VALUES:,} values.")
     if level > MAX_LEVELS:
         raise TooLarge(f"is nested deeper than {MAX_LEVELS} levels.")
     value = located.value

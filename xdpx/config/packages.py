@@ -38,7 +38,7 @@ def ambiguity(kind: str, name: str, *, shipped: bool) -> Fault | None:
     if len(points) + shipped < 2 or not points:
         return None
     owners = [*sorted(map(package_of, points)), *(["XDPX"] if shipped else [])]
-    problem = f"is '{name}', which {' and '.join(owners)} have, so it could mean either."
+    problem = f"is '{name}', which {' and '.join(owners)} define, so it is ambiguous."
     return Fault(kind, problem, "Uninstall the package, or ask its authors for another name.")
 
 

@@ -56,7 +56,7 @@ def _ask(check: str, path: str) -> tuple[str, str]:
 def _look(check: str, path: str) -> tuple[str, str]:
     """Return (problem, remedy) of a path, both '' if it passes."""
     if not path.strip():
-        return "is an empty path.", "Write where it is, or null where that is allowed."
+        return "is an empty path.", "Give a path, or null where that is allowed."
     if check == "new_directory":
         return _look_at_new(path)
     if check == "directory":
@@ -74,7 +74,7 @@ def _look_at_new(path: str) -> tuple[str, str]:
     if io.isfile(path):
         return f"'{path}' is a file.", "Name a directory, new or existing."
     if not io.is_writable(path):
-        return f"'{path}' cannot be written to.", "Choose a place where you may write."
+        return f"'{path}' cannot be written to.", "Choose a writable folder."
     return slip_at_end(path)
 
 
@@ -84,8 +84,8 @@ def slip_at_end(path: str) -> tuple[str, str]:
     mark = name[len(name.rstrip(_MARKS)) :]
     if not mark or io.exists(path):
         return "", ""
-    seen = f"'{mark}'" if mark.isprintable() else f"{ascii(mark)}, which cannot be seen"
-    return f"'{path}' ends with {seen}.", "Remove it; if it belongs to the name, make that folder or file first."
+    seen = f"'{mark}'" if mark.isprintable() else f"{ascii(mark)}, an invisible character"
+    return f"'{path}' ends with {seen}.", "Remove it; if it is part of the name, create that folder or file first."
 
 
 def _absent(path: str, what: str) -> tuple[str, str]:
@@ -96,7 +96,7 @@ def _absent(path: str, what: str) -> tuple[str, str]:
     if not io.islocal(path) or above == path:
         return f"there is no {what} '{path}'.", "Correct the path."
     if not io.isdir(above):
-        return f"there is no {what} '{path}'; '{above}' is not there either.", _relative_note(path)
+        return f"there is no {what} '{path}'; '{above}' does not exist either.", _relative_note(path)
     near = nearest(io.name(path), io.listdir(above))
     guess = io.join(above, near) if near and io.parent(path) else near
     return f"there is no {what} '{path}'.", f"Did you mean '{guess}'?" if guess else _relative_note(path)

@@ -140,7 +140,7 @@ def _plain_values(table: Table) -> tuple[dict[str, Any], list[Fault]]:
         try:
             values[key] = plain(located, budget)
         except TooLarge as error:
-            faults.append(Fault(key, str(error), "Refer to less.", located.origin))
+            faults.append(Fault(key, str(error), "Use fewer references.", located.origin))
     return values, faults
 
 

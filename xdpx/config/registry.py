@@ -72,7 +72,7 @@ class Registry(Generic[T]):
             strangers = [point for point in points if not _of_one_package(thing, point.module)]
             if name in self.shipped or name in self._loaded or strangers:
                 by = "".join(f" ({packages.package_of(point)} offers it)" for point in strangers[:1])
-                raise ValueError(f"{self.kind} '{name}' exists already{by}; give yours another name.")
+                raise ValueError(f"{self.kind} '{name}' already exists{by}; give yours another name.")
             self._loaded[name] = thing  # type: ignore[assignment]
             return thing
 

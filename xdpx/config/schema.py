@@ -27,7 +27,7 @@ SPECIAL: dict[str, Any] = {
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
     },
     "$schema": {"type": "string"},
-    **{key: {"description": "What the run asks of the machine it is submitted to."} for key in PLATFORM_KEYS},
+    **{key: {"description": "What the run needs of the machine it is submitted to."} for key in PLATFORM_KEYS},
 }
 
 

@@ -67,7 +67,7 @@ HONOURED: Mapping[str, frozenset[str]] = {
 
 REMEDIES = {
     "fp16": "Use bf16: true.",
-    "auto_ga": "Lower batch_size and raise update_freq, or let devices share the weights by mesh.",
+    "auto_ga": "Lower batch_size and raise update_freq, or shard the weights over devices with mesh.",
     "device_id": "Leave it out: mesh says how many devices are used.",
 }
 
@@ -83,13 +83,13 @@ def spmd_faults(run: Run) -> Iterator[Fault]:
         computed = COUNTERPARTS.get(kind)
         if computed and name not in computed:
             allowed = f"Use one of: {', '.join(sorted(computed))}; or engine: pytorch."
-            yield Fault(f"{prefix}{kind}", f"is '{name}', which the engine spmd does not compute.", allowed)
+            yield Fault(f"{prefix}{kind}", f"is '{name}', which the engine spmd does not support.", allowed)
         elif f"{kind} {name}" in HONOURED:
             keys = {item.key for item in entry(kind, name).parameters} - HONOURED[f"{kind} {name}"]
             for key in sorted((keys & run.changed) - reported):
                 reported.add(key)
                 remedy = REMEDIES.get(key, "Leave it out.")
-                problem = f"is {run.values[key]!r}, which the engine spmd cannot honour."
+                problem = f"is {run.values[key]!r}, which the engine spmd does not support."
                 yield Fault(key, problem, f"{remedy} Or use engine: pytorch.")
 
 

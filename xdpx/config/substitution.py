@@ -104,7 +104,7 @@ class Substitution:
         for key, located in table.items():
             name = key if located.from_meta else self._key(key, prefix + key, located.origin, chain)
             if name in result:
-                self._add(Fault(name, f"comes out of '{key}' and of another key.", "Rename one.", located.origin))
+                self._add(Fault(name, f"results from '{key}' and from another key.", "Rename one.", located.origin))
             if prefix or key in self._definitions:  # a macro of the same name hides a key of the run from references
                 result[name] = self._value(located, prefix + key, chain)
             else:
@@ -148,12 +148,12 @@ class Substitution:
             value = self._referred(name, chain, located.origin).value
             if isinstance(value, (dict, list)):
                 problem = f"${{{name}}} is {kind_of(value)} and cannot be part of a text."
-                raise _Unresolved(Fault("", problem, "Let it be the whole value."))
+                raise _Unresolved(Fault("", problem, "Use it as the whole value."))
             follower = template[index + 1] if index + 1 < len(template) else ""
             text += _without_slash(as_text(value), follower)
             self._characters += len(text)
             if self._characters > MAX_TEXT:
-                raise _Unresolved(Fault("", f"references make more than {MAX_TEXT:,} characters of text.", ""))
+                raise _Unresolved(Fault("", f"references expand to more than {MAX_TEXT:,} characters of text.", ""))
         return text
 
     # ---------------------------------------------------------------- looking up
@@ -261,4 +261,4 @@ def _cycle(names: tuple[str, ...], first: Located) -> Fault:
     """Return the fault for a cycle of references, always starting at its first name in the alphabet: reported once."""
     start = names.index(min(names))
     ring = [*names[start:], *names[: start + 1]]
-    return Fault(ring[0], f"refers to itself: {' -> '.join(ring)}.", "Break the circle.", first.origin)
+    return Fault(ring[0], f"refers to itself: {' -> '.join(ring)}.", "Break the cycle.", first.origin)

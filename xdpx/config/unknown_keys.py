@@ -108,5 +108,5 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
 
 def unlisted(key: str, known: Collection[str], command: str) -> Fault:
     """Return a fault for a key that a command which writes configs does not know."""
-    guess = did_you_mean(key, known, f"`x-train --help` lists the keys; {command} takes those of all.")
+    guess = did_you_mean(key, known, f"`x-train --help` lists the keys; {command} takes the keys of all commands.")
     return Fault(key, f"no such key in {command}.", synonyms.remedy(key, known) or guess)

@@ -83,7 +83,7 @@ def doubtful(text: str) -> tuple[str, str] | None:
         return "a full-width comma", "Write ',' between values; quote what is a text."
     lonely = _lonely_bracket(text)
     if lonely or text.count('"') % 2:
-        return f"""a {lonely or '"'} without its partner""", "Quote the text."
+        return f"""a {lonely or '"'} that has no partner""", "Quote the text."
     return None
 
 

@@ -66,7 +66,7 @@ def load_user_modules() -> list[str]:
         if place not in sys.path:
             sys.path.append(place)  # at the end: a user's `random.py` must not hide the library's
         if parent_process() is None:
-            log.info(f"your own code is used: {', '.join(file.name for file in new)} of {folder}")
+            log.info(f"using your own code: {', '.join(file.name for file in new)} of {folder}")
         _package_of(folder)
         _OtherName.install()
         for file in new:
@@ -97,9 +97,9 @@ def _refuse_another(file: Path) -> None:
     if not place or content == _content(file):
         return
     if place != str(file.resolve()):
-        problem = f"is called as {place}, which is imported already, so it would be passed over."
-        raise ConfigError(str(file), [Fault("user module", problem, "Rename one of them, or start Python again.")])
-    log.warning(f"{file} has changed since it was imported: this process uses what it was. Start Python again.")
+        problem = f"has the name of {place}, which is already imported, so it would be ignored."
+        raise ConfigError(str(file), [Fault("user module", problem, "Rename one of them, or restart Python.")])
+    log.warning(f"{file} has changed since it was imported: this process uses the old version. Restart Python.")
 
 
 def used() -> list[str]:
@@ -120,7 +120,7 @@ def _refuse_strangers(folder: Path) -> None:
     for place in (folder, *sorted(folder.rglob("*.py"))):
         if place.stat().st_uid not in trusted:
             problem = f"belongs to user {place.stat().st_uid}, not to you, and would be run."
-            remedy = f"If you trust it: export {PATH_VARIABLE}={folder}. Else work in a folder of your own."
+            remedy = f"If you trust it: export {PATH_VARIABLE}={folder}. Otherwise work in a folder of your own."
             raise ConfigError(str(folder), [Fault(str(place), problem, remedy)])
 
 
@@ -224,7 +224,7 @@ def _import(file: Path) -> None:
         if Path.cwd() != here:
             os.chdir(here)
             log.warning(
-                f"{file} changes the working directory, which is set back: paths of a config count from where the "
+                f"{file} changes the working directory, which is restored: paths of a config are relative to where the "
                 "command was started. Name your own files as Path(__file__).parent / 'words.txt'."
             )
 

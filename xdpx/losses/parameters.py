@@ -16,7 +16,7 @@ class LossParameters(declare.Parameters):
         doc="More metrics of the held-out data to log, by name, beside those that the loss always gives.",
         metric_of="loss",
     )
-    major_metric: str | None = declare.param(None, doc="Metric that decides what is best; computed in any case.")
+    major_metric: str | None = declare.param(None, doc="Metric that selects the best checkpoint; always computed.")
     several_labels: bool = declare.param(False, doc="Whether a row may have several labels, from meta.hjson.")
     loss_unit: Literal["nats", "bits"] = declare.param(
         "nats",

@@ -148,9 +148,9 @@ def _refuse_without_labels(run: Run, settings: TrainParameters, data: TrainingDa
     held_out = data.parameters.path_of(settings.valid_subset)
     bare = [] if data.labelled else [("train_subset", data.shards[0])]
     bare += [] if "target" in Store.open(held_out) else [("valid_subset", settings.valid_subset)]
-    remedy = "Look at the columns of its raw file and their delimiter, and preprocess it again."
+    remedy = "Check the columns and the delimiter of its raw file, and preprocess it again."
     faults = [
-        Fault(key, f"no sample of '{split}' has a label, but loss '{run.values['loss']}' learns them.", remedy)
+        Fault(key, f"no sample of '{split}' has a label, but loss '{run.values['loss']}' needs them.", remedy)
         for key, split in bare
     ]
     if faults:
@@ -178,7 +178,7 @@ def splitter(settings: TrainParameters, processor: Any, loss: TrainedLoss) -> Sp
     if not settings.auto_ga:
         return None
     if loss.compares_rows:
-        problem = "is true, but this loss compares the rows of a batch with each other: in parts it would be another."
+        problem = "is true, but this loss compares the rows of a batch: on parts it would be a different loss."
         remedy = "Set it to false, and lower batch_size, or max_len of the data, until a batch fits."
         raise ConfigError(THIS_RUN, [Fault("auto_ga", problem, remedy)])
     split: Split = processor.split
@@ -312,10 +312,10 @@ def _refuse_hooks(run: Run, settings: TrainParameters, loss: TrainedLoss) -> Non
 def _strategy(settings: TrainParameters) -> Strategy | None:
     """Return how training is distributed over the processes that have joined; None for a single process."""
     if settings.deepspeed_save_dir:
-        log.warning("deepspeed_save_dir: nothing is written there: checkpoints are whole, and lie in save_dir.")
+        log.warning("deepspeed_save_dir: nothing is written there: checkpoints are complete, and are in save_dir.")
     if place_in_group() == (1, 0):
         if settings.use_bmuf:
-            log.warning("use_bmuf: there is one process, which trains without blocks. nproc says how many there are.")
+            log.warning("use_bmuf: there is one process, which trains without blocks. nproc sets how many there are.")
         if settings.shares_weights:
             log.warning(f"strategy {settings.strategy}: there is one process, so nothing is shared (nproc).")
         return None
@@ -325,7 +325,7 @@ def _strategy(settings: TrainParameters) -> Strategy | None:
 
     here = world.current(use_cpu=settings.cuda is False)
     if settings.device_id != "auto":
-        log.warning(f"device_id: there are {here.size} processes; each takes the device of its own number instead.")
+        log.warning(f"device_id: there are {here.size} processes; each uses the device of its own index instead.")
     if settings.shares_weights:
         return _sharding(settings, here)
     if not settings.use_bmuf:
@@ -391,5 +391,5 @@ def _device_of(settings: TrainParameters) -> str:
     if settings.cuda or (settings.cuda is None and torch.cuda.is_available()):
         return f"cuda:{settings.device_id}"
     why = "cuda is false" if settings.cuda is False else "this machine has no GPU"
-    log.warning(f"device_id: names GPU {settings.device_id}, but {why}: it is trained on the CPU.")
+    log.warning(f"device_id: names GPU {settings.device_id}, but {why}: training on the CPU.")
     return "cpu"

@@ -20,8 +20,8 @@ ABSENT = "absent"
 JUDGING = frozenset({"major_metric", "ascending_metric", "valid_subset", "max_eval_steps", "data_dir"})
 """Keys, besides those of the loss, that change the meaning of scores: earlier ones are then not comparable."""
 
-_NEW_RUN = "Put the old value back, or begin a new run in a new save_dir."
-_ONLY_AT_THE_START = "is read when a run begins; this one has begun, and takes all weights from its checkpoint."
+_NEW_RUN = "Restore the old value, or start a new run in a new save_dir."
+_ONLY_AT_THE_START = "is read when a run starts; this one has started, and takes all weights from its checkpoint."
 _ABOUT_THE_START = (
     "pretrained_model", "auto_model", "q_pretrained_model", "p_pretrained_model", "q_auto_config", "p_auto_config",
     "student_pretrained_model", "student_auto_model", "strict_size", "bert_strict_size", "load_cls_weights",
@@ -30,9 +30,9 @@ _ABOUT_THE_START = (
 UNIT_OF_OLD_RUNS = "bits"
 """`loss_unit` of runs that are older than this key."""
 REFUSED = {
-    "loss_unit": "is the unit of the logs: one table would hold both.",
+    "loss_unit": "is the unit of the logs: one table would mix both.",
     **dict.fromkeys(_ABOUT_THE_START, _ONLY_AT_THE_START),
-    "lazy_load": "decides what an epoch is, a shard or a pass over all: the place in the data would be lost.",
+    "lazy_load": "decides what an epoch is, a shard or a pass over all: the position in the data would be lost.",
 }
 """Keys that cannot take effect on a run that has begun, and why."""
 
@@ -64,7 +64,7 @@ def in_its_own_unit(run: Run, folder: str) -> Run:
         return run
     if written is None or "loss_unit" not in run.values or "loss_unit" in known:
         return run
-    log.info(f"{folder}: its logs are in {UNIT_OF_OLD_RUNS}, as they began; runs that begin now are in nats")
+    log.info(f"{folder}: its logs are in {UNIT_OF_OLD_RUNS}, as at its start; new runs log in nats")
     return replace(run, values={**run.values, "loss_unit": UNIT_OF_OLD_RUNS})
 
 
@@ -115,8 +115,8 @@ def refuse(run: Run, changed: Changes, folder: str) -> None:
     for name in SAME_FILES:
         theirs, ours = io.join(data, name), io.join(folder, name)
         if io.isfile(theirs) and io.isfile(ours) and _bytes(theirs) != _bytes(ours):
-            problem = f"is '{data}', whose {name} is another than that of this run: the same numbers mean other things."
-            remedy = f"Preprocess with the {name} of {folder}, or begin a new run in a new save_dir."
+            problem = f"is '{data}', whose {name} differs from that of this run: the same ids mean different things."
+            remedy = f"Preprocess with the {name} of {folder}, or start a new run in a new save_dir."
             faults.append(Fault("data_dir", problem, remedy))
     if faults:
         raise ConfigError(THIS_RUN, faults)
@@ -159,9 +159,9 @@ def refuse_overruled(run: Run, changed: Changes, texts: Mapping[str, str]) -> No
 def refuse_finished(changed: Changes, progress: Progress, total: int) -> None:
     """Raise ConfigError if keys were changed, but the run has no updates left."""
     if changed and progress.num_updates >= total:
-        problem = f"{', '.join(sorted(changed))} changed, but no update is left: the run stands at step "
+        problem = f"{', '.join(sorted(changed))} changed, but no updates are left: the run is at step "
         problem += f"{progress.num_updates} of {total}."
-        remedy = "Raise max_epoch or max_update, or begin a new run in a new save_dir (pretrained_model)."
+        remedy = "Raise max_epoch or max_update, or start a new run in a new save_dir (pretrained_model)."
         raise ConfigError(THIS_RUN, [Fault("resume", problem, remedy)])
 
 

@@ -73,7 +73,7 @@ def processes_to_start(run: Run, settings: TrainParameters) -> int:
         return 1
     found = next(faults_of(run, settings, visible), None)
     if found is not None:
-        log.info(f"{visible} GPUs are visible, and one is used, because {found.key} {found.problem}")
+        log.info(f"{visible} GPUs are visible, but only one is used, because {found.key} {found.problem}")
         return 1
     return visible
 
@@ -90,20 +90,21 @@ def faults_of(run: Run, settings: TrainParameters, count: int) -> Iterator[Fault
     unit = sampler.unit_size
     if settings.batch_size < count * unit:
         together = f" of {unit} samples that belong together" if unit > 1 else ""
-        problem = f"is {settings.batch_size}, over all devices, which leaves some of {count} without a share{together}."
+        problem = f"is {settings.batch_size}, over all devices: some of {count} processes get no samples{together}."
         yield Fault("batch_size", problem, f"Use at least {count * unit}, or fewer processes (nproc).")
     split = settings.data_size.get(settings.valid_subset, settings.batch_size * count)
     if settings.use_bmuf and (min(-(-split // settings.batch_size), settings.max_eval_steps or count)) < count:
-        problem = f"is true, but '{settings.valid_subset}' has no batch for each of {count} processes, to meet at."
+        problem = f"is true, but '{settings.valid_subset}' has fewer batches than there are processes ({count})."
         yield Fault("use_bmuf", problem, "Use fewer processes (nproc), a smaller batch_size, or more held-out data.")
     if settings.shares_weights:
         yield from _unshared(run, settings)
     if any(kind == "optimizer" and name == "sparse_adam" for (_, kind), name in run.picks.items()):
-        yield Fault("optimizer", f"is 'sparse_adam', whose gradients {count} processes cannot add up.", "Use adam.")
+        yield Fault("optimizer", f"is 'sparse_adam', whose gradients {count} processes cannot sum.", "Use adam.")
     loss = run.picked("loss")
     if loss.compares_rows and not loss.spans_processes:
         problem = (
-            f"is '{run.values['loss']}', which compares the rows of a batch: shared by {count} it is another loss."
+            f"is '{run.values['loss']}', which compares the rows of a batch: "
+            f"split over {count} processes it is a different loss."
         )
         yield Fault("loss", problem, "Set nproc: 1, or device_id to use one GPU.")
 
@@ -113,20 +114,18 @@ def _unshared(run: Run, settings: TrainParameters) -> Iterator[Fault]:
     how = settings.strategy if settings.strategy == "fsdp" else f"deepspeed, stage {settings.deepspeed_zero_stage}"
     remedy = "Leave it out, or use strategy: ddp."
     if settings.auto_ga:
-        problem = f"is true, but with strategy {how} a process cannot cut its share of a batch by itself."
+        problem = f"is true, but with strategy {how} a process cannot split its share of a batch on its own."
         yield Fault("auto_ga", problem, remedy)
     if settings.compile:
-        yield Fault("compile", f"is true, but strategy {how} gathers weights beside what is compiled.", remedy)
+        yield Fault("compile", f"is true, but strategy {how} gathers weights outside of what is compiled.", remedy)
     if settings.inspect_gradient:
-        problem = f"is true, but with strategy {how} no process has the whole gradients that it draws."
+        problem = f"is true, but with strategy {how} no process has the full gradients that it records."
         yield Fault("inspect_gradient", problem, remedy)
     if not run.picked("task").may_share_weights:
-        problem = f"is '{settings.task}', which reads the model beside its passes, where strategy {how} has shares."
+        problem = f"is '{settings.task}', which reads weights outside of passes, where strategy {how} only has shards."
         yield Fault("task", problem, "Use strategy: ddp.")
     for (prefix, kind), name in run.picks.items():
         if kind == "optimizer" and name not in TAKE_SHARES:
             allowed = f"Use strategy: ddp, or one of: {', '.join(sorted(TAKE_SHARES))}."
-            problem = (
-                f"is '{name}', which is not known to move shares of a weight as it moves the whole (strategy {how})."
-            )
+            problem = f"is '{name}', which may treat a shard of a weight unlike the whole weight (strategy {how})."
             yield Fault(f"{prefix}{kind}", problem, allowed)

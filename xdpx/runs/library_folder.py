@@ -54,7 +54,7 @@ class LibraryFolder(Callback):
         try:
             self._begin(session)
         except Exception as error:  # a user's tokenizer, loss or config may not fit; this must not end the training
-            log.warning(f"{self._folder} is not kept: {type(error).__name__}: {error}")
+            log.warning(f"{self._folder} is not written: {type(error).__name__}: {error}")
 
     def _begin(self, session: Session) -> None:
         form = self._form(session)

@@ -56,7 +56,7 @@ class TrainerParameters(declare.Parameters):
     min_lr: float = param(0.0, ge=0, doc="Stop when the learning rate has fallen to this.", group="trainer")
     callbacks: list[str | dict[str, dict[str, Any]]] = param(
         [],
-        doc="Callbacks as of the Trainer: registered names, module:Class, or {name: {argument: value}}.",
+        doc="Callbacks, as in the Trainer: registered names, module:Class, or {name: {argument: value}}.",
         group="trainer",
     )
     report_to: str | list[str] = param(
@@ -149,12 +149,14 @@ class EvaluationParameters(declare.Parameters):
         None, gt=0, doc="Maximum number of batches to score; null: all.", group="trainer/evaluation"
     )
     exact: bool = param(
-        False, doc="Score rows as x-eval and x-pred with exact do, equal to the last bit.", group="trainer/evaluation"
+        False, doc="Score rows as x-eval and x-pred do with exact, bit-identically.", group="trainer/evaluation"
     )
-    major_metric: str = param(doc="Metric that decides what is best.", metric_of="loss", group="trainer/evaluation")
+    major_metric: str = param(
+        doc="Metric that selects the best checkpoint.", metric_of="loss", group="trainer/evaluation"
+    )
     ascending_metric: bool = param(True, doc="Whether higher is better.", group="trainer/evaluation")
     tolerance: int | None = param(
-        None, gt=0, doc="Stop after so many updates without a better score; null never does.", relative="inverse",
+        None, gt=0, doc="Stop after so many updates without a better score; null: never.", relative="inverse",
         group="trainer/evaluation",
     )  # fmt: skip
     min_steps: int = param(
@@ -174,12 +176,12 @@ class EvaluationParameters(declare.Parameters):
     eval_interval_warmup_mutiplier: int = param(
         6,
         gt=0,
-        doc="How many times rarer they are then; the name is spelt as it always was.",
+        doc="How many times rarer they are then; the misspelling is kept for old configs.",
         when=("eval_interval_warmup", ">", 0),
         group="trainer/evaluation",
     )
     eval_interval_warmup_multiplier: int | None = param(
-        None, gt=0, doc="The same under its right spelling; null leaves it to the other.",
+        None, gt=0, doc="The same, spelt correctly; null: use the other.",
         when=("eval_interval_warmup", ">", 0), group="trainer/evaluation",
     )  # fmt: skip
     inspect_gradient: bool = param(
@@ -299,7 +301,7 @@ class DeviceParameters(declare.Parameters):
     strategy: Literal["ddp", "fsdp", "deepspeed"] = param(
         "ddp", group="trainer/distributed",
         doc="What each process keeps: ddp: all weights; fsdp: a share of weights, gradients and optimizer state, which "
-        "are gathered layer by layer; deepspeed: what deepspeed_zero_stage says.",
+        "are gathered layer by layer; deepspeed: as deepspeed_zero_stage says.",
     )  # fmt: skip
     use_bmuf: bool = param(
         False, doc="Let processes train by themselves, and filter what they learned into one model block by block.",
@@ -313,7 +315,7 @@ class DeviceParameters(declare.Parameters):
         group="trainer/distributed",
     )  # fmt: skip
     global_sync_iter: int = param(
-        50, gt=0, doc="Updates of a block.", when=("use_bmuf", "is", True), group="trainer/distributed"
+        50, gt=0, doc="Updates per block.", when=("use_bmuf", "is", True), group="trainer/distributed"
     )
     warmup_iterations: int = param(
         500, ge=0, doc="Update at which all go on from the weights of the first process; blocks begin there.",
@@ -339,7 +341,7 @@ class DeviceParameters(declare.Parameters):
     )  # fmt: skip
     deterministic: bool = param(
         False,
-        doc="Refuse operations with an undefined order of summation; slower on a GPU.",
+        doc="Refuse nondeterministic operations; slower on a GPU.",
         group="trainer/distributed",
     )
     compile: bool = param(
@@ -378,11 +380,11 @@ class DeviceParameters(declare.Parameters):
         when=("fp16_backend", "is", "fairseq"), group="trainer/fp16",
     )  # fmt: skip
     threshold_loss_scale: int | None = param(
-        None, gt=0, doc="The loss scale is never halved to less than this.",
+        None, gt=0, doc="Minimum loss scale.",
         when=("fp16_backend", "is", "fairseq"), group="trainer/fp16",
     )  # fmt: skip
     deepspeed_save_dir: str | None = param(
-        None, doc="Accepted without effect: checkpoints are whole, and lie in save_dir.",
+        None, doc="Accepted without effect: checkpoints are complete, and are in save_dir.",
         when=("strategy", "is", "deepspeed"), group="deepspeed",
     )  # fmt: skip
     deepspeed_zero_stage: int = param(
@@ -394,7 +396,7 @@ class DeviceParameters(declare.Parameters):
         False, doc="The same as bf16.", when=("strategy", "is", "deepspeed"), group="deepspeed"
     )
     deepspeed_fp16: bool = param(
-        False, doc="The same as fp16, with its loss scale as it is by itself.", when=("strategy", "is", "deepspeed"),
+        False, doc="The same as fp16, with the default loss scale.", when=("strategy", "is", "deepspeed"),
         group="deepspeed",
     )  # fmt: skip
 
@@ -444,7 +446,7 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
         if self.resume and self.overwrite:
             found.append(("resume", "contradicts overwrite: one continues the run in save_dir, the other replaces it."))
         if self.resume and self.auto_suffix:
-            found.append(("resume", "contradicts auto_suffix: name the very save_dir that is to be continued."))
+            found.append(("resume", "contradicts auto_suffix: name the save_dir to continue."))
         if self.resume == "auto" and not self.save:
             found.append(("resume", "is auto, but save is false, so there would be nothing to continue from."))
         return [
@@ -465,7 +467,7 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
             problem = f"is {said}, but a {better} {self.major_metric} is better. Set ascending_metric: {right}."
             found.append(("ascending_metric", problem))
         if self.eval_interval == -1 and self.eval_interval_warmup > 0:
-            found.append(("eval_interval_warmup", "means nothing with eval_interval: -1. Remove one of them."))
+            found.append(("eval_interval_warmup", "has no effect with eval_interval: -1. Remove one of them."))
         spelt, misspelt = self.eval_interval_warmup_multiplier, self.eval_interval_warmup_mutiplier
         if spelt is not None and misspelt not in {spelt, 6}:
             problem = f"is {misspelt}, but eval_interval_warmup_multiplier is {spelt}. Keep one of them."
@@ -476,7 +478,7 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
         found = []
         if self.use_bmuf and (self.ema_decay < 1 or self.swa_start is not None):
             key = "ema_decay" if self.ema_decay < 1 else "swa_start"
-            found.append((key, "contradicts use_bmuf, whose blocks are the average of weights. Remove one of them."))
+            found.append((key, "contradicts use_bmuf, whose blocks already average weights. Remove one of them."))
         if self.nproc is not None and self.distributed_world_size not in {self.nproc, "auto"}:
             found.append(("nproc", f"contradicts distributed_world_size {self.distributed_world_size}. Remove one."))
         if self.distributed_rank and self.distributed_init_method == "auto":
@@ -487,7 +489,9 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
         if self.tf32 and self.cuda is False:
             found.append(("tf32", "needs a GPU, but cuda is false. Leave it out."))
         if self.use_bmuf and self.strategy != "ddp":
-            problem = f"is {self.strategy}, which contradicts use_bmuf: processes that train by themselves need all."
+            problem = (
+                f"is {self.strategy}, which contradicts use_bmuf: processes that train independently need all weights."
+            )
             found.append(("strategy", f"{problem} Remove one of them."))
         return [*found, *self._about_precision(), *self._about_exactness()]
 
@@ -498,7 +502,7 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
             "nproc": ((self.nproc or 1) > 1, f"is {self.nproc}"),
             "bf16": (self.precision != "fp32", "or fp16 is set"),
         }
-        problem = "is true, but {} {}: x-pred would score with other bits. Remove one of them."
+        problem = "is true, but {} {}: x-pred would not be bit-identical. Remove one of them."
         return [("exact", problem.format(key, how)) for key, (is_so, how) in others.items() if self.exact and is_so]
 
     def _about_precision(self) -> list[tuple[str, str]]:
@@ -506,5 +510,5 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
         half, *others = [key for key in keys if getattr(self, key)] or [""]
         found = [(key, f"contradicts {half}. Choose one of them.") for key in others if key[-4:] != half[-4:]]
         if self.precision == "fp16" and self.cuda is False:
-            found.append((half, "needs a GPU, but cuda is false. Use bf16, which CPUs can do too."))
+            found.append((half, "needs a GPU, but cuda is false. Use bf16, which CPUs support too."))
         return found

@@ -46,7 +46,7 @@ def step_to_continue(run: Run, settings: TrainParameters, checkpointer: Checkpoi
 def _nothing_to_resume(folder: str, checkpointer: Checkpointer) -> str:
     states = checkpointer.state_steps()
     if states:
-        return f"{folder}: none of the states of steps {states} is whole, so there is nothing to resume from."
+        return f"{folder}: none of the states of steps {states} is intact, so there is nothing to resume from."
     return (
         f"{folder}: contains no checkpoint-<step>.pts to resume from. It is written with resume: auto or "
         "save_full_checkpoint: true. To train on from weights alone, set pretrained_model to a checkpoint-<step>.pt "
@@ -70,7 +70,7 @@ def already_done(run: Run, settings: TrainParameters) -> str | None:
         return None
     if status.train_steps != settings.train_steps and status.step < status.total_steps:
         return None
-    return f"{settings.save_dir}: finished already at step {status.step} ({status.reason})."
+    return f"{settings.save_dir}: already finished at step {status.step} ({status.reason})."
 
 
 def record_parameters(run: Run, folder: str, step: int | None) -> None:
@@ -113,8 +113,8 @@ def same_data(data_dir: str, saved: Mapping[str, Any]) -> dict[str, str]:
     trained_on: dict[str, str] = saved["data"]
     changed = [name for name, before in trained_on.items() if digest(io.join(data_dir, name)) not in {before, None}]
     if changed:
-        problem = f"is '{data_dir}', where {first_few(changed, 4)} was made again since this run was trained on it."
-        remedy = "Bring the old data back, or begin a new run. To train on with other data, give it its own folder."
+        problem = f"is '{data_dir}', where {first_few(changed, 4)} was rebuilt after this run was trained on it."
+        remedy = "Restore the old data, or start a new run. To continue on other data, put them in their own folder."
         raise ConfigError(THIS_RUN, [Fault("data_dir", problem, remedy)])
     return trained_on
 

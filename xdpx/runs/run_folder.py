@@ -85,6 +85,6 @@ def occupied(folder: str, found: Content) -> Fault:
     """Return the fault of a `folder` that is in use, with what the user can do."""
     if found == "run":
         remedy = "Choose another, or set one of resume: auto, overwrite: true, auto_suffix: true."
-        return Fault("save_dir", f"'{folder}' holds a run already.", remedy, code="occupied")
-    remedy = "It is never deleted or mixed with a run: choose a folder that does not exist, or is empty."
-    return Fault("save_dir", f"'{folder}' holds files that do not belong to a run of x-train.", remedy)
+        return Fault("save_dir", f"'{folder}' already contains a run.", remedy, code="occupied")
+    remedy = "They are never deleted or mixed with a run: choose a folder that does not exist, or is empty."
+    return Fault("save_dir", f"'{folder}' contains files that do not belong to a run of x-train.", remedy)

@@ -19,7 +19,7 @@ from xdpx.utils.verified import RESOURCES, altered
 
 _FOLDERS = frozenset({"plots", "transformers", "stacks"})
 _CHECKPOINT = re.compile(r"checkpoint-.*")
-_THEN = "the run goes on without it"
+_THEN = "the run continues without it"
 
 
 def seal(folder: str, others: list[str]) -> None:

@@ -59,7 +59,7 @@ def write_snapshot(path: str, *, config: str = "", more: Mapping[str, str] | Non
     with commit.replacing(path, "wb", own=True, private=True) as target:
         target.write(text.getbuffer())
     if secret:
-        log.warning(f"{', '.join(secret)}: looks as if secrets stood in it, left out of {io.name(path)}")
+        log.warning(f"{', '.join(secret)}: may contain secrets, left out of {io.name(path)}")
     if left_out:
         log.warning(f"too large for {io.name(path)}, left out: {', '.join(left_out[:5])}{' ...' * (len(left_out) > 5)}")
     return [*secret, *left_out]

@@ -70,7 +70,7 @@ def train(run: Run) -> Stop:
         try:
             return _train_in(folder, replace(run, values={**run.values, "save_dir": folder}), ranks, new=True)
         except (commit.LeaseHeld, Unclaimed, _Taken) as error:
-            log.info(f"{error} The next name is tried.")
+            log.info(f"{error} Trying the next name.")
 
 
 class _Taken(OSError):
@@ -92,7 +92,7 @@ def _train_in(folder: str, run: Run, ranks: Ranks, *, new: bool = False) -> Stop
     def look() -> None:
         found = run_folder.content(folder)
         if new and found != "nothing":
-            raise _Taken(f"{folder}: another run was here first.")
+            raise _Taken(f"{folder}: another run took it first.")
         if found == "run":
             side_files.mend(folder)
 
@@ -180,7 +180,7 @@ class _Training:
         if not self.saved:
             left = run_folder.clear(folder, but=(STATUS_FILE,))
             if left:
-                log.warning(f"{folder}: left alone what no run writes: {', '.join(left)}")
+                log.warning(f"{folder}: kept what no run writes: {', '.join(left)}")
         self._write_down(session.number if self.saved else None)
 
     def callbacks(self, session: Session) -> list[Callback]:
@@ -224,10 +224,10 @@ class _Training:
             log.info(f"continuing at {place}")
             if self.changed:
                 told = "\n".join(f"  {line}" for line in changed_keys.lines(self.run, self.changed))
-                log.info(f"parameters that differ from those of the checkpoint, and hold from here on:\n{told}")
+                log.info(f"parameters that differ from the checkpoint; they apply from here on:\n{told}")
             judging = changed_keys.judges(self.run, self.changed)
             if judging and progress.best_score is not None:
-                log.info(f"{', '.join(judging)} changed: scores cannot be compared, so the best so far is forgotten")
+                log.info(f"{', '.join(judging)} changed: scores cannot be compared, so the best score is reset")
                 progress.forget_best()
         log.info(f"training to step {until} of {self.parts.total}, {progress.group_size} samples each")
 
@@ -377,7 +377,7 @@ def _warn_of_mean(parts: Parts, state: object, batch: Batch) -> None:
     model, _ = parts.engine.model_and_optimizer(state)
     if gives_mean(parts.loss, model, batch):
         log.warning(
-            f"loss: {type(parts.loss).__name__} gives a mean beside the number of rows, by which it is divided once "
-            "more: loss, gradients and clip_norm are off by that factor. Return a sum (reduction='sum') and the number "
-            "of rows; or a mean and the count 1."
+            f"loss: {type(parts.loss).__name__} returns a mean and the number of rows, by which it is "
+            "divided again: loss, gradients and clip_norm are off by that factor. Return a sum (reduction='sum') and "
+            "the number of rows; or a mean and the count 1."
         )

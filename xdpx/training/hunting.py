@@ -120,14 +120,12 @@ class Hunter(Callback):
         """Run an update again, if every process still has its batch."""
         group, _ = self._groups.get(number, (None, 0))
         if self._of_all(any, group is None):
-            return Look(
-                None, [f"update {number}: its batch is not kept any more, so it was not taken again."], failed=True
-            )
+            return Look(None, [f"update {number}: its batch is no longer kept, so it was not replayed."], failed=True)
         try:
             with pulse.doing("hunting for NaN", LONG):
                 origin: NonFiniteOrigin | None = session.engine.origin(session.state, group, number)
         except Exception as error:  # a failure here must not hide why training ends
-            return Look(None, [f"update {number} was not taken again: {type(error).__name__}: {error}"], failed=True)
+            return Look(None, [f"update {number} was not replayed: {type(error).__name__}: {error}"], failed=True)
         return Look(origin, report(number, origin, group))
 
     def _of_all(self, choose: Callable[[list[T]], R], mine: T) -> R:

@@ -126,8 +126,8 @@ def claimed(
             if required:
                 raise
             log.warning(
-                f"{folder} cannot be written to ({error}): nothing keeps other trainings out of it or tells how this "
-                "one stands, and its first checkpoint will fail unless that is fixed by then."
+                f"{folder} cannot be written to ({error}): other trainings are not kept out of it, its status is "
+                "not written, and its first checkpoint will fail unless that is fixed by then."
             )
         then()
 

@@ -71,8 +71,8 @@ def read(path: str) -> dict[str, Any]:
         raise ConfigError("replay", [Fault("arguments", f"there is no file '{path}'.", remedy)])
     saved = load_tensors(path)
     if not isinstance(saved, Mapping) or saved.get("format") != FORMAT:
-        problem = f"'{path}' contains no batch that a training left."
-        raise ConfigError("replay", [Fault("arguments", problem, "Name a file of the folder nonfinite of a run.")])
+        problem = f"'{path}' contains no batch of a training."
+        raise ConfigError("replay", [Fault("arguments", problem, "Name a file in the folder nonfinite of a run.")])
     return {**saved, "group": [_arrays(batch) for batch in saved["group"]]}
 
 
@@ -80,7 +80,7 @@ def need_state(saved: Mapping[str, Any], path: str) -> None:
     """Raise ConfigError if the state was too large to be saved beside the batch."""
     if saved["state"] is None:
         remedy = "Take the newest checkpoint before it as pretrained_model, and train on with log_interval 1."
-        raise ConfigError(path, [Fault("state", "was too large to be kept beside the batch.", remedy)])
+        raise ConfigError(path, [Fault("state", "was too large to be kept with the batch.", remedy)])
 
 
 def _arrays(tree: Any) -> Any:

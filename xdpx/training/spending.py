@@ -34,9 +34,9 @@ SLOW_SEEN = 4
 """Number of slow updates, at equal distances, needed for a warning."""
 
 REMEDIES = {
-    DATA: "the data does: look at how shards or blocks of it are opened, or at workers that are refilled.",
-    UPDATE: "the update itself does: look at its batch (the longest?), and at what compiles or frees memory.",
-    CALLBACKS: "callbacks do: log, draw or save less often, or look at those of your own.",
+    DATA: "the cause is the data: look at how shards or blocks of it are opened, or at workers that are refilled.",
+    UPDATE: "the cause is the update itself: look at its batch (the longest?), and at what compiles or frees memory.",
+    CALLBACKS: "the cause is callbacks: log, draw or save less often, or look at those of your own.",
 }
 EXPECTED = frozenset({
     "beginning", "ending", "evaluating", "saving", "copying", "logging, evaluating or saving", "hunting for NaN",

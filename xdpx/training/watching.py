@@ -315,7 +315,7 @@ class _Watch:
         trouble = verdict.trouble if len(verdict.ranks) == 1 else _OF_SEVERAL[verdict.trouble]
         return (
             f"{names} {trouble}, for {seconds:.1f} seconds, after step {standing.step}, in phase "
-            f"'{standing.phase}': this training ends, for its launcher to start it again; {where}."
+            f"'{standing.phase}': this training ends, so that its launcher restarts it; {where}."
         )
 
     def _end_others(self, verdict: Verdict, reason: str) -> None:

@@ -35,7 +35,7 @@ def slow_average(decay: float, updates: int) -> str:
     enough = floor(1e4 * 0.01 ** (1 / max(updates, 1))) / 1e4
     return (
         f"ema_decay: is {decay}, but there are {updates:,} updates: {share:.0%} of the averaged weights at the end, "
-        f"which are scored and saved, will be those of the beginning. Use a smaller one, such as {enough:g}."
+        f"which are scored and saved, will come from the initial ones. Use a smaller one, such as {enough:g}."
     )
 
 

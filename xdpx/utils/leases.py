@@ -210,7 +210,7 @@ class Lease:
                 if io.exists(self._beat_path(self.me.id)):
                     store.touch(self._beat_path(self.me.id))
             except OSError as error:
-                _logger.debug("%s: the lease's sign of life failed: %s", self.folder, error)
+                _logger.debug("%s: the heartbeat of the lease failed: %s", self.folder, error)
 
     def _remove_dead_beats(self) -> None:
         """Remove heartbeats of dead processes, such as those killed before they had joined the chain."""

@@ -115,5 +115,5 @@ def _refuse_one_slash(path: str) -> None:
     found = _ONE_SLASH.match(path)
     if found is not None:
         remedy = f"Write {found[1]}://{path[found.end() :]}; as text, because pathlib.Path drops a slash."
-        problem = f"has one slash behind '{found[1]}:', and so would be a local folder of that name. {remedy}"
+        problem = f"has one slash after '{found[1]}:', so it would be a local folder of that name. {remedy}"
         raise OSError(f"{redact(path)}: {problem}") from ValueError(problem)

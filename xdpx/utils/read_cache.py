@@ -117,7 +117,7 @@ class ReadCache:
                     self.evict(keep=copy)
                     return copy
                 before, entry = digest, now
-        raise OSError(f"{redact(entry.path)}: it changed again and again while it was read. Try when it is at rest.")
+        raise OSError(f"{redact(entry.path)}: it kept changing while it was read. Try again when it no longer changes.")
 
     def _save(self, store: RemoteFiles, entry: Entry, copy: str) -> None:
         self.files.make_folder(os.path.dirname(copy))

@@ -261,7 +261,7 @@ class RemoteFiles:
         # An object store may report success although it stored a shorter object (mlcommons/storage #593).
         kept = self._info(fs, path).get("size")
         if size is not None and kept != size:
-            raise ShortRead(f"{path}: {size} bytes were sent, but {kept} are kept.")
+            raise ShortRead(f"{path}: {size} bytes were sent, but {kept} are stored.")
 
     def _create(self, fs: AbstractFileSystem, key: str, data: bytes) -> None:
         try:
@@ -402,7 +402,7 @@ def _unmasked(error: Exception) -> Exception:
 
 def _missing_extra(scheme: str, error: ImportError) -> OSError:
     if scheme in _EXTRAS:
-        return OSError(f"{scheme}:// paths need an extra part of xdpx: pip install 'xdpx[{_EXTRAS[scheme]}]'")
+        return OSError(f"{scheme}:// paths need an extra of xdpx: pip install 'xdpx[{_EXTRAS[scheme]}]'")
     return OSError(f"{scheme}:// paths need a package that is not installed. {error}")
 
 

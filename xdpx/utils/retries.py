@@ -154,6 +154,6 @@ def persistently(attempt: Callable[[], T], *, what: str, policy: RetryPolicy | N
                 text = f"{redact(what)}: gave up after {tries} {'try' if tries == 1 else 'tries'} in {waited:.0f} s."
                 raise OSError(f"{text} The last error was {reason}") from error
             level = logging.WARNING if tries == WARN_AT_TRY else logging.DEBUG
-            _logger.log(level, "%s: try %d failed, trying on: %s", redact(what), tries, reason)
+            _logger.log(level, "%s: try %d failed, retrying: %s", redact(what), tries, reason)
         time.sleep(delay)
     raise AssertionError("unreachable: delays() never ends")

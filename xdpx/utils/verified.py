@@ -119,7 +119,7 @@ def _trouble(local: str, facts: FileFacts, path: str) -> str:
             _seen.add(seen)
             return ""
         if state.size >= TOLD_FROM:
-            _logger.info("%s: its %s are compared with its manifest, this once", path, format_bytes(state.size))
+            _logger.info("%s: its %s are being compared with its manifest, once", path, format_bytes(state.size))
         found = _compared(local, facts)
         if not found and state.is_at_rest and _State.of(local) == state:
             _seen.add(seen)
@@ -135,7 +135,7 @@ def _compared(local: str, facts: FileFacts) -> str:
         while count := file.readinto(buffer):  # type: ignore[attr-defined]
             digest.update(buffer[:count])
     same = digest.hexdigest() == facts.sha256
-    return "" if same else "does not hold what was written (SHA-256 differs from its manifest)"
+    return "" if same else "differs from what was written (SHA-256 differs from its manifest)"
 
 
 @contextmanager

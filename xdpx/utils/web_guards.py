@@ -78,9 +78,9 @@ def refusal(asker: Asker, token: str, *, server: str) -> Refusal | None:
         server: its command, for the sentence.
     """
     if not token and not is_this_machine(_name_of(asker.host)):
-        return Refusal(403, f"{server} answers to names of this machine only, such as 127.0.0.1.\n")
+        return Refusal(403, f"{server} accepts only names of this machine, such as 127.0.0.1.\n")
     if asker.site == "cross-site" and asker.path != "/":
-        return Refusal(403, f"{server} answers to its own page only.\n")
+        return Refusal(403, f"{server} accepts requests from its own page only.\n")
     given = (each.encode("utf-8", "replace") for each in asker.tokens)
     if token and not any(hmac.compare_digest(each, token.encode()) for each in given):
         advice = f"Open the address that {server} printed, which ends in ?token=..., or send it as a bearer token."

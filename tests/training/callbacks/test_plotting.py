@@ -85,4 +85,4 @@ def test_a_picture_of_gradients_that_fails_is_a_warning(
     engine: Any, groups: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train(engine, groups, Inspecting(str(tmp_path), "no format", Stopwatch(), interval=100))
-    assert capsys.readouterr().err.count("the gradients were not looked at: ValueError") == 4
+    assert capsys.readouterr().err.count("the gradients were not recorded: ValueError") == 4

@@ -68,7 +68,7 @@ class Inspecting(Callback):
         try:
             work()
         except Exception as error:  # whatever is wrong with a picture, training is worth more
-            log.warning(f"the gradients were not looked at: {type(error).__name__}: {error}")
+            log.warning(f"the gradients were not recorded: {type(error).__name__}: {error}")
 
     def _look(self, sizes: Sizes, number: int) -> None:
         self._history.append((number, sizes))

@@ -104,7 +104,7 @@ def write_pictures(found: Traced, folder: str, figext: str, *, title: str) -> No
         draw_memory(
             found.memory,
             io.join(folder, f"memory.{figext}"),
-            title=f"memory beside what was taken before, {title}",
+            title=f"memory beyond what was taken before, {title}",
         )
 
 

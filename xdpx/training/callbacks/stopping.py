@@ -129,5 +129,5 @@ class StopWhenAsked(Callback):
             return Stop(f"interrupted by {received} after step {step.number}", finished=False)
         self._has_saved = self._preemption.goes_on = True
         self._saving.ask()
-        log.info(f"{received}: saving after step {step.number}, and going on")
+        log.info(f"{received}: saving after step {step.number}, then continuing")
         return None
