@@ -198,7 +198,7 @@ def test_a_teacher_without_what_is_to_be_imitated_is_refused_with_what_to_do(des
     told = {"task": "distill", "loss": "tinybert_td", "student_model": "tinybert_for_td", **STUDENT, **away}
     told |= {"teacher_model": "bert_classification", "teacher_pretrained_model": "masked"}
     assert desk.train(student_pretrained_model=None, **told) == 2
-    assert "lacks what the student is to imitate: bert.pooler.dense.weight" in said()
+    assert "lacks what the student should imitate: bert.pooler.dense.weight" in said()
     assert desk.train(save_dir="layers", student_pretrained_model=None, cls_predict_distill=False, **told) == 0
 
 

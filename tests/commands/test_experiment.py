@@ -47,7 +47,7 @@ def test_a_description_says_who_sets_what_and_what_follows(capsys) -> None:
         (["C4Spmd1BAdam4Replicas", "--describe", "--set", "ICI_MESH_SHAPE=8"], r"Use Sequence\[int\], e.g. \[1,4,2\]"),
         (["C4Spmd1BAdam4Replicas", "--plan", "--pgle=auto"], "cannot be combined with --plan and --dry"),
         (["C4Spmd1BAdam4Replicas", "--job_log_dir=x", "--pgle=atuo"], "Did you mean 'auto'"),
-        (["C4Spmd1BAdam4Replicas", "--job_log_dir=x", "--pgle=profile", "--pgle_runs=2"], "goes with --pgle=auto"),
+        (["C4Spmd1BAdam4Replicas", "--job_log_dir=x", "--pgle=profile", "--pgle_runs=2"], "needs --pgle=auto"),
         (["LmCloudSpmd2B", "--peek=4/4"], "I from 0 to N-1"),
         (["LmCloudSpmd2B", "--describe", "--peek_batches=2"], "Add --peek"),
     ],

@@ -114,7 +114,7 @@ def test_with_auto_ga_a_run_goes_on_in_parts_and_remembers_it(
     assert start("ample") == 0
     scarce(monkeypatch, most=3)
     assert start("scarce", auto_ga=True) == 0
-    told = "memory ran out in update 1: from now on each batch is cut into 4 parts"
+    told = "memory ran out in update 1: from now on each batch is split into 4 parts"
     assert Path("scarce/log.txt").read_text().count(told) == 1
     assert start("run", auto_ga=True, train_steps=4) == 0
     capsys.readouterr()

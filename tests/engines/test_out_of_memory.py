@@ -132,7 +132,9 @@ def test_it_is_said_once(capsys):
     state = chosen.start(1)
     limit(state.task.model, 8)
     train(chosen, state, range(3))
-    assert capsys.readouterr().err.count("memory ran out in update 1: from now on each batch is cut into 2 parts") == 1
+    assert (
+        capsys.readouterr().err.count("memory ran out in update 1: from now on each batch is split into 2 parts") == 1
+    )
 
 
 def test_scoring_that_fails_is_done_in_parts_and_gives_the_same():
@@ -163,7 +165,7 @@ def test_a_batch_is_halved_six_times_at_most():
     sizes = []
     top = state.task.model.prediction
     top.register_forward_pre_hook(lambda module, args: (sizes.append(len(args[0])), run_out()))
-    with pytest.raises(OutOfMemory, match="although each batch was cut into 64 parts"):
+    with pytest.raises(OutOfMemory, match="although each batch was split into 64 parts"):
         chosen.update(state, [batch(512)])
     assert sizes == [512, 256, 128, 64, 32, 16, 8]
 
@@ -181,7 +183,7 @@ def test_when_the_optimizer_has_no_memory_smaller_batches_are_not_advised():
     state = chosen.start(1)
     before = chosen.weights(state)
     state.optimizer.register_step_pre_hook(run_out)
-    with pytest.raises(OutOfMemory, match="for the optimizer, which no smaller batch_size would change"):
+    with pytest.raises(OutOfMemory, match="for the optimizer, which a smaller batch_size would not change"):
         chosen.update(state, BATCHES[:1])
     assert all(torch.equal(value, before[name]) for name, value in chosen.weights(state).items())
 

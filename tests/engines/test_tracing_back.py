@@ -111,7 +111,7 @@ def test_a_broken_weight_the_batch_and_the_loss_are_told_apart() -> None:
     assert (batch.phase, batch.name) == ("batch", "features")
     assert steep is not None
     assert steep.phase == "backward"
-    assert "what stands between it and the loss made it" in steep.notes[0]
+    assert "something between it and the loss made it so" in steep.notes[0]
 
 
 def test_gradients_that_are_finite_and_cannot_be_added_up_are_named() -> None:

@@ -60,7 +60,7 @@ def test_relation_heads_are_cut_out_of_all_features_of_a_token_in_their_order() 
     found = regrouped(each, 3)
     assert found.shape == (2, 3, 4, 4)
     assert torch.equal(found[:, 1], flat[:, :, 4:8])
-    with pytest.raises(ConfigError, match="relation_heads: is 5, by which a width of 12 cannot be divided"):
+    with pytest.raises(ConfigError, match="relation_heads: is 5, which does not divide a width of 12"):
         regrouped(each, 5)
 
 

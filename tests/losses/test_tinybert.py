@@ -100,7 +100,7 @@ def test_heads_of_pre_training_are_imitated_where_that_is_wanted() -> None:
     of_tokens = soft_cross_entropy(tokens, their_tokens)
     assert found["lm_loss"] == pytest.approx(0.5 * (of_tokens[:2].mean() + of_tokens[2]).item(), rel=1e-5)
     assert found["cls_loss"] == pytest.approx(soft_cross_entropy(classes, their_classes).sum().item(), rel=1e-5)
-    with pytest.raises(ConfigError, match="nsp_predict_distill: is true, but student or teacher predicts no such"):
+    with pytest.raises(ConfigError, match="nsp_predict_distill: is true, but student or teacher has no such"):
         parts("tinybert", model("minilm", 16, 2), model("minilm", 8, 2), **off, nsp_predict_distill=True)
 
 
@@ -143,7 +143,7 @@ def test_students_that_cannot_be_compared_are_refused() -> None:
 @pytest.mark.parametrize("name", ["minilm", "tinybert", "tinybert_td"])
 def test_without_a_teacher_nothing_is_learnt(name: str) -> None:
     with pytest.raises(
-        ConfigError, match="loss: imitates a teacher, but none is asked about the batches. Use task: dis"
+        ConfigError, match="loss: imitates a teacher, but no teacher predicts the batches. Use task: dis"
     ):
         losses[name](losses[name].Parameters())(model("minilm", 8, 1), BATCH)
 

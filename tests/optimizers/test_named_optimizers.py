@@ -182,7 +182,7 @@ def test_what_is_no_pair_is_refused(text):
         with pytest.raises(ValueError, match="momentum is ''"):
             building.class_and_kwargs(wishes("sgd", optim_args=text))
     else:
-        with pytest.raises(ValueError, match="is not a pair. Write key=value"):
+        with pytest.raises(ValueError, match="is not a pair. Write comma-separated key=value"):
             building.class_and_kwargs(wishes("sgd", optim_args=text))
 
 

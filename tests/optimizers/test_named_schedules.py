@@ -118,7 +118,7 @@ def test_the_enum_of_the_original_names_the_same():
     [
         ("cosin", {}, ValueError, "no schedule 'cosin'. Did you mean 'cosine'"),
         ("cosine", {"cycles": 2}, TypeError, "'cycles' is unknown.*num_cycles"),
-        ("linear", {"power": 2}, TypeError, "'power' is unknown. This schedule takes nothing"),
+        ("linear", {"power": 2}, TypeError, "'power' is unknown. This schedule takes no keys"),
         ("warmup_stable_decay", {}, TypeError, "'num_decay_steps' is missing. Give it"),
         ("warmup_stable_decay", {"num_decay_steps": 3, "decay_type": "exp"}, ValueError, "decay_type is 'exp'"),
         ("cosine_with_min_lr", {}, ValueError, "neither min_lr nor min_lr_rate is given"),

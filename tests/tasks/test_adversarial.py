@@ -257,7 +257,7 @@ def test_the_noise_of_smart_is_bounded_entry_by_entry():
 @pytest.mark.parametrize("loss", ["circle_siamese", "bert_prompt_loss", "mse"])
 def test_smart_refuses_a_loss_over_something_else_than_classes(loss):
     kind = losses[loss]
-    with pytest.raises(ConfigError, match="defines no distance"):
+    with pytest.raises(ConfigError, match="does not define a distance"):
         build("smart", None, kind(kind.Parameters(**({"label_values": [0.0]} if loss == "mse" else {}))))
 
 
@@ -267,7 +267,7 @@ def test_a_model_that_reads_texts_of_its_own_making_takes_no_noise(name):
         takes_noise = False
 
     assert not models["electra_pretrain"].takes_noise
-    with pytest.raises(ConfigError, match="noise would miss them"):
+    with pytest.raises(ConfigError, match="noise would not reach them"):
         build(name, Filling(), classes())
 
 

@@ -60,5 +60,5 @@ def test_drawn_batches_are_scored_as_episodes() -> None:
 
 
 def test_another_loss_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"loss: is 'cross_entropy', which knows of no episodes. Use loss: fewshot"):
+    with pytest.raises(ConfigError, match=r"loss: is 'cross_entropy', which does not use episodes. Use loss: fewshot"):
         make("cross_entropy")

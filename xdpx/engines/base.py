@@ -172,7 +172,7 @@ def schedule_state(schedule: Schedule | None) -> dict[str, Any]:
     if schedule is not None and not state and not type(schedule).__module__.startswith("xdpx.") and _counts(schedule):
         log.warning(
             f"lr_scheduler: {type(schedule).__name__} gives other factors for the same update after other calls, and "
-            "its state_dict() is empty: a resumed run would not go on as it was. Let factor() depend on num_update "
+            "its state_dict() is empty: a resumed run would not continue as before. Let factor() depend on num_update "
             "alone, or override state_dict and load_state_dict.",
             once=True,
         )

@@ -104,7 +104,7 @@ def _loss(begun: Sequence[Call], ended: Sequence[Call], losses: Sequence[TensorF
     if whole is not None and any(facts.negative_inf for facts in whole.made):
         made = [call for call in ended if _are_bad(call.made) and not _are_bad(call.given)]
         call = next((call for call in made if not any(each.is_inside(call) for each in made)), whole)
-        note = "-inf is not a fault in a mask, but here it comes as far as the loss: "
+        note = "-inf is not a fault in a mask, but here it reaches the loss: "
         notes = [*_between(call, begun), note + "; ".join(facts.words() for facts in losses)]
         return call.origin("forward", call.made, notes)
     return NonFiniteOrigin("loss", "loss", made=losses, given=[] if whole is None else whole.made)
@@ -120,13 +120,13 @@ def _backward(begun: Sequence[Call], ended: Sequence[Call]) -> NonFiniteOrigin |
     if inner:
         call = min(inner, key=lambda each: each.first_bad or 0)
         part = parts.get(id(call))
-        notes = [] if part is None else [f"in its own code, after '{part.name}', to whose output it comes"]
+        notes = [] if part is None else [f"in its own code, after '{part.name}', whose output it reaches"]
         gave = call.out_of if part is None else part.into
         return call.origin("backward", [each for each in gave if each.is_bad or each.negative_inf], notes)
     last = next((call for call in reversed(ended) if _are_bad(call.into)), None)
     if last is None:
         return None
-    note = "the gradient that comes to its output is not finite already: what stands between it and the loss made it"
+    note = "the gradient that reaches its output is already not finite: something between it and the loss made it so"
     return last.origin("backward", [each for each in last.into if each.is_bad or each.negative_inf], [note])
 
 

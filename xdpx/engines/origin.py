@@ -117,7 +117,7 @@ class NonFiniteOrigin:
             "forward": f"forward: {module} is the first module that gives {what}",
             "loss": f"forward: every module gives finite numbers, and the loss is {what}",
             "backward": f"backward: {module} is the first module that gives {what} as a gradient",
-            "sum": f"gradients are finite one by one, and {what} when they are added up; {module} has the largest",
+            "sum": f"gradients are finite one by one, and {what} when they are summed; {module} has the largest",
         }[self.phase]
 
     def lines(self) -> list[str]:
@@ -140,19 +140,17 @@ class NonFiniteOrigin:
             return "fix these samples, or what encodes them."
         if self.phase == "weights":
             return (
-                "the weights were broken before: go on from an older checkpoint, with a lower learning_rate or a "
+                "the weights were broken before: continue from an older checkpoint, with a lower learning_rate or a "
                 "longer warm-up, and nonfinite_steps other than 'keep'."
             )
         if any("float16" in facts.dtype and "bfloat16" not in facts.dtype for facts in self.made):
             return "it was computed in float16, which ends at 65,504: use bf16 or fp32, or a lower learning_rate."
         if any(facts.negative_inf for facts in self.given):
-            return "it was given -inf, as masks have it: a row where everything is masked has no softmax."
+            return "its input has -inf, as from a mask: a row where everything is masked has no softmax."
         if any(facts.size > LARGE for facts in self.weights):
             return "its weights have grown out of bounds: lower learning_rate, lengthen the warm-up, or set clip_norm."
         if any(facts.size > LARGE for facts in self.given):
-            return (
-                "what it was given has grown out of bounds: normalise it, lower learning_rate, or lengthen the warm-up."
-            )
+            return "its input has grown out of bounds: normalise it, lower learning_rate, or lengthen the warm-up."
         if self.phase == "loss":
             return "look at the targets of this batch: a logarithm of 0, a division by 0, a class that does not exist."
         if self.phase == "backward":
@@ -161,7 +159,7 @@ class NonFiniteOrigin:
                 "by a difference that is 0; add a small epsilon."
             )
         if self.phase == "sum":
-            return "lower learning_rate or the loss, for gradients of this size cannot be added up in float32."
+            return "lower learning_rate or the loss, because gradients of this size cannot be summed in float32."
         return "look at these samples, and for a division, logarithm or root of 0 in this module."
 
 

@@ -211,7 +211,7 @@ class ElectraLoss(BesideTokens):
         """How much the tasks weigh."""
 
         lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens, which train the generator.")
-        rtd_weight: float = declare.param(50.0, ge=0, doc="Weight of telling replaced tokens from others.")
+        rtd_weight: float = declare.param(50.0, ge=0, doc="Weight of the detection of replaced tokens.")
 
     parameters: Parameters
 

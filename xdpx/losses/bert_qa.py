@@ -42,10 +42,10 @@ class BertQALoss(Loss):
     class Parameters(LossParameters):
         """How long answers may be, how many are told, and when there is none."""
 
-        max_answer_length: int = declare.param(30, gt=0, doc="Longest answer that is predicted, in tokens.")
+        max_answer_length: int = declare.param(30, gt=0, doc="Maximum length of a predicted answer, in tokens.")
         n_best: int = declare.param(1, gt=0, doc="Answers that x-pred writes for a question, with their probabilities.")
         null_threshold: float | None = declare.param(
-            0.0, doc="A question has no answer where that scores so much more than the best one; null: all have one."
+            0.0, doc="Predict no answer if it scores so much higher than the best answer; null: always predict one."
         )
         max_len: int = declare.param(doc="Longest text in tokens, from meta.hjson.", gt=0)
         data_dir: str | None = declare.param(None, doc="The folder that x-prepro wrote; its vocab.txt is used.")

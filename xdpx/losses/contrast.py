@@ -33,7 +33,7 @@ class SimCSELoss(Graded):
     class Parameters(Graded.Parameters):
         """How sharp the comparison is."""
 
-        temperature: float = declare.param(0.05, gt=0, doc="What cosines are divided by: the smaller, the sharper.")
+        temperature: float = declare.param(0.05, gt=0, doc="Temperature: the divisor of cosines; smaller is sharper.")
 
     parameters: Parameters
 

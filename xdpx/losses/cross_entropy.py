@@ -221,7 +221,9 @@ class LabelSmoothCrossEntropy(CrossEntropy):
     class Parameters(CrossEntropy.Parameters):
         """Keys of `label_smooth_ce`."""
 
-        smoothing: float = declare.param(0.1, ge=0, lt=1, doc="Share of the probability that all classes get alike.")
+        smoothing: float = declare.param(
+            0.1, ge=0, lt=1, doc="Share of the probability that is spread evenly over all classes."
+        )
 
     parameters: Parameters
 
@@ -245,7 +247,7 @@ class Focal(CrossEntropy):
         """Keys of `focal`."""
 
         focal_gamma: float = declare.param(
-            2.0, ge=0, doc="How much rows that are right already count less; 0: not at all."
+            2.0, ge=0, doc="How strongly rows that are already right are down-weighted; 0: not at all."
         )
 
     parameters: Parameters

@@ -37,14 +37,14 @@ class FewshotLoss(Loss):
         """What an episode is, and what is near."""
 
         distance: Literal["euclidean", "cosine"] = declare.param(
-            "euclidean", doc="How far a row is from a class: squared, or by the angle, which `temperature` sharpens."
+            "euclidean", doc="Distance of a row from a class: squared, or by the angle, which `temperature` sharpens."
         )
         temperature: float = declare.param(
-            0.05, gt=0, doc="What cosines are divided by.", when=("distance", "is", "cosine")
+            0.05, gt=0, doc="Temperature: the divisor of cosines.", when=("distance", "is", "cosine")
         )
         use_r_dropout: bool = declare.param(False, doc="R-Drop: two passes with different dropout that must agree.")
         kl_alpha: float = declare.param(
-            0.5, ge=0, doc="Weight of the disagreement of the two passes.", when=("use_r_dropout", "is", True)
+            0.5, ge=0, doc="Weight of the divergence of the two passes.", when=("use_r_dropout", "is", True)
         )
 
     parameters: Parameters

@@ -113,6 +113,6 @@ def regrouped(each: Tensor, count: int) -> Tensor:
     joined = each.transpose(1, 2).flatten(2)
     width = joined.shape[-1]
     if width % count:
-        problem = f"is {count}, by which a width of {width} cannot be divided."
+        problem = f"is {count}, which does not divide a width of {width}."
         raise ConfigError(THIS_RUN, [Fault("relation_heads", problem, "Use a divisor of both widths.")])
     return joined.view(*joined.shape[:2], count, width // count).transpose(1, 2)

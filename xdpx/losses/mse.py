@@ -79,6 +79,6 @@ class MeanSquaredError(Loss):
     def _wanted(self, batch: Batch, score: Tensor) -> Tensor:
         if score.dim() != 1:  # else rows would silently be broadcast against columns
             problem = f"gives numbers of shape {tuple(score.shape)[1:]} for each row, and loss mse compares one."
-            remedy = "Choose a network for a number: cnn_regression, re2_regression or bert_regression."
+            remedy = "Choose a regression model: cnn_regression, re2_regression or bert_regression."
             raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
         return self._label_values.like(score)[batch["target"]]

@@ -13,21 +13,23 @@ class LossParameters(declare.Parameters):
 
     metrics: list[str] = declare.param(
         [],
-        doc="More metrics of the held-out data to log, by name, beside those that the loss always gives.",
+        doc="More metrics of the held-out data to log, by name, besides those that the loss always returns.",
         metric_of="loss",
     )
     major_metric: str | None = declare.param(None, doc="Metric that selects the best checkpoint; always computed.")
     several_labels: bool = declare.param(False, doc="Whether a row may have several labels, from meta.hjson.")
     loss_unit: Literal["nats", "bits"] = declare.param(
         "nats",
-        doc="Unit of likelihood losses in logs and plots. Runs of versions without this key are in bits, and go on so.",
+        doc="Unit of likelihood losses in logs and plots. Runs of versions without this key are in bits, and stay so.",
     )
 
 
 class RegressionParameters(LossParameters):
     """Keys of `mse`."""
 
-    label_values: list[float] | None = declare.param(None, doc="The number that each label is, from meta.hjson.")
+    label_values: list[float] | None = declare.param(
+        None, doc="The number that each label stands for, from meta.hjson."
+    )
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse labels that are not numbers."""
@@ -40,7 +42,7 @@ class EpisodeShape(declare.Parameters):
     """What an episode is made of; the sampler that draws it and the loss that reads it must agree."""
 
     n_way: int = declare.param(10, ge=2, doc="N: classes of an episode.")
-    k_shot: int = declare.param(5, ge=1, doc="K: rows of each class that it is to be known by.")
+    k_shot: int = declare.param(5, ge=1, doc="K: rows of each class that define it.")
     q_query: int = declare.param(5, ge=1, doc="Q: number of rows of each class to classify.")
 
 
@@ -61,7 +63,7 @@ class CrossEntropyParameters(LossParameters):
     )
     use_r_dropout: bool = declare.param(False, doc="R-Drop: two passes with different dropout that must agree.")
     kl_alpha: float = declare.param(
-        0.5, ge=0, doc="Weight of the disagreement of the two passes.", when=("use_r_dropout", "is", True)
+        0.5, ge=0, doc="Weight of the divergence of the two passes.", when=("use_r_dropout", "is", True)
     )
     takes_several_labels: ClassVar[bool] = False
     class_weights: list[float] | None = declare.param(
@@ -99,7 +101,7 @@ class CrossEntropyParameters(LossParameters):
 class TaylorParameters(CrossEntropyParameters):
     """Keys of `taylor_ce`."""
 
-    taylor_n: int = declare.param(2, ge=2, doc="Order of the series that stands for the exponential; even.")
+    taylor_n: int = declare.param(2, ge=2, doc="Order of the Taylor series of the exponential; even.")
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse an odd order, whose series becomes negative."""
@@ -115,7 +117,7 @@ class BCEParameters(CrossEntropyParameters):
         None,
         ge=0,
         le=1,
-        doc="Probability from which on each class is predicted: one number for each but class 0, or, with several "
+        doc="Probability from which each class is predicted: one number for each but class 0, or, with several "
         "labels per row, for each; null: 0.5.",
     )
 
@@ -138,10 +140,10 @@ class BCEParameters(CrossEntropyParameters):
 class CircleParameters(CrossEntropyParameters):
     """Keys of `circle` and `circle_siamese`."""
 
-    scale: int = declare.param(32, gt=0, doc="How sharply the worst rows of a batch are looked at.")
-    margin: float = declare.param(0.25, ge=0, lt=1, doc="How far from its end of [0, 1] a similarity may stay.")
+    scale: int = declare.param(32, gt=0, doc="Scale: how strongly the hardest rows of a batch dominate.")
+    margin: float = declare.param(0.25, ge=0, lt=1, doc="Margin: how far from its end of [0, 1] a similarity may stay.")
     predict_threshold: float = declare.param(
-        0.5, ge=0, le=1, doc="Similarity from which on a row is predicted to be positive."
+        0.5, ge=0, le=1, doc="Similarity from which a row is predicted to be positive."
     )
     ce_weight: float = declare.param(0.0, ge=0, doc="Weight of the cross-entropy that is added; 0: none.")
 
@@ -153,15 +155,15 @@ class CircleParameters(CrossEntropyParameters):
         if self.use_r_dropout:
             found.append(NO_R_DROP)
         if self.class_weights is not None and not self.ce_weight:
-            problem = "is set, but is about the cross-entropy, whose ce_weight is 0. Set that, or leave it out."
+            problem = "is set, but concerns the cross-entropy, whose ce_weight is 0. Set that, or leave it out."
             found.append(("class_weights", problem))
         return found
 
 
 NO_R_DROP = ("use_r_dropout", "is not known to this loss. Use cross_entropy, or set it to false.")
-NOTHING = ("attention_distill", "is false, and so is all else that could be imitated. Set one of them to true.")
+NOTHING = ("attention_distill", "is false, and so is everything else that could be imitated. Set one of them to true.")
 NO_LABELS = ("class_weights", "is set, but training learns from the teacher alone, not from labels. Leave it out.")
-NO_GOLD = ("class_weights", "is set, but is about the labels, whose gold_loss_lambda is 0. Set that, or leave it out.")
+NO_GOLD = ("class_weights", "is set, but concerns the labels, whose gold_loss_lambda is 0. Set that, or leave it out.")
 NO_EFFECT = "Accepted without effect, for old configs."
 
 
@@ -169,7 +171,7 @@ class FromTeacherParameters(declare.Parameters):
     """Keys of every loss that learns from the logits of a teacher; it stands in front of those of the plain loss."""
 
     distill_temperature: float = declare.param(
-        1.0, gt=0, doc="What the logits of teacher and student are divided by: the larger, the softer the targets."
+        1.0, gt=0, doc="Temperature: the divisor of the logits of teacher and student; larger gives softer targets."
     )
     gold_loss_lambda: float = declare.param(0.0, ge=0, doc="Weight of the loss with the labels; 0: none.")
 
@@ -188,9 +190,9 @@ class TinyBertParameters(LossParameters):
 
     attention_distill: bool = declare.param(True, doc="Imitate attention scores.")
     hidden_distill: bool = declare.param(True, doc="Imitate embeddings and hidden states.")
-    mlm_predict_distill: bool = declare.param(False, doc="Imitate what is said of masked tokens.")
-    lm_weight: float = declare.param(1.0, ge=0, doc="Weight of what is said of masked tokens.")
-    nsp_predict_distill: bool = declare.param(False, doc="Imitate what is said of whole texts.")
+    mlm_predict_distill: bool = declare.param(False, doc="Imitate predictions for masked tokens.")
+    lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the predictions for masked tokens.")
+    nsp_predict_distill: bool = declare.param(False, doc="Imitate predictions for whole texts.")
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse to imitate nothing."""
@@ -205,7 +207,7 @@ class TinyBertTaskParameters(CrossEntropyParameters):
     hidden_distill: bool = declare.param(True, doc="Imitate embeddings and hidden states.")
     cls_predict_distill: bool = declare.param(True, doc="Imitate the prediction.")
     distill_temperature: float = declare.param(
-        1.0, gt=0, doc="What the logits of teacher and student are divided by: the larger, the softer the targets."
+        1.0, gt=0, doc="Temperature: the divisor of the logits of teacher and student; larger gives softer targets."
     )
     lm_weight: float = declare.param(1.0, ge=0, doc=NO_EFFECT)
     mlm_predict_distill: bool = declare.param(False, doc=NO_EFFECT)

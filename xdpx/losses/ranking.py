@@ -150,6 +150,6 @@ def _row_of_each(values: Tensor, rival: Tensor) -> Tensor:
 
 def _queries_of(found: Mapping[str, Any]) -> Any:
     if "query_id" not in found:
-        problem = "is about the candidates of queries, but the data contain no query ids."
+        problem = "ranks the candidates of queries, but the data contain no query ids."
         raise ConfigError(THIS_RUN, [Fault("loss", problem, "Preprocess with loader: rank.")])
     return found["query_id"]

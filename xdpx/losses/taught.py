@@ -41,7 +41,7 @@ def told_by_teacher(batch: Mapping[str, Any], name: str) -> Any:
         ConfigError: it is missing, because the task has no teacher.
     """
     if name not in batch:
-        problem = "imitates a teacher, but none is asked about the batches."
+        problem = "imitates a teacher, but no teacher predicts the batches."
         raise ConfigError(
             THIS_RUN, [Fault("loss", problem, "Use task: distill, with teacher_model and student_model.")]
         )

@@ -178,7 +178,7 @@ def _output(activations: Activations, index: int) -> Tensor:
         return logits
     key = ("mlm_predict_distill", "nsp_predict_distill")[index]
     remedy = "Use tinybert_for_gd as student and bert_pretrain as teacher, or set it to false."
-    raise ConfigError(THIS_RUN, [Fault(key, "is true, but student or teacher predicts no such thing.", remedy)])
+    raise ConfigError(THIS_RUN, [Fault(key, "is true, but student or teacher has no such output.", remedy)])
 
 
 def _refuse_deeper(of_student: int, of_teacher: int) -> None:

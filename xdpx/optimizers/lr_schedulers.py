@@ -143,7 +143,7 @@ class ExponentialDecay(LRScheduler):
     class Parameters(WarmupConstant.Parameters):
         """Keys of `exponential_decay`."""
 
-        decay_rate: float = key(0.95, gt=0, le=1, doc="Factor on the learning rate at each stair.")
+        decay_rate: float = key(0.95, gt=0, le=1, doc="Factor of the learning rate at each stair.")
         decay_steps: int = key(
             1000, gt=0, relative="inverse", doc="Updates on each stair, counted from the end of the warm-up."
         )
@@ -376,7 +376,7 @@ class Cosine(Curved):
     class Parameters(Warmup):
         """Keys of `cosine`."""
 
-        num_cycles: float = key(0.5, ge=0, doc="Waves of the cosine after the warm-up; 0.5 only goes down.")
+        num_cycles: float = key(0.5, ge=0, doc="Periods of the cosine after the warm-up; 0.5: only down.")
 
     parameters: Parameters
 
@@ -518,7 +518,7 @@ class WarmupStableDecay(Curved):
         warmup_type: Ramp = key("linear", doc="Curve of the warm-up.")
         decay_type: Ramp = key("cosine", doc="Curve of the decay.")
         min_lr_ratio: float = key(0.0, ge=0, doc="Learning rate at the end of the decay, as a share of learning_rate.")
-        num_cycles: float = key(0.5, ge=0, doc="Waves of a decay by cosine; 0.5 only goes down.")
+        num_cycles: float = key(0.5, ge=0, doc="Periods of a cosine decay; 0.5: only down.")
 
     parameters: Parameters
 
@@ -625,7 +625,7 @@ class ReduceOnPlateau(OnMetric):
         """Keys of `reduce_lr_on_plateau`."""
 
         factor: float = key(0.1, gt=0, lt=1, doc="Factor by which the learning rate is lowered.")
-        threshold: float = key(1e-4, ge=0, doc="Least improvement of a score that counts, as a share of the best.")
+        threshold: float = key(1e-4, ge=0, doc="Minimum improvement of a score that counts, as a share of the best.")
         min_lr_rate: float = key(0.0, ge=0, le=1, doc="Lowest learning rate, as a share of learning_rate.")
 
     parameters: Parameters
@@ -650,7 +650,7 @@ class Greedy(OnMetric):
         """Keys of `greedy`."""
 
         factor: float = key(0.95, gt=0, lt=1, doc="Factor to lower the learning rate, or divisor to raise it.")
-        threshold: float = key(1e-6, ge=0, doc="Least improvement of a score that counts.")
+        threshold: float = key(1e-6, ge=0, doc="Minimum improvement of a score that counts.")
         warmup: int = key(0, ge=0, doc="Evaluations that are ignored after the learning rate was raised.")
         min_lr_rate: float = key(0.1, gt=0, le=1, doc="Lowest learning rate, as a share of learning_rate.")
         max_lr_rate: float = key(10.0, ge=1, doc="Maximum learning rate, as a multiple of learning_rate.")

@@ -57,7 +57,7 @@ class PrototypeContrast(Task):
     def __init__(self, parameters: Any, model: nn.Module, loss: Loss, *, read_rows: ReadRows) -> None:
         super().__init__(parameters, model, loss)
         if not isinstance(loss, PrototypeContrastLoss):
-            problem = f"is '{parameters.loss}', which knows of no prototypes."
+            problem = f"is '{parameters.loss}', which does not use prototypes."
             raise ConfigError(THIS_RUN, [Fault("loss", problem, "Use loss: bert_cl.")])
         if not parameters.num_cluster and not parameters.supervised:
             log.warning("bert_cl: num_cluster is empty, so there are no prototypes; set e.g. num_cluster: [64]")

@@ -50,13 +50,13 @@ class Distill(Task):
         """Keys of `distill`."""
 
         teacher_model: str = declare.param(
-            doc="The network that is learned from; its keys begin with teacher_.", registry="model", group=GROUP
+            doc="The teacher, which is imitated; its keys begin with teacher_.", registry="model", group=GROUP
         )
         teacher_pretrained_model: str = declare.param(
             doc="All weights of the teacher: a file, a folder, or e.g. out/teacher/<best>.", group=GROUP
         )
         student_model: str = declare.param(
-            doc="The network that is trained and kept; its keys begin with student_.", registry="model", group=GROUP
+            doc="The student, which is trained and kept; its keys begin with student_.", registry="model", group=GROUP
         )
 
         @property
@@ -167,8 +167,8 @@ def _teacher_of(run: Run, loss: Taught) -> nn.Module:
         if not loss.reads_output:
             found = {**found, **heads}
         elif absent := [name for name in heads if name not in found]:
-            problem = f"is '{path}', which lacks what the student is to imitate: {', '.join(absent[:4])}."
-            remedy = "Name a teacher that was trained for it, or set what is not to be imitated to false (*_distill)."
+            problem = f"is '{path}', which lacks what the student should imitate: {', '.join(absent[:4])}."
+            remedy = "Name a teacher that was trained for it, or set what should not be imitated to false (*_distill)."
             raise ConfigError(THIS_RUN, [Fault("teacher_pretrained_model", problem, remedy)])
     fill_model(teacher, found, source=path)
     return teacher
@@ -185,7 +185,7 @@ def refuse_other_numbers(folder: str, data_dir: str, names: Sequence[str]) -> No
     for name in names if folder and io.isfile(io.join(folder, ARGS_FILE)) else ():
         ours, theirs = io.join(data_dir, name), io.join(folder, name)
         if io.isfile(ours) and io.isfile(theirs) and io.md5(ours) != io.md5(theirs):
-            problem = f"is of '{folder}', whose {name} is another than that of {data_dir}: numbers mean other things."
+            problem = f"is of '{folder}', whose {name} differs from that of {data_dir}: ids mean different things."
             remedy = f"Preprocess the student's data with the {name} of the teacher."
             raise ConfigError(THIS_RUN, [Fault("teacher_pretrained_model", problem, remedy)])
 

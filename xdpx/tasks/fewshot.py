@@ -62,7 +62,7 @@ class Fewshot(Task):
     ) -> None:
         super().__init__(parameters, model, loss)
         if not isinstance(loss, FewshotLoss):
-            problem = f"is '{parameters.loss}', which knows of no episodes."
+            problem = f"is '{parameters.loss}', which does not use episodes."
             raise ConfigError(THIS_RUN, [Fault("loss", problem, "Use loss: fewshot.")])
         self._read_support = read_support
         self._prototypes: tuple[Tensor, Tensor] | None = None
@@ -134,6 +134,8 @@ def _same_numbers(name: str, known: Fewshot.Parameters) -> None:
     ours, theirs = (io.join(folder or "", name) for folder in (known.save_dir, known.data_dir))
     if not io.isfile(ours) or not io.isfile(theirs) or io.md5(ours) == io.md5(theirs):
         return
-    problem = f"is '{known.support_subset}' of {known.data_dir}, but {theirs} is not {ours}: numbers would mean others."
-    remedy = f"Train on a data_dir whose {name} has all that will come, and take the split from there."
+    problem = (
+        f"is '{known.support_subset}' of {known.data_dir}, but {theirs} is not {ours}: ids would mean different things."
+    )
+    remedy = f"Train on a data_dir whose {name} covers all later data, and take the split from there."
     raise ConfigError(THIS_RUN, [Fault("support_subset", problem, remedy)])

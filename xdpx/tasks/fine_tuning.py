@@ -53,7 +53,7 @@ class Freezing:
         }
         if len(ends) == len(weights) and min(ends.values()) > 0:
             problem = "freeze: nothing is left to train in the first update."
-            raise ConfigError(THIS_RUN, [Fault("callbacks", problem, "Leave a part of the model out.")])
+            raise ConfigError(THIS_RUN, [Fault("callbacks", problem, "Leave out a part of the model.")])
         self._frozen = [(weights[name], end) for name, end in ends.items()]
 
     def on_step_begin(self, args: object, state: Steps, control: object, **kwargs: object) -> None:

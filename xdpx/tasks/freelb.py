@@ -28,14 +28,14 @@ class FreeLB(NoisyTask):
     class Parameters(NoisyTask.Parameters):
         """Keys of `freelb`."""
 
-        adv_lr: float = declare.param(0.2, ge=0, doc="How far each step of ascent moves the noise.", group=GROUP)
+        adv_lr: float = declare.param(0.2, ge=0, doc="Step size of the ascent that moves the noise.", group=GROUP)
         adv_steps: int = declare.param(
             2, ge=1, doc="Passes over each batch, of which all but one move the noise.", group=GROUP
         )
         rand_init_mag: float = declare.param(
-            0.32, ge=0, doc="Size of the random noise that the first pass begins with; 0: none.", group=GROUP
+            0.32, ge=0, doc="Size of the random noise that the first pass starts from; 0: none.", group=GROUP
         )
-        max_norm: float = declare.param(0.7, ge=0, doc="Largest norm of the noise on a text; 0: no limit.", group=GROUP)
+        max_norm: float = declare.param(0.7, ge=0, doc="Maximum norm of the noise on a text; 0: no limit.", group=GROUP)
         grad_square: bool = declare.param(
             False,
             doc="Climb along the square of each entry of the gradient, with its sign: the step is as long, and goes "
@@ -43,7 +43,7 @@ class FreeLB(NoisyTask):
             group=GROUP,
         )
         recompute_emb: bool = declare.param(
-            False, doc="Compute again in every pass what lies below the noise, with its own dropout.", group=GROUP
+            False, doc="Recompute what lies below the noise in every pass, with its own dropout.", group=GROUP
         )
         orig_loss_proportion: float = declare.param(
             0.0, ge=0, le=1, doc="Share of the loss that is taken without noise, in a pass of its own.", group=GROUP

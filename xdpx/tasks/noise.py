@@ -38,7 +38,7 @@ class NoisyTask(Task):
     class Parameters(Task.Parameters):
         """Keys that all such tasks understand."""
 
-        norm_method: Norm = declare.param("l2", doc="How the noise on a text is measured: l2 or linf.", group=GROUP)
+        norm_method: Norm = declare.param("l2", doc="Norm that measures the noise on a text: l2 or linf.", group=GROUP)
         no_sync_dp: bool = declare.param(
             False, doc="Draw new dropout in every pass; false: the same features are dropped in all.", group=GROUP
         )
@@ -53,7 +53,7 @@ class NoisyTask(Task):
         super().__init__(parameters, model, loss)
         cut_here = type(self).upper_predict is NoisyTask.upper_predict
         if cut_here and not model.takes_noise:
-            problem = f"is '{parameters.model}', which reads texts of its own making: noise would miss them."
+            problem = f"is '{parameters.model}', which reads texts that it builds itself: noise would not reach them."
             remedy = "Use task: default, or a task of your own that overrides bottom_predict and upper_predict."
             raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
 

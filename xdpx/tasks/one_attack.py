@@ -71,12 +71,12 @@ class PGD(Attack):
     class Parameters(Attack.Parameters):
         """Keys of `pgd`."""
 
-        adv_lr: float = declare.param(0.3, ge=0, doc="How far each step of ascent moves the noise.", group=GROUP)
-        adv_steps: int = declare.param(3, ge=1, doc="Steps of ascent.", group=GROUP)
+        adv_lr: float = declare.param(0.3, ge=0, doc="Step size of the ascent that moves the noise.", group=GROUP)
+        adv_steps: int = declare.param(3, ge=1, doc="Number of steps of ascent.", group=GROUP)
         rand_init_mag: float = declare.param(
-            0.0, ge=0, doc="Size of the random noise that the ascent begins with; 0: none.", group=GROUP
+            0.0, ge=0, doc="Size of the random noise that the ascent starts from; 0: none.", group=GROUP
         )
-        max_norm: float = declare.param(1.0, ge=0, doc="Largest norm of the noise on a text; 0: no limit.", group=GROUP)
+        max_norm: float = declare.param(1.0, ge=0, doc="Maximum norm of the noise on a text; 0: no limit.", group=GROUP)
 
     def attack(self, batch: Batch, gradients: Features, dropout: SameDropout) -> Features:
         """Return the noise after `adv_steps`; the first step uses the clean gradients unless it starts at random."""

@@ -20,12 +20,12 @@ class DataParameters(declare.Parameters):
     """What is minimised, on what."""
 
     loss: str = declare.param(doc="What training minimises.", registry="loss", group=GROUP)
-    dataset: str = declare.param("default", doc="How samples are reached.", registry="dataset", group=GROUP)
+    dataset: str = declare.param("default", doc="How samples are accessed.", registry="dataset", group=GROUP)
     dataset_format: Literal["torch", "jsonl"] = declare.param(
         "torch", doc="Format of the preprocessed splits: torch: <split>.pt; jsonl: <split>.jsonl.", group=GROUP
     )
     sampler: str = declare.param(
-        "default", doc="Which samples make a batch, and in which order.", registry="sampler", group=GROUP
+        "default", doc="Which samples form a batch, and in which order.", registry="sampler", group=GROUP
     )
     batch_by_len: bool = declare.param(
         False, doc="Fill batches with texts of similar length: less padding, faster training.", group=GROUP
@@ -41,13 +41,18 @@ class ClusterTaskParameters(DataParameters, NetworkParameters):
     num_cluster: list[int] = declare.param(
         [], gt=0, doc="How many prototypes are in each set, e.g. [64, 128]; []: none, as loss simcse.", group=CLUSTERS
     )
-    cluster_warmup: int = declare.param(0, ge=0, doc="Updates before prototypes are first found.", group=CLUSTERS)
-    cluster_interval: int = declare.param(10_000, gt=0, doc="Updates until they are found again.", group=CLUSTERS)
-    cluster_niter: int = declare.param(50, gt=0, doc="Passes of k-means.", group=CLUSTERS)
-    cluster_nredo: int = declare.param(3, gt=0, doc="Beginnings of k-means, of which the best stays.", group=CLUSTERS)
-    max_points_per_centroid: int = declare.param(1000, gt=0, doc="Most rows for each prototype.", group=CLUSTERS)
+    cluster_warmup: int = declare.param(0, ge=0, doc="Updates before prototypes are first computed.", group=CLUSTERS)
+    cluster_interval: int = declare.param(10_000, gt=0, doc="Updates until they are computed again.", group=CLUSTERS)
+    cluster_niter: int = declare.param(50, gt=0, doc="Iterations of k-means.", group=CLUSTERS)
+    cluster_nredo: int = declare.param(3, gt=0, doc="Random starts of k-means; the best is kept.", group=CLUSTERS)
+    max_points_per_centroid: int = declare.param(
+        1000, gt=0, doc="Maximum number of rows per prototype.", group=CLUSTERS
+    )
     min_points_per_centroid: int = declare.param(
-        10, gt=0, doc="Fewest rows for each prototype: with fewer rows there are fewer prototypes.", group=CLUSTERS
+        10,
+        gt=0,
+        doc="Minimum number of rows per prototype: with fewer rows there are fewer prototypes.",
+        group=CLUSTERS,
     )
     data_size_for_cluster: int = declare.param(
         10_000,
@@ -70,7 +75,7 @@ class ClusterTaskParameters(DataParameters, NetworkParameters):
         """Return faults: an option that has moved, missing classes, or a missing package."""
         found = super().conflicts()
         if self.path_to_stsb is not None:
-            problem = "has another place now. Preprocess STS-B as the split dev (loader: pair, target_type: number)"
+            problem = "has moved. Preprocess STS-B as the split dev (loader: pair, target_type: number)"
             found.append(("path_to_stsb", f"{problem} and set major_metric: spearman."))
         if self.supervised and self.num_classes is None:
             found.append(("supervised", "is true, but the data have no classes. Preprocess labelled rows."))

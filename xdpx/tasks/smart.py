@@ -30,15 +30,17 @@ class Smart(NoisyTask):
     class Parameters(NoisyTask.Parameters):
         """Keys of `smart`."""
 
-        norm_method: Norm = declare.param("linf", doc="How the noise on a text is measured: l2 or linf.", group=GROUP)
-        adv_lr: float = declare.param(1e-3, ge=0, doc="How far each step of ascent moves the noise.", group=GROUP)
-        adv_steps: int = declare.param(1, ge=1, doc="Steps of ascent.", group=GROUP)
-        rand_init_mag: float = declare.param(
-            1e-5, gt=0, doc="Spread of the random noise that the ascent begins with.", group=GROUP
+        norm_method: Norm = declare.param(
+            "linf", doc="Norm that measures the noise on a text: l2 or linf.", group=GROUP
         )
-        max_norm: float = declare.param(1e-5, gt=0, doc="Largest norm of the noise on a text.", group=GROUP)
+        adv_lr: float = declare.param(1e-3, ge=0, doc="Step size of the ascent that moves the noise.", group=GROUP)
+        adv_steps: int = declare.param(1, ge=1, doc="Number of steps of ascent.", group=GROUP)
+        rand_init_mag: float = declare.param(
+            1e-5, gt=0, doc="Spread of the random noise that the ascent starts from.", group=GROUP
+        )
+        max_norm: float = declare.param(1e-5, gt=0, doc="Maximum norm of the noise on a text.", group=GROUP)
         smoothness_weight: float = declare.param(
-            1.0, ge=0, doc="Weight of the disagreement with the noisy prediction.", group=GROUP
+            1.0, ge=0, doc="Weight of the divergence from the noisy prediction.", group=GROUP
         )
 
     parameters: Parameters
@@ -46,7 +48,7 @@ class Smart(NoisyTask):
     def __init__(self, parameters: Parameters, model: nn.Module, loss: Any) -> None:
         super().__init__(parameters, model, loss)
         if not loss.reads_class_logits:
-            problem = f"is '{parameters.loss}', which defines no distance between two predictions."
+            problem = f"is '{parameters.loss}', which does not define a distance between two predictions."
             remedy = "Use a loss over the logits of classes, such as cross_entropy or bce, or another task."
             raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
 

@@ -200,7 +200,7 @@ def test_snapshots_of_other_models_are_refused_by_name(one_device):
     saved["tensors"]["params/old"] = saved["tensors"].pop("step")
     with pytest.raises(ConfigError) as caught:
         one_device.restore(saved)
-    for part in ("step is missing", "params/old is of no use", "params/emb is [3, 16], and [64, 16] is wanted"):
+    for part in ("step is missing", "params/old is not used", "params/emb is [3, 16], and [64, 16] is needed"):
         assert part in str(caught.value)
     with pytest.raises(ConfigError, match="format"):
         one_device.restore({"format": "xdpx-pytorch-1"})

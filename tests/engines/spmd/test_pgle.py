@@ -60,7 +60,7 @@ def test_a_flag_of_the_user_s_wins_and_the_difference_is_told(caplog):
     [
         ("auto", {"runs": 0}, "Profile at least 1"),
         ("auto", {"percentile": 101}, "Use 0 to 100"),
-        ("profile", {"runs": 2}, "goes with --pgle=auto"),
+        ("profile", {"runs": 2}, "needs --pgle=auto"),
         ("auot", {}, "where no profile.pb is. Did you mean 'auto'"),
         ("/no/where", {}, "Use auto, profile or off"),
     ],

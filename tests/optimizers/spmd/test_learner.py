@@ -91,11 +91,11 @@ def test_excluded_weights_stay_and_have_no_state() -> None:
 
 
 def test_a_pattern_that_no_weight_has_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'embb' is found in no name.*params/head"):
+    with pytest.raises(ConfigError, match=r"'embb' matches no name.*params/head"):
         Learner(optimizer=SGD, bprop_variable_exclusion=["embb"]).init(PARAMS)
     with pytest.raises(ConfigError, match=r"learner.bprop_variable_exclusion: '\(emb' is not a regular expression"):
         Learner(optimizer=SGD, bprop_variable_exclusion="(emb").init(PARAMS)
-    with pytest.raises(ConfigError, match="main.weight_decay_exclusion: 'norn' is found in no name"):
+    with pytest.raises(ConfigError, match="main.weight_decay_exclusion: 'norn' matches no name"):
         Learner(optimizer=SGD.clone().set(weight_decay=0.1, weight_decay_exclusion=["norm", "norn"])).init(PARAMS)
     with pytest.raises(ConfigError, match="exclude each other"):
         Learner(bprop_variable_exclusion="a", bprop_variable_inclusion="b")
@@ -207,7 +207,7 @@ def test_several_rules_share_the_weights_by_name() -> None:
 
 def test_rules_that_overlap_or_touch_nothing_are_refused() -> None:
     two = {"optimizer": SGD, "auxiliary_optimizers": [SGD, SGD]}
-    with pytest.raises(ValueError, match="two are found in params/head"):
+    with pytest.raises(ValueError, match="two match params/head"):
         MultiOptimizerLearner(**two, auxiliary_regex=["head", "he"]).init(PARAMS)
     with pytest.raises(ValueError, match="found in no name"):
         MultiOptimizerLearner(**two, auxiliary_regex=["head", "tail"]).init(PARAMS)

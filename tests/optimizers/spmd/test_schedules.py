@@ -76,7 +76,7 @@ def test_a_ramp_ends_in_stretches() -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: schedules.Linear(start=(5, 1.0), limit=(5, 2.0)), "Put limit behind start"),
+        (lambda: schedules.Linear(start=(5, 1.0), limit=(5, 2.0)), "Put limit after start"),
         (lambda: schedules.Polynomial(origin="begin"), "Use 'start' or 'limit'"),
         (lambda: schedules.Exponential(limit=(9, 0.0)), "above 0"),
         (lambda: schedules.PiecewiseConstant(boundaries=[1], values=[1.0]), "Give 2 values"),

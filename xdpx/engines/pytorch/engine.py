@@ -520,8 +520,8 @@ class _Scheduled:
         if self._schedule is not None:
             if self._left not in (None, self._rates()):
                 log.warning(
-                    "a callback has changed the learning rate in the optimizer, but lr_scheduler sets it anew before "
-                    "every update, so that this has no effect. Use an lr_scheduler of your own.",
+                    "a callback has changed the learning rate in the optimizer, but lr_scheduler sets it again before "
+                    "every update, so this has no effect. Use an lr_scheduler of your own.",
                     once=True,
                 )
             set_rates(self._optimizer, *rates_of(self._schedule, number))
@@ -604,7 +604,7 @@ def _refuse_another_average(options: EngineOptions, saved: Mapping[str, Any]) ->
         had = "no averaged weights" if saved["averaged"] is None else "averaged weights"
         raise _resume_fault(key, f"is {getattr(options, key)}, but the checkpoint has {had}.")
     if options.swa_start is None and start is not None:
-        problem = f"is {options.ema_decay}, but what the checkpoint averages is SWA from update {start} on."
+        problem = f"is {options.ema_decay}, but what the checkpoint averages is SWA from update {start}."
         raise _resume_fault("ema_decay", problem)
     if options.swa_start is not None and saved["num_updates"] >= options.swa_start and before != options.swa:
         had = f"{start} and swa_interval {interval}" if start is not None else "none"
@@ -620,14 +620,16 @@ def _load_optimizer(state: PyTorchState, saved: Mapping[str, Any]) -> None:
         # Copied, because torch would otherwise continue training in the snapshot's own tensors.
         before = [group["params"] for group in saved.get("settings") or state.settings]
         if state.own_average is not None and before != [group["params"] for group in state.settings]:
-            raise ValueError("other weights are trained now, or in other groups, and its average is that of the former")
+            raise ValueError(
+                "other weights are trained now, or in other groups, and its average is that of the old ones"
+            )
         load(state.optimizer, copied(saved["optimizer"]), before=saved.get("settings"), now=state.settings)
     except (ValueError, KeyError) as error:
         raise _resume_fault("optimizer", f"does not fit the checkpoint: {error}") from error
 
 
 def _resume_fault(key: str, problem: str) -> ConfigError:
-    remedy = "Resume with the value of then; or take a new save_dir, and begin from the weights (pretrained_model)."
+    remedy = "Resume with the old value; or start in a new save_dir from the weights (pretrained_model)."
     return ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
 
 

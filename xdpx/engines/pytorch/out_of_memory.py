@@ -68,7 +68,7 @@ class InParts:
             release()
             parts *= 2
             same = "the result stays the same up to rounding"
-            log.warning(f"memory ran out in {what}: from now on each batch is cut into {parts} parts; {same}")
+            log.warning(f"memory ran out in {what}: from now on each batch is split into {parts} parts; {same}")
 
     def _cut(self, batches: Sequence[Batch], parts: int) -> list[Batch]:
         if self.split is None or parts == 1:
@@ -82,7 +82,7 @@ class InParts:
                 "factor (the result stays the same), or preprocess with a lower max_len."
             )
         return (
-            f"memory ran out in {what}, although each batch was cut into {parts} parts. Lower batch_size, preprocess "
+            f"memory ran out in {what}, although each batch was split into {parts} parts. Lower batch_size, preprocess "
             "with a lower max_len, set gradient_checkpointing: true (BERT), or use a smaller model or more memory."
         )
 
@@ -107,8 +107,8 @@ def advised(what: str) -> Generator[None]:
         if not is_out_of_memory(error):
             raise
         raise OutOfMemory(
-            f"memory ran out for {what}, which no smaller batch_size would change. Use a smaller model, train fewer of "
-            "its weights (fix_lm: true for BERT), set ema_decay: 1.0 to keep no average, or use more memory."
+            f"memory ran out for {what}, which a smaller batch_size would not change. Use a smaller model, train fewer "
+            "of its weights (fix_lm: true for BERT), set ema_decay: 1.0 to keep no average, or use more memory."
         ) from error
 
 
@@ -170,7 +170,7 @@ def with_fitting_batches(
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error) or (together and not isinstance(error, HeardByAll)):
                 raise
-            log.warning(f"batches of {size} samples do not fit into memory: starts over with {int(size * SHRINK)}.")
+            log.warning(f"batches of {size} samples do not fit into memory: starting over with {int(size * SHRINK)}.")
         size = int(size * SHRINK)
         begin_anew()
         gc.collect()

@@ -168,7 +168,7 @@ def _device(launch: _Launch, *, use_cpu: bool) -> torch.device:
     if torch.backends.mps.is_available():
         if launch.size > 1:
             raise ValueError(
-                f"device: {launch.size} processes were started on Apple's MPS, which one process alone can use. "
+                f"device: {launch.size} processes were started on Apple's MPS, which only one process can use. "
                 "Start the script by plain python, or set use_cpu=True to train on several CPU processes."
             )
         return torch.device("mps")

@@ -49,7 +49,7 @@ def make_mesh(
     if prod(near) * prod(far) != len(found):
         raise _fault(
             f"are {list(near)} and {far}, a mesh of {prod(near) * prod(far)} devices; there are {len(found)}.",
-            f"Choose sizes whose product is {len(found)}, or -1 for one axis, which takes what is left. "
+            f"Choose sizes whose product is {len(found)}, or -1 for one axis, which takes the rest. "
             "(On a CPU, JAX_NUM_CPU_DEVICES says how many devices to imitate.)",
         )
     return Mesh(_grid(near, far, found), axis_names, axis_types=(AxisType.Auto,) * len(near))

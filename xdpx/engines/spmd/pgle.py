@@ -75,7 +75,7 @@ def pgle_of(
 def _faults_of_knobs(mode: Mode, runs: int | None, percentile: int | None) -> list[Fault]:
     given = {"pgle_runs": runs, "pgle_percentile": percentile}
     faults = [
-        Fault(f"--{name}", f"goes with --pgle=auto, not {mode}.", "Add --pgle=auto.")
+        Fault(f"--{name}", f"needs --pgle=auto, not {mode}.", "Add --pgle=auto.")
         for name, value in given.items()
         if value is not None and mode != "auto"
     ]
@@ -133,7 +133,7 @@ def with_flags(text: str, flags: Mapping[str, str]) -> str:
     given = dict(word.partition("=")[::2] for word in text.split())
     for name, value in flags.items():
         if given.get(name, value) != value:
-            log.warning(f"XLA_FLAGS says {name}={given[name]}; PGLE would have {value}. Yours stays.")
+            log.warning(f"XLA_FLAGS says {name}={given[name]}; PGLE would set {value}. Yours is kept.")
     added = [f"{name}={value}" for name, value in flags.items() if name not in given]
     return " ".join([*text.split(), *added])
 

@@ -199,9 +199,9 @@ def mismatches(tensors: Mapping[str, Any], target: Any) -> list[str]:
     """Return one sentence per difference in names or shapes between tensors and `target`; [] if they fit."""
     wanted = {path_name(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(target)[0]}
     missing = [f"{name} is missing" for name in wanted if name not in tensors]
-    surplus = [f"{name} is of no use" for name in tensors if name not in wanted]
+    surplus = [f"{name} is not used" for name in tensors if name not in wanted]
     return missing + surplus + [
-        f"{name} is {list(tensors[name].shape)}, and {list(leaf.shape)} is wanted"
+        f"{name} is {list(tensors[name].shape)}, and {list(leaf.shape)} is needed"
         for name, leaf in wanted.items()
         if name in tensors and tuple(tensors[name].shape) != tuple(leaf.shape)
     ]  # fmt: skip

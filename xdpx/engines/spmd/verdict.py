@@ -82,7 +82,7 @@ def _too_slow(collectives: list[Collective]) -> Iterator[str]:
     for one in by_kind(collectives)[:2]:
         size = format_bytes(one.wire_bytes)
         most = f"most of all {one.arrays} for {one.source or 'the update'}"
-        yield f"the wire takes longer than computing, by {one}: {one.count} in an update send {size}, {most}"
+        yield f"communication takes longer than computing, by {one}: {one.count} in an update send {size}, {most}"
 
 
 def shares_of(memory: Memory) -> dict[str, int]:

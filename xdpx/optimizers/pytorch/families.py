@@ -71,7 +71,7 @@ class Family:
             rates = {group["lr"] for group in groups}
             if len(rates) > 1:
                 problem = f"is '{name}', which has one learning rate, but the model's groups have {len(rates)}."
-                raise ConfigError(THIS_RUN, [Fault(f"{prefix}optimizer", problem, "Use one for all layers.")])
+                raise ConfigError(THIS_RUN, [Fault(f"{prefix}optimizer", problem, "Use the same one for all layers.")])
             return construct(kind, {"lr": rates.pop()}, kwargs["model"], None)
         decaying = [{"weight_decay": known.weight_decay, **group} for group in groups]
         picked = kwargs.pop("params", None)
@@ -102,7 +102,7 @@ def borrow(request: OptimizerRequest, source: str) -> Any:
             install = f"pip install {missing}"
         raise MissingPackage(
             f"optim: '{request.name}' is {name} of the package {package}, which cannot be imported ({error}). "
-            f"Install it: {install}; or choose adamw_torch, which needs torch alone."
+            f"Install it: {install}; or choose adamw_torch, which needs only torch."
         ) from error
 
 

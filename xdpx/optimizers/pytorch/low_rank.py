@@ -76,7 +76,7 @@ def _is_meant(wanted: str | list[str], name: str, module: nn.Module) -> bool:
         return isinstance(module, nn.Linear) and (every or re.fullmatch(wanted, name) is not None)
     plain = any(part in name for part in wanted)
     if plain and not isinstance(module, nn.Linear):
-        log.warning(f"optim_target_modules: {name} is meant, but is not a linear layer; only those are projected.")
+        log.warning(f"optim_target_modules: {name} matches, but is not a linear layer; only those are projected.")
     meant = plain or any(re.fullmatch(pattern, name) for pattern in wanted)
     return meant and isinstance(module, nn.Linear)
 
@@ -137,7 +137,7 @@ class Layerwise(torch.optim.Optimizer):
         saved = state_dict.get("layers", [])
         if len(saved) != len(self.layers):
             raise ValueError(
-                f"The saved state has {len(saved)} weights, this model {len(self.layers)}. Load the model it is of."
+                f"The saved state has {len(saved)} weights, this model {len(self.layers)}. Load the model it is from."
             )
         for layer, state in zip(self.layers.values(), saved, strict=True):
             layer.load_state_dict(state)

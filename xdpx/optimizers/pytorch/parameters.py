@@ -35,7 +35,10 @@ class AdamParameters(MeansParameters):
     """Keys shared by `adam` and `lamb`."""
 
     weight_decay: float = declare.param(
-        0.0, ge=0, doc="Share of each weight taken off per update, times the learning rate (decoupled).", group=GROUP
+        0.0,
+        ge=0,
+        doc="Decoupled weight decay: share of each weight subtracted per update, times the learning rate.",
+        group=GROUP,
     )
 
 
@@ -57,7 +60,7 @@ class PairParameters(declare.Parameters):
     major_learning_rate: float = declare.param(1e-3, gt=0, doc="Has no effect: write learning_rate.", group=GROUP)
     second_groups: list[str] = declare.param(
         ["memory"],
-        doc="Groups of weights of the second optimizer: beginnings of their names (memory, embeddings, layer 3, top).",
+        doc="Groups of weights of the second optimizer: prefixes of their names (memory, embeddings, layer 3, top).",
         group=GROUP,
     )
     follow_lr_schedule: bool = declare.param(
@@ -89,7 +92,7 @@ class NamedParameters(declare.Parameters):
         group=GROUP,
     )
     optim_args: str | None = declare.param(
-        None, doc="More settings of the optimizer as key=value pairs with commas, e.g. 'momentum=0.9'.", group=GROUP
+        None, doc="More settings of the optimizer as comma-separated key=value pairs, e.g. 'momentum=0.9'.", group=GROUP
     )
 
     def conflicts(self) -> list[tuple[str, str]]:
@@ -147,7 +150,7 @@ class AdaLomoParameters(declare.Parameters):
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Return conflicts: any use by x-train."""
-        problem = "keeps its means outside of its state_dict, so a resumed run would not be the undisturbed one. "
+        problem = "keeps its means outside of its state_dict, so a resumed run would differ from an uninterrupted one. "
         return [("optimizer", f"{problem}Use lomo, or adafactor.")]
 
 
@@ -171,5 +174,5 @@ class ScheduleFreeParameters(NamedAdamParameters):
     def conflicts(self) -> list[tuple[str, str]]:
         """Return conflicts: also a first beta of 0, by which the average is divided."""
         zero = self.adam_betas[:1] == [0.0]
-        problem = "begins with 0, but weights are trained between their average and the last step. Use 0.9, say."
+        problem = "begins with 0, but weights are trained between their average and the last step. Use e.g. 0.9."
         return [*super().conflicts(), *([("adam_betas", problem)] if zero else [])]

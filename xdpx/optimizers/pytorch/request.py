@@ -140,7 +140,7 @@ def pairs(text: str | None) -> dict[str, str]:
     for part in filter(None, (text or "").replace(" ", "").split(",")):
         key, equals, value = part.partition("=")
         if not (key and equals) or "=" in value:
-            remedy = "Write key=value pairs with commas, e.g. 'momentum=0.9'."
+            remedy = "Write comma-separated key=value pairs, e.g. 'momentum=0.9'."
             raise ValueError(f"optim_args: '{part}' is not a pair. {remedy}")
         found[key] = value
     return found

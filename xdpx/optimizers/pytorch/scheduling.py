@@ -127,5 +127,5 @@ def _with_floor(where: str, peak: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _instead(name: str, known: Iterable[str]) -> str:
-    listed = f"Use one of: {', '.join(known)}." if [*known] else "This schedule takes nothing."
+    listed = f"Use one of: {', '.join(known)}." if [*known] else "This schedule takes no keys."
     return did_you_mean(name, known, rest=listed)

@@ -326,8 +326,8 @@ class MultiOptimizerLearner(Learner):
             hits = matching([pattern], names, where=f"{self.hparams.name}.auxiliary_regex")
             twice = sorted(hits - set(rest))
             if twice:
-                problem = f"two are found in {twice[0]}."
-                raise refusal(f"{self.hparams.name}.auxiliary_regex", problem, "Let one match it.")
+                problem = f"two match {twice[0]}."
+                raise refusal(f"{self.hparams.name}.auxiliary_regex", problem, "Let only one match it.")
             rest = [name for name in rest if name not in hits]
             shares.append((label, optimizer, sorted(hits)))
         return [("main", self.optimizer, rest), *shares]

@@ -311,7 +311,7 @@ class DistributedShampoo(BaseOptimizer):
             )
             raise ModuleNotFoundError(text) from error
         if not hasattr(jax, "tree_map"):
-            problem = f"cannot be had: optax_shampoo calls jax.tree_map, which JAX {jax.__version__} has no longer."
+            problem = f"is not available: optax_shampoo calls jax.tree_map, which JAX {jax.__version__} has no longer."
             raise refusal("DistributedShampoo", problem, "Use Muon, or an environment with an older JAX.")
         wanted = self.hparams
         rule = shampoo(

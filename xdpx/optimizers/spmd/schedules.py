@@ -301,7 +301,7 @@ class ContinuousSchedule(BaseSchedule):
 def check_order(where: str, start: Point, limit: Point) -> None:
     """Raise ConfigError if the second point is not after the first."""
     if start[0] >= limit[0]:
-        raise refusal(where, f"start is at step {start[0]}, limit at step {limit[0]}.", "Put limit behind start.")
+        raise refusal(where, f"start is at step {start[0]}, limit at step {limit[0]}.", "Put limit after start.")
 
 
 def check_positive(where: str, **values: float) -> None:
@@ -319,4 +319,4 @@ def check_stretches(where: str, name: str, boundaries: Any, parts: Any, *, more:
         there = f"there are {len(boundaries)} boundaries and {len(parts)} {name}"
         raise refusal(where, f"{there}.", f"Give {len(boundaries) + more} {name}.")
     if list(boundaries) != sorted(boundaries):
-        raise refusal(f"{where}.boundaries", f"{list(boundaries)} do not rise.", "Sort them.")
+        raise refusal(f"{where}.boundaries", f"{list(boundaries)} do not increase.", "Sort them.")

@@ -63,7 +63,7 @@ def matching(patterns: Sequence[str], names: Iterable[str], *, where: str) -> se
             ) from error
         if not hits:
             some = ", ".join(known[:3])
-            raise refusal(where, f"'{pattern}' is found in no name of a weight.", f"Names are like: {some}.")
+            raise refusal(where, f"'{pattern}' matches no name of a weight.", f"Names are like: {some}.")
         found |= hits
     return found
 

@@ -71,7 +71,7 @@ def choose(
 def _sharding(world: World, fsdp: FsdpLike, ddp: DdpOptions | None, precision: str, *, place: bool) -> Strategy:
     if getattr(fsdp, "xla", False):
         raise ImportError(
-            "fsdp_config: xla is true, but torch_xla is not installed with which it would work. Leave xla out: "
+            "fsdp_config: xla is true, but torch_xla, which it needs, is not installed. Leave xla out: "
             "full_shard needs nothing but torch."
         )
     if fsdp.strategy not in KINDS:

@@ -108,7 +108,7 @@ class Blocks(Replicated):
             ConfigError: the optimizer averages weights itself, and would not see the filtering.
         """
         if keeps_average(optimizer):
-            problem = f"is true, but {type(optimizer).__name__} averages weights by itself, and knows of no blocks."
+            problem = f"is true, but {type(optimizer).__name__} averages weights by itself, without blocks."
             raise ConfigError(THIS_RUN, [Fault("use_bmuf", problem, "Leave it out, or use another optimizer.")])
         super().begin(model, optimizer)
         self._global_P = _flat(optimizer)

@@ -193,7 +193,7 @@ def _sizes(path: str, *, optional: bool = False) -> dict[str, Any]:
         RuntimeError: a file is damaged.
     """
     if not io.islocal(path):
-        raise ValueError(f"{path}: shards are read from a local folder alone. Copy the checkpoint here first.")
+        raise ValueError(f"{path}: shards can only be read from a local folder. Copy the checkpoint here first.")
     if not io.isdir(path):
         raise FileNotFoundError(f"{path}: there is no such folder; a sharded checkpoint has it.")
     if io.exists(io.join(path, PICKLED)):

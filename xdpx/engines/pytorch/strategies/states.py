@@ -35,7 +35,7 @@ class OtherWeights(RuntimeError):
         faults += [f"{name} is {given} in the file and {own} in the model" for name, (given, own) in sizes.items()]
         listed = "\n  ".join(faults[:8]) + (f"\n  and {len(faults) - 8} more" if len(faults) > 8 else "")
         super().__init__(
-            f"weights: these are those of another model:\n  {listed}\nUse the model that they were saved with, or take "
+            f"weights: these are from another model:\n  {listed}\nUse the model that they were saved with, or take "
             "out of the file what the model should learn from scratch."
         )
 

@@ -61,7 +61,7 @@ class Zero(HandsOver):
                 "name an optimizer in the argument optim."
             )
         if "scheduler" in config:
-            log.warning("deepspeed: the section 'scheduler' is left aside; lr_scheduler_type and warmup_steps decide.")
+            log.warning("deepspeed: the section 'scheduler' is ignored; lr_scheduler_type and warmup_steps decide.")
         half = [name for name in ("bf16", "fp16") if config.get(name, {}).get("enabled") is True]
         self._dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[half[0]] if half else None
         self.precision = ZeroPrecision(self)
