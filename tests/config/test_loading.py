@@ -117,7 +117,7 @@ def test_a_file_that_is_added_to_may_be_shared_and_one_that_is_replaced_not(writ
 def test_the_same_run_twice_is_refused(write: Write) -> None:
     loop = "[[{side: 3, __def__: {n: 1}}, {side: 3, __def__: {n: 2}}]]"
     write("draw.hjson", f"{{\n__parent__: {loop}\nshape: square\nsave_dir: out/${{n}}\nbatch_size: 32\n}}")
-    assert "runs 1, 2: are the same run." in refused()
+    assert "runs 1, 2: are identical." in refused()
 
 
 def test_paths_are_looked_at_and_the_nearest_is_offered(write: Write) -> None:
@@ -217,7 +217,7 @@ def test_a_filesystem_that_cannot_be_asked_is_no_fault_of_the_config(
 @pytest.mark.parametrize("mark", ["。", "；", "，", "、", ";", "\u200b"])
 def test_a_new_folder_whose_name_ends_with_a_mark_of_punctuation_is_refused(write: Write, mark: str) -> None:
     write("draw.hjson", ONE.replace("out", f'"数据2{mark}"'))
-    shown = ascii(mark) + ", which cannot be seen" if mark == "\u200b" else f"'{mark}'"
+    shown = ascii(mark) + ", an invisible character" if mark == "\u200b" else f"'{mark}'"
     assert f"save_dir (draw.hjson:4): '数据2{mark}' ends with {shown}. Remove it;" in refused()
     Path(f"数据2{mark}").mkdir()
     assert len(load("draw", "x-draw")) == 1

@@ -24,7 +24,7 @@ def test_a_users_class_is_registered_and_told_apart(tools: Registry[object]) -> 
 
 
 def test_a_taken_name_is_refused(tools: Registry[object]) -> None:
-    with pytest.raises(ValueError, match="tool 'path' exists already"):
+    with pytest.raises(ValueError, match="tool 'path' already exists"):
         tools.register("path")(dict)
 
 
