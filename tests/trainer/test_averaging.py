@@ -120,7 +120,7 @@ def test_an_average_that_is_left_out_when_resuming_leaves_the_trained_weights(tm
 
 def test_an_even_average_of_other_points_is_refused(tmp_path: Path) -> None:
     trainer(tmp_path, swa_start=2)[0].train()
-    with pytest.raises(ValueError, match="swa_start: the average has begun with update 3"):
+    with pytest.raises(ValueError, match="swa_start: the average starts at update 3"):
         trainer(tmp_path, swa_start=3)[0].train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
 
 

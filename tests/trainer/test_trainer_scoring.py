@@ -325,7 +325,7 @@ def test_a_loader_that_is_kept_is_that_of_the_data_asked_for(tmp_path: Path) -> 
     other = tagged((3,))
     assert toy.get_eval_dataloader() is toy.get_eval_dataloader(toy.eval_dataset)
     assert toy.get_eval_dataloader(other).dataset is other
-    with pytest.raises(ValueError, match="eval_dataset: 'other' is asked for, but it is not a dict of sets"):
+    with pytest.raises(ValueError, match="eval_dataset: 'other' was requested, but it is not a dict of data sets"):
         toy.get_eval_dataloader("other")
 
 

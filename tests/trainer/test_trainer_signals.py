@@ -177,4 +177,4 @@ def test_no_batch_is_left_out_when_a_signal_cuts_off_the_reading_within_an_updat
     for at in (1, 6, 11, 15):
         capfd.readouterr()
         assert trained(tmp_path / str(at), data=Slow(at), **settings) == whole, at
-        assert "a signal cut off the reading of data" in capfd.readouterr().err
+        assert "a signal interrupted the reading of data" in capfd.readouterr().err

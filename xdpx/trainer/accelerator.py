@@ -37,21 +37,21 @@ INSTEAD: dict[str, str] = {
     "check_trigger": "set control.should_training_stop in a callback",
     "set_trigger": "set control.should_training_stop in a callback",
     "flag_tensor": "set control.should_training_stop in a callback",
-    "context_parallel_rank": "no layer is shared by processes here",
-    "tensor_parallel_rank": "no layer is shared by processes here",
-    "pipeline_parallel_rank": "no layer is shared by processes here",
+    "context_parallel_rank": "layers are not split over processes here",
+    "tensor_parallel_rank": "layers are not split over processes here",
+    "pipeline_parallel_rank": "layers are not split over processes here",
     "ddp_handler": "read the arguments ddp_find_unused_parameters, ddp_bucket_cap_mb, ...",
-    "deepspeed_ulysses_dl_adapter": "no sequence is shared by processes here",
+    "deepspeed_ulysses_dl_adapter": "sequences are not split over processes here",
     "data_parallel_rank": "read process_index",
     "data_parallel_shard_rank": "read process_index",
     "end_training": "call trainer.end()",
-    "fp8_backend": "there is no FP8 here; fp8_enabled is False",
+    "fp8_backend": "FP8 is not supported; fp8_enabled is False",
     "deepspeed_plugin": "trainer.args.deepspeed_config() has its settings",
     "fsdp_plugin": "sharding is xdpx's own: trainer.args.fsdp_options() has its settings",
     "init_trackers": "name trackers in report_to",
     "get_tracker": "name trackers in report_to; trainer.callback_handler.callbacks holds them",
     "log": "call trainer.log(numbers)",
-    "join_uneven_inputs": "loaders give all processes as many batches (accelerator_config={'even_batches': True})",
+    "join_uneven_inputs": "every process gets the same number of batches (accelerator_config={'even_batches': True})",
     "load_state": "call trainer.train(resume_from_checkpoint=...)",
     "save_state": "call trainer.save_state(), or set control.should_save in a callback",
     "save_model": "call trainer.save_model(folder)",
@@ -62,11 +62,11 @@ INSTEAD: dict[str, str] = {
     "lomo_backward": "call backward",
     "profile": "use torch.profiler.profile",
     "project_configuration": "read trainer.args.output_dir",
-    "rng_types": "set seed and data_seed: order and randomness depend on them alone",
-    "skip_first_batches": "resuming begins at the sample by itself",
+    "rng_types": "set seed and data_seed, which alone determine order and randomness",
+    "skip_first_batches": "resuming continues at the right sample by itself",
     "split_between_processes": "use trainer.args.distributed_state.split_between_processes",
     "step": "read trainer.state.global_step",
-    "step_scheduler_with_optimizer": "the Trainer takes a step of the schedule at each update",
+    "step_scheduler_with_optimizer": "the Trainer steps the schedule at each update",
     "trigger_sync_in_backward": "the Trainer exchanges gradients at the last micro-batch of an update",
 }
 """Attributes of accelerate's Accelerator that are missing here, and what to do instead."""
@@ -181,7 +181,7 @@ class Accelerator:
         if name in UNSET:
             return copy(UNSET[name])
         instead = INSTEAD.get(name) or "ask the Trainer itself, or its args"
-        raise AttributeError(f"trainer.accelerator has no '{name}', as accelerate's object has: {instead}.", name=name)
+        raise AttributeError(f"trainer.accelerator has no '{name}', unlike accelerate's: {instead}.", name=name)
 
     # ---- rank and device of this process
 
@@ -296,7 +296,7 @@ class Accelerator:
         """Clip the gradients to a maximum norm, and return their norm before. Raises ValueError for another norm."""
         if norm_type != 2:
             raise ValueError(
-                f"clip_grad_norm_: norm_type is {norm_type}. Leave it out, for the norm here is always 2; or "
+                f"clip_grad_norm_: norm_type is {norm_type}. Leave it out, since the norm is always 2 here; or "
                 "call torch.nn.utils.clip_grad_norm_."
             )
         return self._strategy.clip(list(parameters), max_norm)
@@ -308,7 +308,7 @@ class Accelerator:
     def unscale_gradients(self, optimizer: Any = None) -> None:
         """Divide the gradients of an optimizer by the loss scale of fp16. Raises ValueError without an optimizer."""
         if optimizer is None and self.scaler is not None:
-            raise ValueError("unscale_gradients: there is no optimizer. Give it one: trainer.optimizer.")
+            raise ValueError("unscale_gradients: there is no optimizer. Set one: trainer.optimizer.")
         for each in optimizer if isinstance(optimizer, list | tuple) else [optimizer]:
             self._precision.unscale(each)
 

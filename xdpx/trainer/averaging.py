@@ -73,8 +73,8 @@ def resume(run: TrainerRun, checkpoint: str) -> None:
     same = all(before[name] == getattr(run.args, name) for name in ("swa_start", "swa_interval"))
     if options.swa_start is not None and options.has_begun(run.state.global_step) and not same:
         raise ValueError(
-            f"swa_start: the average has begun with update {options.swa_start}, but that of {checkpoint} has other "
-            "points. Resume with the swa_start and swa_interval of then, or begin after its step."
+            f"swa_start: the average starts at update {options.swa_start}, but the one in {checkpoint} has other "
+            "points. Resume with its swa_start and swa_interval, or start after its step."
         )
     trained = saved.trained()
     if trained is not None:

@@ -146,8 +146,8 @@ class Flow(Callback):
         self._guard()
         if run.reading:
             log.warning(
-                "a signal cut off the reading of data: no sample is left out, but random numbers that were drawn for "
-                "it are not drawn again, so that training is not continued to the bit."
+                "a signal interrupted the reading of data: no sample is lost, but the random numbers drawn for it are "
+                "not drawn again, so the resumed run will not be bit-identical."
             )
         self._methods._save_checkpoint(run.model_wrapped, self._trial)
         run.fire("on_save")

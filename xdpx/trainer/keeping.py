@@ -141,7 +141,7 @@ def copies_of(run: TrainerRun, folder: str) -> MemoryFolders | None:
     if not args.memory_copy_interval or args.save_strategy == "no" or args.save_only_model:
         return None
     if _is_spread(run):
-        log.warning("memory_copy_interval: has no effect, for each process writes shards of its own to disk.")
+        log.warning("memory_copy_interval: has no effect, because each process writes its own shards to disk.")
         return None
     everywhere = args.save_on_each_node
     return MemoryFolders(folder, run.parts.ranks(), interval=args.memory_copy_interval, everywhere=everywhere)
@@ -257,10 +257,10 @@ def load_best(run: TrainerRun) -> None:
     """Load the weights of the best checkpoint; if there is none any more, warn and keep the last. On all ranks."""
     best, metric = run.state.best_model_checkpoint, run.state.best_metric
     if best is None:
-        log.warning("load_best_model_at_end: no checkpoint of a best model was written, so the last weights stay.")
+        log.warning("load_best_model_at_end: no checkpoint of a best model was written, so the last weights are kept.")
     elif not collectives.broadcast_object(model_files.holds_weights(best)):
         log.warning(
-            f"load_best_model_at_end: {best}, the best, contains no weights any more, so the last weights stay."
+            f"load_best_model_at_end: {best}, the best, no longer contains weights, so the last weights are kept."
         )
     else:
         log.info(f"loading the best model, {best} ({metric:.6g})")

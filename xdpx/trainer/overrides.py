@@ -60,7 +60,6 @@ def warn_of_uncalled(kind: type, base: type) -> None:
         for name in UNCALLED.keys() & vars(owner).keys():
             instead = f" Use {UNCALLED[name]}." if UNCALLED[name] else ""
             log.warning(
-                f"{owner.__name__}.{name}: this Trainer never calls it by itself, so that overriding it has no "
-                f"effect.{instead}",
+                f"{owner.__name__}.{name}: this Trainer never calls it, so overriding it has no effect.{instead}",
                 once=True,
             )

@@ -256,8 +256,8 @@ class TrainerRun:
         if not self.told_of_nonfinite:
             self.told_of_nonfinite = True
             log.warning(
-                f"{what}: training goes on, as that of the original does, but nothing good can come of it. Checkpoints "
-                "say whether their weights are finite, and the newest that is stays. To leave such updates out, or to "
+                f"{what}: training continues, as in the original, but the result will be useless. Checkpoints record "
+                "whether their weights are finite, and the newest finite one is kept. To skip such updates, or to "
                 "stop at them, set nonfinite_steps to 'skip' or 'raise'."
             )
 

@@ -57,8 +57,8 @@ def find(wanted: str | bool | None, parent: str, ranks: folders.Ranks, *, change
     if newest is None:
         raise ValueError(
             f"resume_from_checkpoint: is True, but there is no valid checkpoint in {parent}. Train without it "
-            "first, or give the path of one; a path also takes one whose weights are not finite. "
-            "resume_changed='weights' also takes one whose weights were changed, or of which files were removed."
+            "first, or give the path of one, which may then have weights that are not finite. "
+            "resume_changed='weights' also accepts one whose weights were changed, or whose files were removed."
         )
     return str(newest)
 
@@ -67,7 +67,7 @@ def warn_of_nonfinite(model: nn.Module, checkpoint: str) -> None:
     """Warn if the loaded weights are NaN or infinite, as they can be only when the checkpoint was given by path."""
     if not nonfinite.all_finite(model.parameters()):
         log.warning(
-            f"{checkpoint}: WEIGHTS IN IT ARE NAN OR INFINITE, and so will be all that is trained from it. Resume with "
+            f"{checkpoint}: ITS WEIGHTS ARE NAN OR INFINITE, and so will be all that is trained from them. Resume with "
             "True, which takes the newest checkpoint that is finite, and set nonfinite_steps='skip'."
         )
 
@@ -98,14 +98,14 @@ def warn_of_changes(run: TrainerRun, checkpoint: str) -> None:
         changes = _changes_of_the_original(run, read_state(checkpoint))
     if changes:
         holds = (
-            "and so do learning rate, weight decay and betas, for resume_hyperparameters is 'given'."
+            "so do learning rate, weight decay and betas, because resume_hyperparameters is 'given'."
             if run.args.resume_hyperparameters == "given"
             else "learning rate, weight decay and betas stay as they were, in the optimizer's state. To change those "
             "too, set resume_hyperparameters='given'."
         )
         log.warning(
-            f"continuing {checkpoint} with other arguments: {'; '.join(changes)}. What decides when to log, "
-            f"evaluate and save holds as it is now; {holds}"
+            f"continuing {checkpoint} with other arguments: {'; '.join(changes)}. Settings of logging, evaluation and "
+            f"saving take their new values; {holds}"
         )
 
 
@@ -144,8 +144,8 @@ def _move_end(run: TrainerRun, checkpoint: str, place: Position, global_step: in
         return
     run.plan = plan.shifted(global_step - plan.steps_to(place), run.args.max_steps)
     log.warning(
-        f"{checkpoint}: an epoch took {before:,} steps then, and takes {now:,} now. Training goes on at the same "
-        f"place, and ends at step {run.plan.max_steps:,}, in epoch {run.plan.num_epochs:,}."
+        f"{checkpoint}: an epoch had {before:,} steps when it was saved, and has {now:,} now. Training continues at "
+        f"the same place, and ends at step {run.plan.max_steps:,}, in epoch {run.plan.num_epochs:,}."
     )
 
 
@@ -169,7 +169,7 @@ def load_training_state(run: TrainerRun, checkpoint: str) -> None:
     missing = saved.missing()
     if missing:
         log.warning(
-            f"{checkpoint}: {' '.join(missing)} What is missing starts over, so training is not continued exactly."
+            f"{checkpoint}: {' '.join(missing)} What is missing starts over, so training does not continue exactly."
         )
 
 
@@ -180,8 +180,8 @@ def _load_schedule(schedule: Any, saved: dict[str, Any], checkpoint: str) -> Non
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"{checkpoint}: the state of its learning rate schedule is not that of {type(schedule).__name__} "
-            f"({type(error).__name__}: {error}). Resume with the lr_scheduler_type of then; or remove its scheduler.pt "
-            "and set resume_changed='weights' to begin a new schedule."
+            f"({type(error).__name__}: {error}). Resume with the original lr_scheduler_type; or remove its "
+            "scheduler.pt and set resume_changed='weights' to start a new schedule."
         ) from error
 
 
@@ -192,8 +192,8 @@ def _refuse_another_rule(optimizer: Any, checkpoint: str) -> None:
     if lacking:
         raise ValueError(
             f"{checkpoint}: the state of its optimizer has no {', '.join(lacking)}, which {type(optimizer).__name__} "
-            "needs: it is that of another optimizer. Resume with the `optim` of then; or remove its optimizer.pt and "
-            "set resume_changed='weights' to begin a new optimizer with these weights."
+            "needs: it belongs to another optimizer. Resume with the original `optim`; or remove its optimizer.pt and "
+            "set resume_changed='weights' to start a new optimizer with these weights."
         )
 
 

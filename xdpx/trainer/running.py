@@ -142,8 +142,8 @@ def train(
             return attempt(run.batch_size)
         if args.world_size > 1 and not run.parts.begins_anew_together:
             log.warning(
-                "auto_find_batch_size: has no effect, for processes that share one model (FSDP, DeepSpeed) wait in "
-                "every pass for one another, and for one that ran out of memory. Lower per_device_train_batch_size."
+                "auto_find_batch_size: has no effect: processes that share one model (FSDP, DeepSpeed) wait for each "
+                "other in every pass, even for one that ran out of memory. Lower per_device_train_batch_size."
             )
             return attempt(run.batch_size)
         return _with_fitting_batches(run, attempt)
@@ -196,7 +196,7 @@ def _make_room(folder: str) -> None:
     path = io.join(folder, STATUS_FILE)
     with suppress(OSError):  # a folder that cannot be written to was reported already
         if io.exists(path) and (trouble := trouble_of_status(path)):
-            set_aside(path, trouble, then="that of this training takes its place")
+            set_aside(path, trouble, then="a new one for this run takes its place")
 
 
 @dataclass
@@ -275,7 +275,7 @@ class _Stretch:
         if run.inspects:
             found.append(Inspecting(folder, "png", run.accumulator.stopwatch, interval=run.state.logging_steps))
         elif run.args.inspect_gradient:
-            log.warning("inspect_gradient: has no effect, for no process has the whole gradients (FSDP, DeepSpeed).")
+            log.warning("inspect_gradient: has no effect, as no process has the whole gradients (FSDP, DeepSpeed).")
         return [*found, Profiling(folder)] if run.args.profile else found
 
     def groups(self, session: Session) -> Generator[tuple[Position, Group]]:
@@ -360,7 +360,7 @@ def _describe(run: TrainerRun, num_trainable: int, checkpoint: str | None) -> No
         if state.global_step > plan.max_steps:
             log.warning(
                 f"Nothing is left to train: {checkpoint} is at step {state.global_step:,}, and training ends at step "
-                f"{plan.max_steps:,}. Raise num_train_epochs or max_steps, or give the data of then."
+                f"{plan.max_steps:,}. Raise num_train_epochs or max_steps, or use the original data."
             )
 
 

@@ -130,7 +130,7 @@ class Trials:
 
         if kwargs.get("n_jobs", 1) != 1:
             raise ValueError(
-                f"{SOURCE}: n_jobs is {kwargs['n_jobs']!r}, but trials in threads would train one and the same model. "
+                f"{SOURCE}: n_jobs is {kwargs['n_jobs']!r}, but trials in threads would train the same model. "
                 "Leave n_jobs out, and start several programs on one study instead: give them the same study_name and "
                 "storage, and load_if_exists=True."
             )
@@ -208,7 +208,7 @@ def _backend(wanted: Any, space: object) -> str:
         raise ValueError(f"{SOURCE}: backend is '{name}'. Use one of {', '.join(BACKENDS)}.")
     if name not in there:
         package = "ray[tune]" if name == "ray" else name
-        remedy = f"Install it: pip install '{package}'; or use backend='xdpx', which needs nothing."
+        remedy = f"Install it: pip install '{package}'; or use backend='xdpx', which needs no package."
         raise RuntimeError(f"{SOURCE}: {name} is not installed. {remedy}")
     return name
 
@@ -291,5 +291,5 @@ def new_model(model_init: Callable[..., Model], trial: object) -> Model:
         raise RuntimeError(f"model_init: takes {taken} arguments. Let it take none, or the trial of a search.")
     model = model_init(trial) if taken else model_init()
     if model is None:
-        raise RuntimeError("model_init: gave None. Return the model.")
+        raise RuntimeError("model_init: returned None. Return the model.")
     return model

@@ -208,8 +208,8 @@ class StagedTrials:
             remedy = "Set it to False: a trial that goes on needs its optimizer."
             faults.append(Fault("save_only_model", "is True, so that no trial could be continued.", remedy))
         if args.auto_find_batch_size:
-            remedy = "Set it to False, and let per_device_train_batch_size be what fits."
-            faults.append(Fault("auto_find_batch_size", "changes the batches of a trial under way.", remedy))
+            remedy = "Set it to False, and choose a per_device_train_batch_size that fits."
+            faults.append(Fault("auto_find_batch_size", "changes the batches of a running trial.", remedy))
         takes_trial = bool(inspect.signature(self._methods.model_init).parameters)
         known = vars(args)
         for name in space.names:
@@ -317,10 +317,8 @@ class _Stages:
             return None
         params = resuming.read_state(found).trial_params
         if params != trial.params:
-            problem = f"'{found}' is of a run with {params}, but this trial has {trial.params}."
-            raise ConfigError(
-                SOURCE, [Fault("output_dir", problem, "Choose another output_dir, or remove what is in it.")]
-            )
+            problem = f"'{found}' belongs to a run with {params}, but this trial has {trial.params}."
+            raise ConfigError(SOURCE, [Fault("output_dir", problem, "Choose another output_dir, or empty it.")])
         return found
 
     def _score(self) -> float:

@@ -412,7 +412,9 @@ class Trainer(Conveniences):
         try:
             metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
         except (torch.OutOfMemoryError, MemoryError) as error:
-            error.add_note("This was an evaluation: lower per_device_eval_batch_size (auto_find_batch_size does not).")
+            error.add_note(
+                "This was an evaluation: lower per_device_eval_batch_size (auto_find_batch_size does not do it)."
+            )
             raise
         self._report_to_hp_search(trial, self.state.global_step, metrics)
         if steps_on_metric(self.lr_scheduler) and not skip_scheduler:

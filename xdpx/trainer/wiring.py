@@ -31,7 +31,7 @@ from xdpx.trainer.hooks.state import TrainerState, states_of
 from xdpx.trainer.loss.model_loss import takes
 from xdpx.trainer.parts import TrainerParts, TrainerRun
 
-BY_NAME = "by name, because compute_loss_func stands before compute_metrics since transformers 4.46."
+BY_NAME = "by name, because compute_loss_func comes before compute_metrics since transformers 4.46."
 """How to give arguments that were given by position in the order of earlier years."""
 
 
@@ -100,7 +100,7 @@ class Given:
             name = "ema_decay" if args.ema_decay < 1 else "swa_start"
             raise ValueError(
                 f"{name}: is {getattr(args, name)}, but DeepSpeed alone knows the weights that it trains. Leave it "
-                "out, or shard by fsdp."
+                "out, or shard with fsdp."
             )
         if given and strategy.shards:
             raise RuntimeError(
@@ -116,7 +116,7 @@ def _refuse_in_backward(args: TrainingArguments, strategy: Strategy) -> None:
         f"nonfinite_steps is '{args.nonfinite_steps}'": args.nonfinite_steps != "keep",
         "fp16 is True": args.mixed_precision == "fp16",
         f"there are {args.world_size} processes": args.world_size > 1,
-        "weights are shared out": strategy.shards,
+        "weights are sharded": strategy.shards,
     }
     found = [what for what, is_so in wrong.items() if is_so]
     if found:
@@ -125,11 +125,9 @@ def _refuse_in_backward(args: TrainingArguments, strategy: Strategy) -> None:
             "use adafactor, whose state is small."
         )
     if args.max_grad_norm:
-        log.warning("max_grad_norm: has no effect, for LOMO steps within the backward pass.", once=True)
+        log.warning("max_grad_norm: has no effect, because LOMO steps within the backward pass.", once=True)
     if str(getattr(args.optim, "value", args.optim)) == "adalomo":
-        log.warning(
-            "optim: 'adalomo' keeps its means outside of its state: a resumed training is not exact.", once=True
-        )
+        log.warning("optim: 'adalomo' keeps its means outside of its state: a resumed run is not exact.", once=True)
 
 
 def refuse_kinds(
@@ -150,7 +148,7 @@ def refuse_kinds(
         faults.append(Fault("callbacks", f"is of {type(callbacks).__name__}.", "Give a list of callbacks."))
     if not isinstance(optimizers, list | tuple) or len(optimizers) != 2:
         problem = f"is of {type(optimizers).__name__}, and not a pair."
-        faults.append(Fault("optimizers", problem, "Give (optimizer, schedule); None for one that you do not give."))
+        faults.append(Fault("optimizers", problem, "Give (optimizer, schedule); None for one that you leave out."))
     if compute_metrics is not None and not callable(compute_metrics):
         problem = f"is of {type(compute_metrics).__name__}, and cannot be called."
         faults.append(Fault("compute_metrics", problem, "Give a function that takes an EvalPrediction."))

@@ -39,9 +39,7 @@ def test_flags_may_be_words_and_values_of_other_kinds_are_refused() -> None:
 
 
 def test_the_class_instead_of_an_object_of_it_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"is the class AcceleratorConfig. Give an object of it: AcceleratorConfig\(\)"
-    ):
+    with pytest.raises(ValueError, match=r"is the class AcceleratorConfig. Give an instance: AcceleratorConfig\(\)"):
         accelerator_config(AcceleratorConfig)
 
 

@@ -134,7 +134,7 @@ def test_what_only_fsdp1_knows_is_accepted_and_told_once(capsys: pytest.CaptureF
     for word in ("backward_pre", "backward_pos"):  # as the documents write them
         options(True, backward_prefetch=word, limit_all_gathers="true", version=1)
     told = capsys.readouterr().err
-    assert told.count("in which backward_prefetch, limit_all_gathers, version: 1 mean nothing") == 1
+    assert told.count("in which backward_prefetch, limit_all_gathers, version: 1 have no effect") == 1
 
 
 def test_a_config_without_fsdp_is_said_to_have_no_effect(

@@ -104,7 +104,7 @@ def test_setting_an_old_name_sets_todays() -> None:
     made: Any = TrainingArguments("x")
     made.evaluation_strategy, made.warmup_ratio, made.logging_dir = "epoch", 0.2, "here"
     assert (made.eval_strategy, made.warmup_steps, made.logging_dir) == ("epoch", 0.2, "here")
-    with pytest.raises(AttributeError, match="split_batches is part of accelerator_config today"):
+    with pytest.raises(AttributeError, match="split_batches is part of accelerator_config now"):
         made.split_batches = True
 
 
@@ -114,7 +114,7 @@ def test_a_share_of_all_updates_as_warm_up_stays_a_share() -> None:
 
 def test_both_names_that_disagree_are_refused() -> None:
     with pytest.raises(
-        ConfigError, match="evaluation_strategy: is 'epoch', and eval_strategy, its name today, is 'no'"
+        ConfigError, match="evaluation_strategy: is 'epoch', and eval_strategy, its current name, is 'no'"
     ):
         TrainingArguments("x", evaluation_strategy="epoch", eval_strategy="no")  # type: ignore[call-arg]
     assert TrainingArguments("x", evaluation_strategy="epoch", eval_strategy="epoch").do_eval  # type: ignore[call-arg]

@@ -111,7 +111,7 @@ def test_an_optimizer_of_earlier_years_becomes_the_one_that_does_the_same(
 ) -> None:
     monkeypatch.setattr(log, "_warned", set())
     assert TrainingArguments(optim="adamw_hf").optim == "adamw_torch"
-    assert "'adamw_hf' is of earlier years" in capsys.readouterr().err
+    assert "'adamw_hf' is an outdated name" in capsys.readouterr().err
 
 
 def test_accumulation_may_be_said_in_accelerates_way_but_not_twice() -> None:
@@ -139,5 +139,5 @@ def test_a_number_that_is_none_is_refused_unless_the_original_seldom_asks_for_it
     with pytest.raises(ConfigError) as error:
         TrainingArguments(learning_rate=None, max_grad_norm=None, warmup_steps=None)  # type: ignore[arg-type]
     assert {fault.key for fault in error.value.faults} == {"learning_rate", "max_grad_norm", "warmup_steps"}
-    assert "Give 0, which clips nothing" in str(error.value)
+    assert "Give 0 for no clipping" in str(error.value)
     assert TrainingArguments(eval_delay=None, logging_strategy="no", logging_steps=None).eval_delay == 0  # type: ignore[arg-type]

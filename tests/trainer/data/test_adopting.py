@@ -76,7 +76,7 @@ def test_samplers_of_a_users_loader_hear_of_the_epoch(numbers, ranks):
 
 def test_a_loader_that_every_rank_goes_through_is_announced(numbers, ranks, caplog):
     adopt(DataLoader(numbers(9)), ranks(0, 2))
-    assert "each of the 2 processes goes through all of the data" in caplog.text
+    assert "each of the 2 processes sees all of the data" in caplog.text
     caplog.clear()
     adopt(DataLoader(numbers(9), sampler=DistributedSampler(numbers(9), num_replicas=2, rank=0)), ranks(0, 2))
     assert not caplog.records
@@ -119,7 +119,7 @@ def test_the_end_of_a_users_loader_is_known(ranks):
 def test_samples_that_are_batches_already_are_taken_by_one_process_alone(ranks):
     loader = DataLoader([{"value": torch.ones(2)}] * 3, batch_size=None)
     assert len(values(shared_out(loader, ranks()))) == 3
-    with pytest.raises(ValueError, match="its samples are batches already, which cannot be shared out over 2"):
+    with pytest.raises(ValueError, match="its samples are batches already, which cannot be divided among 2"):
         shared_out(loader, ranks(0, 2))
 
 

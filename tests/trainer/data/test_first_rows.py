@@ -65,7 +65,7 @@ def test_process_0_alone_says_which_process_reads_something_else(capsys, monkeyp
     assert "train_dataset" not in capsys.readouterr().err
     monkeypatch.setenv("RANK", "0")
     warn_of_unlike_orders([5, 5, 7], "train_dataset")
-    assert "train_dataset: process 2 does not read the rows of the stream that process 0" in capsys.readouterr().err
+    assert "train_dataset: process 2 reads other rows of the stream than process 0" in capsys.readouterr().err
 
 
 def test_a_stream_of_datasets_shows_how_its_shards_are_shuffled():

@@ -67,7 +67,7 @@ def test_gradients_are_not_kept():
 def test_another_structure_in_a_later_batch_is_refused():
     joiner = Joiner(what="labels")
     joiner.add(rows(2))
-    with pytest.raises(ValueError, match=r"labels: batch 1 gave 2 values \(\[0\], \[1\]\).*gave one value"):
+    with pytest.raises(ValueError, match=r"labels: batch 1 returned 2 values \(\[0\], \[1\]\).*returned one value"):
         joiner.add((rows(2), rows(2)))
 
 
@@ -84,7 +84,7 @@ def test_rows_that_differ_beyond_their_length_are_refused():
 def test_memory_that_will_not_do_is_announced_at_the_first_batch(caplog):
     joiner = Joiner(expected=1000, memory_bytes=1_000_000, what="predictions")
     joiner.add(rows(8, 100))
-    assert "predictions of 1000 batches are going to take 3.1 MiB of 976.6 KiB" in caplog.text
+    assert "predictions of 1000 batches will take 3.1 MiB of 976.6 KiB" in caplog.text
     joiner.add(rows(8, 100))
     assert len(caplog.records) == 1
 

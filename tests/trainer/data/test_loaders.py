@@ -220,7 +220,7 @@ def test_a_plain_random_sampler_becomes_one_of_seed_and_epoch(numbers, ranks):
 
 
 def test_batches_to_be_split_must_divide(numbers, ranks):
-    with pytest.raises(ValueError, match="split_batches: a batch of 3 samples does not divide by 2 processes"):
+    with pytest.raises(ValueError, match="split_batches: a batch of 3 samples cannot be divided by 2 processes"):
         ours(numbers(6), ranks, size=2, batch_size=3, split_batches=True)
 
 

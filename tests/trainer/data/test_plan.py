@@ -52,7 +52,7 @@ def test_a_stream_is_trained_on_for_as_many_steps_as_asked_for(stream):
 
 
 def test_a_stream_without_a_number_of_steps_is_refused(stream):
-    with pytest.raises(ValueError, match="max_steps: is -1, and the training data has no length"):
+    with pytest.raises(ValueError, match="max_steps: is -1, but the training data has no length"):
         plan_training(arguments(), DataLoader(stream(9)), batch_size=4)
 
 

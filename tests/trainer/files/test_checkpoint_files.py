@@ -134,7 +134,7 @@ def test_a_checkpoint_without_a_manifest_names_its_damaged_file_and_no_manifest_
     with pytest.raises(OSError, match="progress.json: is not JSON .*copy it again"):
         TrainerCheckpoint(path).progress()
     (path / parts.STATE).write_text("")
-    with pytest.raises(folders.DamagedCheckpoint, match="for the newest that is whole.$"):
+    with pytest.raises(folders.DamagedCheckpoint, match="for the newest intact one.$"):
         TrainerCheckpoint.checked(path)
 
 

@@ -58,13 +58,13 @@ def test_a_file_of_an_older_version_leaves_the_rest_as_it_is_at_the_beginning(tm
 def test_a_field_of_a_newer_version_is_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "state.json").write_text('{"global_step": 3, "mood": "good"}')
     assert TrainerState.load_from_json(tmp_path / "state.json").global_step == 3
-    assert "mood: of another version, and not used" in capsys.readouterr().err
+    assert "mood: from another version, and not used" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", '{"global_step": 3', "[1, 2]", "\x00\x00"])
 def test_a_file_that_is_not_whole_is_refused_by_its_path(tmp_path: Path, text: str) -> None:
     (tmp_path / "state.json").write_text(text)
-    with pytest.raises(ValueError, match=r"state\.json: contains no state of a training .* Resume from another"):
+    with pytest.raises(ValueError, match=r"state\.json: contains no trainer state .* Resume from another"):
         TrainerState.load_from_json(tmp_path / "state.json")
 
 
@@ -118,7 +118,7 @@ def test_callbacks_are_kept_by_class_name_and_in_a_list_where_there_are_several(
 
 
 def test_a_callback_without_a_state_is_refused_by_name() -> None:
-    with pytest.raises(TypeError, match="stateful_callbacks: SimpleNamespace has no state to be saved"):
+    with pytest.raises(TypeError, match="stateful_callbacks: SimpleNamespace has no state to save"):
         TrainerState(stateful_callbacks=[SimpleNamespace()])
 
 

@@ -215,7 +215,7 @@ def test_an_object_is_taken_out_itself(stage):
 
 def test_removing_a_class_that_is_not_there_is_fine_and_an_object_that_is_not_there_is_refused(stage):
     stage.handler.remove_callback(Listener)
-    with pytest.raises(ValueError, match="is not among the callbacks, which are of\nDefaultFlowCallback"):
+    with pytest.raises(ValueError, match="is not among the callbacks, which are\nDefaultFlowCallback"):
         stage.handler.remove_callback(Listener())
 
 

@@ -65,7 +65,7 @@ def accelerator_config(value: object) -> AcceleratorConfig:
     if isinstance(value, AcceleratorConfig):
         return _checked(value)
     if isinstance(value, type):
-        raise ValueError(f"is the class {value.__name__}. Give an object of it: {value.__name__}().")
+        raise ValueError(f"is the class {value.__name__}. Give an instance: {value.__name__}().")
     if hasattr(value, "to_dict"):
         value = value.to_dict()
     settings = {} if value is None else read_dict(value)

@@ -63,18 +63,18 @@ def _precision(arguments: Fields) -> Iterator[Fault]:
     if (arguments.bf16 or arguments.bf16_full_eval) and not on_cpu and not has_bf16():
         yield Fault(
             "bf16" if arguments.bf16 else "bf16_full_eval",
-            "is true, and there is no accelerator here that computes in bfloat16 (NVIDIA: Ampere or newer).",
-            "Set use_cpu=True to compute in it on the CPU, or leave it out.",
+            "is true, but no accelerator here computes in bfloat16 (NVIDIA: Ampere or newer).",
+            "Set use_cpu=True for bfloat16 on the CPU, or leave it out.",
         )
     if arguments.tf32 and not has_tf32():
-        yield Fault("tf32", "is true, and there is no NVIDIA GPU with TF32 here (Ampere or newer).", "Leave it out.")
+        yield Fault("tf32", "is true, but there is no NVIDIA GPU with TF32 here (Ampere or newer).", "Leave it out.")
 
 
 def _schedule(arguments: Fields) -> Iterator[Fault]:
     if arguments.lr_scheduler_type in {"reduce_lr_on_plateau", "greedy"} and arguments.eval_strategy == "no":
         yield Fault(
             "lr_scheduler_type",
-            f"is '{arguments.lr_scheduler_type}', which looks at scores, and eval_strategy is 'no'.",
+            f"is '{arguments.lr_scheduler_type}', which needs scores, but eval_strategy is 'no'.",
             "Set eval_strategy to 'steps' or 'epoch'.",
         )
 
@@ -83,7 +83,7 @@ def _loader(arguments: Fields) -> Iterator[Fault]:
     if arguments.dataloader_num_workers == 0 and arguments.dataloader_prefetch_factor is not None:
         yield Fault(
             "dataloader_prefetch_factor",
-            f"is {arguments.dataloader_prefetch_factor}, and no processes load data: dataloader_num_workers is 0.",
+            f"is {arguments.dataloader_prefetch_factor}, but no workers load data: dataloader_num_workers is 0.",
             "Set dataloader_num_workers, or leave it out.",
         )
 
@@ -97,7 +97,7 @@ def _hub(arguments: Fields) -> Iterator[Fault]:
 def _average(arguments: Fields) -> Iterator[Fault]:
     start = arguments.swa_start
     if start is not None and arguments.ema_decay < 1:
-        problem = "contradicts ema_decay: both say which average of the weights is kept."
+        problem = "contradicts ema_decay: both choose the average of the weights that is kept."
         yield Fault("swa_start", problem, "Remove one of them.")
     elif start is not None and start > 1 and start != int(start):
         yield Fault("swa_start", f"is {start}.", f"Use {SHARE}.")

@@ -60,14 +60,14 @@ class LearningFields:
     # ---- optimizer
     optim: OptimizerNames | str = option("adamw_torch_fused", "Optimizer.")
     optim_args: str | None = option(None, "More arguments of the optimizer: 'name=value,name=value'.")
-    weight_decay: float = option(0.0, "Decoupled weight decay; biases and norms are spared.")
+    weight_decay: float = option(0.0, "Decoupled weight decay; biases and norms are exempt.")
     adam_beta1: float = option(0.9, "Decay of Adam's first moment.")
     adam_beta2: float = option(0.999, "Decay of Adam's second moment.")
-    adam_epsilon: float = option(1e-8, "What Adam adds to the denominator.")
+    adam_epsilon: float = option(1e-8, "Epsilon in the denominator of Adam.")
     optim_target_modules: None | str | list[str] = option(None, "Modules that GaLore and APOLLO work on.")
 
     # ---- gradient and loss
-    gradient_accumulation_steps: int = option(1, "Batches whose gradients make one update.")
+    gradient_accumulation_steps: int = option(1, "Batches whose gradients are accumulated for one update.")
     average_tokens_across_devices: bool = option(
         True, "Divide the loss by the target tokens of all devices together, so that it is their true mean."
     )
@@ -102,7 +102,7 @@ class LearningFields:
     liger_kernel_config: dict[str, bool] | None = option(None, "Which Liger kernels to use, as JSON.")
 
     # ---- more
-    use_cache: bool = option(False, "Let the model keep keys and values of earlier tokens; of use to few methods.")
+    use_cache: bool = option(False, "Let the model cache keys and values of earlier tokens; few methods need it.")
     neftune_noise_alpha: float | None = option(None, "Strength of NEFTune noise on the embeddings; 5 to 15 is usual.")
     torch_empty_cache_steps: int | None = option(None, "Updates between releases of the device's cached memory.")
     auto_find_batch_size: bool = option(False, "Start again with a smaller training batch if memory runs out.")
@@ -127,7 +127,7 @@ class ReportingFields:
     )
     log_level: str = option("passive", "Level of the logs on the main process.", choices=LEVELS)
     log_level_replica: str = option("warning", "Level of the logs on the other processes.", choices=LEVELS)
-    disable_tqdm: bool | None = option(None, "Show no bars; unset: none when only errors are logged.")
+    disable_tqdm: bool | None = option(None, "Hide progress bars; unset: hidden when only errors are logged.")
 
     # ---- trackers
     report_to: None | str | list[str] = option("none", "Trackers to report to, 'all' that are installed, or 'none'.")
@@ -151,7 +151,7 @@ class ReportingFields:
     eval_do_concat_batches: bool = option(True, "Join the predictions of all batches; false gives a list of batches.")
     eval_use_gather_object: bool = option(False, "Gather predictions that are not tensors, by pickling them.")
     eval_accumulation_steps: int | None = option(
-        None, "Batches after which predictions go to host memory; here they always do at once."
+        None, "Batches after which predictions move to host memory; here always at once."
     )
     include_for_metrics: list[str] = option(list, "Further inputs of compute_metrics: inputs, loss.")
     batch_eval_metrics: bool = option(False, "Call compute_metrics on each batch, and once more for the result.")
@@ -161,7 +161,7 @@ class ReportingFields:
     save_strategy: SaveStrategy | str = option("steps", "When to save: no, steps, epoch or best.")
     save_steps: float = option(500, "Updates between two checkpoints; below 1: their share of all updates.")
     save_on_each_node: bool = option(False, "Save on each node; not for nodes that share a disk.")
-    save_total_limit: int | None = option(None, "Most checkpoints to keep; the newest and the best always stay.")
+    save_total_limit: int | None = option(None, "Maximum number of checkpoints; the newest and the best always stay.")
     enable_jit_checkpoint: bool = option(False, "Save and stop on SIGTERM.")
 
     # ---- Hub
@@ -170,7 +170,7 @@ class ReportingFields:
     hub_private_repo: bool | None = option(None, "Whether a new repository is private.")
     hub_model_id: str | None = option(None, "Repository on the Hub; unset: named after output_dir.")
     hub_strategy: HubStrategy | str = option("every_save", "What to upload, and when.")
-    hub_always_push: bool = option(False, "Upload even while the last upload is under way.")
+    hub_always_push: bool = option(False, "Upload even while the previous upload is running.")
     hub_revision: str | None = option(None, "Branch to upload to.")
 
     # ---- best model
@@ -266,7 +266,7 @@ class OwnFields:
     resume_changed: str = option(
         "refuse",
         "What to do with a checkpoint whose weights changed after saving, or with missing files: refuse lists them and "
-        "stops (or takes the checkpoint before), weights continues with what is left.",
+        "stops (or takes the previous checkpoint), weights continues with the rest.",
         choices=REFUSED_OR_TAKEN,
     )
     nonfinite_steps: str = option(

@@ -172,7 +172,7 @@ def _tell_unknown(config: Mapping[str, Any]) -> None:
     idle = [key for key in FSDP1_ONLY if key in config]
     idle += ["version: 1"] if str(config.get("version", 2)) == "1" else []
     if idle:
-        log.warning(f"fsdp_config: sharding is FSDP2's here, in which {', '.join(idle)} mean nothing.", once=True)
+        log.warning(f"fsdp_config: sharding uses FSDP2, in which {', '.join(idle)} have no effect.", once=True)
 
 
 def _faults(config: Mapping[str, Any]) -> Iterator[Fault]:
@@ -276,7 +276,7 @@ def _sharding(config: Mapping[str, Any]) -> tuple[str, bool]:
 def _state_dict_type(config: Mapping[str, Any]) -> str:
     kind = str(config.get("state_dict_type") or STATE_DICTS[0]).upper()
     if kind == "LOCAL_STATE_DICT":
-        log.warning("fsdp_config: LOCAL_STATE_DICT is gone; SHARDED_STATE_DICT, its successor, is used.", once=True)
+        log.warning("fsdp_config: LOCAL_STATE_DICT no longer exists; SHARDED_STATE_DICT is used instead.", once=True)
         return "SHARDED_STATE_DICT"
     return kind
 
@@ -287,6 +287,6 @@ def _xla(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if importlib.util.find_spec("torch_xla") is None:
         raise ImportError(
             "fsdp_config: xla is true, and torch_xla is not installed. Install it (pip install torch_xla) on a machine "
-            "with a TPU, or take xla out: FSDP over GPUs and CPUs needs nothing more."
+            "with a TPU, or remove xla: FSDP on GPUs and CPUs does not need it."
         )
     return {key: config[key] for key in XLA if key in config}

@@ -46,7 +46,7 @@ class OldName:
 def _renamed(kind: type, new: str) -> OldName:
     def take(value: object, options: Options) -> None:
         if new in options and options[new] != value:
-            raise ValueError(f"is {value!r}, and {new}, its name today, is {options[new]!r}. Give only {new}.")
+            raise ValueError(f"is {value!r}, and {new}, its current name, is {options[new]!r}. Give only {new}.")
         options[new] = value
 
     return OldName(kind, new, take, lambda arguments: getattr(arguments, new))
@@ -150,7 +150,7 @@ OLD_NAMES: dict[str, OldName] = {
     "logging_dir": _remembered(str, "TENSORBOARD_LOGGING_DIR in the environment; it still says where TensorBoard logs"),
     "ray_scope": _remembered(str, "an argument of hyperparameter_search", default="last"),
     "save_safetensors": _left_aside(bool, "weights are always saved as safetensors", default=True),
-    "use_mps_device": _left_aside(bool, "a Mac's GPU is used where there is one", default=False),
+    "use_mps_device": _left_aside(bool, "a Mac's GPU is used if there is one", default=False),
     "fp16_opt_level": _left_aside(str, _APEX, default="O1"),
     "fp16_backend": _left_aside(str, _APEX, default="auto"),
     "half_precision_backend": _left_aside(str, _APEX, default="auto"),
@@ -161,7 +161,7 @@ OLD_NAMES: dict[str, OldName] = {
     "past_index": _left_aside(int, _GONE, default=-1),
     "use_legacy_prediction_loop": _left_aside(bool, _GONE, default=False),
     "mp_parameters": _left_aside(str, _GONE, default=""),
-    "_n_gpu": _left_aside(int, "the number of GPUs is found out", default=None),
+    "_n_gpu": _left_aside(int, "the number of GPUs is detected", default=None),
     "sharded_ddp": _left_aside(str, "use fsdp", default=""),
 }  # fmt: skip
 
@@ -231,7 +231,7 @@ class OldAttribute:
             vars(arguments)[self._name] = value
             return
         if old.outer:
-            raise AttributeError(f"{self._name} is part of {old.outer} today: set {old.becomes} in the constructor.")
+            raise AttributeError(f"{self._name} is part of {old.outer} now: set {old.becomes} in the constructor.")
         if old.read is None:
             vars(arguments)[self._name] = value
         _take(old, value, options)
@@ -289,6 +289,6 @@ def _refuse_unknown(owner: str, names: list[str], known: Collection[str]) -> Non
         guesses = {name: nearest(name, [*known, *OLD_NAMES]) for name in odd}
         hints = [f"'{name}'" + (f" (did you mean '{guess}'?)" if guess else "") for name, guess in guesses.items()]
         plural = "s" if len(odd) > 1 else ""
-        advice = "" if any(guesses.values()) else " HfArgumentParser and --help list all there are."
+        advice = "" if any(guesses.values()) else " HfArgumentParser and --help list all of them."
         article = "" if plural else "an "
         raise TypeError(f"{owner}() got {article}unexpected keyword argument{plural} {', '.join(hints)}.{advice}")

@@ -110,7 +110,7 @@ def _numbers(arguments: Fields) -> Iterator[Fault]:
         if name in LEFT_OUT:
             setattr(arguments, name, usual[name])
         elif name not in INTERVALS:
-            without = "0, which clips nothing," if name == "max_grad_norm" else "a number,"
+            without = "0 for no clipping," if name == "max_grad_norm" else "a number,"
             yield _refused(arguments, name, f"is None. Give {without} or leave it out for {usual[name]}.")
     for name, kind in plain_kinds(Fields).items():
         if name in NEVER_FLOAT and isinstance(getattr(arguments, name), float):
@@ -150,7 +150,7 @@ def _words(arguments: Fields) -> Iterator[Fault]:
 def _todays_word(name: str, word: object) -> Any:
     today = OLD_WORDS.get(name, {}).get(str(word), word)
     if today != word:
-        log.warning(f"TrainingArguments: {name} '{word}' is of earlier years; '{today}' does the same.", once=True)
+        log.warning(f"TrainingArguments: {name} '{word}' is an outdated name; '{today}' does the same.", once=True)
     return today
 
 

@@ -76,9 +76,9 @@ class HfArgumentParser(ArgumentParser):
             hints = get_type_hints(owner)
         except NameError as error:
             raise RuntimeError(
-                f"{owner.__name__}: the type of a field cannot be resolved ({error}). Put the class at the top level "
-                "of its file and import there what its fields are made of, or take `from __future__ import "
-                "annotations` out of that file."
+                f"{owner.__name__}: the type of a field cannot be resolved ({error}). Define the class at the top "
+                "level of its file and import the types of its fields there, or remove `from __future__ import "
+                "annotations` from that file."
             ) from error
         for each in dataclasses.fields(owner):
             if each.init:

@@ -117,7 +117,7 @@ class ProcessFields(Fields):
         except ImportError as error:
             raise ImportError(
                 "args.distributed_state is an object of accelerate, which is not installed. Install it (pip install "
-                "accelerate), or read args.world, which says the same without it."
+                "accelerate), or read args.world, which has the same information."
             ) from error
         return PartialState(cpu=joined.device.type == "cpu")
 

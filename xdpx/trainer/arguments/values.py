@@ -27,7 +27,7 @@ def read_dict(value: object) -> dict[str, Any]:
     try:
         read = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{_shortened(value)} is not JSON: {error}. Keys and texts stand in double quotes.") from error
+        raise ValueError(f"{_shortened(value)} is not JSON: {error}. Put keys and strings in double quotes.") from error
     if not isinstance(read, dict):
         raise ValueError(f'{_shortened(value)} holds {type(read).__name__}, not a dict. Put it as {{"key": value}}.')
     return typed(read) if text is value else read

@@ -125,8 +125,8 @@ def adopt(loader: object, world: Processes) -> Any:
         return loader
     if world.size > 1 and world.rank == 0 and type(loader) is DataLoader and _is_whole(loader):
         log.warning(
-            f"get_train_dataloader: returns a plain DataLoader, so each of the {world.size} processes goes through all "
-            "of the data. Return self.accelerator.prepare(DataLoader(...)), or give it a DistributedSampler."
+            f"get_train_dataloader: returns a plain DataLoader, so each of the {world.size} processes sees all of the "
+            "data. Return self.accelerator.prepare(DataLoader(...)), or give it a DistributedSampler."
         )
     return Adopted(loader)
 
@@ -178,7 +178,7 @@ def _of_whole_batches(loader: DataLoader[Any], world: Processes) -> Any:
     if world.size == 1:
         return Adopted(loader)
     raise ValueError(
-        f"DataLoader(batch_size=None): its samples are batches already, which cannot be shared out over {world.size} "
+        f"DataLoader(batch_size=None): its samples are batches already, which cannot be divided among {world.size} "
         "processes. Let the dataset give each process (torch.distributed.get_rank()) its own, and return the loader "
         "without accelerator.prepare; or give single samples and a batch_size."
     )

@@ -23,8 +23,8 @@ ALIKE = (
 
 WHOLE = "Give every process the same arguments and the whole data set, which the Trainer divides among them."
 UNEVEN = (
-    "With even_batches false the last round of batches stays incomplete. Set it true in accelerator_config, or leave "
-    "that round out: dataloader_drop_last=True."
+    "With even_batches false the last round of batches stays incomplete. Set it true in accelerator_config, or drop "
+    "that round: dataloader_drop_last=True."
 )
 
 

@@ -30,8 +30,8 @@ def default_data_collator(features: Sequence[Any], return_tensors: str = "pt") -
     if not isinstance(features[0], Mapping) and not hasattr(features[0], "__dict__"):
         kind = type(features[0]).__name__
         raise TypeError(
-            f"a sample is a {kind}, whose values have no names. Let the dataset give dicts of the arguments of the "
-            "model's forward, or pass a data_collator that makes such a dict of a list of samples."
+            f"a sample is a {kind}, whose values have no names. Let the dataset return dicts of the arguments of the "
+            "model's forward, or pass a data_collator that turns a list of samples into such a dict."
         )
     rows = features if isinstance(features[0], Mapping) else [vars(row) for row in features]
     first = rows[0]

@@ -178,8 +178,8 @@ def _needed_by(collator: Any, dataset: Any, unused: list[str]) -> bool:
 
 def _say_needed(name: object) -> None:
     log.info(
-        f"remove_unused_columns: the data_collator uses '{name}', which the model does not take. All columns are left "
-        "to the collator."
+        f"remove_unused_columns: the data_collator uses '{name}', which the model does not take. All columns are "
+        "passed to the collator."
     )
 
 

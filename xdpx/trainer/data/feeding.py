@@ -20,12 +20,12 @@ def eval_set(asked: Any, given: Any) -> tuple[str, Any]:
         given: `eval_dataset` of the Trainer: a dataset, or a dict of several.
     """
     if asked is None and given is None:
-        raise ValueError("Trainer: there is no eval_dataset. Give one to the Trainer, or to evaluate.")
+        raise ValueError("Trainer: there is no eval_dataset. Pass one to the Trainer, or to evaluate().")
     if isinstance(asked, str):
         if not isinstance(given, Mapping) or asked not in given:
-            there = f"has {', '.join(map(str, given))}" if isinstance(given, Mapping) else "is not a dict of sets"
+            there = f"has {', '.join(map(str, given))}" if isinstance(given, Mapping) else "is not a dict of data sets"
             raise ValueError(
-                f"eval_dataset: '{asked}' is asked for, but it {there}. Name one of them, or give the set."
+                f"eval_dataset: '{asked}' was requested, but it {there}. Name one of them, or pass the data set."
             )
         return asked, given[asked]
     return "eval", given if asked is None else asked
@@ -50,13 +50,13 @@ def refuse_data(dataset: Any, description: str) -> None:
     if isinstance(dataset, Mapping) and 0 not in dataset:
         advice = f"It holds {', '.join(map(str, dataset))}: give one of them."
     elif isinstance(dataset, DataLoader):
-        advice = "Give its dataset, for the Trainer makes the batches; or override get_train_dataloader."
+        advice = "Give its dataset, since the Trainer makes the batches; or override get_train_dataloader."
     elif hasattr(dataset, "iloc"):
         advice = "Give datasets.Dataset.from_pandas(frame), or frame.to_dict('records')."
     elif isinstance(dataset, str) or not (hasattr(dataset, "__getitem__") or isinstance(dataset, IterableDataset)):
-        advice = "Give a list, a Dataset, or an IterableDataset, which can be read once more in every epoch."
+        advice = "Give a list, a Dataset, or an IterableDataset, which can be read again in every epoch."
     if advice:
-        raise TypeError(f"{description} data: a {kind} has no samples by number. {advice}")
+        raise TypeError(f"{description} data: a {kind} cannot be indexed by sample. {advice}")
     if description == "training" and length(dataset) == 0:
         raise ValueError("train_dataset: is empty. Give samples to train on.")
 

@@ -41,12 +41,12 @@ def warn_of_unlike_orders(digests: Sequence[float], what: str) -> None:
     if other is None:
         return
     log.warning(
-        f"{what}: process {other} does not read the rows of the stream that process 0 reads, or not in the same order. "
-        "Each takes its share of what it reads, so that some rows are used twice, and others never. Shuffle by a seed "
-        "that all processes have, or by the epoch that `set_epoch` gets; or set dispatch_batches=True in "
-        "accelerator_config, by which process 0 reads for all. A stream that gives each process rows of its own, as "
-        "after split_dataset_by_node, is divided a second time: override get_train_dataloader or get_eval_dataloader, "
-        "and return a DataLoader of it. If only random changes to the same rows differ, nothing has to be done.",
+        f"{what}: process {other} reads other rows of the stream than process 0, or in another order. Each takes its "
+        "share of what it reads, so some rows are used twice, and others never. Shuffle with a seed that all "
+        "processes share, or by the epoch that `set_epoch` receives; or set dispatch_batches=True in "
+        "accelerator_config, so that process 0 reads for all. A stream that gives each process its own rows, as after "
+        "split_dataset_by_node, is divided a second time: override get_train_dataloader or get_eval_dataloader, "
+        "and return a DataLoader of it. If only random changes to the same rows differ, there is nothing to do.",
         once=True,
     )
 
@@ -83,9 +83,9 @@ def warn_of_unlike_rows(digests: Sequence[int], what: str) -> None:
     if other is None:
         return
     log.warning(
-        f"{what}: process {other} has not the rows that process 0 has, or not in the same order. Each takes its share "
-        "of its own, so that some rows are used twice, and others never. Shuffle and split with a fixed seed, and sort "
-        "what comes from sets or folders. If rows differ by a path or a time alone, nothing has to be done.",
+        f"{what}: process {other} has other rows than process 0, or in another order. Each takes its share of its own "
+        "rows, so some are used twice, and others never. Shuffle and split with a fixed seed, and sort "
+        "what comes from sets or folders. If rows differ only by a path or a time, there is nothing to do.",
         once=True,
     )
 

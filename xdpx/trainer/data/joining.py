@@ -106,7 +106,7 @@ class Joiner:
             self._paths = paths
         elif self.concatenate and paths != self._paths:
             raise ValueError(
-                f"{self.what}: batch {len(self._batches)} gave {_listed(paths)}, the batches before it gave "
+                f"{self.what}: batch {len(self._batches)} returned {_listed(paths)}, the batches before it returned "
                 f"{_listed(self._paths)}. Return the same structure for every batch, or set "
                 "eval_do_concat_batches=False to have one result per batch."
             )
@@ -117,8 +117,8 @@ class Joiner:
         projected = self.expected * sum(getattr(leaf, "nbytes", 0) for leaf in self._batches[0])
         if projected > ALARMING_SHARE * self._memory_bytes:
             log.warning(
-                f"The {self.what} of {self.expected} batches are going to take {format_bytes(projected)} of "
-                f"{format_bytes(self._memory_bytes)} memory. Reduce them in preprocess_logits_for_metrics (such as to "
+                f"The {self.what} of {self.expected} batches will take {format_bytes(projected)} of "
+                f"{format_bytes(self._memory_bytes)} memory. Reduce them in preprocess_logits_for_metrics (e.g. to "
                 "the argmax), compute metrics batch by batch (batch_eval_metrics=True), or set "
                 "prediction_loss_only=True."
             )

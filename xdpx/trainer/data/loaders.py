@@ -189,7 +189,7 @@ def _batch_size_of_rank(options: LoaderOptions, world: Processes) -> int:
         return options.batch_size
     if options.batch_size % world.size:
         raise ValueError(
-            f"split_batches: a batch of {options.batch_size} samples does not divide by {world.size} processes. Make "
+            f"split_batches: a batch of {options.batch_size} samples cannot be divided by {world.size} processes. Make "
             "per_device_train_batch_size and per_device_eval_batch_size multiples of the number of processes, or leave "
             "split_batches out."
         )

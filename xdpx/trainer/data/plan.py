@@ -133,8 +133,8 @@ def plan_training(args: TrainingArguments, loader: object, *, batch_size: int, n
     if batches is None:
         if args.max_steps <= 0:
             raise ValueError(
-                f"max_steps: is {args.max_steps}, and the training data has no length to count epochs by. Set "
-                "max_steps to the number of updates to train for, or give the dataset a __len__."
+                f"max_steps: is {args.max_steps}, but the training data has no length, so epochs cannot be counted. "
+                "Set max_steps to the number of updates to train for, or give the dataset a __len__."
             )
         steps, samples = args.max_steps, total * args.max_steps
         return TrainingPlan(
@@ -183,7 +183,7 @@ def length(thing: Any) -> int | None:
 def _no_batch(loader: object, batch_size: int, num_processes: int) -> str:
     examples = length(getattr(loader, "dataset", None))
     return (
-        f"train_dataset: gives no batch. It has {examples} samples; {num_processes} process(es) with batches of "
+        f"train_dataset: yields no batch. It has {examples} samples; {num_processes} process(es) with batches of "
         f"{batch_size} samples leave nothing when incomplete batches are dropped. Add data, lower "
         "per_device_train_batch_size, or set dataloader_drop_last=False."
     )

@@ -213,7 +213,7 @@ def _explained(target: str) -> Generator[None]:
         if error.errno is None:
             raise
         problem = f"{target} could not be saved ({error.strerror or error})"
-        advice = "What was saved before is untouched. Make room, or choose another output_dir; then resume."
+        advice = "Earlier files are untouched. Free some space, or choose another output_dir; then resume."
         raise OSError(error.errno, f"{problem}. {advice}") from error
 
 
@@ -225,7 +225,7 @@ def _resumable(contents: Contents) -> Contents:
             states[name] = plain(getattr(contents, name), name)
         except OnlyPicklable as error:
             advice = "Give it a state_dict of tensors and plain values, or use save_only_model"
-            log.warning(f"Checkpoints of this run cannot be continued from: {error}. {advice}.", once=True)
+            log.warning(f"Checkpoints of this run cannot be resumed: {error}. {advice}.", once=True)
             return replace(contents, optimizer=None, scheduler=None, scaler=None)
     return replace(contents, **states)
 
@@ -381,16 +381,16 @@ def _refusal(path: StrPath, *, changed: bool) -> str:
         return f"{' '.join(faults)} {ANOTHER}"
     damaged = damage(path)
     if not damaged:
-        on_purpose = "Was it changed on purpose? Then set resume_changed='weights' to go on with it as it is."
+        on_purpose = "If it was changed on purpose, set resume_changed='weights' to continue with it as it is."
         if not changed:
             return f"{' '.join(faults)} {ANOTHER} {on_purpose}"
         tell_changes(io.plain(path), faults)
         return ""
-    edited = " Was it changed on purpose? Then remove its checkpoint.manifest.json."
+    edited = " If it was changed on purpose, remove its checkpoint.manifest.json."
     return f"{' '.join(damaged)} {ANOTHER}{edited if io.exists(io.join(path, MANIFEST)) else ''}"
 
 
-ANOTHER = "Use another checkpoint, or True for the newest that is whole."
+ANOTHER = "Use another checkpoint, or True for the newest intact one."
 
 
 def changed_arguments(

@@ -152,7 +152,7 @@ class Hub:
     def wait(self) -> None:
         """Wait for all pushes. A failed one is only logged: it must not end a training."""
         if self.is_busy:
-            log.info("Waiting until what was saved is on the hub. This may take some minutes.")
+            log.info("Waiting for the upload to the Hub to finish. This may take some minutes.")
         for push in self._pushes:
             with contextlib.suppress(Exception):
                 push.future.result()
@@ -164,7 +164,7 @@ class Hub:
         for push in finished:
             error = push.future.exception()
             if error is not None:
-                log.warning(f"{push.folder} could not be pushed to {self.repo_id}: {error}. It is still here.")
+                log.warning(f"{push.folder} could not be pushed to {self.repo_id}: {error}. The local copy is kept.")
 
 
 def _files_of_model(checkpoint: str) -> list[str]:

@@ -264,8 +264,8 @@ def _load_adapter(model: Any, folder: str) -> None:
     names = [name for name in there if not name or known is None or name in known] or there
     if left := [name for name in there if name not in names]:
         log.warning(
-            f"{folder}: {', '.join(left)}: of adapters that the model does not have, and left out. To load them, too, "
-            "add adapters of these names to the model first.",
+            f"{folder}: {', '.join(left)}: these belong to adapters that the model does not have, and are not loaded. "
+            "To load them, first add adapters with these names to the model.",
             once=True,
         )
     found = getattr(model, "active_adapters", None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from xdpx.logger import log
 
-MISSING = "numbers drawn from now on differ from those of a run that was never stopped"
+MISSING = "random numbers from here on differ from those of an uninterrupted run"
 
 
 def capture(*, all_devices: bool = False) -> dict[str, Any]:

@@ -115,11 +115,11 @@ class TrainerState:
             with io.open(json_path) as file:
                 found = dict(json.load(file))
         except (ValueError, TypeError) as error:
-            advice = "Resume from another checkpoint; this one was not written to its end."
-            raise ValueError(f"{json_path}: contains no state of a training ({error}). {advice}") from error
+            advice = "Resume from another checkpoint; this one is incomplete."
+            raise ValueError(f"{json_path}: contains no trainer state ({error}). {advice}") from error
         known = {field.name: found.pop(field.name) for field in fields(cls) if field.name in found}
         if found:
-            log.warning(f"{json_path}: {', '.join(sorted(found))}: of another version, and not used.")
+            log.warning(f"{json_path}: {', '.join(sorted(found))}: from another version, and not used.")
         return cls(**known)
 
     def compute_steps(self, args: TrainingArguments, max_steps: int) -> None:
@@ -144,8 +144,8 @@ def read_state(callback: ExportableState) -> Any:
     state, kind = callback.state(), type(callback)
     if (keys := list(_other_keys(state))) and not _restores_itself(kind):
         log.warning(
-            f"{kind.__name__}.state: has keys that are not texts ({', '.join(map(repr, keys[:3]))}), which a resumed "
-            "training gets as texts. Return a list of pairs, or define from_state.",
+            f"{kind.__name__}.state: has keys that are not strings ({', '.join(map(repr, keys[:3]))}), which a "
+            "resumed run gets as strings. Return a list of pairs, or define from_state.",
             once=True,
         )
     return state
@@ -173,7 +173,7 @@ def states_of(callbacks: Iterable[Any], *, read: Callable[[ExportableState], Any
     for callback in callbacks:
         if not is_exportable(callback):
             advice = "Let it inherit from ExportableState and define `state`, or leave it out."
-            raise TypeError(f"stateful_callbacks: {type(callback).__name__} has no state to be saved. {advice}")
+            raise TypeError(f"stateful_callbacks: {type(callback).__name__} has no state to save. {advice}")
         found.setdefault(type(callback).__name__, []).append(read(callback))
     return {name: states[0] if len(states) == 1 else states for name, states in found.items()}
 
@@ -217,11 +217,11 @@ def trouble_of(kind: type[ExportableState], state: Any) -> str:
     if not parts or not all(isinstance(part, Mapping) for part in parts):
         return f"returns {state!r:.100}"
     if stray := sorted(map(str, set(state) - set(STATE_PARTS))):
-        return f"returns {', '.join(stray)} beside {' and '.join(STATE_PARTS)}, which a resumed training would not have"
+        return f"returns {', '.join(stray)} beside {' and '.join(STATE_PARTS)}, which would be lost on resuming"
     try:
         signature(kind).bind(**parts[0])
     except TypeError as error:
-        return f"returns args that {kind.__name__} cannot be made of ({error})"
+        return f"returns args that {kind.__name__} does not accept ({error})"
     return ""
 
 

@@ -164,7 +164,7 @@ class CallbackAdapter:
         engine.tell = self.fire
         unheard = self.handler.waiting_in_vain(engine.events)
         if unheard:
-            log.warning(f"this engine does not send {', '.join(unheard)}, for which callbacks wait.")
+            log.warning(f"this engine does not send {', '.join(unheard)}, which callbacks listen for.")
         state.global_step, state.max_steps = session.number, session.total
         state.num_train_epochs = args.num_train_epochs or 0
         state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps
@@ -202,7 +202,7 @@ class CallbackAdapter:
         if self.control.should_save and self._saving is not None:
             self._saving.ask()
         elif self.control.should_save:
-            log.warning("a callback asked for a checkpoint, but saving is switched off, so none is written.", once=True)
+            log.warning("a callback requested a checkpoint, but saving is off, so none is written.", once=True)
         return self._stop(session)
 
     def end_saving(self, session: Session) -> Stop | None:
@@ -298,8 +298,8 @@ def _plain_state(callback: ExportableState) -> Any:
     except NotImplementedError as error:
         raise refusal(KEY, str(error)) from error
     except TypeError as error:
-        problem = f"'{kind.__name__}.state' returns what a checkpoint cannot hold ({error})."
-        raise refusal(KEY, problem, "Return numbers, texts, and lists and dicts of them.") from error
+        problem = f"'{kind.__name__}.state' returns values that a checkpoint cannot store ({error})."
+        raise refusal(KEY, problem, "Return numbers, strings, and lists and dicts of them.") from error
 
 
 def with_new(state: Any, made: Any, now: Any) -> Any:

@@ -183,7 +183,7 @@ class CallbackHandler:
     def remove_callback(self, callback: object) -> None:
         """Remove a callback, or the first of a class. Raises ValueError for a callback that is not in the list."""
         if self.pop_callback(callback) is None and not isinstance(callback, type):
-            raise ValueError(f"{callback!r} is not among the callbacks, which are of\n{self.callback_list}")
+            raise ValueError(f"{callback!r} is not among the callbacks, which are\n{self.callback_list}")
 
     @property
     def callback_list(self) -> str:
@@ -238,7 +238,7 @@ class CallbackHandler:
         """Return the control that a callback returned. Raises the error of `_misuse` for anything else."""
         if not hasattr(answer, "should_training_stop"):
             problem = f"returned {answer!r:.100}, which is not a TrainerControl"
-            raise self._misuse(callback, event, problem, "Return the control, or nothing.")
+            raise self._misuse(callback, event, problem, "Return the control, or None.")
         return answer  # type: ignore[no-any-return]  # it may be the original's class
 
     def _misuse(self, callback: object, event: str, problem: str, remedy: str) -> Exception:
@@ -269,7 +269,7 @@ def _refuse_deaf(callback: object) -> None:
         guess = nearest(name, EVENTS)
         if guess is not None:
             log.warning(
-                f"{kind.__name__}.{name}: the Trainer never calls it, for there is no event of this name. Did you mean "
+                f"{kind.__name__}.{name}: the Trainer never calls it, as there is no event of this name. Did you mean "
                 f"{guess}?",
                 once=True,
             )

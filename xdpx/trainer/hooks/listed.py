@@ -84,5 +84,5 @@ def _misfit(thing: object, arguments: Mapping[str, Any]) -> str:
     try:
         inspect.signature(thing).bind(**arguments)
     except TypeError as error:
-        return f"cannot be made: {error}."
+        return f"cannot be created: {error}."
     return ""

@@ -145,8 +145,9 @@ class LossCalls:
             return
         if self._methods.loss_is_scaled_for_ga is None and self._facts.accepts_count and self._function is None:
             log.warning(
-                f"{type(self._methods).__name__}.compute_loss: does not use num_items_in_batch, which it is given. Its "
-                f"result counts, as in the original, as divided by gradient_accumulation_steps ({steps}) already. "
+                f"{type(self._methods).__name__}.compute_loss: does not use the num_items_in_batch that it receives. "
+                f"As in the original, its result is taken to be divided by "
+                f"gradient_accumulation_steps ({steps}) already. "
                 "If it is the mean over its batch, loss and gradient are that many times too large: set "
                 "loss_is_scaled_for_ga = False in the class.",
                 once=True,
@@ -211,8 +212,8 @@ class LossCalls:
 
 WITHOUT_GRADIENT = (
     "compute_loss: the loss does not depend on any weight that is trained. Either all weights that it depends on are "
-    "frozen (requires_grad=False), or it was cut off from them (by detach, item, argmax, NumPy). With checkpointed "
-    "activations over frozen embeddings, call model.enable_input_require_grads()."
+    "frozen (requires_grad=False), or the loss was detached from them (by detach, item, argmax, NumPy). With "
+    "checkpointed activations over frozen embeddings, call model.enable_input_require_grads()."
 )
 
 

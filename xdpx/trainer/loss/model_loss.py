@@ -48,7 +48,7 @@ class CallShape:
         if return_outputs:
             if not self.takes_return_outputs:
                 raise ValueError(
-                    "compute_loss: the outputs are wanted too (evaluation), but it takes no return_outputs. "
+                    "compute_loss: the outputs are needed too (evaluation), but it takes no return_outputs. "
                     "Write `def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None)` and "
                     "return (loss, outputs) when return_outputs is true."
                 )
