@@ -110,7 +110,7 @@ def test_a_pool_whose_thread_died_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     killed: list[int] = []
     process = SimpleNamespace(kill=lambda: killed.append(1))
     pool: Any = SimpleNamespace(_executor_manager_thread=dead, _processes={1: process})
-    with pytest.raises(workers.WorkerDied, match="could not be handed out"):
+    with pytest.raises(workers.WorkerDied, match="could not be distributed"):
         workers._result(Future(), pool)
     assert killed == [1]
 

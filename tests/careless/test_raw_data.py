@@ -448,7 +448,7 @@ def test_another_separator_of_labels_is_told(tmp_path: Path, said: Said, cells: 
 def test_lists_of_labels_in_json_are_told_how_to_be_written(tmp_path: Path, said: Said) -> None:
     raw(tmp_path, train_jsonl=json.dumps({"text": "a", "labels": ["x", "y"]}) + "\n")
     prepro(tmp_path, code=2, parser="jsonl", fields=["text", "labels"], label_separator=",")
-    assert "field 'labels' is a list, not text. Write its items into one text" in said()
+    assert "field 'labels' is a list, not text. Join its items into one text" in said()
 
 
 # ---- questions

@@ -63,7 +63,7 @@ def test_what_is_no_such_vocabulary_is_refused_in_one_sentence(tmp_path: Path, m
     pytest.importorskip("sentencepiece")
     with pytest.raises(ConfigError, match=r"bad.model' is not a SentencePiece model \(42 bytes\). Give the .model"):
         SentencePiece(model_file=str(tmp_path / "bad.model")).encode(["a"])
-    with pytest.raises(ConfigError, match=r"has no piece that ends a text. Train it with one"):
+    with pytest.raises(ConfigError, match=r"has no end-of-text piece. Train it with one"):
         SentencePiece(model_file=trained(tmp_path, eos=-1)).end  # noqa: B018 - read by being asked
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(ConfigError, match=r"needs the package sentencepiece. Install it: pip install 'xdpx\[sentence"):

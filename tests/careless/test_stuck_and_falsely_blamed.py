@@ -121,7 +121,7 @@ def test_training_that_waits_for_a_shard_stops_when_x_prepro_fails(
     owner.wait()
     told = waiter.stderr.read()
     assert waiter.wait(300) == 1
-    assert "Shard 'train1' will not come: the x-prepro that makes it failed (OSError: the disk is full)." in told
+    assert "Shard 'train1' will not arrive: the x-prepro that makes it failed (OSError: the disk is full)." in told
     assert "Run the same x-prepro command again" in told
 
 

@@ -175,7 +175,7 @@ def test_a_file_in_another_encoding_is_told_with_its_encoding(folder: Path, caps
     for file in (folder / "raw").iterdir():
         file.write_bytes(file.read_text(encoding="utf-8").encode("latin-1"))
     (refused,) = told(capsys, config)["findings"]
-    assert "contains no line that can be used: line 1: is not UTF-8 text" in refused["problem"]
+    assert "contains no usable line: line 1: is not UTF-8 text" in refused["problem"]
     assert "encoding: cp1252" in refused["remedy"]
 
 

@@ -140,7 +140,7 @@ def test_labels_too_rare_to_be_scored_are_refused(reviews: Path, capsys: pytest.
     rows = [f"text number {index}\tkind {index // 2}\n" for index in range(40)]
     (reviews / "rare.tsv").write_text("".join(rows))
     assert main(["x-init", "rare.tsv", "label=2", "text=1", "task=class"]) == 2
-    assert "leaves no row for dev and test" in capsys.readouterr().err
+    assert "leaves no rows for dev and test" in capsys.readouterr().err
 
 
 def test_a_folder_gives_its_name_to_the_results(reviews: Path) -> None:

@@ -49,6 +49,6 @@ def test_files_that_would_become_one_split_are_named_with_their_folder(tmp_path:
 def test_a_link_to_a_file_that_is_not_there_is_not_passed_over(tmp_path: Path) -> None:
     (tmp_path / "train0.tsv").write_text("a\t0\n")
     (tmp_path / "train1.tsv").symlink_to(tmp_path / "unmounted/train1.tsv")
-    with pytest.raises(ConfigError, match=r"'train1.tsv' is a link to a file that is not there"):
+    with pytest.raises(ConfigError, match=r"'train1.tsv' is a link to a file that does not exist"):
         splits(str(tmp_path), "train*.tsv")
     assert list(splits(str(tmp_path), "train0.tsv")) == ["train0"]

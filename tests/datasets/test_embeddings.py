@@ -48,10 +48,10 @@ def test_words_with_a_vector(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a 1 2\nb 1\n", r"vectors\.txt:2: has 1 numbers behind its word, not 2"),
-        ("a 1 x\n", r"vectors\.txt:1: holds something that is not a number"),
-        ("q 1 2\n", "has no word of the vocabulary"),
-        ("", "has no word of the vocabulary"),
+        ("a 1 2\nb 1\n", r"vectors\.txt:2: has 1 numbers after its word, not 2"),
+        ("a 1 x\n", r"vectors\.txt:1: contains something that is not a number"),
+        ("q 1 2\n", "contains no word of the vocabulary"),
+        ("", "contains no word of the vocabulary"),
     ],
 )
 def test_what_is_no_file_of_vectors_is_refused(tmp_path: Path, content: str, message: str) -> None:

@@ -78,7 +78,7 @@ def test_small_classes_are_left_out_and_one_is_told_so(caplog: pytest.LogCapture
     rows = np.concatenate(kind.held_out(source(targets), batch_size=SIZE, seed=5))
     kind.held_out(source(targets), batch_size=SIZE, seed=5)
     assert 6 not in targets[rows]
-    assert caplog.text.count("1 classes with fewer than 6 rows are in no episode") == 1
+    assert caplog.text.count("1 classes with fewer than 6 rows are left out of all episodes") == 1
 
 
 def test_too_few_classes_or_labels_are_refused() -> None:

@@ -114,7 +114,7 @@ def test_a_group_that_is_not_there_is_an_index_error() -> None:
 
 
 def test_ranks_and_batches_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match="Rank 2 of 2 has no share"):
+    with pytest.raises(ValueError, match="Rank 2 of 2 gets no share"):
         plan_epoch(10, seed=1, epoch=1, batch_size=4, world_size=2, rank=2)
     with pytest.raises(ValueError, match="no share of batches of 2 samples"):
         plan_epoch(10, seed=1, epoch=1, batch_size=2, world_size=3, rank=0)

@@ -63,9 +63,9 @@ def test_ranks_get_whole_lists() -> None:
 def test_data_without_queries_and_shards_that_are_still_to_come_are_refused() -> None:
     kind = RankSampler(RankSampler.Parameters())
     plain = Samples({"length": np.ones(3, np.int32), "target": np.zeros(3, np.int64)})
-    with pytest.raises(ConfigError, match=r"is 'rank', but the samples know no queries\. Preprocess with loader: rank"):
+    with pytest.raises(ConfigError, match=r"is 'rank', but the samples have no queries\. Preprocess with loader: rank"):
         kind.epoch_size(plain)
-    with pytest.raises(ConfigError, match=r"lazy_load: is true, but how many queries"):
+    with pytest.raises(ConfigError, match=r"lazy_load: is true, but the number of queries"):
         kind.epoch_size(100)
 
 
@@ -98,7 +98,7 @@ def test_the_same_pair_of_texts_under_another_query_is_no_duplicate(tmp_path: Pa
 
 def test_a_line_without_the_name_of_its_query_is_refused_or_skipped(tmp_path: Path) -> None:
     text = "q1\ta\tb\t1\n\ta\tb\t0\nq2\tb\t1\n"
-    with pytest.raises(ConfigError, match=r"train.txt:2: has no name for its query in the first column"):
+    with pytest.raises(ConfigError, match=r"train.txt:2: has no query name in the first column"):
         build(tmp_path, text)
     (tmp_path / "again").mkdir()
     data = build(tmp_path / "again", text, skip_bad_lines=True)

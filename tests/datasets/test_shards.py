@@ -32,7 +32,7 @@ def test_splits_are_chosen_by_name_or_pattern(subset: Any, left_out: Any, shards
     ("subset", "left_out", "lazy", "key", "problem"),
     [
         ("trian0", None, False, "train_subset", "no split is called 'trian0'. Did you mean 'train0'?"),
-        ("x*", None, True, "train_subset", "no split is called 'x*'. Splits there are: dev, train1"),
+        ("x*", None, True, "train_subset", "no split is called 'x*'. The splits are: dev, train1"),
         ("train2", None, False, "train_subset", "no split is called 'train2'. Did you mean 'train1"),
         ("dev", "dev", False, "exclude_valid_from_train", "nothing is left to train on"),
     ],
@@ -67,13 +67,13 @@ def test_waiting_ends_when_the_shard_is_there(data_dir: Any) -> None:
 
 
 def test_waiting_ends_with_the_name_of_the_shard_when_time_is_up(data_dir: Any) -> None:
-    with pytest.raises(TimeoutError, match=r"Shard 'train1' did not come into .*meta.hjson within 0.2 seconds"):
+    with pytest.raises(TimeoutError, match=r"Shard 'train1' did not appear in .*meta.hjson within 0.2 seconds"):
         wait_for("train1", data_dir({"train0": 5}), stop=Event(), seconds=0.2)
 
 
 def test_what_was_announced_by_a_build_that_died_is_told_with_what_to_do(data_dir: Any) -> None:
     place = data_dir({"train0": 5}, arriving=["train1"])
-    with pytest.raises(TimeoutError, match=r"If none is at work in .* run the same x-prepro command again"):
+    with pytest.raises(TimeoutError, match=r"If none is running in .* run the same x-prepro command again"):
         wait_for("train1", place, stop=Event(), seconds=0.2)
     with pytest.raises(TimeoutError, match=r"Nor has an x-prepro announced it"):
         wait_for("train2", place, stop=Event(), seconds=0.2)

@@ -78,7 +78,7 @@ def test_rows_that_lead_nowhere_are_named_as_damage(tmp_path: Path, write_store:
     at = data.index(offsets) + 16
     for damage in (b"\xff\xff\xff\x00", b"\x00\x00\x00\x80"):
         (tmp_path / "train.pt").write_bytes(data[:at] + damage + data[at + 4 :])
-        with pytest.raises(StoreError, match=r"train.pt: its rows lead beyond what it holds"):
+        with pytest.raises(StoreError, match=r"train.pt: its rows point beyond its end"):
             Store.open(str(tmp_path / "train.pt")).take(np.arange(5))
 
 

@@ -154,7 +154,7 @@ def test_a_shard_that_never_comes_is_named_after_the_groups_before_it(open_data:
     data = open_data({"train0": 20}, train_subset=["train0", "train1"], lazy_load=True, seconds_to_wait=0.2)
     groups = data.groups()
     assert len(list(islice(groups, 4))) == 4
-    with pytest.raises(TimeoutError, match="Shard 'train1' did not come"):
+    with pytest.raises(TimeoutError, match="Shard 'train1' did not appear"):
         next(groups)
 
 

@@ -70,7 +70,7 @@ def test_a_quote_left_open_is_a_bad_line_that_says_where_it_began(tmp_path: Path
     (tmp_path / "a.csv").write_text('a,1\n"b,2\nc,3\n')
     _, _, bad = read(make("csv", delimiter=",", quotechar='"'), tmp_path / "a.csv")
     assert [line for line, _ in bad] == [2]
-    assert "is a quote left open?" in bad[0].problem
+    assert "is a quote unclosed?" in bad[0].problem
 
 
 QUOTED = 'id,text,label\n1,"a, ""b""\nc",0\n2,plain,1\n3,said "hi" to,0\n'
@@ -170,7 +170,7 @@ def test_compressed_files_are_read_and_cut_ones_refused(tmp_path: Path, suffix: 
     middle = len(packed) // 2
     for cut in (packed[:middle], packed[: middle - 30] + b"\x55" * 60 + packed[middle + 30 :]):
         (tmp_path / f"cut{suffix}").write_bytes(cut)
-        with pytest.raises(ConfigError, match="cut short or damaged"):
+        with pytest.raises(ConfigError, match="truncated or damaged"):
             read(make("none"), tmp_path / f"cut{suffix}")
 
 
@@ -296,7 +296,7 @@ def test_an_empty_json_array_has_no_rows(tmp_path: Path) -> None:
         ('[{"t": "a"},]', "record 2 is not JSON"),
         ('[{"t": "a"}', "record 1 is not followed by"),
         ('[{"t": "a"', "record 1 is not JSON"),
-        ('[{"t": "a"}] x', "goes on behind"),
+        ('[{"t": "a"}] x', "continues after"),
     ],
 )
 def test_a_damaged_json_array_is_refused(tmp_path: Path, content: str, message: str) -> None:
@@ -415,7 +415,7 @@ def test_a_name_that_is_not_in_the_header_is_refused_with_the_nearest(tmp_path: 
 
 
 def test_a_header_that_another_delimiter_cuts_says_which(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="delimiter: cuts the first line into one column.*Set delimiter: ','"):
+    with pytest.raises(ConfigError, match="delimiter: splits the first line into only one column.*Set delimiter: ','"):
         rows_of(make("csv", fields=["text", "label"]), tmp_path / "a.csv", 'id,"text",label\n1,good,1\n')
 
 
@@ -439,8 +439,8 @@ def test_an_array_read_as_lines_names_the_parser_of_arrays() -> None:
         ([["a", "b", "c"]], r"\['a', 'b', 'c'\] as a row"),
         ([None], "None as a row"),
         ([(1, None)], r"\(1, None\) as a row"),
-        ([(1, ["a"]), (1, ["b"])], "the number 1 for a row behind a later one"),
-        ([(2, ["a"]), (1, ["b"])], "the number 1 for a row behind a later one"),
+        ([(1, ["a"]), (1, ["b"])], "the number 1 for a row after a later one"),
+        ([(2, ["a"]), (1, ["b"])], "the number 1 for a row after a later one"),
     ],
 )
 def test_what_is_no_numbered_row_of_texts_is_the_fault_of_its_parser(rows: Any, words: str, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_class_that_is_not_there_has_no_f1() -> None:
 
 
 def test_what_the_predictions_lack_is_named() -> None:
-    with pytest.raises(Missing, match=r"'mrr' needs 'query_id', but the predictions hold: prob"):
+    with pytest.raises(Missing, match=r"'mrr' needs 'query_id', but the predictions contain: prob"):
         compute("mrr", {"prob": PROB, "target": ROWS["target"]})
 
 

@@ -51,7 +51,7 @@ def test_a_text_is_cut_at_both_ends_of_its_answer() -> None:
     found = loader.records(Rows(rows, [1, 2, 3, 4, 5], []), labelled=False)
     parts = list(zip(*(found.fields[name] for name in ("before", "answer", "after")), strict=True))
     assert parts == [("ab", "a", ""), ("", "a", "ba"), ("a", "b", "a"), ("aba", "", "")]
-    assert found.bad == [(5, "has the answer 'c', which does not stand in its context")]
+    assert found.bad == [(5, "has the answer 'c', which does not occur in its context")]
 
 
 def test_other_answers_are_a_list_in_json() -> None:

@@ -64,7 +64,9 @@ def test_a_sample_that_cannot_be_stored_is_the_fault_of_its_processor(odd: Any, 
             return odd
 
     processor = Mine(Mine.Parameters(max_len=3), vocabulary=vocabulary)
-    with pytest.raises(ConfigError, match=r"'Mine\.numerize' returns what cannot be stored .* word \(int32\), length"):
+    with pytest.raises(
+        ConfigError, match=r"'Mine\.numerize' returns values that cannot be stored .* word \(int32\), length"
+    ):
         processor.numerize_many({"tokens": ragged([[5, 6]])}, None)
 
 
@@ -89,7 +91,9 @@ def test_numbers_keep_their_value_in_the_store_or_are_refused_in_every_form(voca
     ]  # fmt: skip
     for change in odd:
         answer = {**good, **change}
-        with pytest.raises(ConfigError, match=r"'Mine\.numerize_many' returns what cannot be stored .* word \(int32\)"):
+        with pytest.raises(
+            ConfigError, match=r"'Mine\.numerize_many' returns values that cannot be stored .* word \(int32\)"
+        ):
             samples_of(made, fields, None, made.columns(labelled=False))
 
 

@@ -77,7 +77,7 @@ def test_blocks_of_the_corpus_leave_room_for_the_prompt() -> None:
 def test_a_prompt_that_leaves_no_room_or_that_no_vocabulary_holds_is_refused() -> None:
     kind = processors["bert_cl_single_prompt"]
     vocabulary = Vocabulary(WORDS, pad_word="[PAD]", unk_word="[UNK]")
-    with pytest.raises(ConfigError, match=r"max_len: is 4, which leaves no room for a text behind the prompt"):
+    with pytest.raises(ConfigError, match=r"max_len: is 4, which leaves no room for a text after the prompt"):
         kind(kind.Parameters(max_len=4, prompt_length=2), vocabulary=vocabulary)
     with pytest.raises(ConfigError, match=r"prompt_length: the id of '\[unused3\]' is not known"):
         kind(kind.Parameters(max_len=12, prompt_length=3), vocabulary=vocabulary)

@@ -43,5 +43,5 @@ def test_a_batch_has_no_logits_when_a_sample_has_none(make: Any, logits: list[li
 
 def test_rows_with_other_numbers_of_logits_are_refused(make: Any) -> None:
     processor = make("single_with_logits")
-    with pytest.raises(ConfigError, match="data_dir: has logits of a teacher: 1 numbers for one row, and 3 for anothe"):
+    with pytest.raises(ConfigError, match="data_dir: has teacher logits: 1 numbers for one row, and 3 for another"):
         processor.collate(samples_of(processor, [[0.5], [2.0, 0.0, 1.0]]))

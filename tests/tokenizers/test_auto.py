@@ -87,5 +87,5 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path, content: str) -> None:
 
 
 def test_a_name_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^this run: 1 fault\n  vocab_file: is '.*', where no tokenizer is found"):
+    with pytest.raises(ConfigError, match=r"^this run: 1 fault\n  vocab_file: is '.*', where no tokenizer was found"):
         load(tmp_path / "nowhere").tokenize("a")

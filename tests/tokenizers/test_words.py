@@ -85,7 +85,7 @@ def test_files_of_a_users_own_tokenizer_have_names_of_their_own(monkeypatch: pyt
         return str(error.value)
 
     for name in ("vocab.txt", "valid.log.tsv", "checkpoint-5.pt", "export.manifest.json", ".lease"):
-        assert f"names '{name}', as XDPX does" in refused({name: "{}"})
+        assert f"names '{name}', which XDPX uses" in refused({name: "{}"})
     for name in ("../rules.json", "", "sub/rules.json", 3):
         assert "Use a file name without folders" in refused({name: "{}"})
     assert "gives bytes as the content of 'a'" in refused({"a": b"", "rules.json": "{}"})

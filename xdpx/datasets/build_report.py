@@ -29,7 +29,7 @@ def report_counts(split: str, counts: Counts, *, max_len: int, unit: str, place:
         log.info(f"{split}: {counts.duplicates:,} duplicates were removed")
     if counts.windows:
         log.info(
-            f"{split}: texts longer than max_len {max_len:,} are read in windows, {counts.windows:,} more than texts"
+            f"{split}: texts longer than max_len {max_len:,} are read in windows: {counts.windows:,} more than texts"
         )
     if counts.too_long:
         cut = "sample was" if counts.too_long == 1 else "samples were"

@@ -209,7 +209,7 @@ class Builder:
         self._last = path
         if self._interrupted and self._is_done(split, facts):
             self._begin()
-            log.info(f"{split}: finished before the run was stopped, kept")
+            log.info(f"{split}: already finished, kept")
             return
         labelled = file.labelled and self._resources.target_map is not None
         schema = schema_of(
@@ -290,7 +290,7 @@ class Builder:
     def _check(self, file: RawFile, counts: Counts) -> None:
         if not counts.samples:
             problem = f"no sample is left of {counts.lines:,} {self._parser.unit}s."
-            raise ConfigError(file.path, [Fault("data_files", problem, "Look at min_len and skip_bad_lines.")])
+            raise ConfigError(file.path, [Fault("data_files", problem, "Check min_len and skip_bad_lines.")])
         if not self._parameters.check_max_len:
             return
         allowed = self._processor.parameters.max_len

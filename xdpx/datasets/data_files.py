@@ -93,7 +93,7 @@ def _matching(data_source: str, name: str) -> list[str]:
     broken = io.local_files.broken_links(io.plain(folder)) if io.islocal(folder) else []
     broken = [each for each in broken if fnmatch.fnmatchcase(each, pattern) and not each.startswith(".")]
     if broken:  # as with a folder
-        problem = f"'{broken[0]}' is a link to a file that is not there."
+        problem = f"'{broken[0]}' is a link to a file that does not exist."
         raise ConfigError(data_source, [Fault("data_files", problem, "Restore the file, or name the files to read.")])
     names = [entry for entry in there if fnmatch.fnmatchcase(io.name(entry), pattern)]
     names = [entry for entry in names if io.name(entry) != LIST_OF_SPLITS]

@@ -59,7 +59,7 @@ def read_vectors(path: str, vocabulary: Vocabulary, *, seed: int, special_words:
             matrix[index] = _floats(path, line, numbers)
             found[index] = True
     if matrix is None or not found.any():
-        fault = Fault("pretrained_embeddings", "has no word of the vocabulary.", "Is it text, one word per line?")
+        fault = Fault("pretrained_embeddings", "contains no word of the vocabulary.", "Is it text, one word per line?")
         raise ConfigError(path, [fault])
     special = [index for word in special_words if (index := vocabulary.find(word)) is not None]
     matrix[[index for index in special if not found[index]]] = 0
@@ -90,7 +90,7 @@ def _lines(path: str) -> Iterator[tuple[int, str, list[bytes]]]:
                 continue
             dim = dim or len(cells) - 1
             if dim < 1 or len(cells) <= dim:
-                raise _refuse(path, line, f"has {max(len(cells) - 1, 0)} numbers behind its word, not {dim or 'any'}")
+                raise _refuse(path, line, f"has {max(len(cells) - 1, 0)} numbers after its word, not {dim or 'any'}")
             try:
                 # A few words of GloVe contain spaces, so the numbers are counted from the end.
                 yield line, b" ".join(cells[:-dim]).decode(), cells[-dim:]
@@ -102,7 +102,7 @@ def _floats(path: str, line: int, numbers: list[bytes]) -> NDArray[np.float32]:
     try:
         return np.array([float(number) for number in numbers], np.float32)
     except ValueError as error:
-        raise _refuse(path, line, f"holds something that is not a number ({error})") from error
+        raise _refuse(path, line, f"contains something that is not a number ({error})") from error
 
 
 def _refuse(path: str, line: int, problem: str) -> ConfigError:

@@ -108,5 +108,5 @@ class EpisodeSampler(UnitSampler):
             raise ConfigError(THIS_RUN, [Fault("n_way", problem, remedy)])
         if len(large) < len(found) and not self._has_told:
             self._has_told = True
-            log.warning(f"{len(found) - len(large)} classes with fewer than {each} rows are in no episode")
+            log.warning(f"{len(found) - len(large)} classes with fewer than {each} rows are left out of all episodes")
         return EpisodePlan(**self.known(episodes, options), classes=large, n_way=known.n_way)

@@ -45,7 +45,7 @@ def altered_keys(data_dir: str, meta: Mapping[str, Any]) -> list[Fault]:
     manifest = commit.read_manifest(data_dir, RESOURCES)
     noted: Mapping[str, Any] = manifest.facts.get("meta", {}) if manifest is not None else {}
     path, missing = io.join(data_dir, FILE), "nothing"
-    remedy = "Copy it again, or run x-prepro again; to have it so, set the key in your config, not there."
+    remedy = "Copy it again, or run x-prepro again; to change it, set the key in your config instead."
     return [
         Fault(key, f"is {meta.get(key, missing)!r} in {path}, but x-prepro wrote {value!r}.", remedy)
         for key, value in noted.items()

@@ -148,10 +148,10 @@ def plan_epoch(
         ValueError: a batch has fewer samples than there are ranks, the rank is invalid, or lengths are missing.
     """
     if not 0 <= rank < world_size <= batch_size:
-        raise ValueError(f"Rank {rank} of {world_size} has no share of batches of {batch_size} samples.")
+        raise ValueError(f"Rank {rank} of {world_size} gets no share of batches of {batch_size} samples.")
     lengths = None if isinstance(samples, int) else samples
     if by_length and lengths is None:
-        raise ValueError("Batches by length need the length of each sample, not only their number.")
+        raise ValueError("Batches by length need the length of each sample, not just the number of samples.")
     return EpochPlan(
         size=samples if isinstance(samples, int) else len(samples),
         lengths=lengths if by_length else None,

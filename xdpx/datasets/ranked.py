@@ -84,7 +84,7 @@ class RankSampler(UnitSampler):
             ConfigError: the samples have no queries, or do not exist yet.
         """
         if isinstance(source, int):
-            problem = "is true, but how many queries a shard has is not known before it is read."
+            problem = "is true, but the number of queries in a shard is unknown until it is read."
             raise ConfigError(THIS_RUN, [Fault("lazy_load", problem, "Set it to false, or use another sampler.")])
         return len(_queries_of(source)) * self.unit_size
 
@@ -92,7 +92,7 @@ class RankSampler(UnitSampler):
 def _queries_of(source: Measured) -> tuple[Rows, ...]:
     """Return the rows of each query with several candidates. Raises ConfigError if samples have no queries."""
     if "query_id" not in source:
-        problem = "is 'rank', but the samples know no queries."
+        problem = "is 'rank', but the samples have no queries."
         raise ConfigError(THIS_RUN, [Fault("sampler", problem, "Preprocess with loader: rank, or use another.")])
     found = rows_by_class(source.numbers("query_id"))
     return tuple(rows for rows in found if len(rows) > 1)

@@ -80,7 +80,7 @@ class RawFile:
                 return cls(path, parser, votes.count(True) > votes.count(False) - votes[0])
         if blank and loader.is_labelled([""]) is not None:
             return cls(path, parser, False)
-        problem, remedy = "contains no line that can be used", f"A line has: {loader.expected()}."
+        problem, remedy = "contains no usable line", f"A line has: {loader.expected()}."
         if is_table(path) or not io.size(path):
             problem = "is empty"
         elif skipped:  # all lines may share the problem of the first, such as another encoding
@@ -105,9 +105,9 @@ class RawFile:
     def refuse_changes(self) -> None:
         """Raise ConfigError if the file has changed since `identity` was taken: samples would be of two versions."""
         if not is_table(self.path) and identity(self.path) != self.identity:
-            problem = "was changed while it was read: what was made of it would be of two files."
+            problem = "was changed while it was read: the result would mix two versions."
             raise ConfigError(
-                self.path, [Fault("data_files", problem, "Run it again when nothing writes to the file.")]
+                self.path, [Fault("data_files", problem, "Run it again when the file is no longer being written.")]
             )
 
 
@@ -131,7 +131,7 @@ def _unfit(path: str, parser: Parser, loader: Loader, bad: BadLine) -> ConfigErr
         found = how_to_cut([parser.delimiter.join(row) for row in head.rows], loader, given=parser.delimiter)
         remedy = remedy if found is None else found[1]
     elif names_no_columns(parser):
-        remedy = f"Where the first line names columns, take some by name: fields: [...]. Else: {remedy}"
+        remedy = f"If the first line names columns, choose some by name: fields: [...]. Else: {remedy}"
     return ConfigError(path, [replace(error.faults[0], remedy=remedy)])
 
 

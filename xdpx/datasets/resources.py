@@ -181,7 +181,7 @@ def _given_vocabulary(parameters: BuildParameters, tokenizer: Tokenizer, words: 
         (key, word) for key, word in (("pad_word", words.pad), ("unk_word", words.unk)) if word not in vocabulary
     ]
     if missing:
-        faults = [Fault(key, f"'{word}' is not in the vocabulary.", "Name the word that is.") for key, word in missing]
+        faults = [Fault(key, f"'{word}' is not in the vocabulary.", "Name a word that is.") for key, word in missing]
         raise ConfigError(parameters.vocab_file, faults)
     return vocabulary
 
@@ -202,7 +202,7 @@ def _refuse_doubles(vocabulary: Vocabulary) -> None:
         lines = [index for index, token in enumerate(vocabulary.tokens, 1) if token == doubles[0]]
         others = f", and {len(set(doubles)) - 1} more" if len(set(doubles)) > 1 else ""
         problem = f"holds '{doubles[0]}' in lines {' and '.join(map(str, lines[:2]))}{others}."
-        raise ConfigError(THIS_RUN, [Fault("vocab_file", problem, "Keep every token once.")])
+        raise ConfigError(THIS_RUN, [Fault("vocab_file", problem, "Keep each token once.")])
 
 
 def _counted_vocabulary(parameters: BuildParameters, seen: RawCounts, words: Words, of_split: str) -> Vocabulary:
@@ -253,7 +253,7 @@ def _given_labels(path: str) -> TargetMap:
     """Return the labels of a file; raise ConfigError for a blank line, which would be a class without any row."""
     found = TargetMap.read(path)
     if "" in found.labels:
-        problem = f"line {found.labels.index('') + 1} is blank, and would be a class of its own."
+        problem = f"line {found.labels.index('') + 1} is blank, and would become a class."
         raise ConfigError(path, [Fault("target_map_file", problem, "Remove it.")])
     return found
 
@@ -265,7 +265,7 @@ def _vectors(parameters: BuildParameters, vocabulary: Vocabulary, words: Words) 
     log.info(f"Reading word vectors from {path}")
     vectors = embeddings.read_vectors(path, vocabulary, seed=parameters.seed, special_words=words.special)
     log.info(
-        f"Word vectors: {vectors.num_found:,} of {len(vocabulary):,} words have one "
+        f"Word vectors: {vectors.num_found:,} of {len(vocabulary):,} words have a vector "
         f"({vectors.num_found / len(vocabulary):.1%}); {vectors.matrix.shape[1]} numbers each"
     )
     return vectors
@@ -297,7 +297,7 @@ def keep_labels(resources: Resources, data_dir: str, old: Mapping[str, Any]) -> 
     path = io.join(data_dir, "target_map.txt")
     if resources.target_map is not None or not old.get("data_size") or not io.isfile(path):
         return resources
-    refuse_altered(data_dir, advice="Copy it again from where it was made.", but=(ARGS_FILE,))
+    refuse_altered(data_dir, advice="Copy it again from its source.", but=(ARGS_FILE,))
     return replace(resources, target_map=TargetMap.read(path))
 
 
@@ -320,8 +320,8 @@ def refuse_changes(data_dir: str, old: Mapping[str, Any], new: Mapping[str, Any]
     if faults:
         there = ", ".join(old["data_size"])
         remedy = (
-            f"Meta data have changed, but {data_dir} holds splits made before ({there}). Use another data_dir, remove "
-            f"this one, or build on it: vocab_file: {io.join(data_dir, 'vocab.txt')}"
+            f"Metadata have changed, but {data_dir} contains earlier splits ({there}). Use another data_dir, remove "
+            f"this one, or reuse its vocabulary: vocab_file: {io.join(data_dir, 'vocab.txt')}"
         )
         if resources.target_map is not None:
             remedy += f", target_map_file: {io.join(data_dir, 'target_map.txt')}"
@@ -337,14 +337,14 @@ def _changed_lists(data_dir: str, resources: Resources) -> list[Fault]:
     for name, text in resources.lists.items():
         path = io.join(data_dir, name)
         if io.isfile(path) and trouble_of(path, NAME) and promised.get(name) == _digest(text):
-            log.warning(f"{path} was damaged, and is rewritten.")
+            log.warning(f"{path} was damaged and is rewritten.")
             continue
         before = _lines(path) if io.isfile(path) else []
         after = text.split("\n")[:-1]
         if before != after:
             parts = [_some("new", set(after) - set(before)), _some("gone", set(before) - set(after))]
             what = "; ".join(part for part in parts if part) or "another order"
-            faults.append(Fault(name, f"would not be the one the other splits were made with ({what}).", ""))
+            faults.append(Fault(name, f"would differ from that of the other splits ({what}).", ""))
     return faults
 
 

@@ -76,7 +76,7 @@ class ShardChoice:
         for pattern in _listed(self.train_subset):
             expected = may_arrive and not _is_pattern(pattern)
             if not expected and not any(fnmatchcase(name, pattern) for name in known):
-                remedy = did_you_mean(pattern, known, f"Splits there are: {', '.join(known) or 'none'}.")
+                remedy = did_you_mean(pattern, known, f"The splits are: {', '.join(known) or 'none'}.")
                 faults.append(Fault("train_subset", f"no split is called '{pattern}'.", remedy))
         if not faults and not self.shards(meta):
             problem = "nothing is left to train on when valid_subset is left out."
@@ -105,15 +105,15 @@ def wait_for(shard: str, data_dir: str, *, stop: Event, seconds: float = SECONDS
         ready = ", ".join(meta.sizes)
         log.info(f"waiting for shard '{shard}': {io.join(data_dir, META)} lists {ready}. At most {seconds:g} seconds.")
         if shard not in meta.arriving:
-            log.warning(f"shard '{shard}' is not announced there either: does an x-prepro make it?")
+            log.warning(f"shard '{shard}' is not announced there either: is an x-prepro making it?")
     maker = Waiting(data_dir)
     while shard not in meta.sizes:
         how, left = maker.stopped()
         if shard in left and shard not in Meta.read(data_dir).sizes:
-            what = f"Shard '{shard}' will not come: the x-prepro that makes it {how}."
-            raise OSError(f"{what} Run the same x-prepro command again, which keeps what is done; then resume.")
+            what = f"Shard '{shard}' will not arrive: the x-prepro that makes it {how}."
+            raise OSError(f"{what} Run the same x-prepro command again, which keeps finished work; then resume.")
         if time.monotonic() > end:
-            what = f"Shard '{shard}' did not come into {io.join(data_dir, META)} within {seconds:g} seconds."
+            what = f"Shard '{shard}' did not appear in {io.join(data_dir, META)} within {seconds:g} seconds."
             raise TimeoutError(f"{what} {_what_to_do(shard, meta, data_dir)}")
         if stop.wait(min(SECONDS_BETWEEN_LOOKS, seconds / 10)):
             return False
@@ -125,8 +125,8 @@ def wait_for(shard: str, data_dir: str, *, stop: Event, seconds: float = SECONDS
 def _what_to_do(shard: str, meta: Meta, data_dir: str) -> str:
     if shard not in meta.arriving:
         return "Nor has an x-prepro announced it. Correct train_subset, or start that x-prepro; then resume."
-    again = "run the same x-prepro command again, which keeps what is done"
-    return f"An x-prepro announced it. If none is at work in {data_dir} any more, {again}; then resume."
+    again = "run the same x-prepro command again, which keeps finished work"
+    return f"An x-prepro announced it. If none is running in {data_dir} any more, {again}; then resume."
 
 
 def _listed(names: str | Sequence[str] | None) -> list[str]:

@@ -70,14 +70,14 @@ class Store(Samples):
         try:
             return super().take(rows)
         except (IndexError, ValueError) as error:
-            why = f"{self.path}: its rows lead beyond what it holds ({error})"
+            why = f"{self.path}: its rows point beyond its end ({error})"
             raise StoreError(f"{why}. `x-script verify` checks whether it is damaged.") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.path, self.first_id)
 
 
-AGAIN = "Copy it again from where it was made, or run x-prepro again."
+AGAIN = "Copy it again from its source, or run x-prepro again."
 
 
 class JoinedStores:
@@ -95,7 +95,7 @@ class JoinedStores:
             if set(store.columns) != set(first.columns):
                 here, there = ", ".join(store.columns), ", ".join(first.columns)
                 raise StoreError(
-                    f"{store.path} has the columns {here}, but {first.path} has {there}. Prepare them alike."
+                    f"{store.path} has the columns {here}, but {first.path} has {there}. Preprocess them alike."
                 )
 
     def __len__(self) -> int:
@@ -163,7 +163,7 @@ def _map(path: str) -> dict[str, Column]:
         if rows != layout.num_samples:
             raise StoreError(f"{path}: column '{name}' has {rows} rows instead of {layout.num_samples}. {AGAIN}")
         if offsets is not None and (offsets[0] != 0 or offsets[-1] != len(values)):
-            raise StoreError(f"{path}: the rows of column '{name}' do not add up to what it holds. {AGAIN}")
+            raise StoreError(f"{path}: the rows of column '{name}' do not add up to its size. {AGAIN}")
     return columns
 
 

@@ -218,7 +218,7 @@ class TrainingData:
         promised = self._meta.sizes.get(shard, len(store))
         if len(store) != promised:
             what = f"{store.path} holds {len(store)} samples, but meta.hjson says {promised}"
-            raise StoreError(f"{what}: it was made again meanwhile, or x-prepro was interrupted. Run x-prepro again.")
+            raise StoreError(f"{what}: it was rewritten meanwhile, or x-prepro was interrupted. Run x-prepro again.")
         return store
 
 
@@ -234,7 +234,9 @@ def faults_of(parameters: TrainingData.Parameters, meta: Meta) -> list[Fault]:
     coming = [shard for shard in choice.shards(meta) if shard in meta.arriving]
     if coming and not lazy:
         problem = f"{', '.join(coming)}: still to be made by x-prepro."
-        return [Fault("train_subset", problem, "Wait for it, or set lazy_load: true. If it died, start it again.")]
+        return [
+            Fault("train_subset", problem, "Wait for it, or set lazy_load: true. If x-prepro died, start it again.")
+        ]
     ready = {shard: meta.sizes[shard] for shard in choice.shards(meta) if shard in meta.sizes}
     for path in map(parameters.path_of, ready):
         if not io.isfile(path):
@@ -242,7 +244,7 @@ def faults_of(parameters: TrainingData.Parameters, meta: Meta) -> list[Fault]:
     if not ready:
         return [
             *faults,
-            Fault("train_subset", "none of its splits is ready.", "Wait until x-prepro made the first one."),
+            Fault("train_subset", "none of its splits is ready.", "Wait until x-prepro has made the first one."),
         ]
     smallest = min(ready, key=lambda shard: ready[shard])
     size = ready[smallest] if lazy else sum(ready.values())
@@ -260,7 +262,7 @@ def _unmade(parameters: TrainingData.Parameters, meta: Meta) -> Fault | None:
     if not missing:
         return None
     problem = f"is '{parameters.data_dir}', where x-prepro {how} before it had made {', '.join(missing)}."
-    return Fault("data_dir", problem, "Run the same x-prepro command again: it keeps what is done.")
+    return Fault("data_dir", problem, "Run the same x-prepro command again: it keeps finished work.")
 
 
 def _no_file(parameters: TrainingData.Parameters, path: str) -> Fault:

@@ -46,13 +46,15 @@ class UnitSampler(Sampler):
     class Parameters(Sampler.Parameters):
         """Keys of a sampler of units."""
 
-        batch_size: int | None = param(None, ge=1, doc="Samples per batch: a multiple of those of one unit.")
+        batch_size: int | None = param(None, ge=1, doc="Samples per batch: a multiple of the samples in one unit.")
 
         def torn(self, unit_size: int) -> list[tuple[str, str]]:
             """Return conflicts: batches that would split a unit of so many samples, or an order by length."""
             found = []
             if self.batch_by_len:
-                found.append(("batch_by_len", "is true, but the sampler decides what comes together. Set it to false."))
+                found.append(
+                    ("batch_by_len", "is true, but the sampler decides which samples form a batch. Set it to false.")
+                )
             if self.batch_size is not None and self.batch_size % unit_size:
                 problem = f"is {self.batch_size}, but {unit_size} samples belong together."
                 found.append(("batch_size", f"{problem} Use a multiple of {unit_size}."))

@@ -28,7 +28,7 @@ AHEAD = 2
 
 
 SECONDS_BETWEEN_LOOKS = 2.0
-KILLED = "A worker process was killed, perhaps for lack of memory. Start again, with fewer `workers` if need be."
+KILLED = "A worker process was killed, perhaps by lack of memory. Start again, if necessary with fewer `workers`."
 
 
 class WorkerDied(OSError):
@@ -100,7 +100,7 @@ def _result(future: Future[Result], pool: ProcessPoolExecutor) -> Result:
         if isinstance(thread, threading.Thread) and not thread.is_alive() and not future.done():
             for process in pool._processes.values():  # they would wait for work forever, and Python's exit for them
                 process.kill()
-            raise WorkerDied(f"The work could not be handed out to worker processes. {KILLED}")
+            raise WorkerDied(f"The work could not be distributed to worker processes. {KILLED}")
     return future.result()
 
 

@@ -92,9 +92,7 @@ class Loader:
 
         lower: bool = param(True, doc="Convert texts to lower case; labels are kept as written.")
         remove_duplicate: bool = param(False, doc="Drop lines that occurred before in the same file.")
-        skip_bad_lines: bool = param(
-            False, doc="Skip lines that cannot be used, and count them; else stop at the first."
-        )
+        skip_bad_lines: bool = param(False, doc="Skip and count unusable lines; else stop at the first.")
         tokenizer: str = param(doc="How texts are split into tokens.", registry="tokenizer")
         label_separator: str | None = param(
             None, doc="Separator of labels, if a row may have several or none; null: one label per row."

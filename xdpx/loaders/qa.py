@@ -85,7 +85,7 @@ def _parts(row: Row) -> AnsweredQuestion | str:
     if begin < 0 or context[begin : begin + len(answer)] != answer:
         begin = context.find(answer)
     if begin < 0:
-        return f"has the answer {answer!r:.40}, which does not stand in its context"
+        return f"has the answer {answer!r:.40}, which does not occur in its context"
     listed = _listed(others)
     if listed is None:
         return f"has the other answers {others!r:.40}, which are not a list of texts in JSON"

@@ -214,7 +214,7 @@ class OdpsTables(Tables):
     def rows(self, table: str, columns: Sequence[str], order_by: Sequence[str]) -> Iterator[Sequence[Any]]:
         """Yield these columns of every row in the order of the table. Raises ConfigError if `order_by` is given."""
         if order_by:
-            problem = "cannot be used with odps://, whose tables are read as they lie."
+            problem = "cannot be used with odps://, whose tables are read in their stored order."
             raise ConfigError(self.source, [Fault("order_by", problem, "Leave it out.")])
         name, _, partition = table.partition("/")
         found = self._door.get_table(name, project=self._project)

@@ -61,7 +61,7 @@ class RankLoader(PairLoader):
                 names[line] = row[0].strip()
                 kept.append(row[1:])
             elif len(row) == width:
-                bad.append(BadLine(line, "has no name for its query in the first column"))
+                bad.append(BadLine(line, "has no query name in the first column"))
             elif row != [""]:
                 bad.append(BadLine(line, wrong_width(row, f"not {width}")))
         found = super().records(Rows(kept, list(names), sorted(bad)), labelled=labelled)

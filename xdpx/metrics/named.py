@@ -78,7 +78,7 @@ class _Found:
 
     def __getitem__(self, key: str) -> Any:
         if key not in self._predictions:
-            raise Missing(f"'{self.name}' needs '{key}', but the predictions hold: {', '.join(self._predictions)}")
+            raise Missing(f"'{self.name}' needs '{key}', but the predictions contain: {', '.join(self._predictions)}")
         return np.asarray(self._predictions[key])
 
     @property
@@ -91,7 +91,7 @@ class _Found:
         """The target of each row. Raises Missing if rows may have several."""
         target = self["target"]
         if target.ndim == 2:
-            raise Missing(f"'{self.name}' needs one label per row, but the rows may have several")
+            raise Missing(f"'{self.name}' needs one label per row, but rows may have several")
         return target
 
     def averaged(self, average: Average, *, negative: Sequence[int] | None = None) -> tuple[float, float, float]:

@@ -31,7 +31,7 @@ class Processor(ABC):
 
         max_len: int = param(doc="Maximum length of a sample in tokens, with special ones; longer ones are cut.", ge=1)
         min_len: int = param(1, doc="Minimum width that a batch is padded to, in tokens.", ge=1)
-        pad_word: str = param("[PAD]", doc="Token for padding; models never attend to it.")
+        pad_word: str = param("[PAD]", doc="Padding token; models never attend to it.")
         unk_word: str = param("[UNK]", doc="Token for words that are not in the vocabulary.")
         pad_index: int | None = param(None, doc="Id of `pad_word`; from the vocabulary.", ge=0)
         vocab_size: int | None = param(None, doc="Number of tokens; from the vocabulary.", ge=1)
@@ -227,14 +227,14 @@ def samples_of(
         stored = {name: stored_as(columns[name], ColumnKind.parse(kind)) for name, kind in schema.items()}
         samples = Samples(stored)
         if len(kept) != len(samples):
-            raise ValueError(f"it names the records of {len(kept)} samples, but there are {len(samples)}")
+            raise ValueError(f"it has records for {len(kept)} samples, but there are {len(samples)}")
     except (LookupError, TypeError, ValueError) as error:
         raise _unfit_to_store(processor, "numerize_many", schema, error) from error
     return samples, kept
 
 
 def _unfit_to_store(processor: Processor, method: str, wanted: Schema, error: Exception) -> ConfigError:
-    found = f"what cannot be stored ({type(error).__name__}: {error})"
+    found = f"values that cannot be stored ({type(error).__name__}: {error})"
     listed = ", ".join(f"{column} ({kind})" for column, kind in wanted.items())
     return wrong_return("processor", processor, method, found, f"Return a dict with {listed}.")
 

@@ -69,7 +69,7 @@ class BertLMProcessor(BertProcessor):
                     ("max_predictions", f"is {self.max_predictions}. Use a whole number, or a share of at most 1.0.")
                 )
             if self.freq_weighted_replacement is not None and self.token_default_count is None:
-                found.append(("token_default_count", "is missing. Say what count tokens have that the file lacks."))
+                found.append(("token_default_count", "is missing. Set the count of tokens that the file lacks."))
             return found
 
     special_words: ClassVar[tuple[str, ...]] = ("[CLS]", "[SEP]", "[MASK]")
@@ -176,7 +176,7 @@ class BertLMProcessor(BertProcessor):
         special = {self.pad_index, self.cls_index, self.sep_index, self.mask_index, self._unk_index()}
         candidates = np.setdiff1d(np.arange(size), list(special))
         if not len(candidates):
-            problem = f"is {size}: there are only special tokens, and none to put in the place of others."
+            problem = f"is {size}: there are only special tokens, and none to replace others with."
             raise ConfigError(THIS_RUN, [Fault("vocab_size", problem, "Use a vocabulary with words in it.")])
         return Masking(
             mask_prob=known.mask_prob,
@@ -221,7 +221,7 @@ class BertLMProcessor(BertProcessor):
     def _needed(self, key: str) -> Vocabulary:
         if self.vocabulary is None:
             problem = "needs the text of the tokens, but there is no vocabulary."
-            raise ConfigError(THIS_RUN, [Fault(key, problem, "Put vocab.txt beside the data, or switch it off.")])
+            raise ConfigError(THIS_RUN, [Fault(key, problem, "Put vocab.txt beside the data, or turn it off.")])
         return self.vocabulary
 
 

@@ -34,7 +34,7 @@ class BertMixProcessor(BertProcessor):
         word_vocab_file: str | None = param(
             None, doc="Existing vocabulary of words, one per line; null: built from the data.", path="file"
         )
-        min_word_count: int = param(-1, doc="Rarer words are unknown; -1: none is too rare.")
+        min_word_count: int = param(-1, doc="Rarer words are unknown; -1: no limit.")
         max_word_vocab: int = param(-1, ge=-1, doc="Maximum number of words in the vocabulary; -1 or 0: no limit.")
         word_vocab_size: int | None = param(None, gt=0, doc="Number of words; from the vocabulary.")
 

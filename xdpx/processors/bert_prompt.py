@@ -170,7 +170,7 @@ class BertPromptSingleProcessor(BertProcessor):
     def _read_verbalizers(self) -> NDArray[np.int64]:
         path, length = self.parameters.labels_ext, self.parameters.label_length
         if path is None:
-            problem = "is missing: nothing says which tokens stand for a class."
+            problem = "is missing: nothing says which tokens represent a class."
             raise ConfigError(THIS_RUN, [Fault("labels_ext", problem, "Name a file with a line of tokens per class.")])
         with io.open(path) as lines:
             words = [line.split() for line in lines if line.strip()]

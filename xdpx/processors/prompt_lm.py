@@ -35,7 +35,7 @@ class BertCLSinglePromptProcessor(BertLMProcessor):
         self._prompt = [self._token_index("prompt_length", None, word) for word in words]
         self._room -= parameters.prompt_length
         if self._room < 1:
-            problem = f"is {parameters.max_len}, which leaves no room for a text behind the prompt."
+            problem = f"is {parameters.max_len}, which leaves no room for a text after the prompt."
             raise ConfigError(THIS_RUN, [Fault("max_len", problem, "Raise it, or lower prompt_length.")])
 
     def numerize_many(

@@ -216,7 +216,9 @@ def stored_as(column: Column, kind: ColumnKind) -> Column:
         ValueError: that would change a number, such as 0.5 or 300 as uint8; or there are no numbers, one in each row.
     """
     if isinstance(column, Ragged) != kind.ragged:
-        raise ValueError(f"it holds {'a row' if isinstance(column, Ragged) else 'one number'} per sample, not {kind}")
+        raise ValueError(
+            f"it contains {'a row' if isinstance(column, Ragged) else 'one number'} per sample, not {kind}"
+        )
     if isinstance(column, Ragged):
         return Ragged(_numbers_as(column.values, kind.dtype), column.offsets)
     return _numbers_as(column, kind.dtype)
@@ -226,14 +228,14 @@ def _numbers_as(found: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     if found.dtype == dtype and found.ndim == 1:
         return found
     if found.dtype.kind not in "biuf" or found.ndim != 1:
-        raise ValueError(f"it holds an array of {found.dtype}, shape {found.shape}, not one {dtype} in each row")
+        raise ValueError(f"it contains an array of {found.dtype}, shape {found.shape}, not one {dtype} in each row")
     with np.errstate(invalid="ignore", over="ignore"):
         numbers = found.astype(dtype)
     if dtype.kind in "biu":  # floats are rounded without a word, as everywhere
         changed = np.flatnonzero(numbers != found)
         if len(changed):
             raise ValueError(
-                f"it holds {found[changed[0]].item()!r}, which {dtype} would store as {numbers[changed[0]]}"
+                f"it contains {found[changed[0]].item()!r}, which {dtype} would store as {numbers[changed[0]]}"
             )
     return numbers
 

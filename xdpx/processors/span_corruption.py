@@ -40,7 +40,7 @@ class SpanCorruptionProcessor(ColumnProcessor):
 
         corrupt_span_ratio: float = param(0.15, gt=0, lt=1, doc="Share of the tokens that are removed.")
         corrupt_span_avg_len: float = param(3.0, ge=1, doc="Mean length of a removed span, in tokens.")
-        eos_word: str = param("[SEP]", doc="Token that ends a text.")
+        eos_word: str = param("[SEP]", doc="End-of-text token.")
         eos_index: int | None = param(None, ge=0, doc="Id of `eos_word`; from the vocabulary.")
         sentinels: list[int] | None = param(
             None,

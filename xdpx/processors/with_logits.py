@@ -34,8 +34,8 @@ class WithLogits(ColumnProcessor):
             return batch
         counts = np.unique(logits.lengths).tolist()
         if len(counts) > 1:  # reshaped, the numbers of one row would be taken for those of another
-            problem = f"has logits of a teacher: {counts[0]} numbers for one row, and {counts[-1]} for another."
-            remedy = "Write the data again by x-pred with distill: true, of one teacher."
+            problem = f"has teacher logits: {counts[0]} numbers for one row, and {counts[-1]} for another."
+            remedy = "Write the data again with x-pred and distill: true, from one teacher."
             raise ConfigError(THIS_RUN, [Fault("data_dir", problem, remedy)])
         return {**batch, "teacher_logits": logits.values.reshape(len(logits), -1)}  # (B, C)
 

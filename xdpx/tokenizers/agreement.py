@@ -50,7 +50,7 @@ def of_weights(key: str, weights: str, data_dir: str) -> Fault | None:
     for line, (here, there) in enumerate(zip(tokens, theirs, strict=False), 1):
         if here != there and not FREE.fullmatch(there) and not FREE.fullmatch(here):
             problem = (
-                f"is '{weights}', whose tokens are not those that the texts were numbered by: line {line} is "
+                f"is '{weights}', whose tokens are not those that the data were encoded with: line {line} is "
                 f"{here!r} in {ours}, and {there!r} in {path}."
             )
             remedy = f"Preprocess with vocab_file: {path}, or name the weights that belong to the data."
@@ -76,7 +76,7 @@ def of_data(key: str, used: str, other: str) -> Fault | None:
     pairs = enumerate(zip_longest(ours, theirs, fillvalue=None), 1)
     line, (was, now) = next((line, pair) for line, pair in pairs if pair[0] != pair[1])
     was, now = ("not there" if each is None else repr(each) for each in (was, now))
-    problem = f"leads to data that were numbered otherwise: line {line} is {now} in {other}, and {was} in {used}."
+    problem = f"points to data that were encoded differently: line {line} is {now} in {other}, and {was} in {used}."
     name = "vocab_file" if io.name(used) == VOCABULARY else "target_map_file"
     return Fault(key, problem, f"Use the data_dir of the model, or preprocess again with {name}: {used}.")
 

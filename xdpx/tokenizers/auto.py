@@ -109,7 +109,7 @@ def _ask_transformers(source: str) -> str:
     try:
         found = hub.load(source, _load)
     except (OSError, ValueError) as error:
-        problem = f"is '{source}', where no tokenizer is found: {str(error).partition(chr(10))[0].rstrip('.')}."
+        problem = f"is '{source}', where no tokenizer was found: {str(error).partition(chr(10))[0].rstrip('.')}."
         remedy = hub.how_to_fetch(source) or "Name a folder, a tokenizer.json or a name on the hub."
         raise ConfigError(THIS_RUN, [Fault("vocab_file", problem, remedy)]) from error
     backend = getattr(found, "backend_tokenizer", None)

@@ -101,17 +101,17 @@ def kept_files(tokenizer: Tokenizer) -> dict[str, str]:
     what = f"{type(tokenizer).__name__}.files()"
     if not isinstance(found, Mapping):
         problem = f"{what} gives {type(found).__name__}."
-        raise ConfigError(THIS_RUN, [Fault("tokenizer", problem, "Let it return a dict: file name to text.")])
+        raise ConfigError(THIS_RUN, [Fault("tokenizer", problem, "Return a dict: file name to text.")])
     faults = []
     for name, text in found.items():
         if not isinstance(name, str) or not name or "/" in name or "\\" in name:
             faults.append(Fault("tokenizer", f"{what} names {name!r}.", "Use a file name without folders."))
         elif any(fnmatchcase(name, pattern) for pattern in TAKEN):
-            problem = f"{what} names '{name}', as XDPX does a file of its own."
+            problem = f"{what} names '{name}', which XDPX uses for a file of its own."
             faults.append(Fault("tokenizer", problem, "Choose another name, such as rules.json."))
         elif not isinstance(text, str):
             problem = f"{what} gives {type(text).__name__} as the content of '{name}'."
-            faults.append(Fault("tokenizer", problem, "Let it be text."))
+            faults.append(Fault("tokenizer", problem, "Make it text."))
     if faults:
         raise ConfigError(THIS_RUN, faults)
     return dict(found)

@@ -35,7 +35,7 @@ class BertTokenizer(LibraryTokenizer):
         vocabulary = Vocabulary.read(self._vocabulary_path, pad_word=pad_word, unk_word=unk_word)
         for key, word in (("unk_word", unk_word), ("pad_word", pad_word)):
             if word not in vocabulary:
-                fault = Fault(key, f"'{word}' is not in {self._vocabulary_path}.", "Name the one that is.")
+                fault = Fault(key, f"'{word}' is not in {self._vocabulary_path}.", "Name one that is.")
                 raise ConfigError(THIS_RUN, [fault])
         return vocabulary
 

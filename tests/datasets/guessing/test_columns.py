@@ -63,7 +63,7 @@ def test_between_two_columns_of_labels_there_is_a_question() -> None:
     with pytest.raises(ConfigError, match="Choose: label=cat or label=label"):
         columns(["cat", "label", "review"], kinds, LABELS, TEXTS)
     assert columns(["cat", "label", "review"], kinds, LABELS, TEXTS, label="label", text="review").label == 1
-    with pytest.raises(ConfigError, match="no column is like labels"):
+    with pytest.raises(ConfigError, match="no column looks like labels"):
         columns(None, TEXTS, OTHERS)
     with pytest.raises(ConfigError, match="Did you mean 'label'"):
         columns(["cat", "label", "review"], kinds, LABELS, TEXTS, label="lable")
@@ -85,7 +85,7 @@ def test_many_different_numbers_are_to_be_predicted_and_few_whole_ones_are_class
 def test_a_label_with_as_many_values_as_rows_and_too_few_rows_are_refused() -> None:
     with pytest.raises(ConfigError, match="60 different values in 60 rows"):
         columns(["text", "label"], TEXTS, OTHERS)
-    with pytest.raises(ConfigError, match="20 are the fewest"):
+    with pytest.raises(ConfigError, match="20 are the minimum"):
         columns(None, TEXTS[:8], LABELS[:8])
 
 

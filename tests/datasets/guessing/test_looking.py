@@ -28,7 +28,7 @@ def test_the_only_file_of_a_folder_is_taken(tmp_path: Path) -> None:
     (tmp_path / "reviews.csv").write_text("text,label\n" + LINES)
     (tmp_path / "notes.md").write_text("mine")
     found = look(tmp_path)
-    assert told(found, "file") == "reviews.csv, the only one of the folder"
+    assert told(found, "file") == "reviews.csv, the only file in the folder"
     assert sum(map(len, found.rows.values())) == 60
 
 

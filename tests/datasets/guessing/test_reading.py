@@ -77,7 +77,7 @@ def test_of_several_sheets_the_one_with_rows_is_taken_and_between_two_there_is_a
     for row in ROWS:
         sheet.append(row)
     book.save(tmp_path / "f.xlsx")
-    with pytest.raises(ConfigError, match="both 'data' and 'more' hold rows. Choose: sheet='data'"):
+    with pytest.raises(ConfigError, match="both 'data' and 'more' contain rows. Choose: sheet='data'"):
         read_table(str(tmp_path / "f.xlsx"), Wishes())
     assert read_table(str(tmp_path / "f.xlsx"), Wishes(sheet="more"))[0].rows == ROWS
 
@@ -90,7 +90,7 @@ def test_words_and_tags_are_sentences(tmp_path: Path) -> None:
 def test_a_few_odd_rows_are_left_out_by_name_and_many_are_refused(tmp_path: Path) -> None:
     text = "".join(map(quoted, ROWS * 5))
     assert table(tmp_path, "f.csv", text + "a,b,c\n").left_out == ("line 151 has 3 columns, not 2",)
-    with pytest.raises(ConfigError, match="',' cuts lines into 3 to 4 columns"):
+    with pytest.raises(ConfigError, match="',' splits lines into 3 to 4 columns"):
         table(tmp_path, "f.csv", text + "a,b,c,d\n" * 60)
 
 
@@ -131,7 +131,7 @@ def test_labels_in_front_of_texts_as_fasttext_has_them(tmp_path: Path) -> None:
 
 def test_rows_of_delimiters_alone_are_told(tmp_path: Path) -> None:
     found = table(tmp_path, "f.csv", "".join(map(quoted, ROWS)) + ",\n ,\n\n")
-    assert (found.rows, found.left_out) == (ROWS, ("2 rows of delimiters alone, such as line 31",))
+    assert (found.rows, found.left_out) == (ROWS, ("2 rows that contain only delimiters, such as line 31",))
 
 
 def test_a_header_that_comes_again_where_files_were_joined_is_no_row(tmp_path: Path) -> None:
@@ -144,10 +144,10 @@ NO_TABLES = [
     ("", "is empty"),
     ("a\0b", "NUL"),
     ("one\ntwo\nthree\n", "delimiter"),
-    ("text,label\ngood, cheap,yes\nbad,no\n" * 9, "',' cuts lines into 2 to 3 columns.* need quotes around them"),
+    ("text,label\ngood, cheap,yes\nbad,no\n" * 9, "',' splits lines into 2 to 3 columns.* need quotes around them"),
     ("such a day 1\nno day 0\n" * 20, "each ends in a blank and one of 0, 1. Put a tab"),
     ("text,text,label\n" + "a b,c d,yes\ne f,g h,no\n" * 20, "two columns are called 'text'. Rename one"),
-    ('{"a": 1, "b": {}}', "is one JSON object with a, b, of which none is the rows"),
+    ('{"a": 1, "b": {}}', "is one JSON object with a, b, none of which has the rows"),
     ("%PDF-1.4", "is a PDF. Export a table"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1", "is an old Excel"),
     (b"\x1f\x8b\x08", "Give it the ending .gz"),

@@ -74,7 +74,7 @@ def test_a_generator_that_can_be_read_once_is_refused_with_what_to_give() -> Non
 
 
 def test_what_gives_no_batches_is_refused() -> None:
-    with pytest.raises(ConfigError, match="gives no batches"):
+    with pytest.raises(ConfigError, match="yields no batches"):
         IterableAdaptor(input=3, is_training=True).get_next()
     with pytest.raises(ConfigError, match="input: is missing"):
         IterableAdaptor(is_training=True)
@@ -209,7 +209,7 @@ def test_the_state_of_the_inner_iterator_is_used_where_it_keeps_one() -> None:
 
 def test_a_state_of_another_number_of_hosts_is_refused() -> None:
     p = IterableAdaptor.HParams(input=counting(8, 2), is_training=True)
-    with pytest.raises(ValueError, match="of 1 hosts, this is one of 2.*use SeqIOInput"):
+    with pytest.raises(ValueError, match="of 1 hosts, this one of 2.*use SeqIOInput"):
         with_hosts(p, 0, 2).Instantiate().set_state(p.Instantiate().get_state())
 
 
@@ -230,7 +230,7 @@ def test_large_batches_are_cut_into_small_ones() -> None:
 
 def test_a_batch_that_is_no_multiple_is_refused_unless_what_is_left_is_carried_on() -> None:
     p = LingvoInputAdaptorNewBatchSize.HParams(input=counting(12, 4), batch_size=3, is_training=True)
-    with pytest.raises(ConfigError, match="batches of 4 rows come in: no multiple"):
+    with pytest.raises(ConfigError, match="batches of 4 rows come in, which is not a multiple"):
         p.Instantiate().get_next()
     p.carry_remainder = True
     assert [batch.row.tolist() for batch in p.Instantiate()] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]

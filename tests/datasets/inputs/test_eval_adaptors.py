@@ -115,7 +115,7 @@ def test_data_that_do_not_fit_together_are_told() -> None:
     ragged = [{"ids": np.zeros((1, 2))}, {"ids": np.zeros((1, 3))}]
     with pytest.raises(ConfigError, match="Pad all its batches to one width"):
         LingvoEvalAdaptor(input=ragged, batch_size=2, eval_window="full_epoch").get_next()
-    with pytest.raises(ConfigError, match="gives no batch"):
+    with pytest.raises(ConfigError, match="yields no batch"):
         LingvoEvalAdaptor(input=[], batch_size=2, eval_window="full_epoch").get_next()
     with pytest.raises(ConfigError, match="batch_size: is missing"):
         make("loaded", 5, 3).Instantiate()

@@ -88,7 +88,7 @@ def test_a_missing_column_offers_the_nearest() -> None:
 
 
 def test_texts_without_a_vocabulary_are_refused() -> None:
-    with pytest.raises(ConfigError, match="feature 'targets' is text, and there is no vocabulary"):
+    with pytest.raises(ConfigError, match="feature 'targets' is text, but there is no vocabulary"):
         examples({"targets": ["a"]}, {"targets": 3}).take(np.array([0]))
 
 

@@ -78,7 +78,7 @@ def test_array_records_are_read_in_any_order(tmp_path: Path, record: str) -> Non
 
 def test_records_that_are_nowhere_are_told(tmp_path: Path) -> None:
     pytest.importorskip("array_record")
-    with pytest.raises(ConfigError, match="where there is no file"):
+    with pytest.raises(ConfigError, match="but there is no such file"):
         ArrayRecords(paths=f"{tmp_path}/*.array_record").num_examples  # noqa: B018 - opened by being asked
 
 

@@ -56,7 +56,7 @@ def test_several_children_are_not_evaluated_over_an_epoch() -> None:
 
 
 def test_no_child_or_an_unknown_default_is_refused() -> None:
-    with pytest.raises(ConfigError, match="Give at least one child"):
+    with pytest.raises(ConfigError, match="Give at least one input"):
         MultiInput(is_training=True)
     with pytest.raises(ConfigError, match="default_input is 'c'"):
         MultiInput(inputs={"a": synthetic(2)}, default_input="c", is_training=True)

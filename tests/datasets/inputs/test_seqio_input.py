@@ -172,7 +172,7 @@ def test_a_state_of_another_order_is_refused(numbered: Make, change: dict[str, A
 
 def test_a_state_of_other_data_is_refused(numbered: Make) -> None:
     state = numbered(23, batch_size=3, is_training=True).Instantiate().get_state()
-    with pytest.raises(ValueError, match=r"sizes=\[23\].*\[24\].*begin a new job"):
+    with pytest.raises(ValueError, match=r"sizes=\[23\].*\[24\].*start a new job"):
         numbered(24, batch_size=3, is_training=True).Instantiate().set_state(state)
 
 
@@ -276,7 +276,7 @@ def test_a_task_that_is_drawn_more_often_than_its_rate_is_told(
 ) -> None:
     data = SeqIOInput(mixture_or_task=mixture(rates=(rate, 1.0)), batch_size=2, is_training=True, **_short())
     data.get_next()
-    assert ("few is one example in 4,096, the least there is; by its rate" in caplog.text) == told
+    assert ("few is one example in 4,096, the minimum; by its rate" in caplog.text) == told
 
 
 def test_a_mixture_has_no_end_and_is_not_evaluated_as_one() -> None:
@@ -328,7 +328,10 @@ def test_a_registered_name_is_found_and_a_misspelt_one_offered(toy_task: Task.HP
         ({"repeat": True}, "would never end. Set repeat=False"),
         ({"eval_window": "rolling(2)", "repeat": False}, "Set repeat=True"),
         ({"eval_auto_pad": False, "drop_remainder": False}, "both False"),
-        ({"is_training": True, "repeat": False, "drop_remainder": False}, "drop_remainder: is False, but the rest"),
+        (
+            {"is_training": True, "repeat": False, "drop_remainder": False},
+            "drop_remainder: is False, but the remainder",
+        ),
         ({"batch_size": 0}, "at least 1"),
         ({"num_infeed_hosts": 2, "infeed_host_index": 2}, "counts from 0 to 1"),
         ({"name": "a/b"}, "files get this name"),
@@ -357,7 +360,7 @@ def test_what_is_too_long_is_refused_where_nothing_may_be_cut(toy_task: Task.HPa
         mixture_or_task=toy_task, batch_size=5, task_feature_lengths={"inputs": 3, "targets": 6}, is_training=True
     )
     assert p.Instantiate().get_next().ids.shape == (5, 9)
-    with pytest.raises(ConfigError, match="an example has 4 tokens, 3 are allowed"):
+    with pytest.raises(ConfigError, match="an example has 4 tokens, but 3 are allowed"):
         p.set(trim_output_features=False).Instantiate().get_next()
 
 

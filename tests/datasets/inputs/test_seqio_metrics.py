@@ -132,7 +132,7 @@ def test_a_task_without_metric_functions_has_none() -> None:
 def test_packed_rows_belong_to_nobody() -> None:
     packed = LanguageModelFeatures.HParams(weights_on_targets_only=True, pack=True)
     data = template(feature_converter=packed).Instantiate()
-    with pytest.raises(ValueError, match="does not say where its rows come from"):
+    with pytest.raises(ValueError, match="does not map each of its rows to one example"):
         data.row_keys(data.get_next())
     with pytest.raises(ConfigError, match="Set pack=False"):
         data.predict_metrics([])

@@ -153,5 +153,5 @@ def test_a_line_that_has_too_few_columns_is_named(tmp_path: Path) -> None:
 
 
 def test_a_pattern_without_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="where there is no file"):
+    with pytest.raises(ConfigError, match="but there is no such file"):
         TextFiles(paths=f"{tmp_path}/*.txt").num_examples  # noqa: B018 - opened by being asked

@@ -138,7 +138,7 @@ def test_no_evaluation_sees_less_than_one_batch() -> None:
 def test_a_rolling_window_says_that_data_ended_too_early() -> None:
     data = Counting(eval_window=rolling(2))
     run(data)
-    with pytest.raises(ConfigError, match=r"'rolling\(2\)' met the end of the data after 1 batches.*repeat=True"):
+    with pytest.raises(ConfigError, match=r"'rolling\(2\)' reached the end of the data after 1 batches.*repeat=True"):
         run(data)
 
 

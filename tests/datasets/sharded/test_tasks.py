@@ -74,13 +74,13 @@ def test_another_config_is_refused_by_the_keys_that_differ(folder: Path) -> None
     task(folder, 0)
     with pytest.raises(ConfigError, match="max_len was 5, is 6"):
         task(folder, 1, max_len=6)
-    with pytest.raises(ConfigError, match="num_shards: was 2 when this was begun, is now 3"):
+    with pytest.raises(ConfigError, match="num_shards: was 2 when this was started, is now 3"):
         task(folder, 2, num_shards=3)
 
 
 def test_another_number_of_workers_goes_on_with_what_was_begun(folder: Path) -> None:
     task(folder, 0, workers=2)
-    with pytest.raises(ConfigError, match=r"begun with: max_len was 5, is 6\."):  # not `workers`
+    with pytest.raises(ConfigError, match=r"started with: max_len was 5, is 6\."):  # not `workers`
         task(folder, 1, workers=1, max_len=6)
     task(folder, 1, workers=1)
     assert Store.open(str(folder / "data" / "train.pt")).num_samples
@@ -89,7 +89,7 @@ def test_another_number_of_workers_goes_on_with_what_was_begun(folder: Path) -> 
 def test_another_raw_file_is_refused_by_its_name(folder: Path) -> None:
     task(folder, 0)
     (folder / "raw" / "train.txt").write_text("other\t1\n")
-    with pytest.raises(ConfigError, match="train.txt is not the file that this was begun with"):
+    with pytest.raises(ConfigError, match="train.txt is not the file that this was started with"):
         task(folder, 1)
 
 

@@ -61,8 +61,8 @@ def columns_of(table: Table, wishes: Wishes) -> tuple[Columns, list[Decision]]:
         ConfigError: something cannot be guessed, and the message asks for it; or the data are not usable.
     """
     if len(table.rows) < FEWEST_ROWS:
-        problem = f"holds {len(table.rows)} rows with labels; {FEWEST_ROWS} are the fewest to learn from and to score."
-        raise question(table.path, "file", problem, "Give more rows, or write configs of your own: x-init --list.")
+        problem = f"holds {len(table.rows)} rows with labels; {FEWEST_ROWS} are the minimum to train and evaluate on."
+        raise question(table.path, "file", problem, "Provide more rows, or write your own configs: x-init --list.")
     if table.tagged:
         columns = Columns((0,), 1, "tags", characters=False)
         return columns, [Decision("task", f"tags: {_listed(_tags(table))}", "certain")]
@@ -73,7 +73,7 @@ def columns_of(table: Table, wishes: Wishes) -> tuple[Columns, list[Decision]]:
         _refuse_one_class(table, label)
     sample = [row[column] for row in table.rows[:1000] for column in texts]
     characters = is_without_blanks(sample)
-    language = "cut into characters (Chinese, Japanese)" if characters else "words with blanks between"
+    language = "cut into characters (Chinese, Japanese)" if characters else "words separated by spaces"
     named = " and ".join(f"'{table.names[column]}'" for column in texts)
     columns = Columns(texts, label, task, separator, characters)
     unused = [f"'{name}'" for column, name in enumerate(table.names) if column not in {*texts, label}]
@@ -122,8 +122,8 @@ def _label(table: Table, wishes: Wishes) -> tuple[int, Any]:
         return found[0], "likely" if len(table.names) > 2 else "certain"
     if not found:
         raise question(
-            table.path, "label", f"no column is like labels, of {_listed(table.names)}.",
-            "Name it: label=NAME. Texts without labels train no classifier.",
+            table.path, "label", f"no column looks like labels, of {_listed(table.names)}.",
+            "Name it: label=NAME. A classifier cannot be trained without labels.",
         )  # fmt: skip
     shown = " or ".join(f"label={key}" for key in _key(table, found))
     examples = "; ".join(f"{table.names[column]}: {_listed(_few(table, column))}" for column in found)
@@ -206,7 +206,7 @@ def _texts(table: Table, label: int, wishes: Wishes) -> tuple[tuple[int, ...], A
     if len(texts) == 2 and not table.named:
         return (texts[0], texts[1]), "likely"
     if not texts:
-        raise question(table.path, "text", "no column is left for it.", "Name it: text=NAME.")
+        raise question(table.path, "text", "no column is left for the text.", "Name it: text=NAME.")
     longest = max(texts, key=lambda column: sum(len(row[column]) for row in table.rows[:1000]))
     keys = _key(table, texts)
     problem = f"could be one of {_listed([table.names[column] for column in texts], 8)}, or two of a pair."
@@ -238,7 +238,7 @@ def _task(table: Table, label: int, wishes: Wishes) -> tuple[str, str, Any]:
         if wishes.task not in TASKS[:3]:
             raise question(table.path, "task", f"is '{wishes.task}'.", f"Use one of {', '.join(TASKS[:3])}.")
         if wishes.task == "several" and not separator:
-            raise question(table.path, "label_separator", "is not to be seen.", "Give it: label_separator=',' .")
+            raise question(table.path, "label_separator", "cannot be found.", "Give it: label_separator=',' .")
         return wishes.task, separator if wishes.task == "several" else "", "given"
     if wishes.label_separator:
         return "several", separator, "given"
@@ -303,6 +303,6 @@ def _task_shown(table: Table, columns: Columns) -> str:
         return f"number, between {min(numbers, default=0):g} and {max(numbers, default=0):g}"
     if columns.task == "several":
         parts = Counter(part.strip() for cell in cells for part in cell.split(columns.separator) if part.strip())
-        return f"several labels, {columns.separator!r} between, of {len(parts)}: {_listed([*parts])}"
+        return f"several labels, separated by {columns.separator!r}, of {len(parts)}: {_listed([*parts])}"
     classes = _classes(table, columns.label)
     return f"class, of {len(classes)}: " + _listed([f"{label} ({count:,})" for label, count in classes.items()])

@@ -24,7 +24,7 @@ ZIP = b"PK\x03\x04"
 
 NO_TEXT = {
     b"\xd0\xcf\x11\xe0": ("an old Excel or Word file (.xls, .doc)", "Save it as .xlsx or .csv."),
-    b"%PDF": ("a PDF", "Export a table from where it was made: .csv or .xlsx."),
+    b"%PDF": ("a PDF", "Export a table from the program that made it: .csv or .xlsx."),
     b"\x1f\x8b": ("compressed by gzip", "Give it the ending .gz."),
     b"BZh": ("compressed by bzip2", "Give it the ending .bz2."),
     b"\xfd7zXZ": ("compressed by xz", "Give it the ending .xz."),
@@ -75,7 +75,7 @@ def _given(data: bytes, path: str, name: str) -> tuple[str, Decision]:
         raise question(path, "encoding", f"there is no '{name}'.", "Use e.g. utf-8, gb18030, utf-16, cp1252.") from None
     except UnicodeDecodeError as error:
         other = likely(data)
-        remedy = f"It is likely {other}: encoding={other}." if other else "Leave it out, and it is looked for."
+        remedy = f"It is likely {other}: encoding={other}." if other else "Leave it out to have it detected."
         problem = f"is {name}, but byte {error.start + 1:,} of the file is not valid in it."
         raise question(path, "encoding", problem, remedy) from None
     return encoding, Decision("encoding", encoding, "given")
@@ -88,7 +88,7 @@ def _found(data: bytes, path: str) -> tuple[str, Decision]:
     found = likely(data)
     if not found:
         remedy = "Name it: encoding=gb18030, cp1252, utf-16, ... Is it a text file?"
-        raise question(path, "encoding", "is neither UTF-8 nor another that can be recognised.", remedy)
+        raise question(path, "encoding", "is neither UTF-8 nor another encoding that can be recognised.", remedy)
     return found, Decision("encoding", found, "likely", "encoding=...")
 
 

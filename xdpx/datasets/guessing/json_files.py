@@ -71,7 +71,7 @@ def _one_object(path: str, whole: Mapping[str, Any]) -> Read:
         return _table(path, (dict(zip(whole, row, strict=True)) for row in rows), "a column each")
     keys = ", ".join(list(whole)[:6])
     remedy = "Write an array of objects, [{...}, {...}], or an object in each line."
-    raise question(path, "file", f"is one JSON object with {keys}, of which none is the rows.", remedy)
+    raise question(path, "file", f"is one JSON object with {keys}, none of which has the rows.", remedy)
 
 
 def _column(value: object) -> list[Any]:

@@ -68,7 +68,7 @@ def _sources(path: str, wishes: Wishes) -> tuple[dict[str, tuple[str, Wishes]], 
     files = data_files(path)
     if len(files) == 1:
         return {"": (files[0], wishes)}, [
-            Decision("file", f"{io.name(files[0])}, the only one of the folder", "certain")
+            Decision("file", f"{io.name(files[0])}, the only file in the folder", "certain")
         ]
     found = {split: (file, wishes) for split, file in splits_among(files).items()}
     if not found:
@@ -92,13 +92,17 @@ def _other(path: str, wishes: Wishes, first: Table) -> Table:
         missing = [name for name in first.names if name not in table.names]
         if missing:
             near = nearest(missing[0], table.names)
-            remedy = f"Is it called '{near}' there?" if near else "Write both alike; rows to predict go to x-pred."
+            remedy = (
+                f"Is it called '{near}' there?"
+                if near
+                else "Use the same columns in both; rows to predict go to x-pred."
+            )
             raise question(table.path, "file", f"has no column '{missing[0]}', as {first.path} has.", remedy)
         order = [table.names.index(name) for name in first.names]
         return replace(table, names=first.names, rows=[[row[index] for index in order] for row in table.rows])
     if len(table.names) != len(first.names):
         problem = f"has {len(table.names)} columns, but {first.path} has {len(first.names)}."
-        raise question(table.path, "file", problem, "Write both alike; rows to predict go to x-pred.")
+        raise question(table.path, "file", problem, "Use the same columns in both; rows to predict go to x-pred.")
     return table
 
 
@@ -133,7 +137,7 @@ def _split(
     split = {name: [row for row, part in zip(whole, parts, strict=True) if part == name] for name in SPLITS}
     split |= {name: rows[name] for name in given if name != "train"}
     sizes = " / ".join(f"{len(split[name]):,}" for name in SPLITS)
-    how = "as the files are" if len(given) == len(SPLITS) else "by a hash of the text, the same text together"
+    how = "as the files are" if len(given) == len(SPLITS) else "by a hash of the text, equal texts together"
     return split, Decision("split", f"train / dev / test = {sizes}, {how}", "certain", f"dev={SHARE} test={SHARE}")
 
 
@@ -146,5 +150,5 @@ def _refuse_empty(path: str, split: Mapping[str, Sequence[Sequence[str]]]) -> No
     if len({tuple(row[:-1]) for row in rows}) == 1:
         problem = f"is {rows[0][0]!r:.40} in all {len(rows):,} rows."
         raise question(path, "text", problem, "Is it the right column? Name another: text=NAME.")
-    problem = f"leaves no row for {' and '.join(empty)}: no label has three different texts."
+    problem = f"leaves no rows for {' and '.join(empty)}: no label has three different texts."
     raise question(path, "label", problem, "Is it the right column? Name another: label=NAME; or give more rows.")

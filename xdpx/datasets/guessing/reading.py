@@ -100,7 +100,7 @@ def _text(path: str, text: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
     lines = [line for line in text.split("\n") if line.strip()]
     if "\0" in text:
         likely = unmarked_utf16(text.encode())
-        remedy = f"It is likely {likely}: encoding={likely}." if likely else "Is it damaged, or of another format?"
+        remedy = f"It is likely {likely}: encoding={likely}." if likely else "Is it damaged, or in another format?"
         raise question(path, "file", "holds NUL characters, so it is not text.", remedy)
     if (found := read_json(path, text)) is not None:
         names, rows, shape = found
@@ -174,16 +174,16 @@ def _no_delimiter(path: str, lines: Sequence[str]) -> ConfigError:
         counts = [line.count(delimiter) for line in lines]
         if min(counts) > 0:
             most = counts.index(max(counts))
-            shown = f"{DELIMITERS[delimiter]} cuts lines into {min(counts) + 1} to {max(counts) + 1} columns"
+            shown = f"{DELIMITERS[delimiter]} splits lines into {min(counts) + 1} to {max(counts) + 1} columns"
             problem = f"{shown}, such as {lines[0][:40]!r} and {lines[most][:60]!r}."
             wrapped = f'"good{delimiter} cheap"{delimiter}positive'
-            remedy = f"Texts that hold it need quotes around them, {wrapped}; or write tabs between columns."
+            remedy = f"Texts that contain it need quotes around them, {wrapped}; or separate columns by tabs."
             return question(path, "delimiter", problem, remedy)
     blank = blank_before_label(lines, 1)
     if blank is not None:
         return question(path, "delimiter", *blank)
-    problem = f"cannot be found: no tab, comma, semicolon or '|' cuts lines such as {lines[0][:50]!r} evenly."
-    remedy = "Give it: delimiter=...; texts alone, without labels, train no classifier."
+    problem = f"cannot be found: no tab, comma, semicolon or '|' splits lines such as {lines[0][:50]!r} evenly."
+    remedy = "Give it: delimiter=...; a classifier cannot be trained on texts without labels."
     return question(path, "delimiter", problem, remedy)
 
 
@@ -238,9 +238,7 @@ def _cut_all(path: str, text: str, delimiter: str, *, quoted: bool) -> tuple[lis
                 bare.append(reader.line_num)
     except csv.Error as error:
         problem = f"line {reader.line_num} is not quoted csv ({error})."
-        raise question(
-            path, "delimiter", problem, "Is a quote left open there? Fix it, or give delimiter=..."
-        ) from None
+        raise question(path, "delimiter", problem, "Is a quote unclosed there? Fix it, or give delimiter=...") from None
     width = _usual([row for _, row in rows])
     odd = tuple(
         f"line {line} has {len(row)} column{'s' * (len(row) > 1)}, not {width}"
@@ -248,10 +246,10 @@ def _cut_all(path: str, text: str, delimiter: str, *, quoted: bool) -> tuple[lis
         if len(row) != width
     )
     if len(odd) > (1 - EVEN) * len(rows) + 1:
-        problem = f"cuts {len(odd):,} of {len(rows):,} rows into another number of columns; {odd[0]}."
+        problem = f"cuts {len(odd):,} of {len(rows):,} rows into a different number of columns; {odd[0]}."
         raise question(path, "delimiter", problem, "Give another: delimiter=...; or fix the file.")
     if bare:
-        odd = (f"{len(bare):,} rows of delimiters alone, such as line {bare[0]}", *odd)
+        odd = (f"{len(bare):,} rows that contain only delimiters, such as line {bare[0]}", *odd)
     return [row for _, row in rows if len(row) == width], odd
 
 
@@ -324,9 +322,7 @@ def _of_parser(path: str, parser: RowParser) -> Table:
         else:
             rows.append(row)
     if not rows:
-        raise question(
-            path, "file", "contains no row that can be read.", left_out[0] if left_out else "Is it the right one?"
-        )
+        raise question(path, "file", "contains no readable row.", left_out[0] if left_out else "Is it the right one?")
     return Table(path, names, named=True, rows=rows, left_out=tuple(left_out))
 
 
@@ -350,11 +346,11 @@ def _excel(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
             if wishes.sheet:
                 raise
     if not tables:
-        raise question(path, "sheet", "no sheet holds rows below a row of names.", "Is it the right file?")
+        raise question(path, "sheet", "no sheet has rows below a row of names.", "Is it the right file?")
     most = max(tables, key=lambda name: len(tables[name].rows))
     rivals = [name for name, table in tables.items() if name != most and 5 * len(table.rows) > len(tables[most].rows)]
     if rivals:
-        raise question(path, "sheet", f"both '{most}' and '{rivals[0]}' hold rows.", f"Choose: sheet='{most}'.")
+        raise question(path, "sheet", f"both '{most}' and '{rivals[0]}' contain rows.", f"Choose: sheet='{most}'.")
     table = replace(tables[most], path=path)
     sure: Any = "given" if wishes.sheet else "certain" if len(names) == 1 else "likely"
     what = f"Excel, sheet '{most}' of {len(names)}"

@@ -70,8 +70,8 @@ class LingvoInputAdaptor(BaseInput):
         if not fixed:
             return secrets.randbelow(2**31 - 1) + 1 if p.is_training else 1
         if p.is_training and self._inner_seed() and not p.allow_fixed_file_random_seed:
-            problem = f"has the fixed seed {fixed}: after a restart without its state the same data would come again."
-            remedy = "Set its seed to 0, which draws one and keeps it, or allow_fixed_file_random_seed=True."
+            problem = f"has the fixed seed {fixed}: after a restart without its state, the same data would be repeated."
+            remedy = "Set its seed to 0, which draws a seed and saves it, or allow_fixed_file_random_seed=True."
             raise refused(p, "input", problem, remedy)
         return int(fixed) + (self.host_index if self._shard_by == "seed" else 0)
 
@@ -144,8 +144,8 @@ class LingvoInputAdaptor(BaseInput):
         """Restore a position. Raises ValueError for a state of another number of hosts, or if the data are shorter."""
         if state.get("hosts") != self.num_hosts:
             raise ValueError(
-                f"{self.name}: the state is of {state.get('hosts')!r} hosts, this is one of {self.num_hosts}. What an "
-                "iterable gives to each host cannot be shared again: restart with as many, or use SeqIOInput."
+                f"{self.name}: the state is of {state.get('hosts')!r} hosts, this one of {self.num_hosts}. What an "
+                "iterable gives to each host cannot be divided anew: restart with as many, or use SeqIOInput."
             )
         self.reset()
         self._seed = state["seed"]
@@ -189,7 +189,7 @@ class LingvoInputAdaptorNewBatchSize(LingvoInputAdaptor):
 
     def _check_batch_size(self) -> None:
         if self.hparams.batch_size is None:
-            raise refused(self.hparams, "batch_size", "is missing.", "Give the rows per host that a batch shall have.")
+            raise refused(self.hparams, "batch_size", "is missing.", "Give the number of rows per host in a batch.")
 
     def get_next(self) -> NestedMap:
         """Return `batch_size` rows. Fewer rows at the end are dropped."""
@@ -198,7 +198,7 @@ class LingvoInputAdaptorNewBatchSize(LingvoInputAdaptor):
             state = super().get_state()
             batch = self._next_batch()
             if num_rows(batch) % size and not self.hparams.carry_remainder:
-                problem = f"is {size}, but batches of {num_rows(batch)} rows come in: no multiple of it."
+                problem = f"is {size}, but batches of {num_rows(batch)} rows come in, which is not a multiple of it."
                 remedy = "Choose a divisor, or set carry_remainder=True."
                 raise refused(self.hparams, "batch_size", problem, remedy)
             self._kept.append((state, batch))

@@ -93,7 +93,7 @@ class BaseInput(Configurable):
 
     def get_next(self) -> NestedMap:
         """Return this host's rows of the next batch. Raises StopIteration at the end of the data."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what its batches are: override get_next.")
+        raise NotImplementedError(f"{type(self).__name__} does not define its batches: override get_next.")
 
     def reset(self) -> None:
         """Start again from the first batch. Called on training data only by `set_state`."""
@@ -181,7 +181,7 @@ class BaseInput(Configurable):
         """
         batch = self.peek_padded()
         if batch is None:
-            raise refused(self.hparams, "get_next", "has no batch to give.", "Check what it reads.")
+            raise refused(self.hparams, "get_next", "has no batches.", "Check what it reads.")
         refuse_all(self.hparams, _without_numbers(batch))
         return batch.Transform(lambda array: ArraySpec(np.shape(array), array.dtype))
 
@@ -285,7 +285,7 @@ def _without_numbers(batch: NestedMap) -> Iterator[Problem]:
         told.add(name)
         what = f"a {type(leaf).__name__}" if dtype is None else f"an array of {dtype}"
         in_list = " in a list" if name != path else ""
-        yield name, f"is {what}{in_list}.", "Give arrays of numbers (numpy.asarray); leave texts out of batches."
+        yield name, f"is {what}{in_list}.", "Give arrays of numbers (numpy.asarray); batches cannot contain texts."
 
 
 def state_number(state: Mapping[str, Any], key: str, owner: BaseInput) -> int:
@@ -293,8 +293,8 @@ def state_number(state: Mapping[str, Any], key: str, owner: BaseInput) -> int:
     value = state.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(
-            f"{owner.name}: the state has {key}={value!r}; it holds {', '.join(state) or 'nothing'}. It is none of a "
-            f"{type(owner).__name__}: restore the checkpoint with the input it was saved with."
+            f"{owner.name}: the state has {key}={value!r}; it holds {', '.join(state) or 'nothing'}. It does not "
+            f"belong to a {type(owner).__name__}: restore the checkpoint with the input it was saved with."
         )
     return value
 

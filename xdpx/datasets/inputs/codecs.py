@@ -158,7 +158,7 @@ class HouseTokenizer(Codec):
         if own is not None:
             return own
         if p.vocab_file is None:
-            problem = f"'{p.tokenizer}' brings no vocabulary along."
+            problem = f"'{p.tokenizer}' has no vocabulary of its own."
             raise ConfigError(THIS_RUN, [Fault("tokenizer", problem, "Name a vocab_file, or a data_dir of x-prepro.")])
         return Vocabulary.read(p.vocab_file, **words)
 
@@ -225,7 +225,7 @@ class SentencePiece(Codec):
         """The id of the end of a text. Raises ConfigError if the model has none."""
         found = int(self._processor.eos_id())
         if found < 0:
-            problem = f"'{self.hparams.model_file}' has no piece that ends a text."
+            problem = f"'{self.hparams.model_file}' has no end-of-text piece."
             raise _fault(problem, "Train it with one: spm_train --eos_id=1 --pad_id=0 --unk_id=2 --bos_id=-1.")
         return found
 

@@ -36,24 +36,24 @@ class LingvoEvalAdaptor(LingvoInputAdaptor):
         super().__init__(hparams)
         self._batch = 0
         if hparams.is_training or not self.window.resets:
-            problem = f"is '{self.window}', is_training {hparams.is_training}; finite data are seen again."
+            problem = f"is '{self.window}', is_training {hparams.is_training}; finite data would be repeated."
             raise refused(hparams, "eval_window", problem, "Write eval_window='full_epoch' (reset_for_eval=True).")
 
     def _check_batch_size(self) -> None:
         if self.hparams.batch_size is None:
-            raise refused(self.hparams, "batch_size", "is missing.", "Give the rows per host that a batch shall have.")
+            raise refused(self.hparams, "batch_size", "is missing.", "Give the number of rows per host in a batch.")
 
     @cached_property
     def _rows(self) -> NestedMap:
         """All rows of the data; every host reads all of them."""
         batches = list(self._inner_batches())
         if not batches:
-            raise refused(self.hparams, "input", "gives no batch.", "Check what it reads.")
+            raise refused(self.hparams, "input", "yields no batch.", "Check what it reads.")
         try:
             return join_rows(batches)
         except ValueError as error:
             remedy = "Pad all its batches to one width."
-            raise refused(self.hparams, "input", f"gives batches of different shapes ({error}).", remedy) from error
+            raise refused(self.hparams, "input", f"yields batches of different shapes ({error}).", remedy) from error
 
     def _inner_batches(self) -> Iterator[NestedMap]:
         seed = self._seed if self._seed is None else 1  # all hosts must see the same order
@@ -138,7 +138,7 @@ class LingvoLazyEvalAdaptor(LingvoEvalAdaptor):
         if not parts:
             self._read_to(1)
             if self._first is None:
-                raise refused(self.hparams, "input", "gives no batch.", "Check what it reads.")
+                raise refused(self.hparams, "input", "yields no batch.", "Check what it reads.")
             parts = [without_weight(self._weighed(self._first))]
         return filled_to(parts, size)
 

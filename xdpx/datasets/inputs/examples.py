@@ -116,7 +116,7 @@ class Examples:
         if whole is not None and self.task.hparams.chunk is None:
             count = len(next(iter(whole.values())))
             if count != self.source.num_examples:
-                problem = f"makes {count} of {self.source.num_examples} examples, so which is which is not known."
+                problem = f"makes {count} of {self.source.num_examples} examples, so they cannot be matched."
                 remedy = "Remove or add examples in the source, or do without `postprocess`."
                 raise self._refused(problem, remedy, key=".preprocess")
         columns = self.source.take(np.array([row]))
@@ -147,7 +147,7 @@ class Examples:
                 return Ragged(column, np.array([0, len(column)]))
             return Ragged(column, np.arange(len(column) + 1))
         if self.codec is None:
-            problem = f"feature '{feature}' is text, and there is no vocabulary."
+            problem = f"feature '{feature}' is text, but there is no vocabulary."
             remedy = "Give vocabulary=HouseTokenizer.HParams(...) or Characters.HParams(...)."
             raise self._refused(problem, remedy, key=".vocabulary")
         return self.codec.encode(column)
@@ -170,7 +170,7 @@ class Examples:
         return np.minimum(lengths, room) + (name in self.task.hparams.add_eos)
 
     def _too_long(self, name: str, found: int) -> ConfigError:
-        problem = f"an example has {found} tokens, {self.lengths[name]} are allowed."
+        problem = f"an example has {found} tokens, but {self.lengths[name]} are allowed."
         remedy = "Raise task_feature_lengths, or let trim_output_features be True."
         return self._refused(problem, remedy, key=f".{name}")
 
@@ -214,7 +214,7 @@ class Pool:
             first = with_codec[0]
             if first.codec and part.codec and first.codec.digest != part.codec.digest:
                 problem = (
-                    f"differs from that of task '{first.task.hparams.name}': an id would mean one token or another."
+                    f"differs from that of task '{first.task.hparams.name}': the same id would mean different tokens."
                 )
                 fault = Fault(
                     f"task {part.task.hparams.name}.vocabulary", problem, "Give all tasks of a mixture the same."

@@ -38,7 +38,7 @@ class MultiInput(BaseInput):
         super().__init__(hparams)
         if not hparams.inputs or hparams.default_input not in {None, *hparams.inputs}:
             problem = f"holds {', '.join(hparams.inputs) or 'nothing'}; default_input is {hparams.default_input!r}."
-            raise refused(hparams, "inputs", problem, "Give at least one child, and name one of them as the default.")
+            raise refused(hparams, "inputs", problem, "Give at least one input, and name one as the default.")
         if len(hparams.inputs) > 1 and not hparams.is_training and self.window.resets:
             problem = f"are {len(hparams.inputs)}, and may end at different batches with '{self.window}'."
             raise refused(hparams, "inputs", problem, "Evaluate each by itself, or write eval_window='rolling(n)'.")

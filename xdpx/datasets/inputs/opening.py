@@ -60,7 +60,7 @@ def open_batches(thing: object, opening: Opening) -> Iterator[Any]:
         asked = listens_to(thing)
         return _iterator(thing(**{key: value for key, value in opening.for_keywords().items() if key in asked}))
     if isinstance(thing, Iterator):
-        problem = f"is a {type(thing).__name__}, which can be read only once, so a job could not go on in it."
+        problem = f"is a {type(thing).__name__}, which can be read only once, so a job could not resume in it."
         remedy = "Give the function or class that makes it: input=make_batches, not input=make_batches()."
         raise refusal("input", problem, remedy)
     return _iterator(thing)
@@ -93,7 +93,7 @@ def _iterator(thing: object) -> Iterator[Any]:
         return iter(thing)
     getter = next((getattr(thing, name) for name in _GETTERS if hasattr(thing, name)), None)
     if getter is None:
-        problem = f"is a {type(thing).__name__}, which gives no batches."
+        problem = f"is a {type(thing).__name__}, which yields no batches."
         raise refusal("input", problem, "Give something that can be iterated, or that has get_next().")
     return _calls(getter)
 
@@ -128,7 +128,7 @@ def return_to(iterator: object, state: object) -> None:
     """Restore a state of an iterator that `own_state` returned. Raises ValueError if it has no method for it."""
     names = _state_names(iterator)
     if names is None:
-        raise ValueError(f"The state is of an iterator that kept its own; a {type(iterator).__name__} does not.")
+        raise ValueError(f"The state belongs to an iterator that saves its own; a {type(iterator).__name__} does not.")
     getattr(iterator, names[1])(from_json(state))
 
 

@@ -189,5 +189,5 @@ def weights_of(sizes: Sequence[int], rates: Sequence[float | None]) -> tuple[flo
         raise refusal("rates", problem, "Give all of them, or none (sizes decide).")
     if not all(0 < rate < math.inf for rate in given):
         problem = f"are {given}; each must be a finite number above 0."
-        raise refusal("rates", problem, "Leave a task out rather than give it 0.")
+        raise refusal("rates", problem, "Remove a task instead of setting its rate to 0.")
     return tuple(map(float, given)) if given else tuple(map(float, sizes))

@@ -129,8 +129,8 @@ def _lost_place(data: BaseInput) -> str:
     if not p.is_training or p.input_checkpointing_enabled or p.input_random_seed is None:
         return ""
     return (
-        f"{data.name}: input_random_seed={p.input_random_seed} is fixed and input_checkpointing_enabled is False: a "
-        "job that is interrupted sees the first data again. Keep the place in checkpoints, or leave the seed out."
+        f"{data.name}: input_random_seed={p.input_random_seed} is fixed and input_checkpointing_enabled is False: an "
+        "interrupted job sees the first data again. Save the position in checkpoints, or leave the seed out."
     )
 
 
@@ -138,7 +138,7 @@ def _replay(data: BaseInput) -> str:
     if not data.hparams.is_training or not data.hparams.input_checkpointing_enabled or not data.replay:
         return ""
     return (
-        f"{data.name}: {data.replay}: a job that goes on reads every batch before its place again, which takes as "
-        "long as the first time and is right only where the same batches come again. Give it get_state and "
-        "set_state, or set input_checkpointing_enabled=False to begin the data again."
+        f"{data.name}: {data.replay}: a resumed job reads every batch before its position again, which takes as long "
+        "as the first time and is right only if the same batches come again. Give it get_state and "
+        "set_state, or set input_checkpointing_enabled=False to start the data over."
     )

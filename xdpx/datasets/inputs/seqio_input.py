@@ -140,7 +140,7 @@ class SeqIOInput(BaseInput):
         blend = Blend(sizes, weights_of(sizes, rates), self.seed)
         for part, wanted in blend.too_frequent.items():
             named = self.task.tasks[part].hparams.name or f"task {part + 1}"
-            least = f"one example in {PLACES_PER_BLOCK:,}, the least there is"
+            least = f"one example in {PLACES_PER_BLOCK:,}, the minimum"
             log.warning(f"{name_of(self.hparams)}: {named} is {least}; by its rate, it would be one in {wanted:,.0f}.")
         return blend
 
@@ -181,7 +181,7 @@ class SeqIOInput(BaseInput):
             if state.get(key) != value:
                 raise ValueError(
                     f"{self.name}: the state was taken with {key}={state.get(key)!r}, this input has {value!r}: its "
-                    "place means nothing here. Restore the data and fields it was made with, or begin a new job."
+                    "position means nothing here. Restore the data and fields it was made with, or start a new job."
                 )
         self.stream.go_to({key: state_number(state, key, self) for key in self.stream.place()})
 
@@ -258,7 +258,7 @@ def _named(p: BaseHParams) -> Any:
 
 def _shuffle_of(p: BaseHParams) -> bool:
     if p.shuffle and not p.is_training:
-        log.warning(f"{name_of(p)}: shuffle is ignored, an evaluation sees examples in their order.", once=True)
+        log.warning(f"{name_of(p)}: shuffle is ignored: an evaluation sees examples in order.", once=True)
     return p.is_training and p.shuffle is not False
 
 
@@ -289,8 +289,8 @@ def _problems(p: BaseHParams, task: Task | Mixture, converter: FeatureConverter,
         remedy = "Evaluate each task by itself: eval_inputs_of_tasks(...) makes their configurations."
         yield "repeat", "is False, but a mixture has no end.", remedy
     if p.is_training and not (repeat or p.drop_remainder):
-        problem = "is False, but the rest of the data makes no batch of the shape that the step is compiled for."
-        yield "drop_remainder", problem, "Leave it out, which drops the rest, or set repeat=True."
+        problem = "is False, but the remainder of the data is smaller than the batch that the step is compiled for."
+        yield "drop_remainder", problem, "Leave it out, which drops the remainder, or set repeat=True."
     if not p.is_training:
         yield from _eval_problems(p, task, converter, repeat)
 
@@ -302,9 +302,11 @@ def _eval_problems(
     if window.kind == "full_epoch" and repeat:
         yield "repeat", "is True, so an evaluation of a full epoch would never end.", "Set repeat=False."
     if window.kind == "rolling" and not repeat:
-        yield "repeat", f"is False, but eval_window='{window}' goes on for ever.", "Set repeat=True, or 'full_epoch'."
+        yield "repeat", f"is False, but eval_window='{window}' never ends.", "Set repeat=True, or 'full_epoch'."
     if not (p.eval_auto_pad or p.drop_remainder):
-        problem = "and eval_auto_pad are both False: the last batch would have another shape than the compiled step."
+        problem = (
+            "and eval_auto_pad are both False: the last batch would have a different shape from the compiled step."
+        )
         yield "drop_remainder", problem, "Set one of them to True."
     whole_prompt = isinstance(converter, LanguageModelFeatures) and not converter.hparams.weights_on_targets_only
     if isinstance(task, Task) and task.has_score_metrics and whole_prompt:

@@ -54,7 +54,7 @@ def row_keys(batch: NestedMap) -> list[str | None]:
     """
     if PROVENANCE not in batch or np.ndim(batch[PROVENANCE].shard_index) > 1:
         raise ValueError(
-            "The batch does not say where its rows come from as one example each: it is trained on, packed, or of a "
+            "The batch does not map each of its rows to one example: it is a training batch, packed, or of a "
             "mixture. Evaluate one task, with a converter that does not pack."
         )
     found = origins(batch)
@@ -107,7 +107,7 @@ def _functions(data: JudgedInput, kind: Kind) -> Sequence[Callable[..., Any]]:
     functions = task.hparams.predict_metric_fns if kind == "predict" else task.hparams.score_metric_fns
     if functions and data.converter.hparams.pack:
         remedy = "Set pack=False in the converter of this evaluation."
-        raise refused(data.hparams, "feature_converter", "packs, so that no output belongs to one example.", remedy)
+        raise refused(data.hparams, "feature_converter", "packs, so outputs do not belong to single examples.", remedy)
     return functions  # type: ignore[no-any-return]
 
 

@@ -206,8 +206,8 @@ def files_of(paths: str | Sequence[str]) -> list[str]:
     named = [paths] if isinstance(paths, str) else paths
     found = [path for pattern in named for path in (io.glob(pattern) if "*" in pattern else [pattern])]
     if not found:
-        problem = f"is {paths!r}, where there is no file."
-        raise ConfigError(THIS_RUN, [Fault("paths", problem, "Name a file, or a pattern that fits one.")])
+        problem = f"is {paths!r}, but there is no such file."
+        raise ConfigError(THIS_RUN, [Fault("paths", problem, "Name a file, or a pattern that matches one.")])
     return found
 
 
@@ -260,7 +260,7 @@ def _map_npy(path: str) -> NDArray[Any]:
     except ValueError as error:
         raise ConfigError(path, [Fault("paths", f"is not a .npy file ({error}).", "Write it by np.save.")]) from error
     if dtype.hasobject or fortran:
-        what = "Python objects" if dtype.hasobject else "columns one after the other (Fortran order)"
+        what = "Python objects" if dtype.hasobject else "columns stored one after the other (Fortran order)"
         raise ConfigError(path, [Fault("paths", f"holds {what}.", "Save np.ascontiguousarray(array) of numbers.")])
     if 0 in shape:
         return np.zeros(shape, dtype)

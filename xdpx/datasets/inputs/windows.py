@@ -120,8 +120,8 @@ def _from_pax(hparams: WindowFields) -> EvalWindow:
         return EvalWindow("full_epoch")
     if count == 1 and "eval_loop_num_batches" not in hparams.given():
         problem = (
-            "is True while eval_loop_num_batches has its default, 1. The Pax document reads this as one epoch, its "
-            "programs evaluate one batch and decode one epoch."
+            "is True while eval_loop_num_batches has its default, 1. The Pax document takes this to mean one epoch; "
+            "its programs evaluate one batch and decode one epoch."
         )
         remedy = "Write eval_window='full_epoch' for all data every time, or eval_window='first(1)' for one batch."
         raise _refused(hparams, "reset_for_eval", problem, remedy)
@@ -132,7 +132,7 @@ def _refuse_contradiction(hparams: WindowFields, window: EvalWindow) -> None:
     """Raise ConfigError if fields of Pax that are set contradict the window."""
     said = hparams.reset_for_eval or "reset_for_eval" in hparams.given()
     if said and bool(hparams.reset_for_eval) is not window.resets:
-        does = "starts over every time" if window.resets else "goes on where the last evaluation ended"
+        does = "starts over every time" if window.resets else "continues where the last evaluation ended"
         problem = f"is {hparams.reset_for_eval}, but eval_window='{window}' {does}."
         raise _refused(hparams, "reset_for_eval", problem, "Leave it out: eval_window says it all.")
     count = None if hparams.eval_loop_num_batches == -1 else hparams.eval_loop_num_batches
@@ -187,7 +187,9 @@ def walk(data: Walkable, window: EvalWindow | str | None = None) -> Generator[An
         if window.resets:
             data.reset()
     if taken < (window.num_batches or 0) and not window.resets:
-        problem = f"'{window}' met the end of the data after {taken} batches. A rolling window needs data that repeat."
+        problem = (
+            f"'{window}' reached the end of the data after {taken} batches. A rolling window needs repeating data."
+        )
         raise ConfigError(THIS_RUN, [Fault("eval_window", problem, "Set repeat=True, or eval_window='full_epoch'.")])
 
 

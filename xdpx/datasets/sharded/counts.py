@@ -45,7 +45,7 @@ def read_counts(folder: ShardFolder, number: int) -> RawCounts:
         manifest = commit.read_manifest(place, name)
         troubles = commit.problems(place, name, hashes=True)
         if manifest is None or troubles or any(manifest.facts.get(key) != folder.facts[key] for key in folder.facts):
-            problem = troubles[0] if troubles else "it is of another config."
+            problem = troubles[0] if troubles else "it belongs to another config."
             remedy = f"Remove {io.join(place, name)}.* and run the tasks again."
             raise ConfigError(folder.path, [Fault(f"shard {index}", f"its counts: {problem}", remedy)])
         with io.open(io.join(place, f"{name}.json"), "rb") as file:
@@ -66,5 +66,5 @@ def read_counts(folder: ShardFolder, number: int) -> RawCounts:
 
 def torn_error(folder: ShardFolder, path: str) -> ConfigError:
     """Return the error for a file that tasks split differently, so that rows would be lost or taken twice."""
-    problem = f"{path} was not cut alike by all tasks: it was changed, or versions of xdpx or its packages differ."
+    problem = f"{path} was not divided alike by all tasks: it was changed, or versions of xdpx or its packages differ."
     return ConfigError(folder.path, [Fault("data_files", problem, f"Remove {folder.path} and run all tasks again.")])

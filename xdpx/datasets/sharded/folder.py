@@ -91,19 +91,19 @@ class ShardFolder:
 
     def _differences(self, facts: Mapping[str, Any]) -> list[Fault]:
         """Return faults for each difference between the existing plan and this run."""
-        remedy = f"Go back to what it was begun with, or remove {self.path} to start over."
+        remedy = f"Go back to the original settings, or remove {self.path} to start over."
         faults = []
         if facts.get("num_shards") != self.count:
             was = facts.get("num_shards")
-            faults.append(Fault("num_shards", f"was {was} when this was begun, is now {self.count}.", remedy))
+            faults.append(Fault("num_shards", f"was {was} when this was started, is now {self.count}.", remedy))
         if facts.get("fingerprint") != self.facts["fingerprint"]:
             told = "; ".join(self._changed_keys()) or "the config"
-            faults.append(Fault("config", f"is another one than this was begun with: {told}.", remedy))
+            faults.append(Fault("config", f"differs from the one that this was started with: {told}.", remedy))
         before, now = facts.get("sources", {}), self._sources
         for split in sorted({*before, *now}):
             if before.get(split) != now.get(split):
                 path = (now.get(split) or before[split])["path"]
-                faults.append(Fault("data_files", f"{path} is not the file that this was begun with.", remedy))
+                faults.append(Fault("data_files", f"{path} is not the file that this was started with.", remedy))
         return faults
 
     def _changed_keys(self) -> list[str]:
@@ -238,7 +238,7 @@ def planned_count(data_dir: str) -> int:
     """
     manifest = commit.read_manifest(place_of(data_dir), PLAN)
     if manifest is None:
-        problem = f"there is no complete plan in {place_of(data_dir)}: no task of x-prepro has begun."
+        problem = f"there is no complete plan in {place_of(data_dir)}: no task of x-prepro has started."
         raise ConfigError(place_of(data_dir), [Fault("data_dir", problem, "Run x-prepro with num_shards first.")])
     found: int = manifest.facts["num_shards"]
     return found

@@ -38,12 +38,12 @@ def gather(folder: ShardFolder) -> dict[str, int]:
     with folder.lease("gather"):
         done = folder.gathered()
         if done is not None:
-            log.info(f"{folder.path}: all shards were put together before")
+            log.info(f"{folder.path}: all shards were already combined")
             return done
         missing = folder.missing()
         if missing:
             problem = f"is missing: {tell_missing(missing, folder.count)}."
-            remedy = "Run these tasks, or the whole array again: what is there is kept."
+            remedy = "Run these tasks, or the whole array again: finished work is kept."
             raise ConfigError(folder.path, [Fault("shards", problem, remedy)])
         sizes = build(folder.run, GatheredWork(folder))
         folder.finish(sizes)

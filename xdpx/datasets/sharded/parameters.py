@@ -26,13 +26,13 @@ class ShardParameters(Parameters):
 
     num_shards: int = param(
         1,
-        doc="Tasks that share the work, such as those of an array job: the same command runs so many times; 0: as many "
+        doc="Tasks that share the work, such as those of an array job: it runs the same command as often; 0: as many "
         "as the array has (Slurm, x-submit).",
         ge=0,
     )
     shard_index: int | None = param(
         None,
-        doc="Which of them this is, from 0; null: as x-submit, Slurm or Kubernetes numbers the tasks of an array.",
+        doc="Index of this task, from 0; null: as x-submit, Slurm or Kubernetes numbers the tasks of an array.",
         ge=0,
         when=("num_shards", "is not", 1),
     )
@@ -66,14 +66,12 @@ def shard_of(
     told = next((name for name in VARIABLES if around.get(name, "").isdecimal()), "")
     tasks = around.get(VARIABLES.get(told, ""), "")
     if num_shards == 0 and not (tasks.isdecimal() and int(tasks)):
-        remedy = "Write how many tasks there are, e.g. num_shards: 8."
-        return None, [
-            Fault("num_shards", "is 0, but this is not a task of an array that says how many it has.", remedy)
-        ]
+        remedy = "Give the number of tasks, e.g. num_shards: 8."
+        return None, [Fault("num_shards", "is 0, but this is not a task of an array of known size.", remedy)]
     count = num_shards or int(tasks)
     if shard_index is None and not told:
         problem = f"is missing: none of {', '.join(VARIABLES)} is set here."
-        return None, [Fault("shard_index", problem, f"Write which of the {count} tasks this is, from 0.")]
+        return None, [Fault("shard_index", problem, f"Say which of the {count} tasks this is, from 0.")]
     faults: list[Fault] = []
     if shard_index is None and told.startswith("SLURM"):
         faults += _wrong_array(count, around, asked=num_shards == 0)

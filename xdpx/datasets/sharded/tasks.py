@@ -64,7 +64,7 @@ def _make_pieces(builder: Builder, work: TaskWork, folder: ShardFolder, shard: S
     missing = [split for split in builder.files if not folder.is_made(split, shard.index)]
     for split in builder.files:
         if split not in missing:
-            log.info(f"{shard}: {split} was made before, and is kept")
+            log.info(f"{shard}: {split} already exists, and is kept")
     if not missing:
         return
     place = io.join(folder.path, MADE)
@@ -99,12 +99,12 @@ def _finish(folder: ShardFolder, shard: Shard) -> None:
     """Make the data_dir if this was the last task; otherwise log which tasks are missing."""
     missing = folder.missing() if folder.gathered() is None else []
     if missing:
-        log.info(f"{shard} is done. At work, or to be run again: {tell_missing(missing, shard.count)}.")
+        log.info(f"{shard} is done. Still running, or to be run again: {tell_missing(missing, shard.count)}.")
         return
     try:
         gather(folder)
     except LeaseHeld as error:
-        log.info(f"{shard} is done; another task puts all together ({error.holder}).")
+        log.info(f"{shard} is done; another task combines all ({error.holder}).")
 
 
 class TaskWork(BlockWork):
@@ -130,7 +130,9 @@ class TaskWork(BlockWork):
                 told = "this task takes it" if part.taken else "another task takes it"
                 log.info(f"{split}: {part.path} is not cut, {told}")
             elif part.mode == "blocks":
-                log.info(f"{split}: {part.path} can only be read from the front: every task reads it and does a share")
+                log.info(
+                    f"{split}: {part.path} can only be read from the beginning: every task reads it and does its share"
+                )
 
     def count(
         self,

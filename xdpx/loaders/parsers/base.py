@@ -97,7 +97,7 @@ class Parser(ABC):
 
     def blocks_of(self, path: str, span: Span) -> Iterator[Block]:
         """Yield the blocks of a part that `span` returned. Their rows are numbered from 1 at the start of the part."""
-        raise NotImplementedError(f"{type(self).__name__} gives spans, but does not read them.")
+        raise NotImplementedError(f"{type(self).__name__} yields spans, but does not read them.")
 
     def header(self, path: str) -> Row | None:
         """Return the names of the columns, if the file or the config has them; else None."""
@@ -107,7 +107,7 @@ class Parser(ABC):
     def remedy(self, problem: str) -> str:
         """Return what to do about a row that cannot be used, for messages."""
         if "is a list, not text" in problem:
-            return "Write its items into one text: words with spaces between them, labels with label_separator."
+            return "Join its items into one text: words with spaces between them, labels with label_separator."
         return "Fix the file, or set skip_bad_lines: true."
 
 
@@ -128,7 +128,7 @@ class RowParser(Parser):
         """
         numbered: object = self.read(path)
         if not isinstance(numbered, Iterable):
-            remedy = "Let it yield (number, list of texts) for each row."
+            remedy = "Yield (number, list of texts) for each row."
             raise wrong_return("parser", self, "read", f"{numbered!r:.80}", remedy)
         return gather(numbered, reader=self)
 
@@ -146,7 +146,7 @@ class RowParser(Parser):
         if sorted(set(numbers)) != list(numbers):  # predictions are put beside rows by these numbers
             later = next(each for before, each in pairwise(numbers) if each <= before)
             remedy = "Number the rows of a file in increasing order, such as by enumerate(rows, start=1)."
-            raise wrong_return("parser", self, "read", f"the number {later} for a row behind a later one", remedy)
+            raise wrong_return("parser", self, "read", f"the number {later} for a row after a later one", remedy)
         return valid(Rows(rows, numbers, list(block.bad)))
 
 

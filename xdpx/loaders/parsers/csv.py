@@ -111,7 +111,9 @@ class CSVParser(LineParser):
         for other, shown in DELIMITERS.items() if len(head) == 1 else ():
             names = [name.strip(' "') for name in head[0].split(other)]
             if len(names) > 1 and wanted in names:
-                problem = f"cuts the first line into one column, {head[0]!r:.80}; {shown} cuts it into columns."
+                problem = (
+                    f"splits the first line into only one column, {head[0]!r:.80}; {shown} splits it into columns."
+                )
                 raise ConfigError(path, [Fault("delimiter", problem, f"Set delimiter: {shown}.")])
 
     def _without_first(self, block: Block) -> tuple[Row, Block]:
@@ -141,8 +143,8 @@ class CSVParser(LineParser):
         if WITH_QUOTES not in problem:
             return super().remedy(problem)
         if self.quotechar is None:
-            return f"Where quotes wrap cells, set quotechar: '\"'. Else: {super().remedy(problem)}"
-        return f"A cell in quotes begins right behind the delimiter. {super().remedy(problem)}"
+            return f"If quotes wrap cells, set quotechar: '\"'. Else: {super().remedy(problem)}"
+        return f"A quoted cell begins right after the delimiter. {super().remedy(problem)}"
 
     def _until_quotes(self, path: str, quote: bytes) -> Iterator[Block]:
         """Yield blocks of lines for workers to split, up to the first block with a quote; then blocks of rows."""
@@ -157,7 +159,10 @@ class CSVParser(LineParser):
 
     def _tell(self, path: str) -> None:
         if self.parameters.quotechar == AUTO:
-            log.info(f"{path}: quotes wrap cells, as in any csv; where they are text, set quotechar: null", once=True)
+            log.info(
+                f"{path}: quotes are read as wrapping cells, as in any csv; if they are text, set quotechar: null",
+                once=True,
+            )
 
     def _quoted_rows(self, blocks: Iterator[Block], first_line: int, skip: int) -> Iterator[tuple[int, Row | BadLine]]:
         lines = _Lines(blocks, first_line)
@@ -187,8 +192,8 @@ class CSVParser(LineParser):
         return csv.reader(lines, delimiter=self.delimiter, quotechar=self.quotechar, strict=True)
 
     def _not_quoted(self, error: csv.Error) -> str:
-        hint = "; where quotes are text, set quotechar: null" if self.parameters.quotechar == AUTO else ""
-        return f"is not quoted csv ({error}); is a quote left open?{hint}"
+        hint = "; if quotes are text, set quotechar: null" if self.parameters.quotechar == AUTO else ""
+        return f"is not quoted csv ({error}); is a quote unclosed?{hint}"
 
 
 class _Lines(Iterator[str]):
@@ -230,7 +235,7 @@ def _take(rows: Rows, positions: tuple[int, ...], width: int, names: Row) -> Row
         if len(row) == width:
             cells = [row[index] for index in positions]
             if cells[0].strip() == names[0] and [cell.strip() for cell in cells] == names[: len(cells)] and cells[1:]:
-                bad.append(BadLine(line, "repeats the header, as where files were joined"))
+                bad.append(BadLine(line, "repeats the header, as after joining files"))
                 continue
             good.append(cells)
             lines.append(line)

@@ -126,7 +126,7 @@ class _Converted(io.RawIOBase):
                 text = self._decode(data, final=not data)
             except UnicodeDecodeError as error:
                 problem = f"is not {self._encoding} text ({error.reason})"
-                raise ConfigError(self._path, [Fault("encoding", f"{problem}.", "Is it cut short?")]) from error
+                raise ConfigError(self._path, [Fault("encoding", f"{problem}.", "Is it truncated?")]) from error
             text = text.replace("\r", "\n") if self._old_ends else text
             self._ready = text.encode(UTF8, "surrogateescape")
             if not data:

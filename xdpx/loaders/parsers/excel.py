@@ -30,7 +30,7 @@ class ExcelParser(RowParser):
             positions = picked(names, self.parameters.fields, path)
             for number, values in enumerate(rows, 2):
                 if self.parameters.fields is None and any(map(_cell, values[len(names) :])):
-                    yield number, BadLine(number, f"has a cell behind the {len(names)} columns with a name")
+                    yield number, BadLine(number, f"has a cell after the {len(names)} columns with a name")
                 elif any(value is not None for value in values):
                     yield number, [_cell(values[index]) if index < len(values) else "" for index in positions]
 

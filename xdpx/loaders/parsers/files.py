@@ -63,7 +63,7 @@ def open_raw(path: str, *, partly: bool = False) -> Generator[IO[bytes]]:
 
 
 def _damaged(path: str, suffix: str, error: Exception) -> ConfigError:
-    fault = Fault("data_files", f"the {suffix} data are cut short or damaged ({error}).", "Fetch or recreate the file.")
+    fault = Fault("data_files", f"the {suffix} data are truncated or damaged ({error}).", "Fetch or recreate the file.")
     return ConfigError(path, [fault])
 
 

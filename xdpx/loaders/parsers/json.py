@@ -158,7 +158,7 @@ class _Array(Iterator[Any]):
         self._closed = False
         if self._next_character() != "[":
             remedy = (
-                "Use parser: jsonl when there is one object per line; jq .data FILE takes an array out of an object."
+                "Use parser: jsonl when there is one object per line; jq .data FILE extracts an array from an object."
             )
             raise self._refuse("does not begin with '['", remedy)
         self._position += 1
@@ -181,7 +181,7 @@ class _Array(Iterator[Any]):
         self._closed = True
         self._position += 1
         if self._next_character():
-            raise self._refuse("goes on behind the closing ']'", "Put all records into one array.")
+            raise self._refuse("continues after the closing ']'", "Put all records into one array.")
 
     def _element(self) -> Any:
         while True:
@@ -213,7 +213,7 @@ class _Array(Iterator[Any]):
             text = self._decode(data, final=not data)
         except UnicodeDecodeError as error:
             remedy = "Name its encoding: encoding: gbk, cp1252, ...; or fix the file."
-            raise self._refuse(f"is not UTF-8 text behind record {self._count} ({error})", remedy) from error
+            raise self._refuse(f"is not UTF-8 text after record {self._count} ({error})", remedy) from error
         self._text = self._text[self._position :] + text
         self._position = 0
         return bool(data)

@@ -46,7 +46,7 @@ def _cells(file: Any, names: list[str], path: str) -> Iterator[tuple[Any, ...]]:
             yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
             read += len(batch)
     except (OSError, ValueError) as error:  # what pyarrow raises for damaged pages
-        fault = Fault("data_files", f"is damaged behind row {read} ({error}).", "Recreate the file.")
+        fault = Fault("data_files", f"is damaged after row {read} ({error}).", "Recreate the file.")
         raise ConfigError(path, [fault]) from error
 
 
@@ -58,5 +58,5 @@ def _open(stream: IO[bytes], path: str) -> Any:
     try:
         return parquet.ParquetFile(stream)
     except (OSError, ValueError) as error:
-        fault = Fault("data_files", f"is not a parquet file, or is cut short ({error}).", "Recreate the file.")
+        fault = Fault("data_files", f"is not a parquet file, or is truncated ({error}).", "Recreate the file.")
         raise ConfigError(path, [fault]) from error
