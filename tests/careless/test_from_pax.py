@@ -71,9 +71,9 @@ def test_weights_are_declared_as_in_pax() -> None:
     variables = jax.eval_shape(layer.init, jax.random.key(0), jnp.ones((1, 4)))
     assert variables["params"]["w"].names == ("data", ("replica", "mdl"))
     assert variables["non_trainable"]["count"].value.dtype == jnp.int32
-    with pytest.raises(ValueError, match="'_lp_regularization' means nothing here. Learners exclude"):
+    with pytest.raises(ValueError, match="'_lp_regularization' has no meaning here. Learners exclude"):
         WeightHParams(shape=[1], collections=["_lp_regularization"])
-    with pytest.raises(ValueError, match="both say how it is split"):
+    with pytest.raises(ValueError, match="both specify how it is split"):
         base_layer.Weight([1], axes=("embed",), tensor_split_dims_mapping=["data"])
 
 

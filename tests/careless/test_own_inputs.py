@@ -86,8 +86,8 @@ def test_an_own_input_with_a_state_goes_on_by_it_and_one_without_says_that_it_re
     assert first != second
     assert given(tmp_path, "Kept")[:1] == rest[:1]
     told = (tmp_path / "Dice" / "log.txt").read_text()
-    assert "Dice has no set_state of its own: a job that goes on reads every batch before its place again" in told
-    assert "so it reads again up to its place {'batches': 2}" in told
+    assert "Dice has no set_state of its own: a resumed job reads every batch before its position again" in told
+    assert "so it rereads everything up to its position {'batches': 2}" in told
     assert "reads" not in (tmp_path / "Kept" / "log.txt").read_text()
 
 
@@ -95,4 +95,4 @@ def test_a_state_that_no_checkpoint_can_hold_is_named_at_the_first_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert job(tmp_path, "Held", 2) == 2
-    assert "train.get_state: dice[0] is a Generator, which no checkpoint can hold." in capsys.readouterr().err
+    assert "train.get_state: dice[0] is a Generator, which a checkpoint cannot store." in capsys.readouterr().err

@@ -231,7 +231,7 @@ def test_a_trainer_says_that_the_state_is_of_another_optimizer(tmp_path, optim):
     from tests.careless.test_weights_that_are_not_finite import trainer
 
     trainer(tmp_path / "run", poisoned=False, max_steps=2).train()
-    with pytest.raises(ValueError, match="it is that of another optimizer. Resume with the `optim` of then"):
+    with pytest.raises(ValueError, match="it belongs to another optimizer. Resume with the original `optim`"):
         trainer(tmp_path / "run", poisoned=False, optim=optim).train(resume_from_checkpoint=True)
 
 
@@ -242,7 +242,7 @@ def test_a_trainer_does_what_its_warning_says_with_each_choice(tmp_path, caplog,
     begun = {"poisoned": False, "weight_decay": 0.1, "save_total_limit": None}
     trainer(tmp_path / "run", **begun).train()
     path, found = str(tmp_path / "run/checkpoint-3"), {}
-    for choice, words in (("saved", "stay as they were"), ("given", "and so do learning rate, weight decay and betas")):
+    for choice, words in (("saved", "stay as they were"), ("given", "so do learning rate, weight decay and betas")):
         for keys in ({}, {key: value}):
             again = trainer(tmp_path / "other", **{**begun, **keys}, resume_hyperparameters=choice, save_strategy="no")
             caplog.clear()
@@ -266,7 +266,7 @@ def test_a_job_of_x_exp_takes_what_is_typed_and_says_so(tmp_path, caplog):
 
     assert go(tmp_path / "job", STEPS=1) == 0
     shutil.copytree(tmp_path / "job", tmp_path / "other")
-    with pytest.raises(ConfigError, match="is read when a job begins; this one has begun"):
+    with pytest.raises(ConfigError, match="is only read when a job starts; this one has started"):
         go(tmp_path / "other", STEPS=2, INIT={str(tmp_path / "job"): {"load_rules": [["(.*)", "{}"]]}})
     assert go(tmp_path / "job", STEPS=2) == 0
     caplog.clear()

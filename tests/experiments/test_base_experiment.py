@@ -23,7 +23,7 @@ def test_one_axis_fills_up_and_slices_multiply(ici, dcn, devices, shape) -> None
     ("fields", "words"),
     [
         ({"ICI_MESH_SHAPE": (1, 2)}, "has 2 numbers"),
-        ({"ICI_MESH_SHAPE": (-1, -1, 1)}, "One axis may be -1"),
+        ({"ICI_MESH_SHAPE": (-1, -1, 1)}, "At most one axis may be -1"),
         ({"ICI_MESH_SHAPE": (0, 1, 1)}, "above 0"),
         ({"DCN_MESH_SHAPE": (2, 1)}, "Give both the same axes"),
         ({"ICI_MESH_SHAPE": (-1, 3, 1)}, "does not divide 8 devices"),

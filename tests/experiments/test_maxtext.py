@@ -85,7 +85,7 @@ def test_an_axis_that_cannot_be_filled_is_told() -> None:
     ("settings", "words"),
     [
         ({"base_emb_dims": 2}, "Did you mean 'base_emb_dim'"),
-        ({"ici_expert_parallelism": 2}, "only 1 can be taken over"),
+        ({"ici_expert_parallelism": 2}, "only 1 can be converted"),
         ({"enable_checkpointing": True}, "It has no counterpart"),
     ],
 )

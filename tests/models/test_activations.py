@@ -65,7 +65,7 @@ def test_gradients_pass_through_what_is_seen_also_where_activations_are_computed
     assert found[name].grad.shape == wanted[name].grad.shape
 
 
-@pytest.mark.parametrize(("model", "says"), [(nn.Linear(2, 2), "has no layers of attention to capture: Linear")])
+@pytest.mark.parametrize(("model", "says"), [(nn.Linear(2, 2), "has no attention layers to capture: Linear")])
 def test_a_model_without_attention_is_refused(model: nn.Module, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         capture_activations(model, NET_INPUT)

@@ -55,5 +55,5 @@ def test_a_classifier_of_other_classes_is_left_out():
 
 
 def test_another_architecture_is_refused():
-    with pytest.raises(ConfigError, match="guesses tokens as ALBERT does"):
+    with pytest.raises(ConfigError, match="predicts tokens as ALBERT does"):
         build("albert_lm", model_type="bert")

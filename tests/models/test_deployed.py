@@ -85,7 +85,7 @@ def test_a_saved_model_reads_the_text_of_the_rows_and_gives_logits(tensorflow: N
     [
         ({"signature_def_key": "other"}, "is 'other', but there are: serving_default"),
         ({"output_name": "logits", **FEED}, "is 'logits', but it gives: prob"),
-        ({"input_flags": {"training": False}}, "leaves q1 open; the processor gives tokens, mask"),
+        ({"input_flags": {"training": False}}, "leaves q1 unset; the processor gives tokens, mask"),
     ],
 )
 def test_what_a_saved_model_lacks_is_named_with_what_it_has(

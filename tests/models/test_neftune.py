@@ -120,5 +120,5 @@ def test_a_size_that_is_no_size_is_refused(alpha):
 
 
 def test_a_model_that_does_not_name_its_embeddings_is_refused():
-    with pytest.raises(AttributeError, match="Linear does not say which its embeddings are. Give it a method"):
+    with pytest.raises(AttributeError, match="Linear does not say which are its embeddings. Give it a method"):
         neftune.attach(nn.Linear(2, 2), 5.0)

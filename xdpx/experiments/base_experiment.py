@@ -53,7 +53,7 @@ class BaseExperiment:
 
     def task(self) -> Any:
         """Return the template of the task: model, learner and training settings (`SingleTask.HParams`)."""
-        raise NotImplementedError(f"{type(self).__qualname__}: define task(), which gives a SingleTask template.")
+        raise NotImplementedError(f"{type(self).__qualname__}: define task(), which returns a SingleTask template.")
 
     def datasets(self) -> list[Any]:
         """Return the templates of the inputs: for training if `is_training`, else for evaluation; names are unique."""

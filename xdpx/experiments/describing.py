@@ -109,14 +109,14 @@ def _memory_lines(plan: StepPlan, verdict: Verdict | None) -> Iterator[str]:
 
 def _flops_lines(plan: StepPlan, verdict: Verdict | None) -> Iterator[str]:
     training = plan.flops.training
-    yield f"model FLOPs per update   {training:.4g} (counted: full attention, no remat, lookups left out)"
+    yield f"model FLOPs per update   {training:.4g} (counted: full attention, no remat, no lookups)"
     unit = "per token" if plan.tokens > plan.rows else "per example"
     yield f"  {unit.ljust(20)} {training / max(1, plan.tokens):.4g}"
     yield f"  {'per device'.ljust(20)} {training / plan.num_devices / TERA:.1f} TFLOPs"
     if verdict is not None and verdict.compute_seconds is not None:
         yield f"  {'at the peak'.ljust(20)} {verdict.compute_seconds:.3f} s per update on {verdict.device.name}"
     if verdict is not None and verdict.wire_seconds is not None and plan.collectives:
-        yield f"  {'on the wire'.ljust(20)} {verdict.wire_seconds:.3f} s per update, if nothing hides it"
+        yield f"  {'on the wire'.ljust(20)} {verdict.wire_seconds:.3f} s per update, if not overlapped"
     if plan.flops.unknown:
         hidden = ", ".join(f"{name} x{times}" for name, times in plan.flops.unknown.items())
         yield f"  {'not counted'.ljust(20)} {hidden}"
@@ -149,12 +149,12 @@ def _verdict_lines(experiment: BaseExperiment, plan: StepPlan, verdict: Verdict 
     yield ""
     name, room, least = verdict.device.name, verdict.room, verdict.least_room
     if room is None or least is None:
-        yield "whether it fits is not known: no memory is known for this device"
+        yield "unknown whether it fits: this device's memory is not known"
     elif verdict.fits:
         yield f"it fits: {format_bytes(room)} of {name} are left"
     elif verdict.fits is None and not verdict.near:
         bounds = f"{format_bytes(plan.memory.least)} to {format_bytes(plan.memory.total)}"
-        yield f"whether it fits is not known: {bounds} is too wide a range for {name}; take a few updates there"
+        yield f"unknown whether it fits: {bounds} is too wide a range for {name}; run a few updates there"
     elif verdict.fits is None:
         yield f"it may fit: on {name} {format_bytes(least)} are left at least use, {format_bytes(-room)} lack at most"
     else:

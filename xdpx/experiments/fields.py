@@ -73,14 +73,14 @@ def check_class(cls: type) -> None:
 def check_value(where: str, fields: Mapping[str, Field], name: str, value: object) -> None:
     """Raise AttributeError if a field is not declared, TypeError if the value has the wrong type."""
     if name not in fields:
-        raise AttributeError(f"{where}.{name}: no such field is declared. {_advice(name, fields)}")
+        raise AttributeError(f"{where}.{name}: this field is not declared. {_advice(name, fields)}")
     field = fields[name]
     if not fits(value, field.type):
         raise TypeError(f"{where}.{name}: is {value!r}, declared by {field.owner.__qualname__} as {field.type_name}.")
 
 
 def _advice(name: str, fields: Mapping[str, Field]) -> str:
-    declared = f"A new field is declared by its annotation: `{name}: int = ...`."
+    declared = f"Declare a new field by its annotation: `{name}: int = ...`."
     return of_pax(name) or did_you_mean(name, fields, rest=declared)
 
 
@@ -126,7 +126,7 @@ def read_text(fields: Mapping[str, Field], name: str, text: str) -> Any:
     """Return a value parsed as the type of its field. Raises ConfigError."""
     if name not in fields:
         remedy = of_pax(name) or did_you_mean(name, fields, f"It has {', '.join(fields)}.")
-        raise ConfigError("command line", [Fault(f"--set {name}", "the experiment has no such field.", remedy)])
+        raise ConfigError("command line", [Fault(f"--set {name}", "the experiment does not have this field.", remedy)])
     wanted = fields[name].type
     for value in _readings(text):
         if fits(value, wanted):

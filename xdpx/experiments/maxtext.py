@@ -103,13 +103,13 @@ def _unknown(given: Mapping[str, Any]) -> list[Fault]:
     known = {*SCALED, *OLD_SCALED, *PLAIN, *meshes, *neutral, "scale", "global_parameter_scale", "run_name",
              MICROBATCHES, REPEATS, STAGE_LAYERS}  # fmt: skip
     faults = [
-        Fault(name, f"is {given[name]}.", "Our meshes have no such axis: only 1 can be taken over.")
+        Fault(name, f"is {given[name]}.", "Our meshes have no such axis: only 1 can be converted.")
         for name in given.keys() & neutral
         if given[name] != 1
     ]
     for name in given.keys() - known:
         advice = did_you_mean(name, known, "It has no counterpart: remove it, and set it by hand.")
-        faults.append(Fault(name, "cannot be taken over.", advice))
+        faults.append(Fault(name, "cannot be converted.", advice))
     return sorted(faults, key=lambda fault: fault.key)
 
 
@@ -118,7 +118,7 @@ def _too_many_fills(given: Mapping[str, Any]) -> list[Fault]:
     for group in DEFAULT_FILL:
         filled = [name for name, value in given.items() if name.startswith(f"{group}_") and value == -1]
         if len(filled) > 1:
-            faults.append(Fault(", ".join(sorted(filled)), "are -1.", "One axis of a group may be -1, no more."))
+            faults.append(Fault(", ".join(sorted(filled)), "are -1.", "At most one axis of a group may be -1."))
     return faults
 
 
@@ -199,5 +199,5 @@ def class_text(name: str, fields: Mapping[str, Any], base: str) -> str:
     lines = [f"    {key} = {show(value)}" for key, value in fields.items()]
     return "\n".join([
         f"from {module} import {parent}", "from xdpx.experiments.registry import experiment", "", "", "@experiment",
-        f"class {name}({parent}):", f'    """Taken over from MaxText, on top of {parent}."""', "", *lines,
+        f"class {name}({parent}):", f'    """Converted from MaxText, on top of {parent}."""', "", *lines,
     ])  # fmt: skip

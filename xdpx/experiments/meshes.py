@@ -60,11 +60,11 @@ def _faults(ici: Sequence[int], dcn: Sequence[int] | None, names: Sequence[str] 
         faults.append(Fault("MESH_AXIS_NAMES", f"has {len(names)} names for {len(ici)} axes.", "Name each axis once."))
     if dcn is not None and len(dcn) != len(ici):
         problem = f"has {len(dcn)} numbers, ICI_MESH_SHAPE has {len(ici)}."
-        faults.append(Fault("DCN_MESH_SHAPE", problem, "Give both the same axes; 1 where there is one slice."))
+        faults.append(Fault("DCN_MESH_SHAPE", problem, "Give both the same axes; 1 if there is one slice."))
     if list(ici).count(FILL) > 1:
-        faults.append(Fault("ICI_MESH_SHAPE", f"is {list(ici)}.", "One axis may be -1, no more."))
+        faults.append(Fault("ICI_MESH_SHAPE", f"is {list(ici)}.", "At most one axis may be -1."))
     if any(size < 1 and size != FILL for size in ici):
-        faults.append(Fault("ICI_MESH_SHAPE", f"is {list(ici)}.", "Use numbers above 0, or one -1 for all the rest."))
+        faults.append(Fault("ICI_MESH_SHAPE", f"is {list(ici)}.", "Use numbers above 0, or one -1 for the rest."))
     if any(size < 1 for size in dcn or ()):
         faults.append(Fault("DCN_MESH_SHAPE", f"is {list(dcn or ())}.", "Use numbers above 0."))
     return faults

@@ -168,7 +168,7 @@ def imitated_devices(count: int) -> list[Any]:
         pass  # JAX has started: use the devices that exist
     devices = jax.devices("cpu")
     if len(devices) < count:
-        problem = f"{count} devices are to be imitated, JAX runs already with {len(devices)}."
+        problem = f"{count} devices were requested, but JAX already runs with {len(devices)}."
         remedy = f"Plan in a process of its own (x-exp --plan), or set JAX_NUM_CPU_DEVICES={count} before JAX starts."
         raise ConfigError("plan", [Fault("devices", problem, remedy)])
     return devices[:count]

@@ -54,7 +54,7 @@ def _store(cls: type[BaseExperiment], tags: frozenset[str], allow_overwrite: boo
     name = f"{cls.__module__}.{cls.__qualname__}"
     before = _registered.get(name)
     if before is not None and not allow_overwrite and _file_of(before) != _file_of(cls):
-        raise ValueError(f"experiment '{name}' exists already; give yours another name, or say allow_overwrite=True.")
+        raise ValueError(f"experiment '{name}' exists already; give yours another name, or set allow_overwrite=True.")
     _registered[name] = cls
     _tags[name] = tags
 
@@ -97,7 +97,7 @@ def resolve(name: str) -> type[BaseExperiment]:
             return imported
         found = _matches(name)
     if len(found) > 1:
-        raise _refusal(name, f"stands for {', '.join(found)}.", "Write more of its name.")
+        raise _refusal(name, f"stands for {', '.join(found)}.", "Write a longer part of its name.")
     if not found:
         raise _unknown(name)
     return _class_named(found[0])
@@ -190,7 +190,7 @@ def _unknown(name: str) -> ConfigError:
     last = {full.rpartition(".")[2]: full for full in known}
     near = nearest(name.rpartition(".")[2], last)
     remedy = f"Did you mean '{last[near].removeprefix('xdpx.experiments.')}'?" if near else "x-exp --list shows all."
-    return _refusal(name, "no experiment has this name.", remedy)
+    return _refusal(name, "there is no experiment of this name.", remedy)
 
 
 def _failed(name: str, what: str, error: Exception) -> ConfigError:

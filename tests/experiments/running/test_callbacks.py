@@ -33,7 +33,7 @@ def test_updates_that_were_skipped_are_counted_and_others_that_are_no_numbers_en
     assert (window.ratio("loss_sum", "count"), window.sums["skipped"], window.num_updates) == (2.0, 1.0, 2)
     accumulator.add(3, {"loss_sum": 0.0, "count": 0.0, "grad_norm": 0.0, "skipped": 0.0})
     accumulator.take("log")
-    assert "an update counts nothing, all weights of its batches are 0" in capsys.readouterr().err
+    assert "an update has no rows that count, as all weights of its batches are 0" in capsys.readouterr().err
     accumulator.add(3, {"loss_sum": float("nan"), "count": 1.0, "grad_norm": 1.0, "skipped": 0.0})
     with pytest.raises(Diverged, match="step 3"):
         accumulator.take("log")

@@ -76,4 +76,4 @@ def test_batches_that_make_no_whole_update_are_left_and_told(
     feed = Feed(build_parts(Finite(BATCHES=2), options_of(tmp_path / "job", {})))
     assert [(place.group, len(group)) for place, group in feed.groups(0)] == [(1, 2), (2, 2)]
     assert phases == [OUT_OF_DATA]
-    assert "train: the data end with 1 of the 2 batches of an update (accumulate_batches)" in capsys.readouterr().err
+    assert "train: the data ends with 1 of the 2 batches of an update (accumulate_batches)" in capsys.readouterr().err

@@ -206,7 +206,7 @@ def test_a_run_ends_when_its_target_is_reached(tiny: ModuleType, tmp_path: Path)
     assert run(tiny.Tiny(STOP=target, EVAL=2), job_log_dir=tmp_path / "job", eval_on_test=True, **QUIET) == 0
     status = read_status(str(tmp_path / "job"))
     assert status is not None
-    assert (status.step, status.reason) == (2, "early_stopping_fn: enough at step 2")
+    assert (status.step, status.reason) == (2, "early_stopping_fn: stop at step 2")
     assert run(tiny.Tiny(STOP=target, EVAL=2), job_log_dir=tmp_path / "job", eval_on_test=True, **QUIET) == 0
     assert steps_in(str(tmp_path / "job")) == [0, 2]  # the same job does not train on; with another target, it does
     other = TargetReached.HParams(metric="log_pplx", target=99.0)
@@ -361,7 +361,7 @@ def test_inputs_must_be_told_apart_and_give_what_was_said(tiny: ModuleType, tmp_
         def input_specs(self) -> Any:
             return {name: ((8, *shape[1:]), dtype) for name, (shape, dtype) in super().input_specs().items()}
 
-    with pytest.raises(ConfigError, match="two inputs are called 'a'"):
+    with pytest.raises(ConfigError, match="two inputs are named 'a'"):
         run(Twice, job_log_dir=tmp_path / "job", **QUIET)
     with pytest.raises(ConfigError, match="the training input gives"):
         run(Other(STEPS=1, EVAL=0), job_log_dir=tmp_path / "job", **QUIET)

@@ -144,11 +144,16 @@ def text_inputs(fields: Fields) -> list[Any]:
     """
     faults = [
         Fault(name, "is not set.", f"Say {what}: --set {name}=...")
-        for name, what in (("TRAIN_DATA", "where the training text is"), ("VOCABULARY", "which tokenizer reads it"))
+        for name, what in (
+            ("TRAIN_DATA", "where the training text is"),
+            ("VOCABULARY", "which tokenizer to read it with"),
+        )
         if getattr(fields, name) is None
     ]
     faults += [
-        Fault(name, f"is '{path}', where nothing is.", "Give a file, a pattern with *, or the folder of a data set.")
+        Fault(
+            name, f"is '{path}', which does not exist.", "Give a file, a pattern with *, or the folder of a data set."
+        )
         for name, path in (("TRAIN_DATA", fields.TRAIN_DATA), ("EVAL_DATA", fields.EVAL_DATA))
         if path is not None and "*" not in path and not io.exists(path)
     ]

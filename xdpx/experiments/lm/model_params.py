@@ -269,13 +269,13 @@ class TransformerLm(TrainedExperiment):
     def _faults_of_sizes(self) -> list[Fault]:
         faults = []
         if self.USE_ROTARY_POSITION_EMB and self.TRAINABLE_POSITION_EMB:
-            problem = "goes not with USE_ROTARY_POSITION_EMB."
-            faults.append(Fault("TRAINABLE_POSITION_EMB", problem, "Choose one kind of positions."))
+            problem = "contradicts USE_ROTARY_POSITION_EMB."
+            faults.append(Fault("TRAINABLE_POSITION_EMB", problem, "Choose one kind of position embedding."))
         if self.NUM_HEADS is None and self.MODEL_DIMS % self.DIMS_PER_HEAD:
             problem = f"is {self.DIMS_PER_HEAD}, which does not divide MODEL_DIMS {self.MODEL_DIMS}."
             faults.append(Fault("DIMS_PER_HEAD", problem, "Set NUM_HEADS, or another width."))
         if self.TRAINABLE_POSITION_EMB and self.MAX_SEQ_LEN > self.TRAINABLE_PE_MAX_SEQ_LEN:
-            problem = f"is {self.MAX_SEQ_LEN}, there are {self.TRAINABLE_PE_MAX_SEQ_LEN} positions to train."
+            problem = f"is {self.MAX_SEQ_LEN}, but there are {self.TRAINABLE_PE_MAX_SEQ_LEN} trainable positions."
             faults.append(Fault("MAX_SEQ_LEN", problem, "Raise TRAINABLE_PE_MAX_SEQ_LEN."))
         return faults
 
@@ -287,15 +287,15 @@ class TransformerLm(TrainedExperiment):
             problem = f"is {self.NUM_LAYERS}, which {stages} stages x {self.CIRCULAR_REPEAT} rounds do not divide."
             faults.append(Fault("NUM_LAYERS", problem, f"Use a multiple of {chunks}."))
         if (self.MICROBATCH_SIZE is None) == (self.NUM_MICROBATCHES is None):
-            remedy = "Set MICROBATCH_SIZE or NUM_MICROBATCHES, one of both."
-            faults.append(Fault("MICROBATCH_SIZE", "does not say alone how to cut the batch.", remedy))
+            remedy = "Set MICROBATCH_SIZE or NUM_MICROBATCHES, not both."
+            faults.append(Fault("MICROBATCH_SIZE", "does not by itself say how to split the batch.", remedy))
         elif batch % (self.MICROBATCH_SIZE or self.NUM_MICROBATCHES or 1):
             which = "MICROBATCH_SIZE" if self.MICROBATCH_SIZE else "NUM_MICROBATCHES"
             problem = f"is {getattr(self, which)}, which does not divide the batch of {batch}."
             faults.append(Fault(which, problem, "Choose a divisor of the global batch."))
         if self.mesh_shape().size("stage") != stages:
             problem = f"is {stages}, the mesh has {self.mesh_shape().size('stage')} along stage."
-            faults.append(Fault("NUM_STAGES", problem, "Make both the same."))
+            faults.append(Fault("NUM_STAGES", problem, "Make them equal."))
         return faults
 
     def input_specs(self) -> Mapping[str, tuple[tuple[int, ...], Any]]:

@@ -58,20 +58,21 @@ class SkippingAccumulator(MetricAccumulator):
         self._in_a_row = self._in_a_row + 1 if facts.get("skipped") else 0
         if self._in_a_row >= self._most:
             raise Diverged(
-                f"nothing is learnt: the last {self._in_a_row} updates, up to step {number}, were all skipped, because "
-                "the gradient was not finite, or longer than skip_step_gradient_norm_value. The weights are those "
-                f"of step {number - self._in_a_row}. Look at data and loss of that step, or lower the learning rate.",
+                f"nothing is being learned: the last {self._in_a_row} updates, up to step {number}, were all skipped, "
+                "because the gradient was not finite, or its norm "
+                "above skip_step_gradient_norm_value. The weights are those "
+                f"of step {number - self._in_a_row}. Check data and loss of that step, or lower the learning rate.",
                 number,
             )
         if facts.get("skipped"):
             if not math.isfinite(facts.get("grad_norm", 0.0)):
                 self._hear(number)
             known = ("skipped", "num_tokens", "learning_rate", "is_valid_step")
-            log.warning(f"step {number} was skipped: the gradient is NaN or infinite, or longer than wanted")
+            log.warning(f"step {number} was skipped: the gradient is NaN or infinite, or its norm too large")
             facts = {name: facts[name] for name in known if name in facts}
         elif facts.get("count") == 0:
             log.warning(
-                "an update counts nothing, all weights of its batches are 0: its loss is not a number", once=True
+                "an update has no rows that count, as all weights of its batches are 0: its loss is NaN", once=True
             )
         super()._enter(number, facts)
 
@@ -292,7 +293,7 @@ class StoppingEarly(Callback):
                 last = step.number >= session.total
                 enough = bool(ask(source.results, mode, step.number, last, self._parts.folder))
                 if self._ranks.broadcast(enough):
-                    self.reason = f"early_stopping_fn: enough at step {step.number}"
+                    self.reason = f"early_stopping_fn: stop at step {step.number}"
                     return Stop(self.reason)
         return None
 

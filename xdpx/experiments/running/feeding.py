@@ -24,7 +24,7 @@ from xdpx.utils.pulse import DATA, pulse
 TRAINING = "train"
 """The key of the training input's state; other inputs use their names."""
 
-OUT_OF_DATA = f"{DATA} ended, and those of others have not"
+OUT_OF_DATA = f"{DATA} ended, but those of other processes have not"
 """The phase of a process that waits for the others at the end of its data."""
 
 _FROM, _BATCHES = "__from__", "__batches__"
@@ -76,8 +76,8 @@ class Feed:
 
     def _tell_left_over(self, left: int, count: int) -> None:
         if left:
-            problem = f"the data end with {left} of the {count} batches of an update (accumulate_batches)"
-            log.warning(f"{self.data.name}: {problem}: nothing is learnt from them.")
+            problem = f"the data ends with {left} of the {count} batches of an update (accumulate_batches)"
+            log.warning(f"{self.data.name}: {problem}: they are not trained on.")
 
     def state(self, taken: int) -> dict[str, Any] | None:
         """Return the positions of this process in its inputs after `taken` updates; None if none are stored.
@@ -100,7 +100,7 @@ class Feed:
             return to_json(data.get_state())
         except TypeError as error:
             remedy = "Give numbers, texts, bytes and arrays, and lists, tuples and dicts of them."
-            fault = Fault(f"{name}.get_state", f"{error}, which no checkpoint can hold.", remedy)
+            fault = Fault(f"{name}.get_state", f"{error}, which a checkpoint cannot store.", remedy)
             raise ConfigError(type(self._parts.experiment).__name__, [fault]) from error
 
     def restore(self, checkpoint: str, inputs: Mapping[str, Any] | None = None) -> None:
@@ -121,7 +121,7 @@ class Feed:
         for name, data in kept.items():
             if name in saved:
                 if data.replay:
-                    log.info(f"{name}: {data.replay}, so it reads again up to its place {saved[name]}")
+                    log.info(f"{name}: {data.replay}, so it rereads everything up to its position {saved[name]}")
                 self._go_to(data, saved[name], checkpoint)
             else:
                 log.warning(f"{checkpoint} does not say where {data.name} was: it starts over, and may repeat data.")
@@ -129,7 +129,7 @@ class Feed:
     def _go_to(self, data: BaseInput, place: object, checkpoint: str) -> None:
         if isinstance(place, Mapping) and _FROM in place:
             self._go_to(data, place[_FROM], checkpoint)
-            log.info(f"{data.name}: a signal cut its reading off, so it reads {place[_BATCHES]:,} batches again")
+            log.info(f"{data.name}: a signal interrupted reading, so it reads {place[_BATCHES]:,} batches again")
             for _ in range(place[_BATCHES]):
                 next_batch(data)
             return
@@ -138,7 +138,7 @@ class Feed:
         except ConfigError:
             raise
         except ValueError as error:
-            problem = f"its place in {checkpoint} does not fit: {error}"
+            problem = f"its position in {checkpoint} does not fit: {error}"
             remedy = "With input_checkpointing_enabled=False the data start over."
             raise ConfigError(type(self._parts.experiment).__name__, [Fault(data.name, problem, remedy)]) from error
 
@@ -161,6 +161,8 @@ class Feed:
             # The number of processes has changed. Positions count over all hosts, so that of any process will do.
             name = sorted(io.listdir(io.join(checkpoint, INPUTS)))[0]
             index, count = (int(number) for number in name.removeprefix("process_").split("-of-"))
-            log.info(f"{checkpoint} was written by {count} processes; {ranks.size} go on from its place in the data")
+            log.info(
+                f"{checkpoint} was written by {count} processes; {ranks.size} continue from its position in the data"
+            )
             found = read_train_input(checkpoint, index, count)
         return found

@@ -62,7 +62,7 @@ def mend(folder: str) -> None:
         else:
             trouble = is_unreadable(path) if name in OWN or name.endswith(TEXTS) else ""
         if trouble and name not in (CHECKPOINTS, TRAIN_LOG, VALID_LOG):
-            set_aside(path, trouble, then="the job goes on without it")
+            set_aside(path, trouble, then="the job continues without it")
 
 
 def describe(parts: Parts) -> None:
@@ -95,9 +95,11 @@ def changes(parts: Parts) -> list[str]:
     late = [name for name in differing if ONLY_AT_THE_START in name]
     if late:
         was, now_is = (values.get(late[0], "not there") for values in (before, now))
-        problem = f"was {was}, and is {now_is} now, but is read when a job begins; this one has begun, and takes all "
+        problem = (
+            f"was {was}, and is {now_is} now, but is only read when a job starts; this one has started, and takes all "
+        )
         problem += "weights from its own checkpoint."
-        remedy = "Put the old value back, or begin a new job in a new job_log_dir."
+        remedy = "Put the old value back, or start a new job in a new job_log_dir."
         raise ConfigError(type(parts.experiment).__name__, [Fault(late[0], problem, remedy)])
     return differences(before, now)
 

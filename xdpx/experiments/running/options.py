@@ -134,7 +134,7 @@ def _faults(options: RunOptions) -> list[Fault]:
         problem = f"is {options.memory_copy_interval}."
         faults.append(Fault("memory_copy_interval", problem, "Give a number of updates, e.g. 50; 0 keeps none."))
     if options.hang_seconds < 0:
-        faults.append(Fault("hang_seconds", f"is {options.hang_seconds}.", "Give seconds, e.g. 30; 0 watches none."))
+        faults.append(Fault("hang_seconds", f"is {options.hang_seconds}.", "Give seconds, e.g. 30; 0 turns it off."))
     if not options.job_log_dir:
         faults.append(Fault("job_log_dir", "is empty.", "Give a folder, local or remote."))
     return faults
@@ -151,10 +151,10 @@ def mode_faults(values: Mapping[str, Any]) -> list[Fault]:
         return [Fault("mode", f"is '{mode}'.", did_you_mean(str(mode), known, rest=f"Use one of: {', '.join(known)}."))]
     faults = []
     if values.get("restore_checkpoint_dir") is not None and mode in {"train", "eval"}:
-        remedy = "To begin with another job's weights, set train.init_from_checkpoint_rules in the experiment's task."
-        problem = f"goes with mode decode, decode_once and infer, not {mode}."
+        remedy = "To start from another job's weights, set train.init_from_checkpoint_rules in the experiment's task."
+        problem = f"is for mode decode, decode_once and infer, not {mode}."
         faults.append(Fault("restore_checkpoint_dir", problem, remedy))
     if values.get("restore_checkpoint_step") is not None and mode not in {"decode_once", "infer"}:
-        remedy = "Leave it out, or choose a mode that looks at one checkpoint."
-        faults.append(Fault("restore_checkpoint_step", f"goes with mode decode_once and infer, not {mode}.", remedy))
+        remedy = "Leave it out, or choose a mode that reads one checkpoint."
+        faults.append(Fault("restore_checkpoint_step", f"is for mode decode_once and infer, not {mode}.", remedy))
     return faults

@@ -46,7 +46,7 @@ class OutputFiles:
         try:
             found: dict[str, float] = json.loads(text)
         except ValueError:
-            set_aside(path, trouble or "is not JSON", then="what it counted is computed again")
+            set_aside(path, trouble or "is not JSON", then="it is computed again")
             return None
         return found
 

@@ -193,8 +193,8 @@ def _of_all(shape: tuple[int, ...], inputs: int) -> tuple[int, ...]:
 def _refuse_to_be_alone(options: RunOptions, joined: bool) -> None:
     """Reject a process that found no others: each would train a job of its own into the same folder."""
     if options.multiprocess_gpu and not joined and options.num_hosts != 1:
-        problem = "is set, and this process found no other."
-        remedy = "Give server_addr (host:port), num_hosts and host_idx, or leave it out where one process trains."
+        problem = "is set, but this process found no others."
+        remedy = "Give server_addr (host:port), num_hosts and host_idx, or leave it out if one process trains."
         raise ConfigError(SOURCE, [Fault("multiprocess_gpu", problem, remedy)])
 
 
@@ -212,8 +212,8 @@ def _refuse_equal_names(experiment: BaseExperiment) -> None:
         names = [name_of(template) for template in templates]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            remedy = "Give each input a name of its own: files and summaries are called by it."
-            raise _fault(experiment, kind, f"two inputs are called '{twice[0]}'.", remedy)
+            remedy = "Give each input a name of its own: files and summaries are named after it."
+            raise _fault(experiment, kind, f"two inputs are named '{twice[0]}'.", remedy)
 
 
 def check_batch(batch: Mapping[str, Any], parts: Parts) -> None:
@@ -233,7 +233,7 @@ def check_batch(batch: Mapping[str, Any], parts: Parts) -> None:
         if shape != tuple(leaf.shape) or np.asarray(found).dtype != leaf.dtype:
             has = f"{np.asarray(found).dtype}{list(shape)}"
             problem = f"is {leaf.dtype}{list(leaf.shape)} over all processes; the training input gives {has}."
-            faults.append(Fault(f"input_specs.{name}", problem, "Make both equal, or set enforce_input_specs=False."))
+            faults.append(Fault(f"input_specs.{name}", problem, "Make them equal, or set enforce_input_specs=False."))
     if faults:
         raise ConfigError(type(parts.experiment).__name__, faults)
 
@@ -255,7 +255,7 @@ def check_content(
         unknown = ((ids < 0) | (ids >= count)) & _counted(near, ids.shape, is_label=last != "ids")
         if unknown.any():
             problem = f"has the id {ids[unknown][0]}, but those of the model are 0 to {count - 1}."
-            remedy = "Use the vocabulary or classes that the model is made for, or give it more."
+            remedy = "Use the vocabulary or classes that the model was made for, or enlarge it."
             raise _fault(parts.experiment, f"{data.name}.{name}", problem, remedy)
     if isinstance(parts.task.model, BaseModel):
         for name, problem, remedy in parts.task.model.misread(batch, decoding=decoding):

@@ -68,7 +68,7 @@ class Program:
         """
         known = None if again or not self.window.resets else self._known(step)
         if known is not None:
-            log.info(f"{self.name}: step {step} was done before, its outputs are in {self.outputs.metrics_path(step)}")
+            log.info(f"{self.name}: step {step} is already done, its outputs are in {self.outputs.metrics_path(step)}")
             return known
         found = self._do(state, step)
         log.info(f"{self.name}, step {step}: {', '.join(f'{name} {value:.5g}' for name, value in found.items())}")
@@ -102,7 +102,7 @@ class Program:
                 yield check_content(batch, self.parts, self.data, decoding=self.decodes)
             self._refuse_uneven(None)
         if is_empty:
-            log.warning(f"{self.name}: the input has no batch, so there is nothing to tell of.")
+            log.warning(f"{self.name}: the input has no batch, so there is nothing to report.")
 
     def _refuse_uneven(self, batch: NestedMap | None) -> None:
         """Raise ConfigError, on all processes, unless each has a batch of the same shapes, or none: they would hang."""
@@ -112,7 +112,9 @@ class Program:
         for index, shapes in enumerate(given):
             if shapes != given[0]:
                 problem = f"process 0 has {_batch_text(given[0])}, process {index} has {_batch_text(shapes)}."
-                remedy = "Give all as many batches of the same shapes, filled up by rows with eval_sample_weights 0."
+                remedy = (
+                    "Give all the same number of batches of equal shapes, padded by rows with eval_sample_weights 0."
+                )
                 raise refused(self.data.hparams, "get_next", problem, remedy)
 
     def _keys(self, batch: Mapping[str, Any]) -> Sequence[str | None]:
@@ -167,7 +169,7 @@ class EvalProgram(Program):
         names = [key.removeprefix(WEIGHT) for key, value in found.items() if key.startswith(WEIGHT) and value == count]
         if names and count > 1:
             log.warning(
-                f"{self.name}: rows that only fill up a batch ({SAMPLE_WEIGHTS} 0) seem to count in "
+                f"{self.name}: rows that only pad a batch ({SAMPLE_WEIGHTS} 0) seem to count in "
                 f"{', '.join(names)}. Let compute_loss weigh rows by batch.{SAMPLE_WEIGHTS}.",
                 once=True,
             )
@@ -210,7 +212,9 @@ class InferProgram(Program):
             rows = rows_of(columns, _rows_in(batch))
             left_out = ", ".join(sorted(set(columns) - set(rows[0])))
             if left_out:
-                log.warning(f"{self.name}: left out, because they have no row per example: {left_out}.", once=True)
+                log.warning(
+                    f"{self.name}: omitted, because they do not have one row per example: {left_out}.", once=True
+                )
             for _, row in aligned(self._keys(batch), rows):
                 shards[total % count].append(dict(row))
                 total += 1
@@ -277,7 +281,7 @@ def aligned(
         owners = kept
     each = len(rows) // len(owners) if owners else 0
     if each * len(owners) != len(rows):
-        raise ValueError(f"process_decode_out gave {len(rows)} rows for {len(kept)} examples: give as many for each.")
+        raise ValueError(f"process_decode_out gave {len(rows)} rows for {len(kept)} examples: return one for each.")
     return [(owners[index // each], row) for index, row in enumerate(rows) if owners[index // each] is not None]
 
 

@@ -102,7 +102,9 @@ def checkpoint_in(folder: str, step: int | None, *, parts: Parts) -> str:
         raise ConfigError(folder, [Fault("step", f"has no checkpoint of step {step}.", f"There are: {listed}.")])
     found = spmd_folders.newest(parent, ranks=parts.ranks)
     if found is None:
-        raise ConfigError(folder, [Fault("checkpoints", "there is none to begin with.", "Give the folder of a job.")])
+        raise ConfigError(
+            folder, [Fault("checkpoints", "there is no checkpoint to start from.", "Give the folder of a job.")]
+        )
     return found
 
 
@@ -113,7 +115,7 @@ def load_weights(parts: Parts, engine: SpmdEngine, checkpoint: str) -> Any:
     saved = spmd_folders.read_shapes(checkpoint)
     averaged = engine.options.score_averaged and any(name.startswith(f"{AVERAGE}/") for name in saved)
     if engine.options.score_averaged and not averaged:
-        log.warning(f"{checkpoint} has no averaged weights: its last ones are taken.")
+        log.warning(f"{checkpoint} has no averaged weights: its last ones are used.")
     leaves = dict(spmd_files.named_leaves(target))
     sources = {name: _averaged_name(name) if averaged else name for name in leaves}
     wanted = {sources[name]: leaf for name, leaf in leaves.items()}
@@ -152,7 +154,7 @@ def _apply(parts: Parts, start: Start, folder: str, rules: CheckpointLoadingRule
         found |= {readers[source]: values for source, values in spmd_files.read(checkpoint, wanted).items()}
     _put(parts, start, found, fresh=fresh)
     start.provenance |= {name: f"{checkpoint}: {source}" for name, source in sources.items()}
-    log.info(f"{len(sources)} of {len(leaves)} tensors begin as in {checkpoint}")
+    log.info(f"{len(sources)} of {len(leaves)} tensors are initialised from {checkpoint}")
 
 
 def _sources(
@@ -177,7 +179,7 @@ def _sources(
                 break
     unused = [pattern for pattern, _ in rules.load_rules if pattern not in used]
     if unused and (rules.safe_load or not used):
-        remedy = f"Write an expression for whole names; the variables are like: {', '.join(names[:3])}."
+        remedy = f"Write an expression for whole names; variables are named like: {', '.join(names[:3])}."
         faults = [Fault("load_rules", f"'{pattern}' matches no variable.", remedy) for pattern in unused]
         raise ConfigError(where, faults)
     return sources
@@ -190,10 +192,10 @@ def _malformed(rules: CheckpointLoadingRules) -> Iterator[Fault]:
         try:
             template.format(*[""] * re.compile(pattern).groups)
         except re.error as error:
-            yield Fault(key, f"'{pattern}' is not a regular expression: {error}.", "Escape what is literal.")
+            yield Fault(key, f"'{pattern}' is not a regular expression: {error}.", "Escape literal characters.")
         except (IndexError, KeyError, ValueError) as error:
             problem = f"'{template}' does not fit '{pattern}': {error}."
-            yield Fault(key, problem, "Write one {} for each group in round brackets, or fewer.")
+            yield Fault(key, problem, "Write one {} for each group in parentheses, or fewer.")
 
 
 def _put(parts: Parts, start: Start, found: Mapping[str, Any], *, fresh: bool) -> None:

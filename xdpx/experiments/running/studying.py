@@ -67,7 +67,7 @@ def space_of(experiment: BaseExperiment) -> Space:
     name, written = type(experiment).__name__, experiment.search_space()
     if written is None:
         remedy = "Define search_space(), which returns {FIELD: {type: ..., values: [...]}}."
-        raise ConfigError(name, [Fault("--study", "finds no search space in the experiment.", remedy)])
+        raise ConfigError(name, [Fault("--study", "found no search space in the experiment.", remedy)])
     if not isinstance(written, Mapping | Space):
         remedy = "Return {FIELD: {type: ..., values: [...]}}, or a Space."
         raise wrong_return("--study", experiment, "search_space", f"{written!r:.60}", remedy)
@@ -159,7 +159,7 @@ class Study:
             said = " ".join(f"--set {name}={value}" for name, value in best.values.items())
             log.info(f"best so far: trial {best.number} with {best.best:.6g}, {self._folder(best.number)}: {said}")
         elif search.finished:
-            log.warning(f"no trial gave a score; {DECISIONS} says why each failed.")
+            log.warning(f"no trial gave a score; {DECISIONS} lists why each failed.")
 
     # ---- one order
 
@@ -201,7 +201,7 @@ class Study:
         each, last = parts.rows, int(parts.train.num_train_steps)
         if abs(each * last - self._budget.total) >= max(each, self._budget.per_step):
             problem = (
-                f"trains on {each * last:,} rows in all ({last:,} updates of {each:,}), but the study compares runs "
+                f"trains on {each * last:,} rows in total ({last:,} updates of {each:,}), but the study compares runs "
             )
             problem += f"of {self._budget.total:,}."
             remedy = "Let the number of updates follow from the batch, or leave both out of the search space."
@@ -251,7 +251,7 @@ def _anew(callbacks: Sequence[Any]) -> list[Any]:
             found.append(copy.deepcopy(one))
         except Exception as error:  # an open file, a lock
             name, why = type(one).__name__, f"{type(error).__name__}: {error}"
-            log.warning(f"callbacks: all trials share one {name}, for it cannot be copied ({why}).", once=True)
+            log.warning(f"callbacks: all trials share one {name}, because it cannot be copied ({why}).", once=True)
             found.append(one)
     return found
 
@@ -271,5 +271,5 @@ def _ended_early(folder: str) -> bool:
 def _refuse_another_job(parts: Parts) -> None:
     """Raise ConfigError if the folder of a trial holds a job with other values."""
     if job_folder.content(parts.folder) == "run" and (changed := job_folder.changes(parts)):
-        problem = f"'{parts.folder}' holds a job that differs: {changed[0]}."
+        problem = f"'{parts.folder}' contains a different job: {changed[0]}."
         raise ConfigError("study", [Fault("job_log_dir", problem, "Choose another job_log_dir.")])

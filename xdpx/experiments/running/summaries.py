@@ -62,7 +62,7 @@ class SummaryWriter:
             getattr(self._writer, method)(*values)
         except Exception as error:  # failing summaries must not end a job
             self._place = None
-            log.warning(f"No summaries any more: {type(error).__name__}: {error}")
+            log.warning(f"Summaries are turned off: {type(error).__name__}: {error}")
 
 
 def metric_tags(metrics: Mapping[str, float], weights: Mapping[str, float], *, prefix: str) -> dict[str, float]:

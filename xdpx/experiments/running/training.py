@@ -68,8 +68,8 @@ def train(parts: Parts) -> Stop:
         OSError: the disk or the network failed, or another run owns the folder.
     """
     if job_folder.content(parts.folder) == "something else":
-        remedy = "Choose a folder that does not exist, is empty, or holds this job."
-        fault = Fault("job_log_dir", f"'{parts.folder}' holds files that do not belong to a job.", remedy)
+        remedy = "Choose a folder that does not exist, is empty, or contains this job."
+        fault = Fault("job_log_dir", f"'{parts.folder}' contains files that do not belong to a job.", remedy)
         raise ConfigError(type(parts.experiment).__name__, [fault])
     folder, ranks = parts.folder, ranks_for("life", parts.options)  # saving may talk in the background, separately
     callbacks = _user_callbacks(parts)
@@ -122,7 +122,7 @@ class _Training:
         self.changed = [] if self.start.checkpoint is None else job_folder.changes(parts)
         progress = self._progress()
         if progress.num_updates >= until:
-            return Stop(f"all {until} updates were taken before")
+            return Stop(f"all {until} updates were already done")
         reason = StoppingEarly.reason_in(self.start.facts)
         if reason and not self.changed:
             return Stop(f"{reason}, before. To train on, give another early_stopping_fn, or None")
@@ -254,7 +254,7 @@ class _Training:
         """Write the description of the job, after logging how it differs from the previous one."""
         parts, start, changed = self.parts, self.start, self.changed
         for line in changed[:_MOST_CHANGES]:
-            log.info(f"differs from before, and holds from here on: {line}")
+            log.info(f"has changed, and applies from here on: {line}")
         if len(changed) > _MOST_CHANGES:
             log.info(f"... and {len(changed) - _MOST_CHANGES} more; {job_folder.MODEL_PARAMS} has them all")
         job_folder.describe(parts)

@@ -29,7 +29,7 @@ def look_at_checkpoints(parts: Parts) -> str:
         which = (
             "datasets() has no input with is_training=False" if parts.options.mode == "eval" else "decode_datasets()"
         )
-        fault = Fault("mode", f"is '{parts.options.mode}', but {which} is empty.", "Give inputs to the experiment.")
+        fault = Fault("mode", f"is '{parts.options.mode}', but {which} is empty.", "Give the experiment inputs.")
         raise ConfigError(type(parts.experiment).__name__, [fault])
     if parts.is_first:
         job_folder.describe(parts)
@@ -38,7 +38,7 @@ def look_at_checkpoints(parts: Parts) -> str:
     finally:
         for program in programs:
             program.close()
-    return f"{parts.options.mode}: looked at {len(steps)} checkpoints"
+    return f"{parts.options.mode}: evaluated {len(steps)} checkpoints"
 
 
 def _programs(parts: Parts) -> list[Program]:
@@ -58,7 +58,7 @@ def _look(parts: Parts, programs: Sequence[Program], checkpoint: str) -> int:
     results, ask = results_at(parts, programs, checkpoint), parts.task.early_stopping
     mode = "eval" if parts.options.mode == "eval" else "decode"
     if ask is not None and ask(results, mode, step, step >= parts.train.num_train_steps, checkpoint):
-        log.info(f"early_stopping_fn: step {step} is as good as was wanted")
+        log.info(f"early_stopping_fn: step {step} reached the target")
     return step
 
 

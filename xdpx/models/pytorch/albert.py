@@ -36,7 +36,7 @@ class AlbertLanguageModel(Bert):
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters, pooler=self.has_classes)  # type: ignore[arg-type]
         if self.config.model_type != "albert":
-            problem = f"is '{self.config.model_type}', but this model guesses tokens as ALBERT does."
+            problem = f"is '{self.config.model_type}', but this model predicts tokens as ALBERT does."
             raise ConfigError(THIS_RUN, [Fault("model_type", problem, "Use bert_lm or bert_pretrain for others.")])
         self.config.architectures = [self.architecture_name]
         self.predictions = AlbertMLMHead(self.config)

@@ -81,7 +81,7 @@ class Model(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Embedding):
                 return module
-        raise NotImplementedError(f"{type(self).__name__} has no table of token vectors.")
+        raise NotImplementedError(f"{type(self).__name__} has no embedding table of tokens.")
 
     def resource_files(self) -> dict[str, str]:
         """Return the text files needed beside a checkpoint to rebuild the model, by name (`config.json`)."""

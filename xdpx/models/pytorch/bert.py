@@ -93,8 +93,10 @@ class Bert(Model):
             ConfigError: the texts are longer than the model has positions, or ids are not (B, T).
         """
         if input_ids.dim() != 2:
-            problem = f"reads one text of each row, but the processor gives {tuple(input_ids.shape)}: several, apart."
-            remedy = "Use a model for texts read apart (sbert_nli, simcse), or preprocess with bert_pair."
+            problem = (
+                f"reads one text per row, but the processor gives {tuple(input_ids.shape)}: several separate texts."
+            )
+            remedy = "Use a model for separate texts (sbert_nli, simcse), or preprocess with bert_pair."
             raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
         most = positions_of(self.config)
         if input_ids.shape[1] > most:

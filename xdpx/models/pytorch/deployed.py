@@ -68,7 +68,7 @@ class TorchScriptModel(Deployed):
                 self.network = torch.jit.load(io.local(path), map_location="cpu")  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError, OSError) as error:
             problem = f"is '{path}', which is not TorchScript: {str(error).strip().partition(chr(10))[0]}."
-            remedy = "Name what x-script export_torchscript wrote."
+            remedy = "Name a file that x-script export_torchscript wrote."
             raise ConfigError(THIS_RUN, [Fault("model_path", problem, remedy)]) from error
         self.inputs = _inputs_beside(path)
         for weight in self.parameters():
@@ -145,8 +145,8 @@ class TFSavedModel(Deployed):
         given = {known.input_name_map.get(name, name): value for name, value in net_input.items()}
         unknown = [name for name in self._wanted if name not in given and name not in known.input_flags]
         if unknown:
-            problem = f"leaves {', '.join(unknown)} open; the processor gives {', '.join(net_input)}."
-            remedy = f"Map names of the one to names of the other: it takes {', '.join(self._wanted)}."
+            problem = f"leaves {', '.join(unknown)} unset; the processor gives {', '.join(net_input)}."
+            remedy = f"Map the names of one to those of the other: it takes {', '.join(self._wanted)}."
             raise ConfigError(THIS_RUN, [Fault("input_name_map", problem, remedy)])
         fed = {**known.input_flags, **{name: given[name] for name in self._wanted if name in given}}
         found = self._call(**{name: self._as_wanted(name, value) for name, value in fed.items()})

@@ -65,7 +65,7 @@ def pad_id_of(processing_class: object, model: nn.Module) -> int:
     found = next((getattr(owner, name) for owner, name in places if getattr(owner, name, None) is not None), None)
     if found is None:
         raise ValueError(
-            "predict_with_generate: no padding token is known to fill up what was generated. Set "
+            "predict_with_generate: no padding token is known for the generated texts. Set "
             "model.config.pad_token_id, or give the tokenizer as processing_class."
         )
     return int(found)

@@ -114,12 +114,12 @@ def ours(found: Mapping[str, Tensor], table: Sequence[Row] = ()) -> dict[str, Te
         new, turned = _renamed(plain, known)
         if new in renamed:
             problem = f"makes '{new}' of both {origin[new]} and {name}."
-            raise ConfigError(THIS_RUN, [Fault("tf_names", problem, "Write a pattern that fits one of them.")])
+            raise ConfigError(THIS_RUN, [Fault("tf_names", problem, "Write a pattern that matches only one of them.")])
         if turned and value.dim() != 2:
             problem = (
                 f"turns {name} into '{new}', but it is not a matrix: its size is {'x'.join(map(str, value.shape))}."
             )
-            raise ConfigError(THIS_RUN, [Fault("tf_names", problem, f"Give {name} a row that does not turn it.")])
+            raise ConfigError(THIS_RUN, [Fault("tf_names", problem, f"Give {name} a row that does not transpose it.")])
         renamed[new], origin[new] = (value.t().contiguous() if turned else value), name
     return renamed
 
@@ -151,11 +151,11 @@ def _row(index: int, given: object) -> Row:
     right = len(row) in {2, 3} and all(isinstance(each, str) and each for each in row[:2])
     if not right or not isinstance(row[2] if len(row) == 3 else False, bool):
         problem = f"is {given!r}."
-        remedy = "Write [name in TensorFlow, our name], and true behind them for a matrix to be turned."
+        remedy = "Write [name in TensorFlow, our name], followed by true for a matrix to transpose."
         raise ConfigError(THIS_RUN, [Fault(f"tf_names[{index}]", problem, remedy)])
     if row[0].count("{}") != row[1].count("{}"):
         problem = f"has {row[0].count('{}')} numbers {{}} in '{row[0]}', but {row[1].count('{}')} in '{row[1]}'."
-        raise ConfigError(THIS_RUN, [Fault(f"tf_names[{index}]", problem, "Write as many in both.")])
+        raise ConfigError(THIS_RUN, [Fault(f"tf_names[{index}]", problem, "Use the same number in both.")])
     return Row(row[0], row[1], len(row) == 3 and row[2])
 
 

@@ -91,9 +91,9 @@ def _with_labels(model: Bert, problem: Problem | None, labels: Sequence[str] | N
     config, kind, count = _plain(model.config), head[1], int(model.config.num_labels or 0)
     tags = kind == "TokenClassification"
     if tags and getattr(model, "neighbours", None) is not None:
-        raise Inexpressible("use_crf judges the tags of a text together")
+        raise Inexpressible("use_crf scores the tags of a text together")
     if problem is None or tags != (problem == "tags") or (problem == "regression" and count != 1):
-        raise Inexpressible("a pipeline makes something else of the outputs than the loss of this run")
+        raise Inexpressible("a pipeline interprets the outputs differently from the loss of this run")
     if problem != "tags":
         config.problem_type = problem
     if labels is not None and len(labels) == count:

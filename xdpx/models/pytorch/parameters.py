@@ -366,6 +366,6 @@ class BertMixParameters(BertParameters):
         """Refuse to use neither words nor pieces, and kernel sizes that cannot share a width evenly."""
         found = super().conflicts()
         if not self.word_emb and not self.char_emb:
-            found.append(("word_emb", "is false, and so is char_emb: nothing is left. Set one of them to true."))
+            found.append(("word_emb", "is false, and so is char_emb: there is no input. Set one of them to true."))
         widths = {"char_hidden_size": self.char_hidden_size, "encoder_hidden_size": self.encoder_hidden_size}
         return found + uneven_windows(self.kernel_sizes, **widths)

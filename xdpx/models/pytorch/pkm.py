@@ -39,7 +39,7 @@ def layers_of(encoder: PreTrainedModel, positions: Sequence[int], key: str) -> d
     """
     layers = getattr(getattr(encoder, "encoder", None), "layer", ())
     if not layers or not all(hasattr(each, "intermediate") and hasattr(each, "output") for each in layers):
-        problem = f"is '{encoder.config.model_type}', whose layers have no feed-forward part as BERT's have."
+        problem = f"is '{encoder.config.model_type}', whose layers have no feed-forward part like BERT's."
         raise ConfigError(THIS_RUN, [Fault("model_type", problem, "Use bert or roberta.")])
     found = sorted({position + len(layers) * (position < 0) for position in positions})
     if not found or found[0] < 0 or found[-1] >= len(layers):

@@ -71,7 +71,7 @@ def refuse_headless(model: nn.Module) -> None:
     if kind in names:
         stem = kind.removesuffix("Model")
         raise ValueError(
-            f"{kind} computes hidden states only: it takes no labels and gives no loss. Use a model with a head for "
+            f"{kind} computes hidden states only: it takes no labels and returns no loss. Use a model with a head for "
             f"your task, e.g. {stem}ForSequenceClassification or an AutoModelFor…; or override compute_loss, or give "
             "compute_loss_func."
         )
@@ -172,9 +172,7 @@ def apply_liger(model: nn.Module, kernels: Mapping[str, bool] | None = None) -> 
     if hasattr(model, "config") and hasattr(model, "save_pretrained"):
         patch(model=model, **(kernels or {}))
     else:
-        log.warning(
-            f"use_liger_kernel: {type(model).__name__} is not a model of transformers; no kernel was swapped in."
-        )
+        log.warning(f"use_liger_kernel: {type(model).__name__} is not a model of transformers; no kernel was replaced.")
 
 
 def align_special_tokens(model: nn.Module, processing_class: object) -> dict[str, int]:

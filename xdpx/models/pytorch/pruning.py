@@ -128,7 +128,7 @@ def weakest(rows: Sequence[Tensor], counts: Mapping[str, int]) -> HeadsByLayer:
     found: HeadsByLayer = {}
     for text, layer in zip(counts, named, strict=True):
         if not 0 <= counts[text] < len(rows[layer]):
-            raise _fault(f"takes {counts[text]} of the {len(rows[layer])} heads of layer {text}; one must stay.")
+            raise _fault(f"takes {counts[text]} of the {len(rows[layer])} heads of layer {text}; one must remain.")
         found[layer] = frozenset(rows[layer].argsort()[: counts[text]].tolist())
     return found
 

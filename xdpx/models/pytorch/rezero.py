@@ -42,7 +42,7 @@ def use_gates(encoder: PreTrainedModel) -> None:
     """
     layers = getattr(getattr(encoder, "encoder", None), "layer", ())
     if not layers or not all(hasattr(getattr(layer, "output", None), "LayerNorm") for layer in layers):
-        problem = f"is '{encoder.config.model_type}', whose layers have no norms behind their parts."
+        problem = f"is '{encoder.config.model_type}', whose layers have no norms after their sublayers."
         raise ConfigError(THIS_RUN, [Fault("model_type", problem, "Use bert or roberta for a ReZero model.")])
     for layer in layers:
         layer.attention.output = Gated(layer.attention.output)

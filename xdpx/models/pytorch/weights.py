@@ -79,12 +79,12 @@ def take_over(
         told = (f"{name} {_size(found[name])} there, {_size(own[name])} here" for name in mismatched)
         sizes = first_few(told, MOST_NAMES_SHOWN)
         raise _fault(
-            f"'{source}' holds weights of another size: {sizes}.",
+            f"'{source}' contains weights of another size: {sizes}.",
             "Use the architecture and vocabulary of that file, or strict_size: false to leave them out.",
         )
     if not fitting:
         names = first_few(found, MOST_NAMES_SHOWN)
-        raise _fault(f"'{source}' contains no weight of this model (it holds {names}).", "Name a matching file.")
+        raise _fault(f"'{source}' contains no weight of this model (it contains {names}).", "Name a matching file.")
     # A tied weight has two names, and is loaded if one of them is.
     loaded = {id(own[name]) for name in fitting}
     missing = [name for name, value in own.items() if id(value) not in loaded and name not in mismatched]
@@ -110,7 +110,7 @@ def _refuse_a_fragment(own: Mapping[str, Tensor], missing: Sequence[str], source
         raise _fault(
             f"'{source}' lacks {len(absent)} of the {len(encoder)} weights of the encoder: "
             f"{first_few(absent, MOST_NAMES_SHOWN)}.",
-            "Use the architecture of that file (num_hidden_layers, model_type); or strict_size: false, to draw them.",
+            "Use the architecture of that file (num_hidden_layers, model_type); or strict_size: false for random ones.",
         )
 
 
@@ -157,7 +157,7 @@ def _read_file(path: str, read_weights: Callable[[str], Mapping[str, Any]]) -> d
 
 
 def _report(source: str, fitting: list[str], **others: list[str]) -> None:
-    log.info(f"{source}: {_weights(fitting)} taken over")
+    log.info(f"{source}: {_weights(fitting)} loaded")
     for title, names in others.items():
         if names:
             log.info(f"{source}: {_weights(names)} {title}: {first_few(names, MOST_NAMES_SHOWN)}")

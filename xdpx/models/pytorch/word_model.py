@@ -44,7 +44,7 @@ class WordModel(Model):
         filled = fill_from_data(self.embedding, known.data_dir, read_weights)
         if not filled and not self.embedding.table.weight.requires_grad and not known.pretrained_model:
             log.warning(
-                "fix_embeddings is true but there are no pretrained word vectors: random ones stay as they are. "
+                "fix_embeddings is true but there are no pretrained word vectors: random ones are never trained. "
                 "Set fix_embeddings: false to train them."
             )
         super().load_pretrained(read_weights)
@@ -98,7 +98,7 @@ def build_pooling(known: PoolingParameters) -> tuple[MaxPooling | AttentionPooli
 def given(value: int | None, key: str) -> int:
     """Return a value that comes from the data's meta. Raises ConfigError if it is missing."""
     if value is None:
-        problem = "is not known: the preprocessed data does not say it."
+        problem = "is unknown: the preprocessed data does not specify it."
         raise ConfigError(THIS_RUN, [Fault(key, problem, "Inherit the data's meta: __parent__: ${data_dir}/meta.")])
     return value
 
@@ -109,7 +109,7 @@ def fill_from_data(embedding: Embedding, data_dir: str | None, read_weights: Rea
     if not path or not io.exists(path):
         return False
     embedding.fill(_vectors(read_weights(path), path), path)
-    log.info(f"{path}: word vectors taken over")
+    log.info(f"{path}: word vectors loaded")
     return True
 
 

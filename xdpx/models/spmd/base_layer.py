@@ -93,8 +93,8 @@ class Weight:
         if self.axes is not None:
             raise refusal(
                 "Weight",
-                f"axes {self.axes} and tensor_split_dims_mapping {self.tensor_split_dims_mapping} both say how "
-                "it is split.",
+                f"axes {self.axes} and tensor_split_dims_mapping {self.tensor_split_dims_mapping} both specify how it "
+                "is split.",
                 "Give one of them.",
             )
         object.__setattr__(self, "axes", axes_from_mapping(self.tensor_split_dims_mapping))
@@ -125,7 +125,7 @@ def WeightHParams(
     unknown = [name for name in collections or () if name != NON_TRAINABLE]
     if unknown:
         remedy = "Learners exclude weights by pattern (bprop_variable_exclusion); optimizers decay all that they train."
-        raise refusal("WeightHParams.collections", f"'{unknown[0]}' means nothing here.", remedy)
+        raise refusal("WeightHParams.collections", f"'{unknown[0]}' has no meaning here.", remedy)
     trainable = NON_TRAINABLE not in (collections or ())
     split = tensor_split_dims_mapping
     return Weight(shape, init, dtype=dtype, trainable=trainable, tensor_split_dims_mapping=split)
@@ -323,15 +323,15 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
             layers[shared_id] = (child.clone().freeze(), layer)
         template, layer = layers[shared_id]
         if template != child:
-            problem = f"'{shared_id}' stands for two different layers:\n{template.diff(child)}\n"
+            problem = f"'{shared_id}' refers to two different layers:\n{template.diff(child)}\n"
             raise refusal("shared_weight_layer_id", problem, "Give them the same fields, or two ids.")
         return layer
 
     def _refuse_taken(self, name: str) -> None:
         is_field = any(field.name == name for field in _fields_of(type(self)))
         if is_field or name in self._state.children or hasattr(type(self), name):
-            problem = f"'{name}' is taken by a field, a method, a weight or a child."
-            raise refusal(type(self).__name__, problem, "Take another name.")
+            problem = f"'{name}' is already a field, a method, a weight or a child."
+            raise refusal(type(self).__name__, problem, "Use another name.")
 
     def add_summary(self, name: str, value: jax.Array) -> None:
         """Record a value of this step, if the caller collects "summaries"."""

@@ -59,4 +59,6 @@ class BaseModel(BaseLayer):
 
     def _undefined(self, method: str) -> ConfigError:
         problem = f"'{type(self).__name__}' does not define {method}()."
-        return ConfigError(THIS_RUN, [Fault("model", problem, "Define it, as xdpx.models.spmd.base_model says.")])
+        return ConfigError(
+            THIS_RUN, [Fault("model", problem, "Define it as described in xdpx.models.spmd.base_model.")]
+        )

@@ -155,7 +155,7 @@ class TransformerLm(BaseLayer):
             return segments
         seen = prefix_mask(prefix) if self.model_type == "prefix" and prefix is not None else None
         if self.model_type == "prefix" and prefix is None:
-            raise refusal("TransformerLm.model_type", "is 'prefix', but the batch says no prefix (inputs_indicator).")
+            raise refusal("TransformerLm.model_type", "is 'prefix', but the batch marks no prefix (inputs_indicator).")
         return all_of(seen, segments, None if paddings is None else padding_mask(paddings))
 
 
@@ -255,7 +255,7 @@ class LanguageModel(BaseModel):
         """
         if self.lm.model_type != "causal":
             problem = f"model_type is '{self.lm.model_type}'."
-            raise refusal("LanguageModel.decode", problem, "Only 'causal' can continue.")
+            raise refusal("LanguageModel.decode", problem, "Only 'causal' can decode.")
         most = _num_positions(self.lm)
         step_for = functools.partial(driving.cached_step, self.lm)
         return driving.decode_batch(self, batch, self.decoder_tpl, step_for, most_positions=most)

@@ -51,7 +51,7 @@ def padding_before_tokens(batch: Mapping[str, Any], *, told_apart: bool, where: 
     if before.any():
         row = int(before.any(axis=1).argmax())
         problem = f"has padding before a token (row {row}), which a causal model would read as part of the text."
-        remedy = "Put padding behind the tokens; or set packed_input=True, and give segment_ids that are 0 at padding."
+        remedy = "Put padding after the tokens; or set packed_input=True, and give segment_ids that are 0 at padding."
         yield f"{where}paddings", problem, remedy
 
 
@@ -70,7 +70,7 @@ def too_few_positions(batch: Mapping[str, Any], most: int | None) -> Iterator[Pr
     last = int(np.max(positions * (np.asarray(batch.get("paddings", 0)) < 0.5), initial=0))
     if last >= most:
         problem = f"has a token at position {last}, but the model has trained positions 0 to {most - 1}."
-        yield ("ids" if given is None else "segment_pos"), problem, "Cut the texts, or raise max_seq_length."
+        yield ("ids" if given is None else "segment_pos"), problem, "Truncate the texts, or raise max_seq_length."
 
 
 def _has_several(batch: Mapping[str, Any]) -> bool:

@@ -151,7 +151,7 @@ def test_what_cannot_be_decoded_is_refused_in_a_sentence() -> None:
         decoded(seeing_all, params_of(seeing_all), batch())
     positions = TrainablePositionalEmbedding.HParams(max_seq_length=10)
     short = LanguageModel(lm_tpl=model().lm_tpl.clone().set(position_emb_tpl=positions))
-    with pytest.raises(ValueError, match="need 37 positions, the model has 10"):
+    with pytest.raises(ValueError, match="need 37 positions, but the model has 10"):
         decoded(short, params_of(short), batch())
 
 

@@ -47,9 +47,9 @@ def test_all_that_does_not_fit_is_told_at_once() -> None:
     bad["head"] = bad["head"].T
     with pytest.raises(ValueError) as raised:
         Exchange(PAIRS, layers=2).take(bad)
-    assert "missing: h.1.q. Is 'h.1.qq' meant?" in str(raised.value)
-    assert "not of this model: h.1.qq" in str(raised.value)
-    assert "head: has the shape (4, 5), the configuration says (5, 4)." in str(raised.value)
+    assert "missing: h.1.q. Did you mean 'h.1.qq'?" in str(raised.value)
+    assert "not part of this model: h.1.qq" in str(raised.value)
+    assert "head: has the shape (4, 5), but the configuration says (5, 4)." in str(raised.value)
 
 
 def test_what_has_no_place_here_is_left_out_by_the_beginning_of_its_name() -> None:

@@ -88,27 +88,27 @@ def chosen(platform: str = "cuda", **fields: Any) -> str:
     ("fields", "told"),
     [
         ({}, "cudnn: cuDNN's fused kernel"),
-        ({"mask": jax.ShapeDtypeStruct((2, 1, T, T), bool)}, "cudnn: cuDNN's fused kernel, texts of a row kept apart"),
-        ({"cap": 50.0}, "pallas: our fused kernel, for the logit cap 50, which cuDNN's has not"),
+        ({"mask": jax.ShapeDtypeStruct((2, 1, T, T), bool)}, "cudnn: cuDNN's fused kernel, texts of a row separated"),
+        ({"cap": 50.0}, "pallas: our fused kernel, for the logit cap 50, which cuDNN's lacks"),
         ({"tokens": 49, "mask": jax.ShapeDtypeStruct((2, 1, 49, 49), bool)}, "plain: not fused: masks of odd lengths"),
         ({"dtype": jnp.float32}, "plain: not fused: float32 logits; a fused kernel takes bfloat16"),
         ({"width": 256}, "plain: not fused: heads of width 256"),
         ({"dropout": 0.1}, "plain: not fused: dropout 0.1 of probabilities"),
         (
             {"cap": 50.0, "bias": True},
-            "plain: not fused: the logit cap 50, which cuDNN's kernel has not, with relative biases",
+            "plain: not fused: the logit cap 50, which cuDNN's kernel lacks, with relative biases",
         ),
         (
             {"cap": 50.0, "width": 40},
-            "plain: not fused: the logit cap 50, which cuDNN's kernel has not, with heads of width 40",
+            "plain: not fused: the logit cap 50, which cuDNN's kernel lacks, with heads of width 40",
         ),
         (
             {"cap": 50.0, "tokens": 100},
-            "plain: not fused: the logit cap 50, which cuDNN's kernel has not, with 100 queries and 100 keys",
+            "plain: not fused: the logit cap 50, which cuDNN's kernel lacks, with 100 queries and 100 keys",
         ),
         (
             {"cap": 50.0, "mask": jax.ShapeDtypeStruct((2, 2, T, T), bool)},
-            "plain: not fused: the logit cap 50, which cuDNN's kernel has not, with a mask",
+            "plain: not fused: the logit cap 50, which cuDNN's kernel lacks, with a mask",
         ),
         ({"platform": "rocm"}, "plain: not fused: rocm has no fused kernel here"),
         ({"platform": "cpu", "cap": 50.0}, "plain: not fused: cpu has no fused kernel here"),

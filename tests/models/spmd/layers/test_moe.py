@@ -91,7 +91,7 @@ def test_experts_split_over_a_mesh_give_the_same() -> None:
 def test_impossible_sizes_are_refused_in_a_sentence() -> None:
     with pytest.raises(ValueError, match="experts_per_token is 5 and num_experts is 4"):
         experts(experts_per_token=5).init(jax.random.key(0), X)
-    with pytest.raises(ValueError, match="4 x 6 tokens cannot be cut into 5 groups"):
+    with pytest.raises(ValueError, match="4 x 6 tokens cannot be divided into 5 groups"):
         experts(num_groups=5).init(jax.random.key(0), X)
 
 

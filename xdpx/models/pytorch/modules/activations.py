@@ -58,7 +58,7 @@ def capture_activations(model: nn.Module, net_input: Mapping[str, Any]) -> Activ
     """
     encoder: Any = getattr(model, "bert", None)
     if encoder is None:
-        raise _blind(f"has no layers of attention to capture: {type(model).__name__}.")
+        raise _blind(f"has no attention layers to capture: {type(model).__name__}.")
     states: list[tuple[Tensor, ...]] = []
     hooks = (
         encoder.register_forward_pre_hook(

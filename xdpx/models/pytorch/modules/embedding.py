@@ -40,7 +40,7 @@ class Embedding(nn.Module):
         if vectors.shape != self.table.weight.shape:
             here = "x".join(map(str, self.table.weight.shape))
             there = "x".join(map(str, vectors.shape))
-            problem = f"asks for a table of {here} numbers, but {source} holds {there}."
+            problem = f"asks for a table of {here} numbers, but {source} contains {there}."
             raise ConfigError(THIS_RUN, [Fault("embedding_dim", problem, "Use the dimension that x-prepro wrote.")])
         with torch.no_grad():
             self.table.weight.copy_(vectors)

@@ -80,6 +80,6 @@ def _embedding_of(model: nn.Module) -> nn.Module:
     if isinstance(found, nn.Module):
         return found
     raise AttributeError(
-        f"neftune_noise_alpha: {type(model).__name__} does not say which its embeddings are. Give it a method "
+        f"neftune_noise_alpha: {type(model).__name__} does not say which are its embeddings. Give it a method "
         "get_input_embeddings() that returns the nn.Embedding, or leave neftune_noise_alpha out."
     ) from cause

@@ -232,7 +232,7 @@ class BeamDecoder(Decoder):
             raise refusal("BeamDecoder.beam_size", f"is {hparams.beam_size}.", "Use 1 or more.")
         least = 1 + len(self.limits.ends)
         if hparams.tokens_per_beam is not None and hparams.tokens_per_beam < least:
-            problem = f"is {hparams.tokens_per_beam}, so that all of them could end at once."
+            problem = f"is {hparams.tokens_per_beam}, so all of them could end at once."
             raise refusal("BeamDecoder.tokens_per_beam", problem, f"Use {least} or more, or None.")
 
     @property

@@ -128,7 +128,7 @@ def decode_batch(
     if most_positions is not None and length + most > most_positions:
         raise refusal(
             "decode",
-            f"{length} slots for prompts and max_decode_steps {most} need {length + most} positions, the model "
+            f"{length} slots for prompts and max_decode_steps {most} need {length + most} positions, but the model "
             f"has {most_positions}.",
             "Lower one of the two, or use rotary positions.",
         )

@@ -75,7 +75,7 @@ def _missing(config: Mapping[str, Any], known: Known) -> list[Fault]:
     for name in known.needed:
         if config.get(name) is None:
             near = nearest(name, config)
-            remedy = f"Is '{near}' meant?" if near else "Take the config.json that belongs to the weights."
+            remedy = f"Did you mean '{near}'?" if near else "Use the config.json that belongs to the weights."
             faults.append(Fault(name, "is not given.", remedy))
     return faults
 

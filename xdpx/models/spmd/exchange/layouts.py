@@ -50,6 +50,7 @@ def _within(name: str, stacked: tuple[int, ...], body: BaseHParams) -> BlockPath
     if LAYER in inner.path:
         raise ValueError(
             f"{type(body).__qualname__}: blocks that are unrolled inside a repeated or pipelined stack have no "
-            "counterpart elsewhere. Repeat them instead: StackedTransformerRepeated.HParams(body=block, x_times=...)."
+            "counterpart in other "
+            "libraries. Repeat them instead: StackedTransformerRepeated.HParams(body=block, x_times=...)."
         )
     return BlockPaths(f"{name}/{inner.path}".rstrip("/"), (*stacked, *inner.stacked))

@@ -166,9 +166,9 @@ class Exchange:
         if missing:
             near = nearest(missing[0], strange)
             listed = first_few(sorted(missing), MOST_NAMES_SHOWN)
-            faults.append(f"missing: {listed}." + (f" Is '{near}' meant?" if near else ""))
+            faults.append(f"missing: {listed}." + (f" Did you mean '{near}'?" if near else ""))
         if strange:
-            faults.append(f"not of this model: {first_few(sorted(strange), MOST_NAMES_SHOWN)}.")
+            faults.append(f"not part of this model: {first_few(sorted(strange), MOST_NAMES_SHOWN)}.")
         faults += [fault for name, pair in wanted.items() if name in table and (fault := _misfit(name, pair, table))]
         if faults:
             raise ValueError("the weights are not those of this model:\n  " + "\n  ".join(faults))
@@ -179,7 +179,7 @@ def _misfit(name: str, pair: WeightPair, table: Mapping[str, Array]) -> str:
     have, want = tuple(table[name].shape), pair.their_shape
     if have == want:
         return ""
-    return f"{name}: has the shape {have}, the configuration says {want}."
+    return f"{name}: has the shape {have}, but the configuration says {want}."
 
 
 def _put(tree: Tree, path: str, value: Array) -> None:
@@ -193,8 +193,8 @@ def _get(tree: Mapping[str, Any], path: str, shape: tuple[int, ...]) -> Array:
     node: Any = tree
     for name in path.split("/"):
         if not isinstance(node, Mapping) or name not in node:
-            raise ValueError(f"the weights have no {path}: is this the tree of another model, or of another stacking?")
+            raise ValueError(f"the weights have no {path}: is this the tree of another model, or stacked differently?")
         node = node[name]
     if tuple(node.shape) != shape:
-        raise ValueError(f"{path}: has the shape {tuple(node.shape)}, the configuration says {shape}.")
+        raise ValueError(f"{path}: has the shape {tuple(node.shape)}, but the configuration says {shape}.")
     return node

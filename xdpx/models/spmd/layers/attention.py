@@ -194,7 +194,7 @@ class Attention(BaseLayer):
             problem = f"{self.kv_heads} does not divide num_heads {self.num_heads}."
             raise refusal("Attention.num_kv_heads", problem, "Use a divisor.")
         if self.combine_qkv and self.kv_heads != self.num_heads:
-            problem = f"one weight needs as many key heads ({self.kv_heads}) as query heads ({self.num_heads})."
+            problem = f"a combined weight needs as many key heads ({self.kv_heads}) as query heads ({self.num_heads})."
             raise refusal("Attention.combine_qkv", problem, "Set combine_qkv to False.")
 
     def __call__(

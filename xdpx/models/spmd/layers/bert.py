@@ -135,7 +135,9 @@ class BertEncoder(BaseLayer):
         """
         if ids.shape[1] > self.max_positions:
             problem = f"is {self.max_positions}, but rows have {ids.shape[1]} tokens."
-            raise refusal("BertEncoder.max_positions", problem, "Cut the texts, or use a model with more positions.")
+            raise refusal(
+                "BertEncoder.max_positions", problem, "Truncate the texts, or use a model with more positions."
+            )
         x = self.embedding.emb_lookup(ids)
         x = x + self.position_emb(default_positions(*ids.shape) if segment_pos is None else segment_pos)
         if self.segment_emb is not None:

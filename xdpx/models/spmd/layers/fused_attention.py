@@ -145,14 +145,14 @@ def _choice(
         return KernelChoice("plain", f"not fused: {against}")
     lacks = _lacks_in_cudnn(query, key, cap=cap, mask=mask)
     if not lacks:
-        packed = "" if mask is None else ", texts of a row kept apart by its bias"
+        packed = "" if mask is None else ", texts of a row separated by its bias"
         return KernelChoice("cudnn", f"cuDNN's fused kernel{packed}")
     against = _lacks_in_ours(query, key, has_bias=has_bias, mask=mask)
     if against:
         return KernelChoice(
-            "plain", f"not fused: {lacks}, which cuDNN's kernel has not, with {against}, which this one does not have"
+            "plain", f"not fused: {lacks}, which cuDNN's kernel lacks, with {against}, which this one lacks"
         )
-    return KernelChoice("pallas", f"our fused kernel, for {lacks}, which cuDNN's has not")
+    return KernelChoice("pallas", f"our fused kernel, for {lacks}, which cuDNN's lacks")
 
 
 def _lacks_in_cudnn(query: jax.Array, key: jax.Array, *, cap: float | None, mask: jax.Array | None) -> str:

@@ -115,7 +115,7 @@ class MoeFeedForward(BaseLayer):
         rows, length, _ = x.shape
         groups = rows if self.num_groups is None else math.gcd(self.num_groups, rows * length)
         if self.num_groups is not None and groups != self.num_groups:
-            problem = f"{rows} x {length} tokens cannot be cut into {self.num_groups} groups."
+            problem = f"{rows} x {length} tokens cannot be divided into {self.num_groups} groups."
             raise refusal("MoeFeedForward.num_groups", problem, "Use a divisor, or None for one group per row.")
         cut = x.astype(self.compute_dtype).reshape(groups, -1, self.input_dims)
         return constrain(cut, ("activation_batch", None, "activation_embed"))

@@ -60,7 +60,7 @@ def saved(name: str, value: jax.Array) -> jax.Array:
         ConfigError: the name is not in NAMES, so that no policy could store it.
     """
     if name not in NAMES:
-        raise refusal(f"saved({name!r})", "no policy knows it.", _choice(name, NAMES))
+        raise refusal(f"saved({name!r})", "no policy has this name.", _choice(name, NAMES))
     marked: jax.Array = checkpoint_name(value, name)
     return marked
 

@@ -236,7 +236,7 @@ class StackedTransformer(BaseLayer):
         several = isinstance(self.layer_tpl, list | tuple)
         if several and len(self.layer_tpl) != self.num_layers:
             problem = f"{len(self.layer_tpl)} templates for {self.num_layers} layers."
-            raise refusal("StackedTransformer.layer_tpl", problem, "Give one for all, or one for each.")
+            raise refusal("StackedTransformer.layer_tpl", problem, "Give one for all, or one per layer.")
         template = (self.layer_tpl[index] if several else self.layer_tpl).clone()
         names = ("input_dims", "hidden_dims", "num_heads", "dim_per_head")
         template.set(**{name: getattr(self, name) for name in names if getattr(self, name)})
