@@ -103,5 +103,5 @@ def test_a_damaged_args_file_of_a_run_is_named(root, text: str) -> None:
     index = Index(str(root))
     index.refresh()
     rows = {row["name"]: row["trouble"] for row in index.since(0).rows}
-    assert rows["sweep/run0"] == "args.py is damaged: it is not the whole dict that x-train writes"
+    assert rows["sweep/run0"] == "args.py is damaged: it is not the complete dict that x-train writes"
     assert rows["sweep/run1"] == ""

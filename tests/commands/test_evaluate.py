@@ -174,7 +174,7 @@ def test_a_run_can_be_used_without_its_preprocessed_data_only_where_that_is_not_
     shutil.copytree(trained / "run", tmp_path / "run")
     (tmp_path / "run" / PREPRO_ARGS).unlink()
     keys = {"save_dir": str(tmp_path / "run"), "extra_config": moved}
-    with pytest.raises(ConfigError, match=r"is raw text, but .*gone/args\.py.* is gone"):
+    with pytest.raises(ConfigError, match=r"is raw text, but .*gone/args\.py.* no longer exists"):
         perform(trained, "x-eval", **keys, valid_subset=str(trained / "dev.txt"))
     perform(trained, "x-eval", **keys, valid_subset=str(trained / "data/dev.pt"))
 

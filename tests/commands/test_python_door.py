@@ -99,7 +99,7 @@ def test_a_run_that_was_moved_without_its_data_predicts_the_same(data, tmp_path)
     assert moved.scores == scores
     told = refused(moved.evaluate)
     assert "'dev' is neither a split" in told
-    assert "That folder is gone: if it was moved, say where to" in told
+    assert "That folder no longer exists: if it was moved, give the new path" in told
 
 
 def test_a_damaged_checkpoint_is_named(data, tmp_path):

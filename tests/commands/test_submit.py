@@ -64,7 +64,7 @@ def test_faults_of_configs_flags_and_places_stop_it_before_anything_is_written(
     assert "Did you mean 'side'?" in capsys.readouterr().err
     assert submit("x-draw", "draw", "--on", "local", "--partition", "gpu", "--nodes=2") == 2
     told = capsys.readouterr().err
-    assert "--partition: means nothing to --on local." in told
+    assert "--partition: is not supported by --on local." in told
     assert "--nodes: is 2, but this is one machine." in told
     assert not (desk / folders.FOLDER).exists()
 

@@ -12,7 +12,7 @@ ROWS = torch.tensor([[1.0, 2.0], [3.0, 5.0], [4.0, 4.0]])
 
 def warned(capsys, score, batch=ROWS, alone=ROWS[-1:]):
     warn_of_mixing(score, batch, alone, num_rows=len(batch), what="Mine")
-    return "Mine: gives a row other answers in a batch than alone" in capsys.readouterr().err
+    return "Mine: predicts a row differently in a batch than alone" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_prediction_and_evaluation_try_the_first_batch_of_several_rows_once(fini
         if mixes:
             run._predictor.task.model.register_forward_hook(lambda _net, _given, out: out - 5 * out.mean(0))
         plain = run.predict(texts[:1])
-        assert "gives a row other answers" not in capsys.readouterr().err
+        assert "predicts a row differently" not in capsys.readouterr().err
         for ask in (
             lambda run=run: run.predict(texts),
             lambda run=run: run.evaluate(str(finished_run.root / "dev.txt")),
         ):
             ask()
-        assert capsys.readouterr().err.count("gives a row other answers") == mixes
+        assert capsys.readouterr().err.count("predicts a row differently") == mixes
         assert run.predict(texts[:1]) == plain

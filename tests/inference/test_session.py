@@ -54,7 +54,9 @@ def test_raw_text_is_read_as_in_training_when_data_dir_is_preprocessed_anew(fini
 def test_a_name_that_only_the_maker_of_a_run_had_registered_is_said_to_be_of_own_code(finished_run):
     args = finished_run.run / "args.py"
     args.write_text(args.read_text().replace("cls_cnn", "my_cnn"))
-    with pytest.raises(ConfigError, match=r"no 'my_cnn' is registered\. It was where the run was made: .*user/modules"):
+    with pytest.raises(
+        ConfigError, match=r"no 'my_cnn' is registered\. It was registered where the run was made: .*user/modules"
+    ):
         xdpx.load_run(finished_run.run)
 
 

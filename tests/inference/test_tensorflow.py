@@ -266,7 +266,7 @@ def test_a_size_that_differs_is_refused_and_left_out_only_where_that_is_asked_fo
 ) -> None:
     prefix, _ = checkpoints["bert"]
     with pytest.raises(
-        ConfigError, match=r"holds weights of another size: .*word_embeddings.weight 30x16 there, 31x16"
+        ConfigError, match=r"contains weights of another size: .*word_embeddings.weight 30x16 there, 31x16"
     ):
         loaded("bert_classification", prefix, extra_config={"vocab_size": 31})
     model = loaded("bert_classification", prefix, extra_config={"vocab_size": 31}, strict_size=False)
@@ -473,6 +473,6 @@ def test_an_operation_that_tensorflow_lacks_is_refused_by_name(tf: Any) -> None:
 
     program = program_of(Odd(), [torch.zeros(2, 3)])
     with pytest.raises(
-        ConfigError, match=r"uses aten.special_bessel_j0.default, of which TensorFlow has no counterpart"
+        ConfigError, match=r"uses aten.special_bessel_j0.default, for which TensorFlow has no counterpart"
     ):
         Graph(tf, program)

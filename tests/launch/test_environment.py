@@ -85,7 +85,7 @@ def test_what_is_left_open_is_refused(keys: LaunchKeys) -> None:
 
 
 @pytest.mark.parametrize(("there", "said"), [
-    ({"WORLD_SIZE": "two"}, "WORLD_SIZE: is 'two', where launchers put a whole number"),
+    ({"WORLD_SIZE": "two"}, "WORLD_SIZE: is 'two', but launchers set a whole number"),
     ({**SLURM, "SLURM_PROCID": "-1"}, "SLURM_PROCID: is '-1'"),
     ({"WORLD_SIZE": "2", "RANK": "5"}, "RANK: is 5, but WORLD_SIZE is 2"),
     ({"WORLD_SIZE": "0", "MASTER_ADDR": "here"}, "RANK: is 0, but WORLD_SIZE is 0"),

@@ -22,20 +22,20 @@ def test_a_relative_path_is_a_fault_where_files_are_not_shared(run: Run) -> None
     far = FarSide(shared=False)
     assert [fault.key for fault in far.faults([run, run])] == ["data_source"]
     assert far.notes == [
-        "data_dir: /data/made is a path of this machine; whether it is there too cannot be seen from here."
+        "data_dir: /data/made is a path on this machine; whether it also exists there cannot be checked from here."
     ]
 
 
 def test_a_far_root_makes_relative_paths_meaningful_and_they_are_named(run: Run) -> None:
     far = FarSide(shared=False, root="/mnt/me")
     assert far.faults([run]) == []
-    assert "data_source: /mnt/me/raw cannot be seen from here." in far.notes
+    assert "data_source: /mnt/me/raw cannot be checked from here." in far.notes
 
 
 def test_what_is_said_to_be_there_is_believed_and_named(run: Run) -> None:
     far = FarSide(shared=False, only_there=("raw", "/data"))
     assert far.faults([run]) == []
-    assert [note.partition(" is taken")[0] for note in far.notes] == ["data_source: raw", "data_dir: /data/made"]
+    assert [note.partition(" is assumed")[0] for note in far.notes] == ["data_source: raw", "data_dir: /data/made"]
 
 
 def test_shared_files_need_nothing(run: Run) -> None:

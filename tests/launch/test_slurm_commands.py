@@ -70,8 +70,8 @@ def test_a_search_that_is_preempted_decides_as_an_undisturbed_one(desk: Path) ->
     calm = submit("x-tune", "calm", "--name", "calm")
     for job in (moved, calm):
         wait_until(job.id, "COMPLETED")
-    assert told(moved).count("going on after") == 1, told(moved)
-    assert "going on after" not in told(calm)
+    assert told(moved).count("continuing after") == 1, told(moved)
+    assert "continuing after" not in told(calm)
     assert tuning_harness.left_by(Path("out/moved")) == tuning_harness.left_by(Path("out/calm"))
 
 

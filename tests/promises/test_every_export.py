@@ -39,18 +39,18 @@ NO_ONNX = {
     "bert_lm_lopkm": "Input rank must be known", "bert_lm_pkm": "Input rank must be known",
     "bert_pretrain_lopkm": "Input rank must be known", "bert_pretrain_pkm": "Input rank must be known",
     "bert_mix": "does not support include_self=False", "causal_lm": "operator 'aten::diff'",
-    "electra_pretrain": "operator 'aten::searchsorted'", "rmr_bert": "gives other logits for an input of shape",
+    "electra_pretrain": "operator 'aten::searchsorted'", "rmr_bert": "computes other logits for an input of shape",
 }  # fmt: skip
 WRITTEN_OUT = (
     "dpcnn", "esim", "gru", "gru_token", "lstm", "lstm_token", "match_gru", "match_lstm", "rmr_bert",
 )  # fmt: skip
 REFUSED = {
     **{(model, name): why for model, why in NO_ONNX.items() for name in ("onnx", "openvino")},
-    ("rmr_bert", "torchscript"): "gives other logits for an input of shape",
+    ("rmr_bert", "torchscript"): "computes other logits for an input of shape",
     ("bow", "openvino"): "differs by",
     ("bow", "pt2"): "fails for an input of shape",
-    **{(model, "pt2"): "writes out one by one, which fixes axis" for model in WRITTEN_OUT},
-    ("rmr_bert", "tf"): "writes out one by one, which fixes axis",
+    **{(model, "pt2"): "unrolls, which fixes axis" for model in WRITTEN_OUT},
+    ("rmr_bert", "tf"): "unrolls, which fixes axis",
     ("bert_lm_lopkm", "pt2"): "fails for an input of shape",
     ("bert_pretrain_lopkm", "pt2"): "fails for an input of shape",
 }

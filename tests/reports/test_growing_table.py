@@ -34,7 +34,7 @@ def test_a_number_of_a_user_takes_no_column_of_ours(capsys: pytest.CaptureFixtur
     row = valid_row(1, 7, window, train_wall=0.0, train=metrics, valid={"acc": 0.75}, more=more, best_score=0.75)
     assert (row["step"], row["valid_acc"], row["best_score"], row["mine"]) == (7, 0.75, 0.75, 2.0)
     assert (row["own_valid_acc"], row["own_best_score"]) == (0.0, 0.0)
-    assert "it logs best_score as own_best_score, valid_acc as own_valid_acc" in capsys.readouterr().err
+    assert "logging best_score as own_best_score, valid_acc as own_valid_acc" in capsys.readouterr().err
 
 
 def test_rows_of_later_steps_are_dropped_and_a_torn_last_line_too(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_file_that_cannot_be_written_is_said_once_and_ends_nothing(tmp_path: P
     lines = MetricLines(str(tmp_path / "metrics.jsonl"))
     for step in (1, 2):
         lines.append("train", {"step": step})
-    assert capsys.readouterr().err.count("No more is written to") == 1
+    assert capsys.readouterr().err.count("Nothing more is written to") == 1
 
 
 @pytest.fixture(autouse=True)

@@ -67,7 +67,7 @@ def test_numbers_that_are_none_are_named_and_break_nothing():
 
 def test_every_section_stands_in_the_page_and_empty_ones_do_not():
     text = Elements(page_of(report())).text
-    for title in ("Classes", "Which class is taken for which", "By length of text", "The worst 1 of 2 errors"):
+    for title in ("Classes", "Confusion matrix", "By length of text", "The worst 1 of 2 errors"):
         assert title in text
     bare = Elements(
         page_of(report(kind=None, classes=[], confusion=None, by_length=[], errors={"count": 0, "worst": []}))

@@ -156,7 +156,7 @@ def test_of_a_head_that_transformers_lacks_the_encoder_is_written(
     ours, theirs = torch.load(run.checkpoint or ""), AutoModel.from_pretrained(desk / "attn_out").state_dict()
     assert all(torch.equal(value, ours[f"bert.{name}"]) for name, value in theirs.items() if "pooler" not in name)
     (desk / "attn_out/notes.txt").write_text("mine")
-    with pytest.raises(ConfigError, match=r"an earlier export, but it also holds notes\.txt"):
+    with pytest.raises(ConfigError, match=r"an earlier export, but it also contains notes\.txt"):
         script(["export_hf", f"save_dir={run.save_dir}", f"out_dir={desk / 'attn_out'}"])
 
 

@@ -68,13 +68,15 @@ def test_the_words_of_a_probe_differ_and_are_no_padding() -> None:
     kind = processors["single"]
     probe = probes.sample_inputs(kind(kind.Parameters(max_len=9), vocabulary=Vocabulary(WORDS)), [4, 3])
     assert probe["tokens"].tolist() == [[1, 2, 3, 4], [5, 1, 2, 0]]
-    with pytest.raises(ConfigError, match="DecidesByWords traced gives other logits"):
+    with pytest.raises(ConfigError, match="DecidesByWords traced computes other logits"):
         tracing.trace(DecidesByWords(), [(torch.ones(2, 2),), (probe["tokens"][:, :2],)], what="DecidesByWords")
 
 
 def test_a_network_that_decides_by_the_length_is_refused() -> None:
     long, short = ((torch.ones(1, length),) for length in (5, 2))
-    with pytest.raises(ConfigError, match=r"DecidesByLength traced gives other logits for an input of shape \(1, 2\)"):
+    with pytest.raises(
+        ConfigError, match=r"DecidesByLength traced computes other logits for an input of shape \(1, 2\)"
+    ):
         tracing.trace(DecidesByLength(), [long, short], what="DecidesByLength")
 
 
@@ -84,7 +86,7 @@ def test_a_decision_by_words_that_no_batch_shows_is_warned_of(
 ) -> None:
     tracing.trace(network, [(torch.ones(1, 2),), (torch.ones(2, 3),)], what="Rare")
     told = capsys.readouterr()
-    assert (told.out + told.err).count("Rare takes values of its input into Python there") == 1
+    assert (told.out + told.err).count("Rare converts values of its input to Python there") == 1
 
 
 def test_a_decision_by_the_size_alone_is_not_warned_of(capsys: pytest.CaptureFixture[str]) -> None:

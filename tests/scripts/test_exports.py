@@ -101,7 +101,7 @@ def test_what_a_user_has_in_a_folder_is_never_replaced(
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")
     for way in (mine, mine / "new" / ".."):
-        with pytest.raises(ConfigError, match="holds something that is not a complete export"):
+        with pytest.raises(ConfigError, match="contains something that is not a complete export"):
             export("torchscript", run_dir, way)
     earlier = shutil.copytree(exported("torchscript"), tmp_path / "earlier")
     with pytest.raises(ConfigError, match="is an export to torchscript"):
@@ -112,7 +112,7 @@ def test_what_a_user_has_in_a_folder_is_never_replaced(
     assert export("torchscript", run_dir, earlier) == 0
     assert (earlier / "labels.txt").read_text() == "neg\npos\n"
     (earlier / "notes.txt").write_text("mine")
-    with pytest.raises(ConfigError, match=r"it also holds notes\.txt"):
+    with pytest.raises(ConfigError, match=r"it also contains notes\.txt"):
         export("torchscript", run_dir, earlier)
     assert (earlier / "notes.txt").read_text() == (mine / "notes.txt").read_text() == "mine"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["earlier", "mine"]
@@ -155,7 +155,7 @@ def test_the_current_folder_is_never_replaced(run_dir: Path, tmp_path: Path, mon
     for empty in ("", " "):
         with pytest.raises(ConfigError, match="out_dir.*is an empty path"):
             main(["export_torchscript", f"save_dir={run_dir}", "checkpoint=<last>", f"out_dir={empty}"])
-    with pytest.raises(ConfigError, match="holds something"), exporting.staged("", {"format": "onnx"}):
+    with pytest.raises(ConfigError, match="contains something"), exporting.staged("", {"format": "onnx"}):
         pass
     assert [path.name for path in tmp_path.rglob("*")] == ["desk", "notes.txt"]
 
@@ -168,7 +168,7 @@ def test_what_came_into_a_folder_while_an_export_was_written_stays(tmp_path: Pat
             out.mkdir()
             (out / "notes.txt").write_text("mine")
 
-    with pytest.raises(ConfigError, match="holds something"):
+    with pytest.raises(ConfigError, match="contains something"):
         written_slowly()
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "notes.txt"]
 
@@ -212,7 +212,7 @@ def test_an_export_that_answers_other_than_the_run_is_refused(
     plan = make_plan(InferenceParameters(save_dir=str(other), checkpoint="<last>"), "test")
     predictor, outputs = Predictor(plan, cuda=False), exporting.Compared(0, 0.0, 0.0, 0, "12 rows")
     chunks, _ = exporting.real_rows(predictor, str(run_dir.parent / "rows.tsv"), 12, "test")
-    with pytest.raises(ConfigError, match=r"answers other than the run: predictions for 12 rows differ by"):
+    with pytest.raises(ConfigError, match=r"differs from the run: predictions for 12 rows differ by"):
         exporting.compared(predictor, str(exported("torchscript")), chunks, outputs, 1e-4)
     rounded = exporting.compared(predictor, str(exported("torchscript")), chunks, outputs, exporting.ANY_NUMBER)
     assert rounded.predictions > 1e-4

@@ -81,13 +81,13 @@ def test_a_line_that_stands_there_twice_is_told_as_damage_and_not_as_a_bug(tmp_p
     lines = (tmp_path / FILE_NAME).read_bytes().splitlines(keepends=True)
     assert b'"result"' in lines[-1]
     (tmp_path / FILE_NAME).write_bytes(b"".join([*lines, lines[-1]]))
-    with pytest.raises(OSError, match=r"stands there twice.*has a result already"):
+    with pytest.raises(OSError, match=r"duplicated.*has a result already"):
         finish(journal(tmp_path))
 
 
 def test_a_changed_search_is_refused_in_words(tmp_path: Path) -> None:
     finish(journal(tmp_path, max_trials=20), most=5)
-    with pytest.raises(ConfigError, match="max_trials: is 30, but the search was begun with 20") as caught:
+    with pytest.raises(ConfigError, match="max_trials: is 30, but the search was started with 20") as caught:
         finish(journal(tmp_path, max_trials=30, seed=2, new="x"))
     assert {fault.key for fault in caught.value.faults} == {"max_trials", "seed", "new"}
     finish(journal(tmp_path, max_trials=20))
@@ -96,7 +96,7 @@ def test_a_changed_search_is_refused_in_words(tmp_path: Path) -> None:
 def test_of_a_changed_space_the_parameter_is_told_that_differs(tmp_path: Path) -> None:
     space = {"dropout": {"values": [0, 0.3]}, "seed": {"values": [1, 2]}}
     finish(journal(tmp_path, space=space), most=5)
-    with pytest.raises(ConfigError, match=r"1 fault\n.*space.dropout: is .*0.5.* begun with .*0.3"):
+    with pytest.raises(ConfigError, match=r"1 fault\n.*space.dropout: is .*0.5.* started with .*0.3"):
         finish(journal(tmp_path, space=space | {"dropout": {"values": [0, 0.5]}}))
 
 

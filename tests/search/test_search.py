@@ -180,7 +180,7 @@ POINT = {"learning_rate": 1e-3, "width": 8}
         (False, "false, which is not a dict"),
         ({"learning_rate": 1e-3}, "width: is missing"),
         ({**POINT, "width": 65}, r"width: 65 is not in \[1, 64\]"),
-        ({**POINT, "max_epoch": 9}, "max_epoch, of which the space has no parameter"),
+        ({**POINT, "max_epoch": 9}, "max_epoch, which are not parameters of the space"),
     ],
 )
 def test_what_a_tuner_proposes_outside_of_the_space_is_refused(proposed: object, told: str) -> None:

@@ -127,7 +127,7 @@ def test_conditions_that_can_never_hold_are_refused() -> None:
     x = {"type": "float", "values": [0, 1]}
     assert "y will almost never be exactly" in faults_of({"y": x, "x": {**x, "when": {"y": 0.5}}})["x.when.y"]
     x = {"type": "int", "values": [0, 1], "when": {"y": 1}}
-    assert "circle" in faults_of({"x": x, "y": {**x, "when": {"x": 1}}})["x.when"]
+    assert "circular" in faults_of({"x": x, "y": {**x, "when": {"x": 1}}})["x.when"]
     assert "contains no parameter" in faults_of({})["space"]
 
 
@@ -175,7 +175,7 @@ def test_choices_that_begin_alike_are_different_and_equal_numbers_are_not() -> N
 @pytest.mark.parametrize(
     ("dimension", "words"),
     [
-        (Float("x", 1, 0), "low end 1 above its high end 0"),
+        (Float("x", 1, 0), "low end 1 above the high end 0"),
         (Float("x", 0, 1, log=True), "has no logarithm"),
         (Int("x", 1.5, 5), "two integers"),  # type: ignore[arg-type]
         (Int("x", 1, 5, step=0), "x.step: is 0"),

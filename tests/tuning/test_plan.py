@@ -55,7 +55,7 @@ def test_every_fault_of_all_three_configs_is_told_at_once(search: Words, tmp_pat
                 "space": {"loss": {"type": "categorical", "values": ["cross_entropy", "focal"]}},
                 "base": {"major_metric": "loss", "ascending_metric": False},
             },
-            "each loss computes by another formula",
+            "each loss computes differently",
         ),
         ({"space": {"save_best_only": {"type": "categorical", "values": [True]}}}, "decided by the search itself"),
         ({"base": {"data_dir": "nowhere"}}, "nowhere"),

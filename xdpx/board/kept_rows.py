@@ -65,4 +65,4 @@ def write(root: str, rows: Iterable[tuple[str, object, Summary]], common: Mappin
             io.local_files.make_private_folder(io.parent(path))
         commit.write_text(path, json.dumps(values, separators=(",", ":")))
     except (OSError, ValueError) as error:
-        log.warning(f"{path}: what the board knows was not kept for its next start: {error}")
+        log.warning(f"{path}: the board's index was not saved for its next start: {error}")

@@ -114,7 +114,7 @@ class Board:
     def _asked(self, body: dict[str, object]) -> tuple[list[Asked], float]:
         files, wait = body.get("files"), body.get("wait")
         if not isinstance(files, list) or len(files) > MOST_FILES:
-            raise web.HTTPBadRequest(text=f"files: at most {MOST_FILES} are answered at a time.")
+            raise web.HTTPBadRequest(text=f"files: at most {MOST_FILES} per request.")
         wanted = [each for each in files if isinstance(each, dict)]
         runs = dict(self.index.all_of([str(each.get("run")) for each in wanted]))
         asked = []
@@ -152,7 +152,7 @@ class Board:
     def _run(self, request: web.Request) -> RunFolder:
         run = self.index.find(request.query.get("run", ""))
         if run is None:
-            raise web.HTTPNotFound(text="There is no such run any more.")
+            raise web.HTTPNotFound(text="This run no longer exists.")
         return run
 
     def _path(self, request: web.Request, *kinds: str) -> str:

@@ -46,7 +46,7 @@ def page_of(folders: Sequence[str]) -> str:
     runs = [RunFolder(path, listing(path)) for path in paths]
     missing = [run.path for run in runs if not run.files]
     if missing:
-        raise FileNotFoundError(f"{missing[0]}: there is no such folder, or it is empty.")
+        raise FileNotFoundError(f"{missing[0]}: no such folder, or it is empty.")
     title = io.name(runs[0].path) if len(runs) == 1 else f"{len(runs)} runs"
     return _html(_data(runs), title)
 

@@ -142,7 +142,7 @@ def _add_ends(found: Summary, run: RunFolder, root: str) -> None:
             found.trouble = str(error)
             continue
         if not columns and (run.files[name].size or 0) > 0:
-            found.trouble = f"{name} is damaged: it does not begin with the names of its columns"
+            found.trouble = f"{name} is damaged: it does not begin with its column names"
         row = dict(zip(columns, map(_number, cells), strict=False)) if len(cells) == len(columns) else {}
         found.step = max(int(row.get("step") or 0), found.step or 0) or None
         found.epoch = max(int(row.get("epoch") or 0), found.epoch or 0) or None
@@ -164,7 +164,7 @@ def _add_history(found: Summary, run: RunFolder, root: str) -> None:
         found.trouble = str(error)
         return
     if not any(tables.values()) and (entry.size or 0) > 0:
-        found.trouble = f"{io.name(path)} contains no log that can be read"
+        found.trouble = f"{io.name(path)} contains no readable log"
     train, valid = tables["train"], tables["valid"]
     found.train, found.valid = list(train), list(valid)
     found.updated = max(found.updated, entry.modified or 0.0)
@@ -210,7 +210,7 @@ def _add_settings(found: Summary, run: RunFolder, root: str) -> None:
         found.settings |= {key: value[:TEXTS_OF_SETTINGS] for key, value in texts.items()}
         whole = bool(texts) and text.rstrip().endswith("}")
         if text and not whole and run.door == "x-train":  # next to a Trainer, args.py may be the user's program
-            found.trouble = f"{io.name(path)} is damaged: it is not the whole dict that x-train writes"
+            found.trouble = f"{io.name(path)} is damaged: it is not the complete dict that x-train writes"
 
 
 def _texts(path: str, text: str) -> dict[str, str]:

@@ -99,7 +99,7 @@ def refuse_without_answer(predictor: Predictor) -> None:
     """Raise ConfigError for a model that predicts nothing for single rows."""
     values = predictor.plan.train.values
     if predictor.plan.joins_lines or predictor.task.header()[0] in NO_ANSWER:
-        problem = f"'{values['model']}' with loss '{values['loss']}' gives no label, tags or number for a text."
+        problem = f"'{values['model']}' with loss '{values['loss']}' predicts no label, tags or number for a text."
         remedy = "Predict with a model that was trained for that; evaluate() scores this one."
         raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
 

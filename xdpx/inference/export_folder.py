@@ -18,7 +18,7 @@ VERSION = 1
 """Format version of `FILE`."""
 SMALL = 1 << 20
 """Size in bytes up to which a file is compared with its hash whenever a plan is made; others when they are opened."""
-_ADVICE = "Export it again, or copy it again from where it was made."
+_ADVICE = "Export it again, or copy it again from its source."
 
 
 def is_export(folder: str) -> bool:

@@ -168,17 +168,19 @@ def exportable_of(predictor: Predictor, chunks: Sequence[Chunk], *, calibrated: 
     with torch.no_grad():
         form = output_form(model(**batches[0]))
     if form is None:
-        raise refusal(what, "gives something else than tensors")
+        raise refusal(what, "returns something other than tensors")
     network = Positional(model, list(batches[0])).eval()
     counted = probes.remembered(network, list(batches[0].values()))
     if counted:
         attribute = counted.removeprefix("model.")
-        problem = f"gives other outputs for the same input at every call, as its attribute '{attribute}' changes"
-        raise refusal(what, problem, "Let forward keep nothing for its next call when self.training is false.")
+        problem = (
+            f"returns different outputs for the same input at every call, because its attribute '{attribute}' changes"
+        )
+        raise refusal(what, problem, "In forward, keep no state for the next call when self.training is false.")
     apart = probes.of_neighbours(network, [list(each.values()) for each in batches])
     if not apart <= probes.MOST_OF_NEIGHBOURS:
-        problem = f"gives a row other outputs in a batch than alone (they differ by {apart:.1e})"
-        remedy = "Let no row depend on the others of its batch: no mean over rows, and BatchNorm in evaluation mode."
+        problem = f"computes different outputs for a row in a batch than alone (they differ by {apart:.1e})"
+        remedy = "No row may depend on the others in its batch: no mean over rows, and BatchNorm in evaluation mode."
         raise refusal(what, problem, remedy)
     names = [name for name in form if name is not None]
     return Exportable(
@@ -340,7 +342,7 @@ def compared(predictor: Predictor, folder: str, chunks: Sequence[Chunk], outputs
             apart = np.asarray(found["pred"]) != np.asarray(wanted["pred"])
             changed += int(apart.reshape(len(apart), -1).any(axis=1).sum())
         if not worst <= most:
-            problem = f"answers other than the run: predictions for {outputs.what} differ by {worst:.1e}"
+            problem = f"differs from the run: predictions for {outputs.what} differ by {worst:.1e}"
             raise refusal("What was written", problem)
     return outputs._replace(rows=rows, predictions=worst, changed=changed)
 
@@ -360,7 +362,7 @@ def _read_again(again: Predictor, chunk: Chunk) -> Chunk:
         other = parts[0].samples.columns[name] if same else None
         same = same and all(np.array_equal(*each) for each in zip(_flat(column), _flat(other), strict=True))
     if not same:
-        problem = "read raw text otherwise than the run does"
+        problem = "read raw text differently from the run"
         raise refusal("The files that were written", problem, "This is a bug of xdpx: please report it.")
     return parts[0]
 
@@ -409,13 +411,15 @@ def occupied(out_dir: str, kinds: Sequence[str]) -> list[Fault]:
         return []
     earlier = export_folder.written_by_us(place)
     if earlier is None:
-        return [Fault("out_dir", f"'{out_dir}' holds something that is not a complete export.", "Choose a new folder.")]
+        return [
+            Fault("out_dir", f"'{out_dir}' contains something that is not a complete export.", "Choose a new folder.")
+        ]
     if earlier.get("format") not in kinds:
         problem = f"'{out_dir}' is an export to {earlier.get('format')}."
         return [Fault("out_dir", problem, "Only one of the same format is replaced: choose a new folder.")]
     # A temperature that was fitted for the earlier network goes with it.
     foreign = [name for name in export_folder.foreign_files(place) if name != temperature.FILE_NAME]
-    problem = f"'{out_dir}' is an earlier export, but it also holds {', '.join(foreign[:3])}."
+    problem = f"'{out_dir}' is an earlier export, but it also contains {', '.join(foreign[:3])}."
     return [Fault("out_dir", problem, "Move that away, or choose a new folder.")] if foreign else []
 
 

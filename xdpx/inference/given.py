@@ -93,7 +93,7 @@ def _items(given: object, loader: Loader, what: str) -> Iterable[object]:
         raise _refusal([Fault(what, "is a single text.", f"Give a list: {right}.")])
     if isinstance(given, Mapping | AnySet):
         kind = type(given).__name__
-        raise _refusal([Fault(what, f"is a {kind}, which contains no rows in their order.", f"Give a list: {right}.")])
+        raise _refusal([Fault(what, f"is a {kind}, which has no order of rows.", f"Give a list: {right}.")])
     if not isinstance(given, np.ndarray) and len(getattr(given, "shape", ())) > 1:  # tables iterate over column names
         problem = f"is a {type(given).__name__} of {given.shape[1]} columns."  # type: ignore[attr-defined]
         remedy = 'Give one, such as table["text"]; or several: list(zip(table["a"], table["b"])).'
@@ -136,7 +136,7 @@ def _row(one: object, index: int, loader: Loader) -> Row:
 def _sentence(words: Row) -> str:
     for word in words:
         if word.split() != [word]:
-            raise ValueError(f"holds the word {word!r}, which is empty or holds a blank.")
+            raise ValueError(f"holds the word {word!r}, which is empty or contains a space.")
     return " ".join(words)
 
 
@@ -146,7 +146,7 @@ def _label(label: object, loader: Loader) -> str:
         parts = [_label(each, loader) for each in label]
         apart = next((part for part in parts if separator in part), None)
         if apart is not None:
-            raise ValueError(f"holds {apart!r}, in which {separator!r} stands, as it does between labels.")
+            raise ValueError(f"holds {apart!r}, which contains {separator!r}, the separator of labels.")
         return str(separator).join(parts)
     if isinstance(label, bool | np.bool_) or not isinstance(label, str | int | float | np.number):
         raise ValueError(f"is {_shown(label)}.")

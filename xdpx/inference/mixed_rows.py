@@ -42,8 +42,8 @@ def warn_of_mixing(score: Callable[[Any], Answers], batch: Any, alone: Any, *, n
             return  # in the latter case the same batch gets other answers, so the network draws random numbers
     how = f"they differ by {apart:.1e}" if apart < float("inf") else "alone it fails, or they differ without limit"
     log.warning(
-        f"{what}: gives a row other answers in a batch than alone ({how}): they depend on which "
-        "rows come together, or on how far these are padded. Let no row depend on the others of its batch: no mean of "
+        f"{what}: predicts a row differently in a batch than alone ({how}): the result depends on which rows share a "
+        "batch, or on their padding. No row may depend on the others in its batch: no mean over "
         "rows, BatchNorm in evaluation mode, padding masked; or set exact: true, which computes such rows alone."
     )
 

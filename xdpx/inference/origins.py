@@ -63,7 +63,7 @@ def origins(
             found = {}
         if len(found) == len(set(wanted)):
             return found
-        log.info(f"{source.name}: {raw} is not what was preprocessed any more, so texts are shown as tokens")
+        log.info(f"{source.name}: {raw} is no longer what was preprocessed, so texts are shown as tokens")
     return {index: _decoded(store, index, source.path, predictor.vocabulary) for index in wanted}
 
 

@@ -33,7 +33,7 @@ def warn_of_changes(folder: str, runs: Iterable[Run | None]) -> None:
     changed = sorted(name for name in kept.keys() & now.keys() if kept[name] != now[name])
     if changed:
         what = f"{', '.join(changed)} of {DEFAULT_FOLDER} changed since this run was trained ({snapshot} keeps it)"
-        log.warning(f"{folder}: {what}; answers may be others than those that were scored then", once=True)
+        log.warning(f"{folder}: {what}; answers may differ from those that were scored then", once=True)
 
 
 def _file_of(kind: str, name: str) -> Path:

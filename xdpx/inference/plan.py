@@ -41,7 +41,7 @@ _OF_COMMAND = frozenset({"cuda", "exact", "nproc", "skip_bad_lines"})
 _RAW_PLACES = frozenset({"data_source", "data_files", "data_dir"})
 """Paths that x-prepro read from and wrote to; nothing reads them again."""
 _COPY_AGAIN = (
-    "The model is built from what stands there: copy it again from where the run was made. If it was changed on "
+    "The model is built from it: copy it again from the original run. If it was changed on "
     "purpose, remove resources.manifest.json beside it."
 )
 
@@ -75,7 +75,7 @@ class InferenceParameters(declare.Parameters):
         None, doc="How the engine spmd spreads [rows, weights and rows, matrices] over devices; null: all on the rows."
     )
     exact: bool = param(
-        False, doc="Make results independent of the batch, to the last bit, at a cost that is measured and reported."
+        False, doc="Make results independent of the batch, bit for bit, at a cost that is measured and reported."
     )
     seed: int = param(1, doc="Seed of the initial weights, if there is no checkpoint.")
     workers: int | None = param(None, doc="Processes that read raw text; by default as in preprocessing.", gt=0)
@@ -313,7 +313,7 @@ def _values_of_config(options: InferenceParameters, source: str) -> dict[str, An
     with _faults_of("config", source):
         runs = load(path, "x-train", paths=False)
     if len(runs) > 1:
-        raise _refuse(source, "config", f"'{path}' stands for {len(runs)} runs.", "Give a config of one run.")
+        raise _refuse(source, "config", f"'{path}' describes {len(runs)} runs.", "Give a config of one run.")
     return dict(runs[0].values)
 
 
@@ -327,7 +327,7 @@ def _extra_values(extra: Mapping[str, Any] | str, source: str) -> dict[str, Any]
     if raw[0].faults:
         raise ConfigError(raw[0].source, raw[0].faults)
     if len(raw) > 1:
-        raise _refuse(source, "extra_config", f"'{extra}' stands for {len(raw)} runs.", "Give one set of values.")
+        raise _refuse(source, "extra_config", f"'{extra}' describes {len(raw)} runs.", "Give one set of values.")
     return dict(raw[0].values)
 
 
@@ -431,8 +431,8 @@ def _preprocessing(
 def _names_of_own_code(stored: Mapping[str, Any]) -> Generator[None]:
     """Tell of names in the args.py of a run that are not registered here where they come from."""
     remedy = (
-        "It was where the run was made: by your own user/modules, or by a package. Start in the folder that holds "
-        "user/modules, or name that in XDPX_USER_MODULES; or install the package."
+        "It was registered where the run was made: by your own user/modules, or by a package. Start in the folder "
+        "that contains user/modules, or name that in XDPX_USER_MODULES; or install the package."
     )
     try:
         yield
@@ -486,15 +486,18 @@ def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
         _refuse_other_data(plan, plan.data_dir, agreement.LISTS, key, source)
         return Input(name, splits[name], is_store=True, key=key)
     if not is_raw(name):
-        remedy = did_you_mean(name, splits, f"Splits there are: {', '.join(splits) or 'none'}.")
+        remedy = did_you_mean(name, splits, f"The splits are: {', '.join(splits) or 'none'}.")
         if not io.exists(plan.data_dir):
-            remedy = "That folder is gone: if it was moved, say where to by extra_config: { data_dir: ... }."
+            remedy = (
+                "That folder no longer exists: if it was moved, give the new path with extra_config: { data_dir: ... }."
+            )
         raise _missing(source, key, f"'{name}' is neither a split of '{plan.data_dir}' nor a file.", remedy)
     if name.endswith(".pt"):
         _refuse_other_data(plan, io.parent(name), agreement.LISTS, key, source)
         return Input(name, name, is_store=True, key=key)
     if plan.prepro is None:
-        problem = f"'{name}' is raw text, but {io.join(plan.data_dir, ARGS_FILE)}, which says how to read it, is gone."
+        rules = io.join(plan.data_dir, ARGS_FILE)
+        problem = f"'{name}' is raw text, but {rules}, which says how to read it, no longer exists."
         raise _missing(source, key, problem, "Give data_dir in extra_config, or a split.")
     if is_table(name) and plan.prepro.values["parser"] != "table":
         problem = f"'{name}' is a table, but the data were read by the parser '{plan.prepro.values['parser']}'."

@@ -329,7 +329,7 @@ class Predictor:
         self.engine.exact = kept
         ratio = seconds[True] / seconds[False]
         found = f"exact: {ratio:.2f}x the time of batches as they come, on {len(self._tried):,} rows"
-        return f"{found}; {kept.seconds:.1f} s to find out which numbers of rows give the same bits"
+        return f"{found}; {kept.seconds:.1f} s to find out which batch sizes give the same bits"
 
     def report(self, source: Input) -> str:
         """Return the mean time per batch since the last report, and how many lines were skipped.
@@ -357,7 +357,7 @@ class Predictor:
     @property
     def _prepro(self) -> Any:
         if self.plan.prepro is None:
-            problem = f"of {self.plan.data_dir} is gone, so raw text cannot be read as in training."
+            problem = f"of {self.plan.data_dir} no longer exists, so raw text cannot be read as in training."
             raise ConfigError(THIS_RUN, [Fault("args.py", problem, "Give data_dir in extra_config.")])
         return self.plan.prepro
 
@@ -532,7 +532,7 @@ def _state(engine: Any, plan: InferencePlan, *, seed: int) -> Any:
     state = engine.start(seed)
     lacking = getattr(getattr(state.task, "model", None), "not_in_file", []) if plan.of_tensorflow else []
     if lacking:
-        problem = f"lacks weights of the model: {first_few(lacking, MOST_NAMES_SHOWN)}. Those would be random."
+        problem = f"lacks weights of the model: {first_few(lacking, MOST_NAMES_SHOWN)}. They would be random."
         remedy = "Name the checkpoint of this model, with its head; tf_names gives names to weights of your own."
         raise ConfigError(THIS_RUN, [Fault("checkpoint", problem, remedy)])
     return state

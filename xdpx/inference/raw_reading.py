@@ -56,7 +56,9 @@ def reading_of(path: str, prepro: Run, *, given: Set[str], labels: Sequence[str]
     ignored = reading.values.get("ignore_findings") or []
     found = [each for each in _findings(path, head, parser, loader, labels) if each.code not in ignored]
     if found:
-        way_out = f'Set it in extra_config; or, if it is meant, extra_config: {{ignore_findings: ["{found[0].code}"]}}.'
+        way_out = (
+            f'Set it in extra_config; or, if it is intended, extra_config: {{ignore_findings: ["{found[0].code}"]}}.'
+        )
         faults = [Fault(key, f"{each.place}: {each.problem}", f"{each.remedy} {way_out}") for each in found]
         raise ConfigError(source, faults)
     return reading
@@ -72,9 +74,9 @@ def _fitting(path: str, prepro: Run, key: str, source: str) -> Run:
         changed = {name: value for name, value in other.items() if value is not None}
         run = resolve({**values, **changed}, "x-prepro", source=prepro.source, strict=False, paths=False)
         if _fits(path, run, alone=True):
-            log.info(f"{path}: read as its ending says, {_shown(said)}; training read {_shown(values)}")
+            log.info(f"{path}: read according to its file extension, {_shown(said)}; training read {_shown(values)}")
             return run
-    problem = f"'{path}' does not fit what training read ({_shown(values)}), and nothing says what its columns are."
+    problem = f"'{path}' does not match what training read ({_shown(values)}), and nothing says what its columns are."
     unnamed = ", or fields: null where no line names them" if said["parser"] == "csv" else ""
     remedy = f"Say which: extra_config: {{{_config(said)}, fields: [...]}}{unnamed}."
     raise ConfigError(source, [Fault(key, problem, remedy)])

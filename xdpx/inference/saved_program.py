@@ -100,7 +100,7 @@ def _number(size: Any) -> int | None:
 def refuse_fixed(axes: Sequence[str], exportable: Exportable) -> None:
     """Raise ConfigError if a program would be valid for some shapes only."""
     if axes:
-        problem = f"has steps that torch.export writes out one by one, which fixes {', '.join(axes)}"
+        problem = f"has steps that torch.export unrolls, which fixes {', '.join(axes)}"
         raise refusal(type(exportable.model).__name__, problem, "Use export_torchscript or export_onnx.")
 
 
@@ -110,7 +110,7 @@ def without_compiler() -> list[Fault]:
 
     if any(map(which, ("g++", "clang++", "c++"))):
         return []
-    return [Fault("compile", "is true, but there is no compiler of C++ here.", "Install g++, or leave it out.")]
+    return [Fault("compile", "is true, but there is no C++ compiler here.", "Install g++, or leave it out.")]
 
 
 @contextmanager

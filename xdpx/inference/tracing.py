@@ -114,11 +114,11 @@ def trace(network: nn.Module, batches: Sequence[Tensors], *, what: str) -> Any:
     for each, wanted in zip(batches, expected, strict=True):
         if not _same(found, each, wanted):
             shape = tuple(each[0].shape)
-            raise refusal(f"{what} traced", f"gives other logits for an input of shape {shape}")
+            raise refusal(f"{what} traced", f"computes other logits for an input of shape {shape}")
     for name, line in dict.fromkeys((each.filename, each.lineno) for each in told if _is_fixed(each, looked)):
         log.warning(
-            f"{name}:{line}: {what} takes values of its input into Python there; in the export they stay those of the "
-            "first batch. Write it with torch.where, or name rows that decide otherwise: rows=…"
+            f"{name}:{line}: {what} converts values of its input to Python there; the export keeps those of the first "
+            "batch. Use torch.where, or name rows that branch differently: rows=…"
         )
     return found
 

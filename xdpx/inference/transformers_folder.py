@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenizer_config.json"
 SAME = 1e-6
 """Probabilities that differ by at most this count as equal."""
-THRESHOLD = "labels follow a threshold of this run; in a pipeline the largest probability decides. They are the same"
+THRESHOLD = "labels follow a threshold of this run; a pipeline takes the largest probability. They are the same"
 
 
 class _NoTokenizer(ValueError):
@@ -78,7 +78,7 @@ def _tokenizer_files(form: Form, processor: Any, tokenizer: object) -> dict[str,
         raise _NoTokenizer(f"the tokenizer {type(tokenizer).__name__} is not from transformers")
     before, behind = getattr(processor, "cls_index", None), getattr(processor, "sep_index", None)
     if before is None or behind is None or processor.vocabulary is None:
-        raise _NoTokenizer(f"the processor {type(processor).__name__} frames texts by no [CLS] and [SEP]")
+        raise _NoTokenizer(f"the processor {type(processor).__name__} does not frame texts with [CLS] and [SEP]")
     known, tokens = processor.parameters, processor.vocabulary.tokens
     first, last = ((tokens[index], index) for index in (before, behind))
     definition = json.loads(tokenizer.library.to_str())

@@ -39,7 +39,7 @@ class TransformersFormat(Format):
         plan, processor = exportable.plan, exportable.processor
         form, reason = _form_of(exportable)
         if reason:
-            log.warning(f"the encoder alone is written, for AutoModel: {reason}")
+            log.warning(f"only the encoder is written, for AutoModel: {reason}")
         texts, without = texts_of(form, processor, tokenizer_of(plan.prepro, plan.resource_folder))
         if without:
             log.warning(f"without a tokenizer: {without}. Give the folder one, or ids.")
@@ -62,7 +62,7 @@ class TransformersFormat(Format):
 
         kind = facts["kind"]
         if not kind:
-            raise refusal(f"'{folder}'", f"holds the encoder alone ({facts['without_head']})", OTHERS)
+            raise refusal(f"'{folder}'", f"contains only the encoder ({facts['without_head']})", OTHERS)
         auto: Any = getattr(transformers, f"AutoModelFor{kind}")
         try:
             network = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False).eval()
@@ -106,7 +106,7 @@ def _form_of(exportable: Exportable) -> tuple[Form, str]:
     try:
         form = form_of(model, problem_of(exportable.loss), exportable.labels)
     except Inexpressible as error:
-        raise refusal("The network", f"cannot leave so: {error}", OTHERS) from error
+        raise refusal("The network", f"cannot be exported: {error}", OTHERS) from error
     if not form.kind:
         return form, form.reason
     network = form.build()

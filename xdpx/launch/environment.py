@@ -69,7 +69,7 @@ def adopt_launch(keys: LaunchKeys, environment: MutableMapping[str, str] = os.en
         remedy = "Start it by torchrun or accelerate launch, or set nproc to start processes here."
         raise ConfigError(THIS_RUN, [Fault("distributed_init_method", problem, remedy)])
     if not launched and keys.local_rank:
-        problem = f"is {keys.local_rank}, but only one process was started, and no address of the first is given."
+        problem = f"is {keys.local_rank}, but only one process was started, and there is no address of the first."
         remedy = "Use device_id to choose a GPU; or set distributed_init_method: tcp://<host>:<port>, or nproc."
         raise ConfigError(THIS_RUN, [Fault("local_rank", problem, remedy)])
     faults = _contradictions(keys, size, environment) if launched else []
@@ -108,13 +108,13 @@ def _refuse_other_numbers(environment: Mapping[str, str]) -> None:
     found = {name: environment[name].strip() for name in NUMBERS if environment.get(name, "").strip()}
     remedy = "Unset it for a single process, or start all by torchrun, accelerate launch or srun, which set it."
     faults = [
-        Fault(name, f"is '{text}', where launchers put a whole number.", remedy)
+        Fault(name, f"is '{text}', but launchers set a whole number.", remedy)
         for name, text in found.items()
         if not text.isdecimal()
     ]
     size, rank = found.get("WORLD_SIZE", "1"), found.get("RANK", "0")
     if not faults and ("MASTER_ADDR" in environment or int(size) > 1) and int(rank) >= int(size):
-        faults = [Fault("RANK", f"is {rank}, but WORLD_SIZE is {size}, and ranks begin at 0.", remedy)]
+        faults = [Fault("RANK", f"is {rank}, but WORLD_SIZE is {size}, and ranks start at 0.", remedy)]
     if faults:
         raise ConfigError("the environment", faults)
 
@@ -136,7 +136,7 @@ def _contradictions(keys: LaunchKeys, size: int, environment: Mapping[str, str])
     if keys.init_method.startswith("tcp://") and "MASTER_ADDR" in environment:
         meeting = f"tcp://{environment['MASTER_ADDR']}:{environment.get('MASTER_PORT', '')}"
         if keys.init_method != meeting:
-            problem = f"is {keys.init_method}, but the processes of this launcher meet at {meeting}."
+            problem = f"is {keys.init_method}, but the processes of this launcher rendezvous at {meeting}."
             faults.append(Fault("distributed_init_method", problem, remedy))
     return faults
 
@@ -163,8 +163,8 @@ def _by_keys(keys: LaunchKeys) -> dict[str, str]:
     meeting = _meeting_place(keys.init_method)
     size, rank = keys.world_size, keys.rank
     if not isinstance(size, int) or rank >= size:
-        problem = f"is {size}, and distributed_rank is {rank}, but distributed_init_method is that of several machines."
-        remedy = "Say how many processes there are; ranks are below it."
+        problem = f"is {size}, and distributed_rank is {rank}, but distributed_init_method is for several machines."
+        remedy = "Set the number of processes; ranks are below it."
         raise ConfigError(THIS_RUN, [Fault("distributed_world_size", problem, remedy)])
     local = {} if keys.local_rank is None else {"LOCAL_RANK": str(keys.local_rank)}
     return {"RANK": str(rank), "WORLD_SIZE": str(size), **meeting, **local}

@@ -43,23 +43,23 @@ class FarSide:
         if "://" in path:
             return
         if any(path == each or path.startswith(each.rstrip("/") + "/") for each in self.only_there):
-            self._note(f"{key}: {path} is taken to be there; it was not checked.")
+            self._note(f"{key}: {path} is assumed to exist there; it was not checked.")
         elif path.startswith("/") and not self.shared:
-            self._note(f"{key}: {path} is a path of this machine; whether it is there too cannot be seen from here.")
+            self._note(
+                f"{key}: {path} is a path on this machine; whether it also exists there cannot be checked from here."
+            )
         elif path.startswith("/"):
             if path.startswith(OWN_DISKS):
-                self._note(f"{key}: {path} is on a disk that most machines have for themselves.")
+                self._note(f"{key}: {path} is on a disk that is usually local to each machine.")
         elif self.packed and key not in WRITTEN and io.exists(path):
             return
         elif not self.shared and not self.root:
-            remedy = (
-                "Name a remote path or one of a volume there, or say by --far-root what this folder is called there."
-            )
+            remedy = "Use a remote path or one on a volume there, or give this folder's path there with --far-root."
             yield Fault(
-                key, f"is '{path}', relative, and only code and configs go along.", remedy, run.origins.get(key)
+                key, f"is '{path}', a relative path, but only code and configs are sent.", remedy, run.origins.get(key)
             )
         elif self.root and not self.shared:
-            self._note(f"{key}: {io.join(self.root, path)} cannot be seen from here.")
+            self._note(f"{key}: {io.join(self.root, path)} cannot be checked from here.")
 
     def _note(self, text: str) -> None:
         if text not in self.notes:

@@ -105,5 +105,5 @@ def find(wanted: str) -> Record:
         return found[-1]
     listed = ", ".join(f"{record.id} ({record.name})" for record in known[-5:])
     problem = f"no submission '{wanted}' is known here." if wanted else "nothing was submitted from here."
-    remedy = f"There are: {listed}." if listed else f"Go to the folder with {FOLDER}/, from where it was sent."
+    remedy = f"There are: {listed}." if listed else f"Go to the folder with {FOLDER}/, from which it was submitted."
     raise ConfigError("x-submit", [Fault("id", problem, remedy)])

@@ -107,7 +107,7 @@ def faults_of_several(job: Job, place: str) -> Iterator[Fault]:
     alone = [step.command for step in job.steps if not step.together]
     if nodes > 1 and alone:
         problem = f"is done by one process, but the job has {nodes} machines, which would not wait for it."
-        yield Fault(alone[0], problem, f"Send it by itself first, then what all machines of {place} do together.")
+        yield Fault(alone[0], problem, f"Submit it separately first, then what all machines of {place} do together.")
 
 
 def processes_of(step: JobStep, job: Job) -> int:

@@ -38,25 +38,25 @@ class Resources(BaseModel):
     processes: int | None = Field(None, ge=1, description="Processes on each machine; default: one for each GPU, or 1.")
     cpus: int | None = Field(None, ge=1, description="CPU cores on each machine.")
     memory: float | None = Field(None, ge=0.1, le=1e5, description="Memory of each machine, in GiB.")
-    hours: float | None = Field(None, gt=0, le=1e5, description="Longest time that the job may take.")
+    hours: float | None = Field(None, gt=0, le=1e5, description="Time limit of the job.")
     tasks: int | None = Field(
         None, ge=1, description="Copies of the job, each with XDPX_TASK_INDEX (from 0) and XDPX_NUM_TASKS set."
     )
     partition: str | None = Field(None, description="Slurm: the partition; elsewhere: the queue.")
-    account: str | None = Field(None, description="Slurm: who pays.")
+    account: str | None = Field(None, description="Slurm: the account to charge.")
     namespace: str | None = Field(None, description="Kubernetes: the namespace.")
     image: str | None = Field(None, description="Container image.")
     volume: str | None = Field(
-        None, description="Kubernetes, DLC: claims or data sets and where they are mounted, claim:/folder[,...]."
+        None, description="Kubernetes, DLC: claims or data sets and their mount points, claim:/folder[,...]."
     )
     secret: str | None = Field(
-        None, description="Kubernetes: a Secret whose keys become variables; sky: names of variables to take along."
+        None, description="Kubernetes: a Secret whose keys become variables; sky: names of variables to pass on."
     )
-    runtime: str | None = Field(None, description="Kubernetes: send a TrainJob for this runtime of Kubeflow Trainer.")
-    hosts: str | None = Field(None, description="ssh and tpu: machines with commas between, the first leads.")
+    runtime: str | None = Field(None, description="Kubernetes: submit a TrainJob for this runtime of Kubeflow Trainer.")
+    hosts: str | None = Field(None, description="ssh and tpu: machines, separated by commas; the first is the leader.")
     workspace: str | None = Field(None, description="DLC: number of the workspace.")
     tensorflow: bool = Field(False, description="PAI: install TensorFlow first.")
-    gpu_type: str | None = Field(None, description="Kind of GPU, as the place calls it.")
+    gpu_type: str | None = Field(None, description="GPU type, as the platform calls it.")
     tables: str | None = Field(None, description="PAI: tables to read, odps://...")
     pytorch: str | None = Field(None, description="PAI: version of PyTorch, as its platform writes it (180).")
     v100: bool | None = Field(None, description="PAI: whether the GPUs must be V100.")
@@ -251,5 +251,5 @@ def unused(resources: Resources, used: Iterable[str], place: str) -> Iterable[Fa
         if name not in known:
             flag = f"--{name.replace('_', '-')}"
             taken = ", ".join(f"--{each.replace('_', '-')}" for each in sorted(known))
-            remedy = f"Leave it out; {place} takes {taken}."
-            yield Fault(flag, f"means nothing to {place}.", remedy, code="foreign_key")
+            remedy = f"Leave it out; {place} accepts {taken}."
+            yield Fault(flag, f"is not supported by {place}.", remedy, code="foreign_key")

@@ -19,17 +19,17 @@ def sections(told: Mapping[str, Any]) -> list[Section]:
         told: the output of `x-check --json`.
     """
     found = told["findings"]
-    parts: list[Part] = [Note("Nothing looks wrong.")] if not found else []
+    parts: list[Part] = [Note("No problems found.")] if not found else []
     inner = [
         Section(f"{each['severity']}: {each['code'].replace('_', ' ')}, {each['place']}", _finding(each))
         for each in found
     ]
     all_parts = [
-        Section("What was found, the worst first", parts, inner),
+        Section("Findings, the worst first", parts, inner),
         Section("Splits", _splits(told)),
         Section("Labels", _labels(told["labels"])),
         Section("Training", [Note(line) for line in outlook_in_words(told["outlook"])]),
-        Section("Rows whose label is likely wrong, the surest first", _suspects(told)),
+        Section("Rows whose label is likely wrong, the most certain first", _suspects(told)),
     ]
     return [each for each in all_parts if each.parts or each.sections]
 
@@ -47,9 +47,7 @@ def _splits(told: Mapping[str, Any]) -> list[Part]:
     if not rows:
         return []
     cells = [[Cell(text, number=index > 0) for index, text in enumerate(row.values())] for row in rows]
-    caption = (
-        "cut: share of tokens behind max_len, which nothing reads. unknown: share that the vocabulary does not have."
-    )
+    caption = "cut: share of tokens beyond max_len, which are never read. unknown: share that is not in the vocabulary."
     return [Table(list(rows[0]), cells, caption)]
 
 

@@ -62,8 +62,8 @@ def outlook_in_words(outlook: Mapping[str, Any] | None) -> list[str]:
         return []
     seconds = outlook["updates"] * outlook["seconds_per_update"]
     return [
-        f"{outlook['updates']:,} updates of {outlook['seconds_per_update']:.3g} s: about {format_seconds(seconds)} "
-        "on this machine, besides evaluations",
+        f"{outlook['updates']:,} updates of {outlook['seconds_per_update']:.3g} s: about {format_seconds(seconds)} on "
+        "this machine, without evaluations",
         f"{format_bytes(outlook['peak_bytes'])} of {outlook['memory']} so far; a checkpoint of weights takes "
         f"{format_bytes(outlook['weights_bytes'])}, a full one {format_bytes(outlook['state_bytes'])}",
     ]
@@ -81,7 +81,7 @@ def _finding(found: Mapping[str, Any]) -> Iterator[str]:
 
 def remedy_of(found: Mapping[str, Any]) -> str:
     """Return what to do about a finding, including how to ignore it."""
-    meant = f' If it is meant: ignore_findings: ["{found["code"]}"].' if found["can_be_ignored"] else ""
+    meant = f' If it is intended: ignore_findings: ["{found["code"]}"].' if found["can_be_ignored"] else ""
     return f"{found['remedy']}{meant if found['severity'] != 'note' else ''}".strip()
 
 

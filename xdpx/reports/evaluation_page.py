@@ -19,15 +19,15 @@ MOST_IN_TEXT = 12
 SHOWN_ERRORS = 3
 LENGTH_SCORES = {
     "class": "share right",
-    "several": "share with all labels right",
+    "several": "share of rows with all labels correct",
     "tags": "texts right",
     "number": "mean error",
 }
 MEANINGS = {
-    "acc": "share of rows that are right",
-    "exact_rows": "share of rows (of tags: whole texts) that are right in every respect",
-    "macro_f1": "mean of the F1 of all classes, each counting alike",
-    "mean_error": "mean size of the error",
+    "acc": "share of rows that are correct",
+    "exact_rows": "share of rows (for tags: whole texts) that are entirely correct",
+    "macro_f1": "mean of the F1 of all classes, equally weighted",
+    "mean_error": "mean absolute error",
 }
 _WIDE = "[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
 _BETWEEN_WIDE = re.compile(f"(?<={_WIDE}) (?={_WIDE})")
@@ -51,9 +51,9 @@ def _inner(report: Report) -> list[Section]:
         title = f"The worst {len(shown)} of {errors['count']:,} errors"
     return [
         Section("Types of entities" if kind == "tags" else "Classes", _classes(report)),
-        Section("Which class is taken for which", _confusion(report)),
-        Section("Wanted and predicted", _numbers(report)),
-        Section("How sure it is, and how often it is right", _calibration(report)),
+        Section("Confusion matrix", _confusion(report)),
+        Section("True and predicted", _numbers(report)),
+        Section("Calibration", _calibration(report)),
         Section("By length of text", _lengths(report)),
         Section(title, [_card(each, str(kind)) for each in shown]),
     ]
@@ -120,7 +120,7 @@ def _matrix(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
 def _numbers(report: Report) -> list[Part]:
     if not report.get("dots"):
         return []
-    parts: list[Part] = [Scatter(report["dots"], "wanted", "predicted", "On the dashed line both are equal.")]
+    parts: list[Part] = [Scatter(report["dots"], "wanted", "predicted", "On the dashed line, both are equal.")]
     quantiles = report["error_quantiles"]
     if quantiles:
         rows = [[Cell(f"{each['share']:.0%}"), cell(each["error"])] for each in quantiles]

@@ -92,7 +92,7 @@ def _drawn_runs(save_dir: str, label: str | None, references: Mapping[str, str],
     runs = []
     for number, (name, logs) in enumerate(named):
         if number and not len(logs.valid) and not len(logs.train):
-            log.warning(f"{logs.folder}: no logs to compare with yet; this reference is left out of the figures.")
+            log.warning(f"{logs.folder}: no logs to compare with yet; this reference is omitted from the figures.")
             continue
         axis = walltime_axis(logs) if walltime else step_axis(logs, own)
         runs.append(_DrawnRun(number, _legend_text(name, number, logs), logs, axis))

@@ -64,7 +64,7 @@ def _dead(last: Sequence[Sizes]) -> list[Trouble]:
     """Report each layer, or weight outside of a stack, whose gradients were all exactly 0 in every sample."""
     names = [name for name in last[0] if all(name in sizes and sizes[name][1] == 0.0 for sizes in last)]
     if len(names) == len(last[0]):
-        return [Trouble("dead", "model", "every gradient is exactly 0: is the loss cut off from the model?")]
+        return [Trouble("dead", "model", "every gradient is exactly 0: is the loss detached from the model?")]
     groups: dict[str, list[str]] = {}
     for name in last[0]:
         groups.setdefault(layer_of(name), []).append(name)
@@ -73,7 +73,7 @@ def _dead(last: Sequence[Sizes]) -> list[Trouble]:
         dead = [name for name in members if name in names]
         if len(dead) == len(members):
             what = f"layer '{layer}' is dead: all of its {len(dead)} gradients were 0 in the last {len(last)} looks"
-            why = "its units never fire, or nothing leads from it to the loss"
+            why = "its units never activate, or the loss does not depend on it"
             found.append(Trouble("dead", layer, f"{what}: {why}. Lower learning_rate, or leave it out."))
         else:
             found += [
@@ -93,8 +93,8 @@ def _in_stack(stack: str, layers: Mapping[str, list[str]], last: Sequence[Sizes]
     if all(ratio < VANISHING for ratio in ratios):
         power = f"10^{log10(max(ratios[-1], 1e-300)):.0f}"
         words = (
-            f"gradients vanish in '{stack}': those of '{alive[0]}' are {power} of those of '{alive[-1]}'. Add residual "
-            "connections or normalisation, or take another activation or initialisation."
+            f"gradients vanish in '{stack}': those of '{alive[0]}' are {power} of those of '{alive[-1]}'. Add "
+            "residual connections or normalisation, or use another activation or initialisation."
         )
         return [Trouble("vanishing", stack, words)]
     offenders = [
@@ -105,8 +105,9 @@ def _in_stack(stack: str, layers: Mapping[str, list[str]], last: Sequence[Sizes]
     layer = offenders[-1]  # gradients flow back from the last layer, so earlier layers inherit the explosion
     usual = median(looks[-1][other] for other in alive[alive.index(layer) + 1 :] or alive[:-1])
     words = (
-        f"gradients explode in layer '{layer}': {looks[-1][layer] / max(usual, 1e-300):.3g} times those of the layers "
-        f"beside it in '{stack}'. Look at its initialisation and scale, lower learning_rate, or set clip_norm."
+        f"gradients explode in layer '{layer}': {looks[-1][layer] / max(usual, 1e-300):.3g} times those of the "
+        f"neighbouring layers in "
+        f"'{stack}'. Check its initialisation and scale, lower learning_rate, or set clip_norm."
     )
     return [Trouble("exploding", layer, words)]
 

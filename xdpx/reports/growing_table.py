@@ -97,13 +97,13 @@ class GrowingTable:
     def _mended_header(self) -> list[str]:
         """Return the columns of the existing file. A damaged file is set aside and its complete rows are rewritten."""
         if os.path.islink(self._file):  # in a folder from elsewhere, a link may point anywhere
-            set_aside(self._file, "is a link", then="a new one begins")
+            set_aside(self._file, "is a link", then="a new one is started")
         if not io.exists(self._file):
             return []
         trouble = _trouble_of(self._file)
         if not trouble:
             return _header(self._file)
-        kept = set_aside(self.path, trouble, then="a new one goes on with the rows that are whole")
+        kept = set_aside(self.path, trouble, then="a new one continues with the intact rows")
         source = kept if io.islocal(kept) else self._file
         columns = [] if is_unreadable(source) else _header(source)
         if "step" not in columns or not all(name.isprintable() and "\ufffd" not in name for name in columns):
@@ -140,14 +140,14 @@ def _trouble_of(path: str) -> str:
         try:
             while block := log_file.read(BLOCK):
                 if b"\0" in block:
-                    return "holds bytes that are not text"
+                    return "contains bytes that are not text"
                 if not block.isascii() or decoder.getstate()[0]:
                     decoder.decode(block)
         except UnicodeDecodeError:
-            return "holds bytes that are not text"
+            return "contains bytes that are not text"
         size = log_file.tell()
     columns = _header(path)
-    return "has no line with the names of its columns" if size and columns and "step" not in columns else ""
+    return "has no header line" if size and columns and "step" not in columns else ""
 
 
 def _header(path: str) -> list[str]:

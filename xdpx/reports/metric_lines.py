@@ -95,7 +95,7 @@ class MetricLines:
             work()
         except OSError as error:
             self._works = False
-            log.warning(f"No more is written to {self.path}: {error}")
+            log.warning(f"Nothing more is written to {self.path}: {error}")
 
 
 def plain(value: object) -> Any:

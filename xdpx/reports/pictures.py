@@ -104,13 +104,13 @@ def reliability_picture(found: Mapping[str, Any], title: str, figure_format: str
     figure = Figure(figsize=(5.6, 6.2), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
-    above.plot([0, 1], [0, 1], color=LEVEL, linewidth=1.0, linestyle=(0, (4, 2)), label="as sure as it should be")
+    above.plot([0, 1], [0, 1], color=LEVEL, linewidth=1.0, linestyle=(0, (4, 2)), label="perfectly calibrated")
     above.errorbar(means, shares, yerr=np.maximum(reach, 0), color=COLOURS[0], marker="o", markersize=5, capsize=2,
-                   linewidth=1.6, elinewidth=1.0, label="share that is right, 95 % interval")  # fmt: skip
+                   linewidth=1.6, elinewidth=1.0, label="share that is correct, 95 % interval")  # fmt: skip
     lowest = max(0.0, min([*means, *(each["interval"][0] for each in bins)]) - 0.04)
     above.set_xlim(lowest, 1.0)
     above.set_ylim(lowest, 1.0)
-    above.set_ylabel("share of rows that are right", fontsize=10.5, color=INK)
+    above.set_ylabel("share of rows that are correct", fontsize=10.5, color=INK)
     above.legend(frameon=False, fontsize=9.5, loc="upper left")
     said = (
         f"ECE {found['ece']:.3f}; by chance {found['by_chance']:.3f}, at most {found['most_by_chance']:.3f}\n"

@@ -40,4 +40,4 @@ def format_conflicts(key: str, figure_format: str) -> list[tuple[str, str]]:
     if figure_format in FORMATS:
         return []
     advice = did_you_mean(figure_format.lstrip(".").lower(), FORMATS, f"Use one of: {', '.join(FORMATS)}.")
-    return [(key, f"is '{figure_format}', which is not a figure format. {advice}")]
+    return [(key, f"is '{figure_format}', not a figure format. {advice}")]

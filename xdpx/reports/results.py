@@ -58,7 +58,7 @@ def _known(path: str) -> dict[str, Any]:
     try:
         return dict(json.loads(text))
     except (ValueError, TypeError) as error:
-        set_aside(path, trouble or f"is not a table of metrics ({error})", then="a new one begins")
+        set_aside(path, trouble or f"is not a table of metrics ({error})", then="a new one is started")
         return {}
 
 
@@ -121,7 +121,7 @@ def wanted_metric(metric: str, metrics: dict[str, float]) -> float:
     name = evaluated(metric)
     if name not in metrics:
         raise KeyError(
-            f"metric_for_best_model: the evaluation gave no '{name}', only {', '.join(sorted(metrics))}. "
+            f"metric_for_best_model: the evaluation returned no '{name}', only {', '.join(sorted(metrics))}. "
             "Let compute_metrics return it, or set metric_for_best_model to one of these."
         )
     value = plain_numbers(metrics[name])

@@ -32,7 +32,7 @@ def beside(known: Container[str], own: Mapping[str, T]) -> dict[str, T]:
     taken = [name for name in own if name in known]
     if taken:
         told = ", ".join(f"{name} as own_{name}" for name in taken)
-        log.warning(f"a summary or metric of yours is called as a column of XDPX: it logs {told}", once=True)
+        log.warning(f"a summary or metric of yours has the name of an XDPX column: logging {told}", once=True)
     return {f"own_{name}" if name in known else name: value for name, value in own.items()}
 
 

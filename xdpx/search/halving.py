@@ -20,7 +20,7 @@ GROUP = "tune"
 class RungParameters(declare.Parameters):
     """Where the rungs are."""
 
-    eta: int | float = param(3, gt=1, group=GROUP, doc="One in so many trials goes on to a rung eta times as far.")
+    eta: int | float = param(3, gt=1, group=GROUP, doc="One in eta trials goes on to a rung eta times as far.")
     assess_start_step: int | float | None = param(
         None, gt=0, group=GROUP,
         doc="The first rung: steps (int) or share (float) of a whole run; null: about 1/80, a power of eta below it, "
@@ -84,7 +84,7 @@ def _has_reached(trial: Trial, samples: int) -> bool:
 class AshaParameters(RungParameters):
     """Where the rungs are, and how many trials run to the end."""
 
-    eta: int | float = param(4, gt=1, group=GROUP, doc="One in so many trials goes on to a rung eta times as far.")
+    eta: int | float = param(4, gt=1, group=GROUP, doc="One in eta trials goes on to a rung eta times as far.")
     keep_best: int = param(
         3, ge=1, group=GROUP, doc="Trials that run to the end, one after another, where the rungs promote fewer."
     )
@@ -208,7 +208,10 @@ class OneEpochParameters(declare.Parameters):
     """How long the first look is, and how many go on."""
 
     assess_start_step: int | float | None = param(
-        None, gt=0, group=GROUP, doc="The first look: steps (int) or share (float) of a whole run; null: one epoch."
+        None,
+        gt=0,
+        group=GROUP,
+        doc="The first assessment: steps (int) or share (float) of a whole run; null: one epoch.",
     )
     keep_best: int = param(3, ge=1, group=GROUP, doc="Trials that run to the end.")
 
@@ -229,12 +232,12 @@ class OneEpoch(Schedule):
         super().__init__(parameters, budget=budget, parallel=parallel, max_trials=max_trials)
         start = parameters.assess_start_step
         if start is None and not budget.per_epoch:
-            problem = "is null, one epoch, but how many samples an epoch has is not known."
+            problem = "is null, one epoch, but the number of samples in an epoch is unknown."
             raise refuse("assess_start_step", problem, "Give the steps, or the share of a run.")
         self.first = budget.per_epoch if start is None else budget.samples_of(start)
         if self.first >= budget.total:
             problem = f"is {self.first} samples, but a whole run has {budget.total}."
-            raise refuse("assess_start_step", problem, "Look earlier, or train for longer.")
+            raise refuse("assess_start_step", problem, "Assess earlier, or train for longer.")
 
     def next(self, trials: Trials, *, more: bool) -> Move | None:
         """Begin all trials, wait for their first look, then run the best to the end."""

@@ -119,7 +119,7 @@ class Journal:
         except ConfigError:  # of a user's own tuner or schedule
             raise
         except ValueError as error:
-            problem = f"a line is missing or stands there twice, or another version wrote it: {error}"
+            problem = f"a line is missing or duplicated, or another version wrote it: {error}"
             raise OSError(f"{self.path}: {problem} {ADVICE}") from error
 
     def _read(self) -> list[Line]:
@@ -151,7 +151,7 @@ class Journal:
         changed = [key for key in {**before, **now} if key not in before or key not in now or before[key] != now[key]]
         remedy = "Put it back to continue the search, or choose another folder to start over."
         faults = [
-            Fault(key, f"is {_told(now, key)}, but the search was begun with {_told(before, key)}.", remedy)
+            Fault(key, f"is {_told(now, key)}, but the search was started with {_told(before, key)}.", remedy)
             for key in changed
         ]
         if faults:
@@ -163,11 +163,11 @@ class Journal:
             if line != _order_line(order):
                 raise OSError(
                     f"{self.path}: order {order.number} was trial {line['trial']} to {line['samples']} samples, and "
-                    f"now it is trial {order.trial} to {order.samples}. Continue with the version of xdpx, "
-                    "and of your own schedule, that began it."
+                    f"now it is trial {order.trial} to {order.samples}. Continue with the version of xdpx, and of "
+                    "your own schedule, that started it."
                 )
         if len(orders) > len(self.search.orders):
-            raise OSError(f"{self.path}: has {len(orders)} orders, but its results lead to {len(self.search.orders)}.")
+            raise OSError(f"{self.path}: has {len(orders)} orders, but its results imply {len(self.search.orders)}.")
 
     # ---- writing
 

@@ -77,7 +77,7 @@ class Search:
         if result.score is not None and not result.ended and result.samples < order.samples:
             raise ValueError(
                 f"order {order.number}: trial {order.trial} has seen {result.samples} of {order.samples} samples, and "
-                "did not end by itself."
+                "did not end early."
             )
 
     @property

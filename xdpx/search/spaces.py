@@ -310,7 +310,7 @@ class Space:
             raise ValueError(f"{shown(proposed)}, which is not a dict {{parameter: value}}")
         values = {name: _plain(value) for name, value in proposed.items()}
         if strange := sorted(map(str, values.keys() - set(self.names))):
-            raise ValueError(f"{', '.join(strange)}, of which the space has no parameter")
+            raise ValueError(f"{', '.join(strange)}, which are not parameters of the space")
         faults = [f"{fault.key}: {fault.problem.rstrip('.')}" for fault in self.faults_of(values)]
         faults += [
             f"{one.name}: does not exist beside these values (when)"
@@ -318,7 +318,7 @@ class Space:
             if one.name in values and not one.holds(values)
         ]
         if faults:
-            raise ValueError(f"{shown(values)}, a point that the space does not have ({'; '.join(faults)})")
+            raise ValueError(f"{shown(values)}, a point that is not in the space ({'; '.join(faults)})")
         return copy.deepcopy(values)
 
     def faults_of(self, values: Mapping[str, object]) -> list[Fault]:
@@ -428,7 +428,7 @@ def _range(
         faults.append(
             Fault(
                 f"{name}.values",
-                f"has its low end {shown(low)} above its high end {shown(high)}.",
+                f"has a low end {shown(low)} above the high end {shown(high)}.",
                 f"Write [{shown(high)}, {shown(low)}].",
             )
         )
@@ -439,7 +439,7 @@ def _range(
             Fault(
                 f"{name}.log",
                 f"is true, but {shown(low)} has no logarithm.",
-                "Let the low end be above 0, or remove log.",
+                "Use a low end above 0, or remove log.",
             )
         )
     if kind == "float":
@@ -501,7 +501,7 @@ def _condition_faults(dimensions: Sequence[Dimension]) -> list[Fault]:
     """Return the faults between dimensions: duplicate names, conditions that can never hold, cycles."""
     by_name = {dimension.name: dimension for dimension in dimensions}
     names = [dimension.name for dimension in dimensions]
-    faults = [Fault(name, "is there twice.", "Name each parameter once.") for name in by_name if names.count(name) > 1]
+    faults = [Fault(name, "occurs twice.", "Name each parameter once.") for name in by_name if names.count(name) > 1]
     for dimension in dimensions:
         for other, wanted in dimension.when.items():
             key = f"{dimension.name}.when.{other}"
@@ -522,7 +522,11 @@ def _condition_faults(dimensions: Sequence[Dimension]) -> list[Fault]:
     if not faults and len(_ordered(dimensions)) < len(dimensions):
         circle = sorted(set(names) - {dimension.name for dimension in _ordered(dimensions)})
         faults.append(
-            Fault(f"{circle[0]}.when", f"goes in a circle: {', '.join(circle)} wait for each other.", "Break it.")
+            Fault(
+                f"{circle[0]}.when",
+                f"has a circular dependency: {', '.join(circle)} depend on each other.",
+                "Break it.",
+            )
         )
     return faults
 

@@ -33,10 +33,10 @@ UNREADABLE = "There was an error parsing the body"
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": text}
     for status, text in {
-        400: NO_JSON, 401: "The token is missing or wrong.", 403: "Asked by a name of another machine.",
-        404: "There is no such model.", 408: "The request took too long to come.", 413: "The request is too large.",
-        422: "A row is not a text that the model reads, or is too long.", 429: "Too many rows wait; see Retry-After.",
-        503: "The server is ending.",
+        400: NO_JSON, 401: "The token is missing or wrong.", 403: "The Host header names another machine.",
+        404: "There is no such model.", 408: "The request took too long to arrive.", 413: "The request is too large.",
+        422: "A row is not valid input of the model, or is too long.", 429: "Too many waiting rows; see Retry-After.",
+        503: "The server is shutting down.",
     }.items()
 }  # fmt: skip
 
@@ -122,10 +122,10 @@ async def _answered(models: Models, counts: Counts, name: str | None, body: One 
     except Full as error:
         status = 429
         wait = {"Retry-After": str(math.ceil(error.seconds))}
-        raise HTTPException(status, f"{model.num_waiting:,} rows wait already: {error}.", wait) from error
+        raise HTTPException(status, f"{model.num_waiting:,} rows are waiting already: {error}.", wait) from error
     except Closed as error:
         status = 503
-        raise HTTPException(status, "The server is ending.", {"Retry-After": "5"}) from error
+        raise HTTPException(status, "The server is shutting down.", {"Retry-After": "5"}) from error
     finally:
         counts.requests.labels(model.name, str(status)).inc()
         counts.seconds.labels(model.name).observe(time.perf_counter() - begun)

@@ -18,25 +18,27 @@ class Counts:
         self._registry = registry = CollectorRegistry()
         self.requests = Counter(
             "xdpx_requests",
-            "Requests for predictions by their answer's status.",
+            "Prediction requests by response status.",
             ["model", "status"],
             registry=registry,
         )
         self.rows = Counter("xdpx_rows", "Rows that were answered.", ["model"], registry=registry)
         self.seconds = Histogram(
-            "xdpx_request_seconds", "From a request to its answer.", ["model"], registry=registry, buckets=SECONDS
+            "xdpx_request_seconds", "From request to response.", ["model"], registry=registry, buckets=SECONDS
         )
         self.batch_rows = Histogram(
             "xdpx_batch_rows", "Rows that were computed together.", ["model"], registry=registry, buckets=ROWS
         )
         self.batch_seconds = Histogram(
-            "xdpx_batch_seconds", "Of computing a batch.", ["model"], registry=registry, buckets=SECONDS
+            "xdpx_batch_seconds", "Time to compute a batch.", ["model"], registry=registry, buckets=SECONDS
         )
         self.tokens = Counter(
             "xdpx_tokens", "Tokens that were computed, padding included.", ["model"], registry=registry
         )
-        self.waiting = Gauge("xdpx_waiting_rows", "Rows that have no answer yet.", ["model"], registry=registry)
-        self.loads = Counter("xdpx_loads", "Times that weights were loaded.", ["model", "result"], registry=registry)
+        self.waiting = Gauge("xdpx_waiting_rows", "Rows waiting for an answer.", ["model"], registry=registry)
+        self.loads = Counter(
+            "xdpx_loads", "Number of times weights were loaded.", ["model", "result"], registry=registry
+        )
 
     def text(self) -> bytes:
         """Return all of them as Prometheus reads them."""

@@ -83,7 +83,7 @@ class Guard:
                 async with asyncio.timeout_at(until):
                     message = await receive()
             except TimeoutError:
-                text = f"The request did not come within {self._limits.seconds:g} seconds."
+                text = f"The request did not arrive within {self._limits.seconds:g} seconds."
                 raise HTTPException(408, text, {"Connection": "close"}) from None
             seen += len(message.get("body", b""))
             if seen > self._limits.body:
@@ -107,7 +107,7 @@ class Guard:
 
 
 def _too_large(limits: Limits) -> str:
-    return f"The request is larger than {limits.body:,} bytes. Send it in several."
+    return f"The request is larger than {limits.body:,} bytes. Split it into several."
 
 
 def _cookies(header: str) -> list[str]:

@@ -126,7 +126,9 @@ class Model:
         except Exception as error:  # whatever it is, those who ask are answered as before
             self._counts.loads.labels(self.name, "failed").inc()
             if failed is None:
-                log.warning(f"{self.name}: the newest weights cannot be opened, those before them answer: {error}")
+                log.warning(
+                    f"{self.name}: the newest weights cannot be opened, so the previous ones are still used: {error}"
+                )
             wait = LOOKS if failed is None else min(2 * failed.wait, MOST_WAIT)
             self._failed = _Failed(mark, wait, again_at=time.monotonic() + wait)
             return False

@@ -33,7 +33,7 @@ def listening(host: str, ports: list[int]) -> socket.socket:
             return socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
         except (OSError, OverflowError) as error:
             refused = error
-    problem = f"{host}:{ports[0]} is not to be had ({refused})."
+    problem = f"{host}:{ports[0]} is not available ({refused})."
     raise ConfigError("x-serve", [Fault("--port", problem, "Choose another.")]) from refused
 
 
@@ -64,7 +64,7 @@ class Server(uvicorn.Server):
         self._ending.begun = True
         for server in self.servers:
             server.close()
-        log.info("ending: what was asked is answered, nothing more is taken")
+        log.info("shutting down: finishing open requests, accepting no more")
         seen, since = -1, time.monotonic()
         while self.server_state.connections and not self.force_exit:
             if self.server_state.tasks or self.server_state.total_requests != seen:

@@ -78,11 +78,11 @@ class Answer(BaseModel):
     """What the model says of a row."""
 
     label: str | None = Field(
-        description="The label; of words, their tags with spaces between; null where there is none."
+        description="The label; for words, their tags separated by spaces; null if there is none."
     )
-    probabilities: dict[str, float] = Field(description="Of each label; empty where the model gives none.")
-    labels: list[str] | None = Field(None, description="Several labels, or the tag of each word, where there are such.")
-    score: float | None = Field(None, description="The number, of a model that gives numbers.")
+    probabilities: dict[str, float] = Field(description="Of each label; empty if the model gives none.")
+    labels: list[str] | None = Field(None, description="Several labels, or the tag of each word, if there are any.")
+    score: float | None = Field(None, description="The number, if the model predicts numbers.")
 
 
 class ModelFacts(BaseModel):
@@ -90,16 +90,16 @@ class ModelFacts(BaseModel):
 
     name: str
     texts: list[str] = Field(description="The texts of a row: one, or several for a model of pairs.")
-    labels: list[str] | None = Field(description="In the order of their classes; null where there are none.")
-    checkpoint: str | None = Field(description="The file of the weights.")
+    labels: list[str] | None = Field(description="In the order of the classes; null if there are none.")
+    checkpoint: str | None = Field(description="File of the weights.")
 
 
 class Health(BaseModel):
     """How the server is."""
 
-    status: str = Field(description="ok, or ending: what was asked is answered, and nothing more is taken.")
+    status: str = Field(description="ok, or ending: open requests are finished, and no more are accepted.")
     models: list[str]
-    waiting: int = Field(description="Rows that have no answer yet.")
+    waiting: int = Field(description="Rows waiting for an answer.")
 
 
 class Problem(BaseModel):

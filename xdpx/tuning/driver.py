@@ -67,7 +67,7 @@ def _claimed(plan: Plan) -> Generator[tuple[Journal, Preemption]]:
             stack.enter_context(LogFile(io.join(folder, log_file)))
         if begun:
             done = len(journal.search.orders) - len(journal.search.ready())
-            log.info(f"{folder}: going on after {done} results")
+            log.info(f"{folder}: continuing after {done} results")
         yield journal, preemption
 
 
@@ -108,7 +108,7 @@ class _Driver:
         reason = "" if finished else f"interrupted by {self.preemption.received}"
         outputs.write_state(self.plan, self.search, "finished" if finished else "preempted", reason)
         if not finished:
-            log.info(f"{reason}; to go on, run the same command.")
+            log.info(f"{reason}; to continue, run the same command.")
         elif self.search.best is None:
             raise self._nothing_trained()
         else:
@@ -204,11 +204,11 @@ class _Driver:
 
     def _nothing_trained(self) -> ConfigError:
         if not self.search.trials:
-            problem, remedy = "has begun no trial.", "Let it return a Move of a new trial, and the tuner a point."
+            problem, remedy = "has started no trial.", "Let it return a Move of a new trial, and the tuner a point."
             return ConfigError(self.plan.source, [Fault("schedule", problem, remedy)])
         reasons = [decision.why for decision in self.search.decisions if decision.verdict == "failed"]
         first = reasons[0].rstrip(".")
-        problem = f"leads to no trial that could be trained: all {len(reasons)} failed, the first by: {first}."
+        problem = f"yields no trial that could be trained: all {len(reasons)} failed, the first by: {first}."
         remedy = f"Try one by itself: x-train {io.join(self.folder, 'configs', 'trial_0')}"
         return ConfigError(self.plan.source, [Fault("base_config", problem, remedy)])
 

@@ -33,16 +33,16 @@ def fault_of(settings: TuneParameters) -> Fault | None:
     if holds_search(folder):
         if settings.resume:
             return None
-        remedy = "Set resume: auto to go on with it, or choose another folder."
-        return Fault("save_dir", f"'{folder}' holds a search already.", remedy, code="occupied")
+        remedy = "Set resume: auto to continue it, or choose another folder."
+        return Fault("save_dir", f"'{folder}' already contains a search.", remedy, code="occupied")
     if settings.resume is True:
         remedy = "Name the save_dir of the search, or use resume: auto to begin if there is none."
-        return Fault("save_dir", f"'{folder}' contains no search to go on with.", remedy)
+        return Fault("save_dir", f"'{folder}' contains no search to continue.", remedy)
     names = [name for name in (io.listdir(folder) if io.isdir(folder) else []) if is_lasting(name)]
     if JOURNAL in names and len(names) > 1:
-        problem = f"'{folder}' has a {JOURNAL} without its first line, which says what was searched there."
+        problem = f"'{folder}' has a {JOURNAL} without its first line, which describes the search."
         return Fault("save_dir", problem, "Restore that file, or choose another folder to start over.")
     if any(name != JOURNAL for name in names):
         remedy = "It is never deleted or mixed with a search: choose a folder that does not exist, or is empty."
-        return Fault("save_dir", f"'{folder}' holds files that do not belong to a search of x-tune.", remedy)
+        return Fault("save_dir", f"'{folder}' contains files that do not belong to a search of x-tune.", remedy)
     return None

@@ -234,7 +234,7 @@ def _write_importance(plan: Plan, search: Search) -> None:
     write_text(io.join(folder, IMPORTANCE), as_tsv(rows, ("parameter", "share", "low", "high")))
     bars = [(each.name, each.share, each.low, each.high) for each in found]
     try:
-        picture = overview.draw_importance(bars, title=f"{io.name(folder.rstrip('/'))}: what decides {plan.metric}")
+        picture = overview.draw_importance(bars, title=f"{io.name(folder.rstrip('/'))}: what determines {plan.metric}")
         write_bytes(io.join(folder, IMPORTANCE_FIGURE), picture)
     except Exception as error:  # whatever is wrong with a picture
         log.warning(f"{IMPORTANCE_FIGURE} was not drawn: {type(error).__name__}: {error}")

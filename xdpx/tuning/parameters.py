@@ -37,7 +37,7 @@ class TuneParameters(declare.Parameters):
     )
     resume: bool | Literal["auto"] = param(
         "auto",
-        doc="Go on with the search in save_dir; auto: begin, or go on if this very search was begun before; false: "
+        doc="Continue the search in save_dir; auto: start, or continue if this very search was started before; false: "
         "save_dir must be free.",
         group=GROUP,
     )
@@ -71,7 +71,7 @@ class TuneParameters(declare.Parameters):
         None, gt=0, doc="Gigabytes of memory for all trials together; null: what is free.", group="tune/executor"
     )
     min_rss: float = param(
-        1.0, gt=0, doc="Gigabytes of memory of one trial: available_rss / min_rss go at the same time.",
+        1.0, gt=0, doc="Gigabytes of memory of one trial: available_rss / min_rss run at the same time.",
         group="tune/executor",
     )  # fmt: skip
     log_file: str | None = param("log.txt", doc="Name of the log file in save_dir; null for none.", group=GROUP)
@@ -80,7 +80,7 @@ class TuneParameters(declare.Parameters):
         """Refuse what contradicts itself."""
         found = []
         if self.seeds is not None and len(set(self.seeds)) < len(self.seeds):
-            found.append(("seeds", "holds a seed twice, which would be the same run twice."))
+            found.append(("seeds", "lists a seed twice, which would be the same run twice."))
         if self.seeds == []:
             found.append(("seeds", "is empty. List at least one seed, or leave it out."))
         if self.available_rss is not None and self.available_rss < self.min_rss:

@@ -235,8 +235,8 @@ def make_plan(run: Run, *, inspect: Inspect | None = None) -> Plan:
     if space is not None:
         errors += _forbidden(space, settings)
     if raws is not None and len(raws) > 1 and not settings.folds:
-        remedy = "Let it be one run, or set folds: true, for which each trial trains all of them."
-        errors.append(Fault("base_config", f"'{settings.base_config}' stands for {len(raws)} runs.", remedy))
+        remedy = "Make it one run, or set folds: true, so that each trial trains all of them."
+        errors.append(Fault("base_config", f"'{settings.base_config}' describes {len(raws)} runs.", remedy))
     if raws is not None and len(raws) == 1 and settings.folds:
         problem = f"is true, but '{settings.base_config}' is one run: there are no folds to take the mean over."
         errors.append(Fault("folds", problem, "Leave it out, or let the base config loop over the folds."))
@@ -320,7 +320,7 @@ def read_space(path: str, source: str) -> Space:
     raws = read_runs(beside(path, source))
     faults = [*(fault for raw in raws for fault in raw.faults)]
     if len(raws) > 1:
-        faults.append(Fault("__parent__", f"stands for {len(raws)} spaces.", "Write one."))
+        faults.append(Fault("__parent__", f"describes {len(raws)} spaces.", "Write one."))
     if faults:
         raise ConfigError(raws[0].source, faults)
     return Space.read(raws[0].values, source=raws[0].source)
@@ -337,19 +337,19 @@ def _forbidden(space: Space, settings: TuneParameters) -> Iterator[Fault]:
         elif name in OF_SEARCH:
             yield Fault(key, "is decided by the search itself.", "Remove it.")
         elif name == "seed" and settings.seeds:
-            yield Fault(key, "contradicts seeds, which says with which seeds each trial is trained.", "Remove one.")
+            yield Fault(key, "contradicts seeds, which lists the seeds that each trial is trained with.", "Remove one.")
 
 
 def _incomparable(plan: Plan) -> Iterator[Fault]:
     """Yield what would compare scores that have no order: another loss by its own value, folds that differ."""
     if plan.metric == "loss" and "loss" in plan.space.names:
-        problem = "cannot be searched by major_metric: loss, which each loss computes by another formula."
-        yield Fault("space_config: loss", problem, "Let another metric decide, e.g. major_metric: acc.")
+        problem = "cannot be searched by major_metric: loss, which each loss computes differently."
+        yield Fault("space_config: loss", problem, "Use another metric, e.g. major_metric: acc.")
     for key in EQUAL_IN_FOLDS:
         values = list(dict.fromkeys(run.values[key] for run in plan.base_runs))
         if len(values) > 1:
-            problem = f"is {shown(values)} in different folds, whose scores would have no mean."
-            yield Fault(f"base_config: {key}", problem, "Let all folds have one.")
+            problem = f"is {shown(values)} in different folds, so their scores cannot be averaged."
+            yield Fault(f"base_config: {key}", problem, "Use the same for all folds.")
 
 
 def point_with(space: Space, wanted: Mapping[str, Any] | None = None) -> Values:

@@ -113,7 +113,7 @@ def _trained(stage: Stage) -> Outcome:
     code = command(continuing(stage)).run() or 0
     if code == EXIT_CODE:
         return Outcome("interrupted")
-    return Outcome("done") if code == 0 else Outcome("failed", f"ended with exit code {code}; its log.txt says why.")
+    return Outcome("done") if code == 0 else Outcome("failed", f"ended with exit code {code}; see its log.txt.")
 
 
 def continuing(stage: Stage) -> Run:

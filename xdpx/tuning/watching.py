@@ -47,7 +47,7 @@ class Watch:
     def outlook(self) -> str:
         """Say how much is done and how long the rest will take, at most, if it goes on as until now."""
         began = len(self._search.trials)
-        text = f"{began} of at most {self._search.max_trials} trials begun"
+        text = f"{began} of at most {self._search.max_trials} trials started"
         seconds = self._seconds_left()
         return text if seconds is None else f"{text}, about {format_seconds(seconds)} left"
 

@@ -23,7 +23,7 @@ def test_a_place_that_an_input_does_not_know_is_a_fault_of_the_request(tiny: Mod
             return [Grown.HParams(name="train", batch_size=4, is_training=True)]
 
     feed = Feed(build_parts(Growing(), options_of(tmp_path / "job", {})))
-    with pytest.raises(ConfigError, match="train: its place in checkpoint_5 does not fit: the data grew"):
+    with pytest.raises(ConfigError, match="train: its position in checkpoint_5 does not fit: the data grew"):
         feed.restore("checkpoint_5", {"train": {"next": 3}})
 
 

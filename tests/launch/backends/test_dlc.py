@@ -121,8 +121,8 @@ def test_without_credentials_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) ->
     [
         (FULL | {"workspace": None}, "--workspace: is not given"),
         (FULL | {"volume": "work:/data"}, "--volume: has 'work:/data'. Write d-ID:/folder"),
-        (FULL | {"image": None}, "--image: is not given"),
-        (FULL | {"tables": "odps://p/tables/t"}, "--tables: means nothing to --on dlc"),
+        (FULL | {"image": None}, "--image: is missing"),
+        (FULL | {"tables": "odps://p/tables/t"}, "--tables: is not supported by --on dlc"),
     ],
 )
 def test_what_dlc_cannot_do_is_told_before(

@@ -92,13 +92,13 @@ def test_nothing_secret_is_written_but_the_name_of_the_secret(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ({"volume": "work:/data"}, "--image: is not given"),
+        ({"volume": "work:/data"}, "--image: is missing"),
         (PLAIN | {"volume": "home:/home"}, "--volume: mounts nothing at /data/work/submissions"),
         (PLAIN | {"volume": "Work_1:/data"}, "--volume: has 'Work_1:/data'"),
         (PLAIN | {"volume": "work:/dat"}, "--volume: mounts nothing"),
         (PLAIN | {"nodes": 2, "tasks": 4}, "--nodes: is 2, but the job has 4 tasks"),
-        (PLAIN | {"runtime": "torch-distributed", "tasks": 4}, "--runtime: sends a TrainJob"),
-        (PLAIN | {"account": "us"}, "--account: means nothing to --on k8s"),
+        (PLAIN | {"runtime": "torch-distributed", "tasks": 4}, "--runtime: submits a TrainJob"),
+        (PLAIN | {"account": "us"}, "--account: is not supported by --on k8s"),
     ],
 )
 def test_what_cannot_run_is_told_before(asked: dict[str, Any], expected: str) -> None:

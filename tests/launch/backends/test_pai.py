@@ -76,7 +76,7 @@ def test_odd_names_stay_one_word() -> None:
         ({"gpus": 1, "memory": 1.5}, "--memory: is 1.5. Use 2 to 128"),
         ({"gpus": 1, "pytorch": "2.13"}, "--pytorch: is '2.13'. PAI has 100, 131, 151, 180"),
         ({"gpus": 1, "tables": "t"}, "--tables: is 't'. Write odps://"),
-        ({"gpus": 1, "partition": "q"}, "--partition: means nothing to --on pai"),
+        ({"gpus": 1, "partition": "q"}, "--partition: is not supported by --on pai"),
     ],
 )
 def test_what_lies_outside_of_the_bounds_is_told(asked: dict[str, Any], expected: str) -> None:

@@ -32,7 +32,7 @@ def test_the_machines_meet_at_the_first_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"), [({"gpus": 1}, "--gpu-type: is not given"), ({"hours": 1}, "--hours: means nothing")]
+    ("asked", "expected"), [({"gpus": 1}, "--gpu-type: is not given"), ({"hours": 1}, "--hours: is not supported")]
 )
 def test_what_a_task_cannot_say_is_refused(asked: dict[str, int], expected: str) -> None:
     assert [str(fault) for fault in SkyPilot().faults(job_of(**asked)) if str(fault).startswith(expected)]

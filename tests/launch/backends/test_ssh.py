@@ -110,7 +110,7 @@ def test_the_processes_of_two_hosts_find_each_other_as_jax_does(far: Path, tmp_p
         ("ssh", {"hosts": "a,-oProxyCommand=x"}, "--hosts: has '-oProxyCommand=x'"),
         ("ssh", {"hosts": "a,b c"}, "--hosts: has 'b c'"),
         ("ssh", {"hosts": "a,b", "nodes": 3}, "--nodes: is 3, but there are 2 hosts"),
-        ("tpu", {"hosts": "a", "gpus": 1}, "--gpus: means nothing to --on tpu"),
+        ("tpu", {"hosts": "a", "gpus": 1}, "--gpus: is not supported by --on tpu"),
     ],
 )
 def test_a_list_that_cannot_be_meant_is_refused(place: str, asked: dict[str, object], expected: str) -> None:

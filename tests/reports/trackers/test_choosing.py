@@ -106,7 +106,7 @@ class Greedy(Hearing):
 @pytest.mark.parametrize(
     ("thing", "told"),
     [
-        (Greedy, r"'ours' \(ours:Thing\) cannot be made without arguments"),
+        (Greedy, r"'ours' \(ours:Thing\) must be constructible without arguments"),
         (dict, "has no event, such as on_log, so it is not a tracker"),
         (7, "has no event"),
         (Hearing, Hearing),

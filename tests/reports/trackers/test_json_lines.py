@@ -52,4 +52,4 @@ def test_a_disk_that_refuses_is_said_once_and_training_goes_on(tmp_path, capsys)
     tracker = JsonLines(tmp_path)
     for _ in range(2):
         tracker.on_log(None, _state(), None, logs={"loss": 1.0})
-    assert capsys.readouterr().err.count(f"No more is written to {tmp_path}") == 1
+    assert capsys.readouterr().err.count(f"Nothing more is written to {tmp_path}") == 1

@@ -156,7 +156,7 @@ def test_a_disk_that_refuses_is_said_once_and_training_goes_on(tmp_path, capsys,
     run = Run(args_of(tmp_path))
     run.log(2, 0.5)
     run.evaluate(2, acc=1.0)
-    assert capsys.readouterr().err.count("No more is written to train.log.tsv and valid.log.tsv") == 1
+    assert capsys.readouterr().err.count("Nothing more is written to train.log.tsv and valid.log.tsv") == 1
 
 
 @pytest.mark.parametrize("name", ["args.py", "train.log.tsv", "valid.log.tsv"])

@@ -60,5 +60,5 @@ def write(weights: Mapping[str, Tensor], prefix: str) -> None:
         old.train.Saver().save(session, prefix, write_state=False)
     again = tf_files.read(prefix + tf_files.INDEX)
     if again.keys() != weights.keys() or not all(torch.equal(again[name], weights[name].cpu()) for name in weights):
-        problem = f"'{prefix}' does not hold what was written."
+        problem = f"'{prefix}' does not contain what was written."
         raise ConfigError(THIS_RUN, [Fault("out_dir", problem, "The disk may be failing: write it elsewhere.")])

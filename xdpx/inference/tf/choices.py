@@ -53,7 +53,7 @@ class Choices:
         given = [at for at, each in enumerate(indices) if each is not None]
         first, last = given[0], given[-1]
         if given != list(range(first, last + 1)) or any(indices[at].dtype == tf.bool for at in given):
-            raise NotImplementedError("indices apart from each other, or masks")
+            raise NotImplementedError("indices that are not adjacent, or masks")
         places = [tf.where(indices[at] < 0, indices[at] + size_of(tf, x, at), indices[at]) for at in given]
         together = self._together(places)
         found = tf.gather_nd(tf.transpose(x, [*given, *range(first), *range(last + 1, rank)]), together)

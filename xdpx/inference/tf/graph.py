@@ -123,7 +123,7 @@ class Graph:
             and (node.op != "call_function" or self._operations.find(node.target) is None)
         }
         if unknown:
-            raise _refusal(f"uses {', '.join(sorted(unknown))}, of which TensorFlow has no counterpart here")
+            raise _refusal(f"uses {', '.join(sorted(unknown))}, for which TensorFlow has no counterpart here")
 
 
 def _filled(value: Any, values: Mapping[Node, Any]) -> Any:

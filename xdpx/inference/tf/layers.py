@@ -103,7 +103,7 @@ class Layers:
         `how`: dilation, and whether windows reach beyond the end.
         """
         if how and (any(each != 1 for each in how[0]) or any(how[1:])):
-            raise NotImplementedError("windows with holes, or beyond the end")
+            raise NotImplementedError("dilated windows, or windows beyond the end")
         tf = self._tf
         last = tf.pad(tf.transpose(x, [0, 2, 3, 1]), _edges(padding), constant_values=kind[0].min)
         found = tf.nn.max_pool2d(last, size, stride or size, "VALID")

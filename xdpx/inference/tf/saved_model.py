@@ -157,7 +157,7 @@ def followed(exportable: Exportable) -> tuple[ExportedProgram, list[str]]:
         try:
             return program_of(answering(exportable), exportable.example()), [*plain, *ANSWERS]
         except ConfigError as error:
-            log.info(f"probabilities are left out: {error}")
+            log.info(f"probabilities are omitted: {error}")
     return program_of(exportable.network, exportable.example()), plain
 
 

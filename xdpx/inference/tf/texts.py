@@ -48,7 +48,7 @@ def signature(tf: ModuleType, exportable: Exportable, held: Any, length: int | N
     if not reason:
         numbered = _numbering(tf, exportable, held, tokenizer, length)
         if not _agrees(exportable, tokenizer, numbered):
-            reason = "some texts would be numbered otherwise than in the run"
+            reason = "some texts would get other token ids than in the run"
     if reason or names is None:
         log.info(f"no signature for strings: {reason}; use the one for token ids")
         return {}
@@ -66,11 +66,11 @@ def _hindrance(exportable: Exportable, tokenizer: object) -> str:
     """Return why the graph cannot encode strings; '' if it can."""
     vocabulary = exportable.processor.vocabulary
     if tuple(exportable.inputs) not in PLAIN or vocabulary is None:
-        return "the input of this network is more than words"
+        return "this network takes other inputs than words"
     if type(tokenizer) not in {SpaceTokenizer, WholeWords}:
         return f"{type(tokenizer).__name__} cannot be written in TensorFlow"
     if any(not word or set(word) & {"\n", "\r"} for word in vocabulary.tokens):
-        return "a word of the vocabulary holds a line end"
+        return "a word of the vocabulary contains a line break"
     return ""
 
 

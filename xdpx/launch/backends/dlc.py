@@ -48,7 +48,7 @@ class Dlc:
         if job.num_tasks > 1:
             yield Fault("runs", f"are {job.num_tasks}, and DLC has no arrays.", "Send them one by one (--only N).")
         if not asked.image:
-            yield Fault("--image", "is not given, and DLC runs containers.", "Write --image REGISTRY/NAME:TAG.")
+            yield Fault("--image", "is missing, and DLC runs containers.", "Write --image REGISTRY/NAME:TAG.")
         if not (asked.workspace or os.environ.get(WORKSPACE)):
             yield Fault("--workspace", "is not given.", f"Write --workspace NUMBER, or set {WORKSPACE}.")
         yield from volume_faults(job, DATA_SET, "d-ID:/folder, with the id of a data set of the workspace")
@@ -59,7 +59,7 @@ class Dlc:
             yield Fault("--on", "needs alibabacloud-pai-dlc20201203.", "Run: pip install 'xdpx[pai]'.")
         for name in (KEY, SECRET):
             if not os.environ.get(name):
-                yield Fault(name, "is not set.", "DLC takes requests that are signed; set it in the environment.")
+                yield Fault(name, "is not set.", "DLC requires signed requests; set it in the environment.")
         if not (os.environ.get(REGION) or os.environ.get(ENDPOINT)):
             yield Fault(REGION, "is not set.", "Set it to the region of the workspace, e.g. cn-hangzhou.")
 

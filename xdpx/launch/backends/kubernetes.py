@@ -35,15 +35,18 @@ class Kubernetes:
         yield from faults_of_several(job, "--on k8s")
         if not job.resources.image:
             remedy = "Write --image REGISTRY/NAME:TAG, an image with XDPX's packages."
-            yield Fault("--image", "is not given, and pods need one.", remedy)
+            yield Fault("--image", "is missing, and pods need one.", remedy)
         if job.resources.runtime and job.num_tasks > 1:
-            problem = f"sends a TrainJob, which has no tasks, but the job has {job.num_tasks}."
-            yield Fault("--runtime", problem, "Leave it out: an indexed Job has them.")
+            problem = f"submits a TrainJob, which has no tasks, but the job has {job.num_tasks}."
+            yield Fault("--runtime", problem, "Leave it out: an indexed Job supports them.")
         yield from manifests.volume_faults(job, CLAIM, "claim:/folder, with the name of a PersistentVolumeClaim")
 
     def hindrances(self, job: Job) -> Iterator[Fault]:
         """Yield what prevents submitting from this machine."""
-        yield from absent("kubectl", "Install it, or copy the files of --dry to where it is: kubectl create -f them.")
+        yield from absent(
+            "kubectl",
+            "Install it, or copy the files of --dry to a machine that has it, and run kubectl create -f on them.",
+        )
 
     def files(self, job: Job) -> dict[str, str]:
         """Return the script of the pods, the Job with its Service, and the TrainJob if the job has only one task."""

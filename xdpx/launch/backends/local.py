@@ -63,7 +63,7 @@ class Local:
         if _exit_code(record) is not None or not is_at_work(record, JOB):
             return f"{record.name}: is not running."
         os.kill(int(record.id), signal.SIGTERM)
-        return f"{record.name}: asked to stop; it saves what it can first."
+        return f"{record.name}: asked to stop; it saves first."
 
 
 def in_background(folder: str, script: str) -> Submitted:
@@ -85,7 +85,7 @@ def read_log(path: str) -> str:
         Refused: there is none yet.
     """
     if not io.isfile(path):
-        raise Refused(f"{path}: nothing was written yet.")
+        raise Refused(f"{path}: nothing has been written yet.")
     with io.open(path, encoding="utf-8", errors="replace") as file:
         return str(file.read())
 

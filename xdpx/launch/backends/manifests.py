@@ -230,5 +230,5 @@ def volume_faults(job: Job, names: re.Pattern[str], form: str) -> Iterator[Fault
         if not path.startswith("/") or not names.fullmatch(name):
             yield Fault("--volume", f"has '{name}:{path}'.", f"Write {form}.")
     if not any(path and job.folder.startswith(f"{path.rstrip('/')}/") for _, path in found):
-        problem = f"mounts nothing at {job.folder}, where the script, the code and the configs of the job lie."
+        problem = f"mounts nothing at {job.folder}, which contains the script, the code and the configs of the job."
         yield Fault("--volume", problem, f"Write {form}; --far-root where that folder has another path there.")

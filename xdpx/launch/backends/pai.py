@@ -54,7 +54,9 @@ class Pai:
         yield from faults_of_several(job, "--on pai")
         yield from bound_faults(asked)
         if asked.tables and not all(table.startswith("odps://") for table in asked.tables.split(",")):
-            yield Fault("--tables", f"is '{asked.tables}'.", "Write odps://<project>/tables/<table>, commas between.")
+            yield Fault(
+                "--tables", f"is '{asked.tables}'.", "Write odps://<project>/tables/<table>, separated by commas."
+            )
         if job.num_tasks > 1 and asked.tasks:
             yield Fault("--tasks", "is not given by PAI, which has no arrays.", "Send the tasks one by one.")
         if is_fused(asked):
@@ -142,7 +144,7 @@ def _fusion_faults(job: Job) -> Iterator[Fault]:
     """Yield a fault for several trainings under docker fusion: from the second one on, NCCL cannot connect."""
     count = max(sum(step.command in TOGETHER for step in job.steps), job.runs)
     if count > 1:
-        problem = f"are {count}, one after another, which hangs from the second on under docker fusion."
+        problem = f"are {count}, one after another; under docker fusion, the second and later ones hang."
         remedy = "Send them one by one, or ask for one worker with several GPUs (-w 1 -g N)."
         yield Fault("trainings", problem, remedy)
 

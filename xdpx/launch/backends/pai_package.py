@@ -31,7 +31,7 @@ os.chdir(os.path.dirname(os.path.abspath(__file__)))
 names = [sys.executable] if sys.version_info >= (3, 11) else ["python3.%d" % minor for minor in (14, 13, 12, 11)]
 found = [path for path in map(which, names) if path]
 if not found:
-    sys.exit("XDPX needs Python 3.11 or newer, and this image has %s alone. Use an image of your own: "
+    sys.exit("XDPX needs Python 3.11 or newer, and this image only has %s. Use your own image: "
              "x-submit ... --on dlc --image IMAGE." % sys.version.split()[0])
 os.environ["XDPX_PYTHON"] = found[0]
 os.execvp("bash", ["bash", "job.sh"])

@@ -45,7 +45,9 @@ class Ssh:
         found = hosts(job)
         yield from faults_of_several(with_nodes(job), self._place)
         if not found:
-            yield Fault("--hosts", "is not given.", "Write --hosts a,b,c: names that ssh knows; the first leads.")
+            yield Fault(
+                "--hosts", "is not given.", "Write --hosts a,b,c: names that ssh knows; the first is the leader."
+            )
         if len(set(found)) < len(found):
             remedy = "Name each once; --processes says how many processes each has."
             yield Fault("--hosts", f"names a host twice: {', '.join(found)}.", remedy)
@@ -87,7 +89,7 @@ class Ssh:
         if not is_at_work(record, LAUNCH):
             return f"{record.name}: is not running."
         os.kill(int(record.id), signal.SIGTERM)
-        return f"{record.name}: asked to stop on all hosts; it saves what it can first."
+        return f"{record.name}: asked to stop on all hosts; it saves first."
 
 
 def hosts(job: Job) -> list[str]:

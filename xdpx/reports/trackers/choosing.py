@@ -132,7 +132,7 @@ def _trouble_with_offered(name: str) -> str:
         if not _hears(thing) and (isinstance(thing, type) or not callable(thing)):
             return f"'{name}' ({point.value}) has no event, such as on_log, so it is not a tracker. Define one."
         if isinstance(thing, type) and not _can_be_called(thing):
-            return f"'{name}' ({point.value}) cannot be made without arguments, as a tracker is. Give them defaults."
+            return f"'{name}' ({point.value}) must be constructible without arguments. Give them defaults."
     return ""
 
 
@@ -157,7 +157,7 @@ def _needing(name: str, package: str) -> str:
 def _unknown(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean '{near[0]}'? " if near else ""
-    all_or_none = "'all' is whatever is installed, 'none' nothing"
+    all_or_none = "'all' means all that are installed, 'none' none"
     return f"no tracker is called '{name}'. {hint}There are {', '.join(known)}; {all_or_none}."
 
 

@@ -42,7 +42,7 @@ class JsonLines:
                 file.write(line + "\n")
         except OSError as error:
             self._works = False
-            log.warning(f"No more is written to {path}: {error}")
+            log.warning(f"Nothing more is written to {path}: {error}")
 
 
 class MetricsFile:

@@ -139,7 +139,7 @@ class RunTables:
     def _give_up(self, error: OSError) -> None:
         """Warn once that writing failed, and write no more: this does not end the training."""
         self._train = self._valid = None
-        log.warning(f"No more is written to {TRAIN_LOG} and {VALID_LOG}: {error}")
+        log.warning(f"Nothing more is written to {TRAIN_LOG} and {VALID_LOG}: {error}")
 
 
 class Scored:

@@ -131,7 +131,7 @@ class LocalExecutor:
             outcome = _outcome(work)
             killed = outcome is None and ((work.process.exitcode or 0) < 0 or work.process.exitcode == UNKNOWN_CODE)
             if killed and not self._stopping and work.tries < TRIES:
-                log.warning(f"{work.stage.name}: its process {_how(work)}; it is started once more.")
+                log.warning(f"{work.stage.name}: its process {_how(work)}; it is started again.")
                 work.tries += 1
                 self._begin(work)
                 continue
@@ -177,7 +177,7 @@ def _outcome(work: _Work) -> Outcome | None:
 def _how(work: _Work) -> str:
     code = work.process.exitcode or 0
     if code == UNKNOWN_CODE:
-        return "is gone, and so is the one that started it (perhaps memory ran out: see min_rss)"
+        return "has died, and so has the one that started it (perhaps memory ran out: see min_rss)"
     if code >= 0:
         return f"ended with exit code {code}"
     name = signal.Signals(-code).name

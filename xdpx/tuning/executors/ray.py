@@ -210,7 +210,7 @@ class RayExecutor:
         tries = work.tries + 1 if step <= work.step else 1
         if tries > TRIES:
             return Outcome("failed", f"its worker was lost {TRIES} times at update {step}, last by {reason}")
-        log.warning(f"{work.stage.name}: its worker is gone ({reason}); it goes on at update {step}.")
+        log.warning(f"{work.stage.name}: its worker was lost ({reason}); it continues at update {step}.")
         self._begin(_Work(work.stage, step, tries))
         return None
 
