@@ -451,5 +451,5 @@ def test_what_is_no_numbered_row_of_texts_is_the_fault_of_its_parser(rows: Any, 
     with pytest.raises(ConfigError, match=rf"parser: 'Mine\.read' returns ({words})\. "):
         read(Mine(Mine.Parameters()), tmp_path)
     Mine.read = lambda self, path: None  # type: ignore[assignment, method-assign, return-value]
-    with pytest.raises(ConfigError, match=r"parser: 'Mine\.read' returns None\. Let it yield"):
+    with pytest.raises(ConfigError, match=r"parser: 'Mine\.read' returns None\. Yield"):
         read(Mine(Mine.Parameters()), tmp_path)
