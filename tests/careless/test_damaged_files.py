@@ -166,7 +166,7 @@ def test_one_flipped_bit_in_the_data_is_refused_and_named(
     flipped(world / "data" / name, place)
     assert main(["x-train", str(world / "train.json"), f"save_dir={world}/new"]) == 1
     told = capsys.readouterr().err
-    assert f"{world}/data/{name} does not hold what was written" in told
+    assert f"{world}/data/{name} differs from what was written" in told
     assert "run x-prepro again" in told
     assert "Traceback" not in told
     assert not (world / "new").exists()
@@ -180,7 +180,7 @@ def test_one_flipped_bit_in_the_tokens_or_labels_is_refused_and_x_prepro_mends_i
 ) -> None:
     flipped(world / "data" / name, 0.2)
     assert main(["x-train", str(world / "train.json"), f"save_dir={world}/new"]) == 1
-    assert f"{world}/data/{name} does not hold what was written" in capsys.readouterr().err
+    assert f"{world}/data/{name} differs from what was written" in capsys.readouterr().err
     assert main(["x-prepro", str(world / "prepro.json")]) == 0
     assert main(["x-train", str(world / "train.json"), f"save_dir={world}/new", "max_update=2"]) == 0
 
@@ -214,7 +214,7 @@ def test_one_flipped_bit_in_what_a_run_keeps_is_refused_before_predicting(
     flipped(run / name, 0.3)
     assert main([command, str(tmp_path / "ask.json")]) == 1
     told = capsys.readouterr().err
-    assert f"{run}/{name} does not hold what was written" in told
+    assert f"{run}/{name} differs from what was written" in told
     assert "copy it again" in told
     assert not (tmp_path / "out.tsv").exists()
 

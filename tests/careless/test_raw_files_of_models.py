@@ -123,7 +123,7 @@ def test_a_header_of_a_tsv_is_refused_and_not_predicted(
 
 def test_pairs_for_a_model_of_single_texts_are_refused(predict: Predict, capsys: pytest.CaptureFixture[str]) -> None:
     predict("a.tsv", "".join(f"{text}\twhat is number {n}\n" for n, (text, _) in enumerate(ROWS)), code=2)
-    assert "the last column, read as a label, holds none that training knew" in capsys.readouterr().err
+    assert "the last column, read as a label, has no label of training" in capsys.readouterr().err
 
 
 def test_labels_that_training_never_saw_are_no_fault(predict: Predict) -> None:

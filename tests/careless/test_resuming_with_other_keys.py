@@ -271,7 +271,7 @@ def test_a_job_of_x_exp_takes_what_is_typed_and_says_so(tmp_path, caplog):
     assert go(tmp_path / "job", STEPS=2) == 0
     caplog.clear()
     assert go(tmp_path / "other", STEPS=2, RATE=0.5) == 0
-    told = [record.message for record in caplog.records if "differs from before" in record.message]
+    told = [record.message for record in caplog.records if "has changed, and applies" in record.message]
     assert any("+- task.train.learner.optimizer.learning_rate: '0.01' -> '0.5'" in line for line in told)
     same, other = (tiny.state_of(str(tmp_path / name), 2) for name in ("job", "other"))
     assert any(not np.array_equal(same[name], other[name]) for name in same if name.startswith("params"))

@@ -125,7 +125,7 @@ def test_compare_origin_compares_what_training_scored_and_names_what_it_did_not(
     assert desk.run("x-eval", save_dir="run", valid_subset=scored, compare_origin=True) == 0
     text = said()
     assert "every metric equals the one that training logged" in text
-    assert [name for name in scored if f"not {name}: that is not compared" in text] == ["test", "raw/test.txt"]
+    assert [name for name in scored if f"not {name}, so it is not compared" in text] == ["test", "raw/test.txt"]
     log = desk.folder / "run/valid.log.tsv"
     rows = [line.split("\t") for line in log.read_text().splitlines()]
     rows[1][rows[0].index("valid_loss")] = "9.5"

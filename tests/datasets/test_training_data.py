@@ -203,7 +203,7 @@ def test_a_damaged_shard_stops_training_with_its_name(open_data: Any, tmp_path: 
     (tmp_path / "train1.pt").write_bytes(b"x" * (tmp_path / "train1.pt").stat().st_size)
     groups = data.groups()
     assert len(list(islice(groups, 8))) == 8
-    with pytest.raises(StoreError, match=r"train1.pt does not hold what was written"):
+    with pytest.raises(StoreError, match=r"train1.pt differs from what was written"):
         next(groups)
 
 

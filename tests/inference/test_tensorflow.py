@@ -366,7 +366,7 @@ def test_a_run_that_began_with_tensorflow_goes_on_and_is_scored_when_its_files_a
 
     run("x-train", **values, train_steps=1)
     theirs = InferenceParameters(save_dir=f"{tmp_path}/run", checkpoint=prefix, from_tf=True)
-    with pytest.raises(ConfigError, match=r"checkpoint: lacks weights of the model: encoder.*Those would be random"):
+    with pytest.raises(ConfigError, match=r"checkpoint: lacks weights of the model: encoder.*They would be random"):
         Predictor(make_plan(theirs, "test"))
     shutil.rmtree(tmp_path / "theirs")
     run("x-train", **values, resume=True)

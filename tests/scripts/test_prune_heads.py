@@ -107,7 +107,7 @@ def test_importance_is_the_derivative_by_a_factor_on_the_heads_output(values: di
 
 
 def test_a_layer_keeps_one_head_and_must_exist(tmp_path: Path, values: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="takes 4 of the 4 heads of layer 0; one must stay"):
+    with pytest.raises(ConfigError, match="takes 4 of the 4 heads of layer 0; one must remain"):
         prune(tmp_path, values, prune_config={"0": 4})
     with pytest.raises(ConfigError, match="names layer 5, but there are 2 layers"):
         prune(tmp_path, values, prune_config={"5": 1})

@@ -89,7 +89,7 @@ class Calibrate:
         predictor = Predictor(plan, cuda=known.cuda, seed=known.seed)
         loss = predictor.task.loss
         if not loss.reads_softmax:
-            problem = f"was trained by loss '{plan.train.values['loss']}', whose probabilities are not one softmax."
+            problem = f"was trained by loss '{plan.train.values['loss']}', whose probabilities are not those of one softmax."
             raise ConfigError(
                 self.source, [Fault("save_dir", problem, "Only those can be calibrated by a temperature.")]
             )

@@ -111,7 +111,7 @@ def test_predictions_are_written_as_arrays(tiny: ModuleType, copied: str, tmp_pa
 
 
 def test_what_is_not_there_cannot_be_looked_at(tiny: ModuleType, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="none to begin with"):
+    with pytest.raises(ConfigError, match="no checkpoint to start from"):
         run(tiny.Tiny, job_log_dir=tmp_path, mode="decode_once", **QUIET)
 
     class Nothing(tiny.Tiny):  # type: ignore[name-defined, misc]

@@ -147,7 +147,7 @@ def test_padding_of_prompts_is_told_to_the_network_so_that_it_fills_no_experts()
 def test_what_cannot_be_decoded_is_refused_in_a_sentence() -> None:
     seeing_all = model()
     seeing_all = LanguageModel(lm_tpl=seeing_all.lm_tpl.clone().set(model_type="bidirectional"))
-    with pytest.raises(ValueError, match="Only 'causal' can continue"):
+    with pytest.raises(ValueError, match="Only 'causal' can decode"):
         decoded(seeing_all, params_of(seeing_all), batch())
     positions = TrainablePositionalEmbedding.HParams(max_seq_length=10)
     short = LanguageModel(lm_tpl=model().lm_tpl.clone().set(position_emb_tpl=positions))
