@@ -166,5 +166,5 @@ def test_training_without_labels_ends_before_it_begins(
     (tmp_path / "train.hjson").write_text(json.dumps(config, default=str))
     assert main(["x-train", str(tmp_path / "train.hjson")]) == 2
     told = capsys.readouterr().err
-    assert "train_subset: no sample of 'train' has a label, but loss 'cross_entropy' learns them" in told
+    assert "train_subset: no sample of 'train' has a label, but loss 'cross_entropy' needs them" in told
     assert "bug in xdpx" not in told

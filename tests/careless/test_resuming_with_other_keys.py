@@ -41,7 +41,7 @@ REFUSED = [
     ("plain", {"ema_decay": 0.9}, "is 0.9, but the checkpoint has no averaged weights"),
     ("ema", {"ema_decay": 1.0}, "is 1.0, but the checkpoint has averaged weights"),
     ("swa", {"swa_interval": 2}, "has begun with update 2"),
-    ("swa", {"swa_start": None, "ema_decay": 0.9}, "what the checkpoint averages is SWA from update 2 on"),
+    ("swa", {"swa_start": None, "ema_decay": 0.9}, "what the checkpoint averages is SWA from update 2"),
     ("plain", {"loss_unit": "bits"}, "was 'nats', and is 'bits' now, but it is the unit of the logs"),
     ("plain", {"max_epoch": 1}, "no updates are left: the run is at step 6 of 6"),
 ]

@@ -553,8 +553,8 @@ def test_parts_that_come_in_evaluation_mode_train_from_the_first_update():
 def test_a_learning_rate_that_the_schedule_overrules_is_told_of(capsys):
     chosen = engine()
     state = train(chosen, chosen.start(1), range(2))
-    assert "lr_scheduler sets it anew" not in capsys.readouterr().err
+    assert "lr_scheduler sets it again" not in capsys.readouterr().err
     for group in state.optimizer.param_groups:
         group["lr"] = 0.0
     train(chosen, state, range(2, 3))
-    assert "lr_scheduler sets it anew" in capsys.readouterr().err
+    assert "lr_scheduler sets it again" in capsys.readouterr().err

@@ -174,7 +174,7 @@ def test_a_single_row_is_not_halved():
     chosen = engine()
     state = chosen.start(1)
     limit(state.task.model, 0)
-    with pytest.raises(OutOfMemory, match="cut into 4 parts"):
+    with pytest.raises(OutOfMemory, match="split into 4 parts"):
         chosen.update(state, [batch(3)])
 
 

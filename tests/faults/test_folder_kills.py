@@ -200,7 +200,7 @@ def test_on_a_full_disk_the_save_fails_by_name_and_the_step_before_stays(
     model(torch.ones(2, 100)).sum().backward()
     optimizer.step()
     whole = Contents({"global_step": 10}, None, *((optimizer.state_dict(), {}) if resumable else ()))
-    with pytest.raises(OSError, match=r"checkpoint-10 could not be saved.*Make room") as caught:
+    with pytest.raises(OSError, match=r"checkpoint-10 could not be saved.*Free some space") as caught:
         save_checkpoint(small_disk, 10, whole, ModelFiles(model), own=OwnState.of_this_process())
     assert caught.value.errno == errno.ENOSPC
     assert newest(small_disk) == str(small_disk / "checkpoint-5")

@@ -329,7 +329,7 @@ def test_export_pt_leaves_out_what_the_file_lacks_and_refuses_what_it_cannot_kno
     with pytest.raises(ConfigError, match=r"tf_ckpt_path.*and tf_path are both missing"):
         script(["export_pt", f"out_dir={tmp_path / 'x'}"])
     line = ["export_pt", f"tf_path={prefix}", f"out_dir={tmp_path / 'x'}"]
-    with pytest.raises(ConfigError, match=r"extra_configs\.embedding_dim: Field required\. cls_cnn needs it"):
+    with pytest.raises(ConfigError, match=r"extra_configs\.embedding_dim: Field required\. cls_cnn requires this"):
         script([*line, "model_class=cls_cnn"])
     with pytest.raises(ConfigError, match=r"num_classes: is 3, but bert_lm has no classes"):
         script([*line, "model_class=bert_lm", "num_classes=3"])

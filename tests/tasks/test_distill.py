@@ -105,6 +105,6 @@ def test_a_teacher_of_other_words_or_classes_is_refused(tmp_path: Path) -> None:
     both = (str(folder), str(data), ("vocab.txt", "target_map.txt"))
     refuse_other_numbers(*both)  # not the folder of a run
     (folder / "args.py").write_text("")
-    with pytest.raises(ConfigError, match="teacher_pretrained_model: is of .* whose target_map.txt is another"):
+    with pytest.raises(ConfigError, match="teacher_pretrained_model: is of .* whose target_map.txt differs"):
         refuse_other_numbers(*both)
     refuse_other_numbers(str(folder), str(data), ("vocab.txt",))

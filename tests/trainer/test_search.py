@@ -136,7 +136,7 @@ def test_a_model_is_made_with_the_trial_where_it_is_asked_for() -> None:
     assert search.new_model(partial(lambda trial, size: (trial, size), size=3), "trial") == ("trial", 3)
     with pytest.raises(RuntimeError, match="takes 2"):
         search.new_model(lambda one, two: one, None)
-    with pytest.raises(RuntimeError, match="gave None"):
+    with pytest.raises(RuntimeError, match="returned None"):
         search.new_model(lambda: None, None)
 
 

@@ -144,7 +144,7 @@ def test_all_altered_files_are_told_together(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("vocab.txu")
     (tmp_path / "args.py").write_text("args.")
     (tmp_path / "target_map.txt").unlink()
-    with pytest.raises(verified.Altered, match=r"args.py has 5 bytes, .*vocab.txt does not hold .* Do that.$"):
+    with pytest.raises(verified.Altered, match=r"args.py has 5 bytes, .*vocab.txt differs from .* Do that.$"):
         verified.refuse_altered(str(tmp_path), advice="Do that.")
-    with pytest.raises(verified.Altered, match=r"^[^ ]*vocab.txt does not"):
+    with pytest.raises(verified.Altered, match=r"^[^ ]*vocab.txt differs"):
         verified.refuse_altered(str(tmp_path), advice="Do that.", but=("args.py",))

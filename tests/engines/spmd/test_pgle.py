@@ -52,7 +52,7 @@ def test_a_profile_is_a_flag_beside_those_that_are_set():
 def test_a_flag_of_the_user_s_wins_and_the_difference_is_told(caplog):
     mine = "--xla_gpu_enable_latency_hiding_scheduler=false"
     assert pgle.with_flags(mine, {pgle.SCHEDULER_FLAG: "true"}) == mine
-    assert "Yours stays" in caplog.text
+    assert "Yours is kept" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_a_language_model_trains_alike_on_one_device_and_eight_and_moves_between
     moved = spmd_files.restore(path, one.target)
     batch = batch_of(toy, 50)
     scores = [each.predictions_to_host(each.score(at, batch)) for each, at in ((one, moved), (eight, spread))]
-    assert scores[0]["total_loss"] == pytest.approx(scores[1]["total_loss"], rel=1e-5)
+    assert scores[0]["sum of total_loss"] == pytest.approx(scores[1]["sum of total_loss"], rel=1e-5)
     expected = losses(one, toy, state, range(20, 23))[1]
     assert losses(one, toy, moved, range(20, 23))[1] == pytest.approx(expected, rel=0, abs=1e-5)
     assert set(eight.compilations.values()) == {1}

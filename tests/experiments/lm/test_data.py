@@ -78,7 +78,7 @@ def test_text_that_nobody_named_is_asked_for(text: dict[str, Any]) -> None:
 
 
 def test_text_that_is_not_there_is_told_before_anything_starts(text: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="EVAL_DATA: is '/no/where.txt', where nothing is"):
+    with pytest.raises(ConfigError, match="EVAL_DATA: is '/no/where.txt', which does not exist"):
         resolve("C4SpmdAdam")(**SMALL | text | {"EVAL_DATA": "/no/where.txt"}).datasets()
 
 

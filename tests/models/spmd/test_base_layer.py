@@ -117,7 +117,7 @@ def test_a_name_can_be_taken_once():
             super().setup()
             self.create_child("dims", Scale.HParams())
 
-    with pytest.raises(ValueError, match="'dims' is taken"):
+    with pytest.raises(ValueError, match="'dims' is already a field"):
         Twice().init(KEY, ROW)
 
 

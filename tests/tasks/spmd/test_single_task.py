@@ -152,7 +152,7 @@ def test_noise_is_on_the_weights_that_are_named_and_only_while_training() -> Non
     np.testing.assert_array_equal(noisy.predict(values, BATCH), plain.predict(values, BATCH))
     again = noisy.train_loss(values, BATCH, KEY)[0]
     assert float(again) == float(noisy.train_loss(values, BATCH, KEY)[0])
-    with pytest.raises(ValueError, match="found in no name"):
+    with pytest.raises(ValueError, match="matches no name of a weight"):
         build(vn=VariationalNoise(vn_scale=0.5, vn_regex="softmax")).train_loss(values, BATCH, KEY)
 
 
