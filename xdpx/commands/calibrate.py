@@ -89,9 +89,9 @@ class Calibrate:
         predictor = Predictor(plan, cuda=known.cuda, seed=known.seed)
         loss = predictor.task.loss
         if not loss.reads_softmax:
-            problem = f"was trained by loss '{plan.train.values['loss']}', whose probabilities are not those of one softmax."
+            problem = f"was trained by loss '{plan.train.values['loss']}', which does not read a softmax over classes."
             raise ConfigError(
-                self.source, [Fault("save_dir", problem, "Only those can be calibrated by a temperature.")]
+                self.source, [Fault("save_dir", problem, "A temperature calibrates only such probabilities.")]
             )
         _, gathered, _ = score_placed(predictor.engine, predictor.state, predictor.placed_batches(source), loss)
         prob, target = np.asarray(gathered["prob"], np.float64), np.asarray(gathered["target"])
