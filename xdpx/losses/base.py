@@ -21,6 +21,8 @@ Gathered = Mapping[str, NDArray[Any] | float]
 UNITS = {"nats": 1.0, "bits": 1.0 / float(np.log(2.0))}
 """How many of each are in one nat."""
 
+FITTING = "Choose a model and a loss that belong together, as the configs in examples/families do."
+
 
 def output_of(model: nn.Module, batch: Batch) -> Tensor:
     """Return what a model gives for a batch, such as logits, in float32.
@@ -36,15 +38,15 @@ def output_of(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def outputs_of(model: nn.Module, batch: Batch, *names: str) -> Sequence[Any]:
-    """Return what a model gives for a batch, where that are several things: a tuple.
+    """Return the outputs of a model that returns several for a batch, as a tuple.
 
     Args:
         model: the model.
         batch: its input.
-        names: of the things that the loss reads, for the message.
+        names: of the outputs that the loss reads, for the message.
 
     Raises:
-        ConfigError: it gives something else, such as one tensor, whose rows must not be taken for them.
+        ConfigError: it returns something else, such as one tensor, whose rows must not be taken for the outputs.
     """
     output = model(**batch["net_input"])
     if not isinstance(output, tuple | list) or len(output) != len(names):
@@ -54,7 +56,7 @@ def outputs_of(model: nn.Module, batch: Batch, *names: str) -> Sequence[Any]:
 
 
 def token_logits_of(model: nn.Module, batch: Batch, shape: str) -> Tensor:
-    """Return the numbers that a model gives for each token, in float32. `shape`, of three axes, is for the message.
+    """Return the logits of each token, in float32. `shape`, of three axes, is for the message.
 
     Raises:
         ConfigError: it gives something else.
@@ -63,9 +65,6 @@ def token_logits_of(model: nn.Module, batch: Batch, shape: str) -> Tensor:
     if logits.ndim != 3:
         raise _another_output(model, f"a tensor of shape {tuple(logits.shape)}", f"one of shape {shape}", FITTING)
     return logits
-
-
-FITTING = "Choose a model and a loss that belong together, as the configs in examples/families do."
 
 
 def _another_output(model: nn.Module, found: str, wanted: str, remedy: str) -> ConfigError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -127,17 +128,16 @@ def place(run: TrainerRun, checkpoint: str, global_step: int) -> Position:
         position = run.plan.carried_over(Position(**progress["position"]), progress["samples_per_batch"])
     else:  # written by an older version, which kept the loader state, or by the original
         position = run.plan.position(global_step, own or progress.get("data"))
-    _move_end(run, checkpoint, position, global_step)
+    _move_end(run, checkpoint, progress, position, global_step)
     return Position(position.epoch) if run.args.ignore_data_skip else position
 
 
-def _move_end(run: TrainerRun, checkpoint: str, place: Position, global_step: int) -> None:
+def _move_end(run: TrainerRun, checkpoint: str, saved: Mapping[str, Any], place: Position, global_step: int) -> None:
     """Let as many steps follow as the data holds that are left, if an epoch took another number of them before."""
     plan = run.plan
     if plan.num_epochs == FOR_EVER:
         run.plan = plan.prolonged(place, global_step)
         return
-    saved = TrainerCheckpoint(checkpoint).progress() or {}
     before, now = saved.get("steps_per_epoch", plan.steps_per_epoch), plan.steps_per_epoch
     if before == now:  # steps that are missing were left out by a callback, which ended an epoch early
         run.plan = plan.shifted(saved.get("offset", 0), run.args.max_steps)
