@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -76,8 +77,8 @@ class RawFile:
                     if not skip_bad_lines:
                         raise _unfit(path, parser, loader, bad)
                     skipped = skipped or [bad]
-            if votes:  # not the first row alone decides, which may be a title above the others
-                return cls(path, parser, votes.count(True) > votes.count(False) - votes[0])
+            if votes:  # the majority decides, as the first row may be a title; in a tie, the first row
+                return cls(path, parser, Counter(votes).most_common(1)[0][0])
         if blank and loader.is_labelled([""]) is not None:
             return cls(path, parser, False)
         problem, remedy = "contains no usable line", f"A line has: {loader.expected()}."
