@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from xdpx.launch.local import RESTARTS, Restarts, run_together
+from xdpx.launch.local import RESTARTS, Restarts, _Processes, run_together
 from xdpx.training.preemption import EXIT_CODE
 from xdpx.utils.distributed_utils import LOST_PEER_CODE
 
@@ -87,6 +87,32 @@ def test_processes_that_are_killed_are_started_again_as_often_as_allowed(capfd: 
     assert run_together(2, die_twice, restarts=Restarts(2)) == 0
     assert "all are started again (2 of 2 times)" in capfd.readouterr().err
     assert run_together(2, die_twice, restarts=Restarts(1)) == 128 + signal.SIGKILL
+
+
+class EndsWhileLookedAt:
+    """A process that is found running `looks` times, and then ended with `code`."""
+
+    def __init__(self, code: int, looks: int) -> None:
+        self.code, self.looks, self.sentinel = code, looks, os.open(os.devnull, os.O_RDONLY)
+
+    @property
+    def exitcode(self) -> int | None:
+        self.looks -= 1
+        return self.code if self.looks < 0 else None
+
+    def kill(self) -> None:
+        pass
+
+    def join(self) -> None:
+        os.close(self.sentinel)
+
+
+@pytest.mark.parametrize("looks", range(12))
+def test_a_process_killed_at_any_moment_is_the_cause_of_what_its_peers_report(looks: int) -> None:
+    processes = _Processes(["", ""], life=0, restarts=Restarts())
+    both = [EndsWhileLookedAt(LOST_PEER_CODE, 1), EndsWhileLookedAt(-signal.SIGKILL, looks)]
+    processes._all = both  # type: ignore[assignment]
+    assert processes.wait().code == 128 + signal.SIGKILL
 
 
 def test_processes_that_failed_by_themselves_are_not_started_again() -> None:

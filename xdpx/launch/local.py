@@ -138,16 +138,19 @@ class _Processes:
         """Wait for all of them; return the exit code of the first that failed, after which the rest get 10 seconds."""
         failed: list[int] = []  # ranks, in the order of failure
         end = float("inf")
-        while running := [process for process in self._all if process.exitcode is None]:
-            wait([process.sentinel for process in running], timeout=1.0)
+        while True:
+            # Read before the exit codes: a process that ends in between is waited for once more, so none is overlooked.
+            running = [process for process in self._all if process.exitcode is None]
             ended = [rank for rank, process in enumerate(self._all) if process.exitcode not in {None, 0, EXIT_CODE}]
             # Of those that failed at once, a killed one is the cause, so it comes first.
             new = (rank for rank in ended if rank not in failed)
             failed += sorted(new, key=lambda rank: (self._all[rank].exitcode or 0) >= 0)
             if failed:
                 end = min(end, time.monotonic() + SECONDS_TO_END)
-            if time.monotonic() > end:
-                self.kill()
+            if not running or time.monotonic() > end:
+                break
+            wait([process.sentinel for process in running], timeout=1.0)
+        self.kill()
         return self._verdict(failed) if failed else _Ended(max(process.exitcode or 0 for process in self._all))
 
     def kill(self) -> None:
