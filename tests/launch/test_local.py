@@ -109,7 +109,7 @@ class EndsWhileLookedAt:
 
 @pytest.mark.parametrize("looks", range(12))
 def test_a_process_killed_at_any_moment_is_the_cause_of_what_its_peers_report(looks: int) -> None:
-    processes = _Processes(["", ""], life=0, restarts=Restarts())
+    processes = _Processes(["", ""], {}, Restarts())
     both = [EndsWhileLookedAt(LOST_PEER_CODE, 1), EndsWhileLookedAt(-signal.SIGKILL, looks)]
     processes._all = both  # type: ignore[assignment]
     assert processes.wait().code == 128 + signal.SIGKILL

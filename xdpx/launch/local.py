@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import random
+import secrets
 import signal
 import socket
 import sys
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 from xdpx.training import watching
 from xdpx.training.preemption import EXIT_CODE
 from xdpx.utils import io
-from xdpx.utils.distributed_utils import LOST_PEER_CODE
+from xdpx.utils.distributed_utils import LAUNCH, LOST_PEER_CODE
 from xdpx.utils.redaction import redact
 
 SECONDS_TO_END = 10.0
@@ -78,10 +79,11 @@ def run_together(count: int, work: Callable[..., Any], *args: Any, restarts: Res
         0 if all of them succeeded; 85 if they were interrupted and saved; else the exit code of the first that failed,
         after which the others were ended.
     """
+    launch = secrets.token_hex(16) if restarts.most else ""
     for life in range(restarts.most + 1):
         if life and restarts.args is not None:
             args = restarts.args
-        ended = _live(count, work, args, life, restarts)
+        ended = _live(count, work, args, {LAUNCH: launch, RESTARTS: str(life)}, restarts)
         if not ended.again or life == restarts.most:
             break
         sys.stderr.write(f"all are started again ({life + 1} of {restarts.most} times).\n")
@@ -95,10 +97,12 @@ class _Ended(NamedTuple):
     again: bool = False
 
 
-def _live(count: int, work: Callable[..., Any], args: tuple[Any, ...], life: int, restarts: Restarts) -> _Ended:
-    """Start all processes once, and wait until they end."""
+def _live(
+    count: int, work: Callable[..., Any], args: tuple[Any, ...], told: Mapping[str, str], restarts: Restarts
+) -> _Ended:
+    """Start all processes once, with the environment variables `told`, and wait until they end."""
     with tempfile.TemporaryDirectory() as folder:
-        processes = _Processes([io.join(folder, f"{rank}.txt") for rank in range(count)], life, restarts)
+        processes = _Processes([io.join(folder, f"{rank}.txt") for rank in range(count)], told, restarts)
         # Python allows signal handlers in the main thread only; elsewhere the caller handles signals.
         listens = threading.current_thread() is threading.main_thread()
         numbers = (signal.SIGINT, signal.SIGTERM) if listens else ()
@@ -117,17 +121,18 @@ class _Processes:
 
     Args:
         words: path for the standard error of each; unused for the first.
+        told: environment variables of all of them.
     """
 
-    def __init__(self, words: list[str], life: int, restarts: Restarts) -> None:
-        self._words, self._life, self._restarts = words, life, restarts
+    def __init__(self, words: list[str], told: Mapping[str, str], restarts: Restarts) -> None:
+        self._words, self._told, self._restarts = words, told, restarts
         self._all: list[SpawnProcess | ForkServerProcess] = []
         self._signal: int | None = None
 
     def start(self, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
         context, port = _context(self._restarts), str(_free_port())
         for rank, words in enumerate(self._words):
-            around = {**_environment(rank, len(self._words), port), RESTARTS: str(self._life)}
+            around = {**_environment(rank, len(self._words), port), **self._told}
             process = context.Process(target=_begin, args=(around, words if rank else None, work, args))
             process.start()
             self._all.append(process)

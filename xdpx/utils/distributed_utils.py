@@ -13,6 +13,9 @@ T = TypeVar("T")
 LOST_PEER_CODE = 69
 """Exit code of a process that ends because it lost another process of its group."""
 
+LAUNCH = "XDPX_LAUNCH"
+"""Environment variable with the id of the launch that started this process, common to all its restarts."""
+
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
 """Parts of the messages of torch.distributed when the process at the other end is gone."""
 

@@ -33,11 +33,31 @@ def lowered(shift: float = 1.0) -> Any:
 
 
 def test_a_program_is_compiled_once_and_a_damaged_one_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = kept_programs.compiled(lowered())
+    first = kept_programs.compiled(lowered()).program
     (path,) = folder.glob("*.program")
-    monkeypatch.setattr(kept_programs, "_compile", lambda *_: "compiled")
-    again = kept_programs.compiled(lowered())
+    monkeypatch.setattr(kept_programs, "_compiled", lambda *_: "compiled")
+    again = kept_programs.compiled(lowered()).program
     assert float(again(values())["sum"]) == float(first(values())["sum"]) == 10.0
-    assert kept_programs.compiled(lowered(2.0)) == "compiled"
+    assert str(kept_programs.compiled(lowered(2.0))) == "compiled"
     path.write_bytes(path.read_bytes()[:-1])
-    assert kept_programs.compiled(lowered()) == "compiled"
+    assert str(kept_programs.compiled(lowered())) == "compiled"
+
+
+def test_a_program_that_calls_python_back_is_compiled_and_not_kept(folder: Path) -> None:
+    def calling(given: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda value: None, given)
+        return given + 1
+
+    program = kept_programs.compiled(jax.jit(calling).lower(jnp.zeros(3))).program
+    assert program(jnp.zeros(3)).tolist() == [1, 1, 1]
+    assert not list(folder.glob("*.program"))
+
+
+def test_a_program_that_jaxs_own_cache_has_is_compiled_anew_and_can_be_called(folder: Path) -> None:
+    before = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    lowered(3.0).compile()
+    jax.clear_caches()
+    for _ in range(2):  # stored again, a program of that cache would load the second time, and fail when it is called
+        assert float(kept_programs.compiled(lowered(3.0)).program(values())["sum"]) == 18.0
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", before)

@@ -18,6 +18,7 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_line
 from xdpx.engines.base import Batch, Facts, GradientSize, OutOfMemory, Predictions, Traced
 from xdpx.engines.origin import NonFiniteOrigin
 from xdpx.engines.spmd import kept_programs, profiling, transfer, world
+from xdpx.engines.spmd.launch_programs import LaunchPrograms
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, plan_state
 from xdpx.engines.spmd.steps import SIZES, Compiled, Surroundings, jitted
@@ -68,6 +69,8 @@ class SpmdEngine:
         rules: which mesh axes split which logical axis.
         options: see `SpmdOptions`.
         spec: a batch of `ShapeDtypeStruct`, from which the model gets its shapes.
+        identity: text that tells the task from all others, by which restarts find its compiled programs; "" lets each
+            start trace them. See `launch_programs`.
 
     Attributes:
         plan: shapes and shardings of the whole state.
@@ -85,6 +88,7 @@ class SpmdEngine:
         rules: Rules,
         options: SpmdOptions | None = None,
         spec: Any,
+        identity: str = "",
     ) -> None:
         self.task, self.mesh, self.rules, self.options = task, mesh, rules, options or SpmdOptions()
         self.reports: list[str] = []
@@ -98,7 +102,10 @@ class SpmdEngine:
         functions: Sequence[Any] = (*jitted(self._compiled, self.plan.placed, self.plan.everywhere), finite)
         imitated = mesh.size > 1 and mesh.devices.flat[0].platform == "cpu"
         if imitated and world.process_count() > 1:
-            functions = [*map(BegunTogether, functions)]
+            told = identity and repr([identity, self.options, rules, mesh])
+            programs = LaunchPrograms(told, self._compiled.places)
+            names = ("update", "score", "predict", "decode", "finite")
+            functions = [*map(partial(BegunTogether, programs), names, functions)]
         self._update, self._score, self._predict, self._decode, self._finite = functions
         self._build = jax.jit(self.plan.build, out_shardings=self.plan.placed)
         self._summaries: dict[str, Any] = {}
@@ -287,10 +294,15 @@ class BegunTogether:
 
     On CPUs, collectives (gloo) connect when they first run, and give up after 30 seconds: on a busy machine, two
     processes may finish compiling further apart than that.
+
+    Args:
+        programs: where a restart finds what was compiled.
+        name: of the function, unique among those of `programs`.
+        function: the jitted function.
     """
 
-    def __init__(self, function: Any) -> None:
-        self._function = function
+    def __init__(self, programs: LaunchPrograms, name: str, function: Any) -> None:
+        self._programs, self._name, self._function = programs, name, function
         self._compiled: dict[Any, Any] = {}
 
     def __call__(self, *args: Any) -> Any:
@@ -298,9 +310,16 @@ class BegunTogether:
         leaves, tree = jax.tree.flatten(args)
         key = tree, tuple((leaf.shape, leaf.dtype, getattr(leaf, "sharding", None)) for leaf in leaves)
         if key not in self._compiled:
-            self._compiled[key] = kept_programs.compiled(self._function.lower(*args))
+            self._compiled[key] = self._programs.read(self._name, args) or self._traced(args)
             world.barrier("compiled")
         return self._compiled[key](*args)
+
+    def _traced(self, args: tuple[Any, ...]) -> Any:
+        lowered = self._function.lower(*args)
+        program, content = kept_programs.compiled(lowered)
+        if content is not None:
+            self._programs.write(self._name, args, lowered.out_tree, content)
+        return program
 
 
 def _fault(key: str, problems: Sequence[str]) -> ConfigError:

@@ -104,7 +104,8 @@ class Parts:
         options = engine_options(self.train, averaged=averaged)
         options = replace(options, sizes=self.options.inspect_gradient and self.options.trains)
         task: Any = self.task  # its named tuples are what the engine's protocols describe
-        return SpmdEngine(task, mesh=self.mesh, rules=self.rules, options=options, spec=self.spec)
+        identity = self.task.hparams.to_text()
+        return SpmdEngine(task, mesh=self.mesh, rules=self.rules, options=options, spec=self.spec, identity=identity)
 
     def efficiency(self) -> Efficiency:
         """Return the converter from seconds per update to MFU and rates."""
