@@ -771,3 +771,27 @@ def test_weights_of_a_loss_that_are_never_trained_are_told_of(tmp_path: Path, ca
     trainer(tmp_path, kind=Scaled, max_steps=2).train()
     printed = capsys.readouterr()
     assert "weights that are not trained (1, of shape ())" in printed.out + printed.err
+
+
+def test_an_update_that_the_loss_scale_leaves_out_is_no_reason_to_warn(tmp_path: Path, capsys: Any) -> None:
+    big = [{"x": torch.full((1,), 300.0), "labels": torch.tensor(3.0)}] * 8
+    toy = trainer(tmp_path, fp16=True, data=big, max_steps=1)
+    toy.train()
+    assert toy.accelerator.optimizer_step_was_skipped
+    assert math.isinf(toy.state.log_history[0]["grad_norm"])
+    assert "the result will be useless" not in capsys.readouterr().err
+
+
+def test_an_optimizer_or_schedule_of_something_else_is_told_of(tmp_path: Path, capsys: Any) -> None:
+    model, other = line(), torch.optim.SGD(line().parameters(), lr=0.1)
+    own = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.ConstantLR(other)
+    for optimizers, told in (
+        ((other, None), "its 2 weights are not those of the model"),
+        ((own, schedule), "changes the learning rate of another optimizer"),
+        ((own, None), ""),
+    ):
+        Trainer(model, arguments(tmp_path, max_steps=1), train_dataset=points(), optimizers=optimizers).train()
+        printed = capsys.readouterr().err
+        assert told in printed
+        assert ("warning" in printed) == bool(told)

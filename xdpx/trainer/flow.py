@@ -301,7 +301,8 @@ def _log_step(run: TrainerRun, methods: FlowMethods, facts: dict[str, Any]) -> N
     run.token_counter.settle(state, args.device)
     tokens = None if run.token_counter.mode == "no" else state.num_input_tokens_seen - run.logged_tokens
     run.logged_tokens = state.num_input_tokens_seen
-    finite = finite and isfinite(logs.get("grad_norm", 0.0))
+    if not run.parts.precision.skipped:  # else the loss scale left the update out, and goes down
+        finite = finite and isfinite(logs.get("grad_norm", 0.0))
     if not finite:
         run.warn_of_nonfinite(f"loss or gradient is NaN or infinite, at step {state.global_step} or shortly before it")
     logs |= over_ranks(window, tokens)

@@ -23,7 +23,7 @@ from xdpx.logger import log
 from xdpx.models.pytorch import preparing
 from xdpx.models.pytorch.modules import neftune
 from xdpx.reports.results import speed_metrics
-from xdpx.trainer import averaging, keeping, resuming
+from xdpx.trainer import averaging, keeping, resuming, wiring
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.data import agreement
 from xdpx.trainer.data.adopting import adopt
@@ -325,6 +325,7 @@ def _prepare(run: TrainerRun, methods: TrainMethods, loader: object, checkpoint:
                 f"create_optimizer_and_scheduler: left self.{name} None. Set it there, or in create_optimizer and "
                 "create_scheduler."
             )
+    wiring.warn_of_strangers(run)
     run.model_wrapped, run.optimizer = run.parts.strategy.join(run.model_wrapped, run.optimizer)
     run.average = averaging.begin(run)
     if checkpoint is not None:

@@ -260,6 +260,29 @@ def look_outside(run: TrainerRun, model: nn.Module, loss: torch.Tensor) -> None:
         warn_of_weights_outside(loss, [*model.parameters(), *parameters_of(run.optimizer)])
 
 
+def warn_of_strangers(run: TrainerRun) -> None:
+    """Warn if the optimizer has no weight of the model that is trained, or the schedule belongs to another optimizer.
+
+    Both train without an error, but change nothing: the weights, or the learning rate.
+    """
+    if run.parts.strategy.writes_own_state:
+        return  # DeepSpeed makes its own optimizer from the model
+    known = {id(weight) for weight in parameters_of(run.optimizer)}
+    trained = [weight for weight in run.model.parameters() if weight.requires_grad]
+    if trained and known.isdisjoint(map(id, trained)):
+        log.warning(
+            f"optimizer: its {len(known)} weights are not those of the model, of which {len(trained)} are to be "
+            "trained, so training does not change the model. Make the optimizer from trainer.model.parameters(), after "
+            "the model is complete (get_peft_model replaces weights), or let the Trainer make it."
+        )
+    steered = getattr(run.lr_scheduler, "optimizer", run.optimizer)
+    if steered is not run.optimizer:
+        log.warning(
+            "lr_scheduler: changes the learning rate of another optimizer than the one that trains, whose rate stays "
+            "as it is. Make the schedule of the same optimizer, or let the Trainer make it."
+        )
+
+
 def switch_optimizer(optimizer: torch.optim.Optimizer, mode: str) -> None:
     """Switch an optimizer that averages weights itself (e.g. schedule-free) to "train" or "eval" weights."""
     if keeps_average(optimizer):
