@@ -32,8 +32,13 @@ def test_an_incomplete_round_is_shared_evenly_with_samples_of_the_start():
 
 
 def test_an_incomplete_round_may_be_left_unequal_but_for_a_rank_that_would_have_nothing():
-    assert of_ranks(2, samples=7, fills=False) == [[0, 1, 4, 5], [2, 3, 6]]
-    assert of_ranks(3, samples=8, fills=False) == [[0, 1, 6], [2, 3, 7], [4, 5, 0]]
+    assert of_ranks(2, samples=7, fill="least") == [[0, 1, 4, 5], [2, 3, 6]]
+    assert of_ranks(3, samples=8, fill="least") == [[0, 1, 6], [2, 3, 7], [4, 5, 0]]
+
+
+def test_an_incomplete_round_can_be_filled_up_to_whole_batches():
+    assert of_ranks(2, samples=5, fill="all") == [[0, 1, 4, 0], [2, 3, 1, 2]]
+    assert of_ranks(2, samples=1, fill="all") == [[0, 0], [0, 0]]
 
 
 def test_fewer_samples_than_ranks_are_repeated():
@@ -63,10 +68,10 @@ def test_from_a_round_on_everything_is_as_it_would_have_been(kind):
 
 @pytest.mark.parametrize("samples", range(1, 14))
 @pytest.mark.parametrize("drop_last", [True, False])
-@pytest.mark.parametrize("fills", [True, False])
-def test_the_length_is_what_comes(samples, drop_last, fills):
+@pytest.mark.parametrize("fill", ["all", "even", "least"])
+def test_the_length_is_what_comes(samples, drop_last, fill):
     for rank in range(3):
-        stream = RankStream(Counted(samples), 2, rank=rank, size=3, drop_last=drop_last, fills=fills)
+        stream = RankStream(Counted(samples), 2, rank=rank, size=3, drop_last=drop_last, fill=fill)
         assert len(stream) == len(list(stream))
 
 

@@ -92,18 +92,25 @@ def check_an_order_from_generators_that_differ_is_agreed_on():
             assert sorted(sum(of_both(make(data, sampler, seedable=False)), [])) == list(range(8))
 
 
-def check_dealt_batches_are_those_each_would_have_read():
+def check_dealt_batches_are_shared_evenly_in_the_last_round():
+    for samples, rounds in (3, [[0, 1, 2, 0]]), (5, [[0, 1, 2, 3], [4, 0]]), (8, [[0, 1, 2, 3], [4, 5, 6, 7]]):
+        loader = make(Numbers(samples), dispatch_batches=True)
+        assert isinstance(loader, Dispatcher)
+        assert len(loader) == len(rounds)
+        assert of_both(loader) == rounds
+
+
+def check_dealt_batches_of_a_batch_sampler_are_those_each_would_have_read():
     for samples in (3, 8, 9):
-        for sampler in (
-            EpochSampler(range(samples), seed=4),
-            BatchSampler(SequentialSampler(range(samples)), 2, drop_last=False),
-        ):
-            expected = values(make(Numbers(samples), sampler))
-            loader = make(Numbers(samples), sampler, dispatch_batches=True)
-            loader.set_epoch(0)
-            assert isinstance(loader, Dispatcher)
-            assert values(loader) == expected
-            assert len(loader) == len(expected)
+        sampler = BatchSampler(SequentialSampler(range(samples)), 2, drop_last=False)
+        expected = values(make(Numbers(samples), sampler))
+        assert values(make(Numbers(samples), sampler, dispatch_batches=True)) == expected
+
+
+def check_a_stream_is_filled_up_as_by_the_original_whoever_reads():
+    for dispatch, last in (None, [4, 0]), (True, [4, 0]), (False, [4, 0, 1, 2]):
+        stream = Rows.from_dict({"value": list(range(5))}).to_iterable_dataset()
+        assert of_both(make(stream, dispatch_batches=dispatch)) == [[0, 1, 2, 3], last]
 
 
 def check_only_the_first_process_reads_what_is_dealt():

@@ -22,9 +22,10 @@ from torch.utils.data import (
 from xdpx.trainer.data.dispatching import Dispatcher
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.randomness import seed_worker
-from xdpx.trainer.data.rank_batches import Agreed, Fill, RankBatches, RankBatchLists
+from xdpx.trainer.data.rank_batches import Agreed, RankBatches, RankBatchLists
 from xdpx.trainer.data.rank_loader import Collator, Loader, Processes
 from xdpx.trainer.data.rebalance import BatchRebalance
+from xdpx.trainer.data.rounds import Fill
 from xdpx.trainer.data.samplers import EpochSampler, LengthGrouped
 from xdpx.trainer.data.streams import DealtStream, RankStream, shards_of
 
@@ -157,7 +158,7 @@ def rank_batches(
         drop_last=options.drop_last,
         rank=world.rank,
         size=world.size,
-        fill=fill or ("all" if options.even_batches else "none"),
+        fill=fill or _fill(options, world),
         dealt=_deals(options, world),
     )
 
@@ -184,6 +185,13 @@ def _deals(options: LoaderOptions, world: Processes) -> bool:
     return options.dispatch_batches is True and world.size > 1
 
 
+def _fill(options: LoaderOptions, world: Processes) -> Fill:
+    """Return how the last round of a training is completed: as in the original, also where one rank reads for all."""
+    if not options.even_batches:
+        return "none"
+    return "even" if _deals(options, world) else "all"
+
+
 def _batch_size_of_rank(options: LoaderOptions, world: Processes) -> int:
     if not options.split_batches or world.size == 1:
         return options.batch_size
@@ -207,5 +215,8 @@ def _stream_loader(
             dataset = dataset.shard(num_shards=world.size, index=world.rank)
         else:
             kind = DealtStream if _deals(options, world) else RankStream
-            dataset = kind(dataset, size, rank=world.rank, size=world.size, drop_last=options.drop_last, fills=training)
+            fill: Fill = "least"
+            if training:  # the first rank reads streams for all in the original, unless that is switched off
+                fill = "all" if options.dispatch_batches is False else "even"
+            dataset = kind(dataset, size, rank=world.rank, size=world.size, drop_last=options.drop_last, fill=fill)
     return loader_over(dataset, None, collator=collator, options=options, world=world, resumable=training)

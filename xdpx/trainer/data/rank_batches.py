@@ -1,16 +1,12 @@
-"""Assign samples to batches and ranks.
-
-A round is one batch of every rank. Batches of a round are neighbours in the order of the epoch: with batches of 2 on
-two ranks, samples 0 1 2 3 are a round, 0 1 for rank 0 and 2 3 for rank 1. The last round is filled up with samples
-from the start of the epoch, so that no rank has to wait for another that has run out.
-"""
+"""Assign samples to batches and ranks, round by round (see `rounds`)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from copy import copy
 from itertools import chain, cycle, islice
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,9 +14,8 @@ from torch.utils.data import Sampler, SequentialSampler
 
 from xdpx.engines.pytorch.collectives import broadcast_tensor_
 from xdpx.trainer.data.randomness import Randomness
+from xdpx.trainer.data.rounds import Fill, split_round
 from xdpx.trainer.data.samplers import EpochSampler, Ordered
-
-Fill = Literal["all", "least", "none"]
 
 INDICES_AT_ONCE = 8192
 """Indices converted from a tensor to a list at a time."""
@@ -89,9 +84,7 @@ class RankBatches(Sampler[list[int]]):
         drop_last: drop an incomplete last round.
         rank: the rank whose batches to yield.
         size: number of ranks.
-        fill: how to complete the last round, unless it is dropped. "all": with samples from the start, so that all
-            ranks have equally many batches of the same size. "least": only a rank that would have none gets a sample.
-            "none": some ranks have a batch less. With one rank it stays incomplete.
+        fill: how the last round is completed. With one rank it stays incomplete.
         dealt: yield the batches of all ranks, round by round, for a `Dispatcher`.
     """
 
@@ -149,17 +142,10 @@ class RankBatches(Sampler[list[int]]):
         with self._drawn:
             beginning, rounds = self._open(start)
         for round_ in rounds:
-            if len(round_) == self.total_batch_size:
-                yield from self._given(round_)
-            elif not self.drop_last:
-                if self.fill == "all":
-                    round_ += islice(cycle(beginning), self.total_batch_size - len(round_))
-                spare = beginning[:1] if self.fill == "least" else []
-                yield from (batch or spare for batch in self._given(round_) if batch or spare)
-
-    def _given(self, round_: list[int]) -> list[list[int]]:
-        """Return the batches of the requested ranks in a round; of an incomplete round some are empty."""
-        return [round_[rank * self.batch_size : (rank + 1) * self.batch_size] for rank in self._given_ranks]
+            if len(round_) == self.total_batch_size or not self.drop_last:
+                share = math.ceil(len(round_) / self.num_processes) if self.fill == "even" else self.batch_size
+                batches = split_round(round_, beginning, self.fill, share=share, size=self.num_processes)
+                yield from (batches[rank] for rank in self._given_ranks if batches[rank])
 
     def _open(self, start: int) -> tuple[list[int], Iterator[list[int]]]:
         """Draw the order; return the samples of the first round, and an iterator over the rounds from a sample on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from copy import copy
-from itertools import cycle, islice
+from itertools import islice
 from typing import Any, Self
 
 import numpy as np
@@ -15,13 +15,12 @@ from torch.utils.data import IterableDataset, get_worker_info
 from xdpx.logger import log
 from xdpx.trainer.data.first_rows import digest
 from xdpx.trainer.data.randomness import untouched
+from xdpx.trainer.data.rounds import Fill, split_round
 from xdpx.utils.progress import ProgressBar
 
 
 class RankStream(IterableDataset[Any]):
     """The samples of one rank of a stream. Every rank reads all of it and keeps its batch of each round.
-
-    An incomplete last round is split evenly, with a few samples from the start if it is not divisible.
 
     Args:
         source: the stream.
@@ -29,8 +28,7 @@ class RankStream(IterableDataset[Any]):
         rank: the rank of this part.
         size: number of ranks.
         drop_last: drop an incomplete last round.
-        fills: complete the last round with samples from the start until it is divisible by the number of ranks.
-            Otherwise only a rank that would have none gets a sample.
+        fill: how the last round is completed: "all", "even", or "least", by which it is split evenly, too.
 
     Attributes:
         first_read: digest of the first round that was read since it was set to 0; shape (1,). In shared memory, the
@@ -38,10 +36,10 @@ class RankStream(IterableDataset[Any]):
     """
 
     def __init__(
-        self, source: Any, batch_size: int, *, rank: int, size: int, drop_last: bool = False, fills: bool = True
+        self, source: Any, batch_size: int, *, rank: int, size: int, drop_last: bool = False, fill: Fill = "even"
     ) -> None:
         self.source, self.batch_size, self.rank, self.size = source, batch_size, rank, size
-        self.drop_last, self.fills = drop_last, fills
+        self.drop_last, self.fill = drop_last, fill
         self.epoch = 0
         self.num_examples = 0
         self.first_read = torch.zeros(1, dtype=torch.int64)
@@ -59,7 +57,7 @@ class RankStream(IterableDataset[Any]):
         if not self.drop_last:
             with untouched():
                 self._seed()
-                rest._beginning = list(islice(self.source, self.size))
+                rest._beginning = list(islice(self.source, self.round_size))
         self._seed()
         rest._rest = iter(resumed(self.source, round_index * self.round_size, state))
         return rest
@@ -77,8 +75,8 @@ class RankStream(IterableDataset[Any]):
 
     def __len__(self) -> int:
         rounds, rest = divmod(len(self.source), self.round_size)
-        share = math.ceil(rest / self.size)
-        own = share if self.fills else min(max(rest - self.rank * share, 1), share)
+        share = self._share(rest)
+        own = share if self.fill != "least" else min(max(rest - self.rank * share, 1), share)
         return rounds * self.batch_size + (0 if self.drop_last else own)
 
     def __iter__(self) -> Iterator[Any]:
@@ -96,15 +94,13 @@ class RankStream(IterableDataset[Any]):
             if not self.num_examples and (worker is None or worker.id == 0):
                 self.first_read[0] = digest(round_)
             self.num_examples += len(round_)
-            beginning = beginning or round_[: self.size]
+            beginning = beginning or round_
             if len(round_) == self.round_size or not self.drop_last:
-                yield self._shared(round_, beginning)
+                yield split_round(round_, beginning, self.fill, share=self._share(len(round_)), size=self.size)
 
-    def _shared(self, round_: list[Any], beginning: list[Any]) -> list[list[Any]]:
-        share = math.ceil(len(round_) / self.size)
-        if self.fills:
-            round_ = round_ + list(islice(cycle(beginning), -len(round_) % self.size))
-        return [round_[rank * share : (rank + 1) * share] or beginning[:1] for rank in range(self.size)]
+    def _share(self, samples: int) -> int:
+        """Return the samples of a batch of a round of so many samples."""
+        return self.batch_size if self.fill == "all" and samples else math.ceil(samples / self.size)
 
     def _seed(self) -> None:
         """Seed a stream that shuffles with its own generator, so that all ranks shuffle alike."""
