@@ -188,6 +188,21 @@ def check_ddp_options_reach_ddp():
     assert Distributed(here()).prepare(Small()).find_unused_parameters
 
 
+def check_ddp_asks_a_model_for_the_flag_that_its_transformers_has():
+    class Former(Small):
+        is_gradient_checkpointing = True
+
+    class Todays(Former):
+        is_activation_checkpointing = False
+
+        @property
+        def is_gradient_checkpointing(self):
+            raise FutureWarning
+
+    assert not Distributed(here()).prepare(Former()).find_unused_parameters
+    assert Distributed(here()).prepare(Todays()).find_unused_parameters
+
+
 def check_ddp_leaves_a_model_without_training_as_it_is():
     model = Small().requires_grad_(requires_grad=False)
     assert Distributed(here()).prepare(model) is model

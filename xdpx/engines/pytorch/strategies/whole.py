@@ -221,8 +221,10 @@ class Distributed(Single):
         chosen["find_unused_parameters"] = options.find_unused_parameters
         if options.find_unused_parameters is None:
             # As in the original (Transformers): searching for unused weights conflicts with recomputing activations.
-            flags = ("is_activation_checkpointing", "is_gradient_checkpointing")
-            chosen["find_unused_parameters"] = not any(getattr(model, flag, False) for flag in flags)
+            recomputes = getattr(model, "is_activation_checkpointing", None)  # since transformers 5.2
+            if recomputes is None:
+                recomputes = getattr(model, "is_gradient_checkpointing", False)
+            chosen["find_unused_parameters"] = not recomputes
         return {name: value for name, value in chosen.items() if value is not None}
 
 
