@@ -17,6 +17,7 @@ from xdpx.reports.noted_pictures import write_pictures
 from xdpx.reports.results import plain_numbers, speed_metrics, wanted_metric
 from xdpx.reports.run_tables import beside
 from xdpx.trainer.data.agreement import StreamOrders
+from xdpx.trainer.data.randomness import StateWatch
 from xdpx.trainer.hooks.state import TrainerState
 from xdpx.trainer.loss.model_loss import num_positional, takes
 from xdpx.trainer.loss.windows import READ, WAITED, DataClock, over_ranks
@@ -90,7 +91,7 @@ class Flow(Callback):
         self._epoch: int | None = None  # 0-based; None between epochs
         self._has_random_state = self._has_place = False  # of the checkpoint that is continued
         self._stops_at_start = False
-        self._data_clock = DataClock()
+        self._data_clock, self._watch = DataClock(), StateWatch()
         self._orders = StreamOrders("train_dataset")
         self._counts_tokens = False  # at every step, where users' code may read their number
         self._guard: Callable[[], object]  # of the session
@@ -145,10 +146,7 @@ class Flow(Callback):
             return  # the latter began with a checkpoint, and has taken no update
         self._guard()
         if run.reading:
-            log.warning(
-                "a signal interrupted the reading of data: no sample is lost, but the random numbers drawn for it are "
-                "not drawn again, so the resumed run will not be bit-identical."
-            )
+            run.before_read[0].put_back()  # the resumed run reads this data anew
         self._methods._save_checkpoint(run.model_wrapped, self._trial)
         run.fire("on_save")
 
@@ -175,7 +173,7 @@ class Flow(Callback):
             if run.control.should_training_stop:
                 return
 
-    def _groups_of(self, loader: object, epoch: int, place: Position) -> Iterator[tuple[Position, Group]]:
+    def _groups_of(self, loader: Any, epoch: int, place: Position) -> Iterator[tuple[Position, Group]]:
         """Yield the micro-batches of the updates of one epoch, from `place` on."""
         run, plan, size = self._run, self._run.plan, self._run.args.gradient_accumulation_steps
         iterator = self._data_clock.timed(self._orders.noted(loader, self._epoch_of(loader, epoch, place.batches)))
@@ -183,10 +181,12 @@ class Flow(Callback):
         for group in range(place.group, plan.steps_per_epoch):
             wanted = min(size, plan.batches_per_epoch - batches)
             asked: tuple[Any, ...] = (iterator, wanted, run.parts.world.device)
+            run.before_read = self._watch.before(), loader.ahead
             with self._preemption.waiting():
                 run.reading = True  # also after a signal has cut it off
                 samples, num_items = self._methods.get_batch_samples(*asked[:num_asked])
                 run.reading, run.has_read = False, True
+            self._watch.after()
             if not samples:
                 return
             batches += len(samples)

@@ -17,6 +17,7 @@ from xdpx.checkpoints.trusted import bytes_of
 from xdpx.engines.pytorch import collectives, nonfinite
 from xdpx.engines.pytorch.strategies import shard_files
 from xdpx.logger import log
+from xdpx.trainer.data.rank_loader import saved_ahead
 from xdpx.trainer.files import checkpoint_files as trainer_files
 from xdpx.trainer.files import model_files, rotation
 from xdpx.trainer.files.hub import Hub
@@ -204,8 +205,10 @@ def _loader_state(run: TrainerRun) -> dict[str, Any] | None:
         state = run.continued.loader
     elif hasattr(loader, "state_dict"):
         state = loader.state_dict()
-    if state and run.reading:  # it may have moved on already
-        state = {**state, "batches": run.place.batches, "ahead": {}}
+    if state and run.reading:  # it may have moved on already, also to another epoch
+        state = {**state, "batches": run.place.batches, "ahead": saved_ahead(run.before_read[1])}
+        if state["epoch"] >= run.place.epoch or not run.place.batches:
+            state["generators"] = {"now": state["generators"]["began"]}
     return state
 
 

@@ -31,6 +31,7 @@ from xdpx.models.pytorch.modules import neftune
 from xdpx.search.spaces import Space
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.data.plan import TrainingPlan
+from xdpx.trainer.data.randomness import Randomness
 from xdpx.trainer.hooks.events import CallbackHandler
 from xdpx.trainer.hooks.state import TrainerControl, TrainerState, is_exportable
 from xdpx.trainer.loss.counts import TokenCounter
@@ -139,6 +140,7 @@ class TrainerRun:
         continued: the checkpoint to resume from; None for a new training.
         place: in the data, after the last update.
         reading: whether the batches of an update are being read, or their reading was cut off.
+        before_read: random generators of the host, and `ahead` of the loader, before that reading.
         has_read: whether those of an update were read in this training; before, its data loader has no place yet.
         open_epoch: the epoch, from 0, whose end is not signalled yet; None between epochs.
         grad_norm, learning_rate: of the last update; None before the first.
@@ -181,6 +183,7 @@ class TrainerRun:
     copies: MemoryFolders | None = None
     continued: Continued | None = None
     place = Position()
+    before_read: tuple[Randomness, dict[str, Any]]
     reading = has_read = False
     open_epoch: int | None = None
     grad_norm: Any = None

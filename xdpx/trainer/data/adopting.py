@@ -38,6 +38,7 @@ class Adopted:
         self.loader = loader
         self.iteration = self._epoch = self.num_taken = 0
         self._keeps_place = True
+        self.ahead: dict[str, Any] = {}  # nothing is fetched ahead
         self.end_of_dataloader = False
         self._start: Randomness | None = None
         self._own = OwnGenerators(loader)

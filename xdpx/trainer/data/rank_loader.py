@@ -50,6 +50,7 @@ class Loader(DataLoader[Any]):
         iteration: the coming epoch, from 0.
         end_of_dataloader: whether the last batch yielded was the last of the epoch.
         num_taken: batches yielded in this epoch, including those skipped at its start.
+        ahead: states with which the batch that was fetched ahead was made; another dict for every batch.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Loader(DataLoader[Any]):
         self._keeps_place = True
         self._entry: tuple[int, Mapping[str, Any] | None] | None = None
         self._start: Randomness | None = None
-        self._ahead: dict[str, Any] = {}
+        self.ahead: dict[str, Any] = {}
         self._watch = StateWatch() if resumable and options.num_workers == 0 else None
         pinned = options.pin_memory and world.device.type not in {"cpu", "mps"} and torch.accelerator.is_available()
         self._non_blocking = pinned if options.non_blocking is None else options.non_blocking
@@ -184,7 +185,7 @@ class Loader(DataLoader[Any]):
             "start": self._start.saved() if self._start is not None else None,
             "order": {} if self.is_stream else order(),
             "generators": self._own.state_dict(),
-            "ahead": {name: getattr(value, "saved", lambda kept=value: kept)() for name, value in self._ahead.items()},
+            "ahead": saved_ahead(self.ahead),
         }
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -198,7 +199,7 @@ class Loader(DataLoader[Any]):
     def aside(self) -> Self:
         """Return a loader of the same batches with a place of its own."""
         other, own = copy(self), {"_entry": None, "_start": None, "_watch": None, "_iterator": None}
-        vars(other).update(own, _ahead={}, _keeps_place=True, _own=copy(self._own))
+        vars(other).update(own, ahead={}, _keeps_place=True, _own=copy(self._own))
         vars(other).update(batch_sampler=aside(self.batch_sampler))
         return other
 
@@ -266,12 +267,17 @@ class Loader(DataLoader[Any]):
 
     def _watched(self, watch: StateWatch, fetched: Iterator[Any]) -> Any:
         """Fetch the next batch, and record the states it is made with, for a checkpoint saved before it is yielded."""
-        self._ahead["randomness"] = watch.before()
+        self.ahead = {"randomness": watch.before()}
         if self.is_stream and is_stateful(self._source):
-            self._ahead["stream"] = self._source.state_dict()
+            self.ahead["stream"] = self._source.state_dict()
         following = next(fetched, _END)
         watch.after()
         return following
+
+
+def saved_ahead(ahead: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `Loader.ahead` as plain values and tensors."""
+    return {name: getattr(value, "saved", lambda kept=value: kept)() for name, value in ahead.items()}
 
 
 def _after(count: int, batches: Iterator[Any]) -> Iterator[Any]:
