@@ -11,7 +11,7 @@ SHARES = re.compile(r"(.*_)?(acc|em|mrr|ndcg|hit|(micro|weighted|samples)_(preci
 """Scores between 0 and 1 in which every row has equal weight."""
 OF_CLASSES = re.compile(r"(.*_)?(precision|recall|f1|auc|average_precision|balanced_acc)(_.*)?")
 """Scores between 0 and 1 in which a rare class counts as much as a frequent one."""
-ERRORS = re.compile(r"(.*_)?loss|mse|mae|ppl")
+ERRORS = re.compile(r"(.*_)?(loss|r?mse|mae|ppl|perplexity|wer|cer|error|error_rate)")
 """Metrics of which less is better."""
 
 
@@ -26,5 +26,5 @@ def range_of(metric: str) -> tuple[float, float]:
 def is_higher_better(metric: str) -> bool | None:
     """Return whether a higher value of a metric is better; None if its name does not tell, as that of a threshold."""
     if ERRORS.fullmatch(metric):
-        return None if metric.startswith("neg_") else False  # neg_log_loss of scikit-learn is better if higher
+        return None if "neg" in metric.split("_") else False  # neg_log_loss of scikit-learn is better if higher
     return True if math.isfinite(range_of(metric)[1]) else None

@@ -141,3 +141,15 @@ def test_a_number_that_is_none_is_refused_unless_the_original_seldom_asks_for_it
     assert {fault.key for fault in error.value.faults} == {"learning_rate", "max_grad_norm", "warmup_steps"}
     assert "Give 0 for no clipping" in str(error.value)
     assert TrainingArguments(eval_delay=None, logging_strategy="no", logging_steps=None).eval_delay == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("metric", "given", "told"),
+    [("eval_perplexity", None, True), ("perplexity", True, False), ("wer", False, False), ("accuracy", None, False)],
+)
+def test_an_error_whose_highest_value_would_be_the_best_is_told_of(
+    metric: str, given: bool | None, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = TrainingArguments(metric_for_best_model=metric, greater_is_better=given)
+    assert made.greater_is_better is (True if given is None else given)
+    assert ("If the lowest is, set greater_is_better=False" in capsys.readouterr().err) == told

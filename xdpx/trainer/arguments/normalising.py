@@ -25,6 +25,7 @@ from xdpx.trainer.arguments.fields import Fields
 from xdpx.trainer.arguments.places import library_level
 from xdpx.trainer.arguments.trackers import trackers
 from xdpx.trainer.arguments.values import EXAMPLES, needed_numbers, plain, plain_kinds, read_dict, truth
+from xdpx.utils.metric_names import is_higher_better
 
 WORDS: dict[str, type[Word]] = {
     "eval_strategy": IntervalStrategy,
@@ -183,6 +184,11 @@ def _derive(arguments: Fields) -> None:
         arguments.metric_for_best_model = "loss"
     if arguments.greater_is_better is None and arguments.metric_for_best_model is not None:
         arguments.greater_is_better = not arguments.metric_for_best_model.endswith("loss")
+        if arguments.greater_is_better and is_higher_better(arguments.metric_for_best_model) is False:
+            log.warning(
+                f"greater_is_better: is not given, so the highest '{arguments.metric_for_best_model}' is the best, as in "
+                "the original for every name that does not end in loss. If the lowest is, set greater_is_better=False."
+            )
     arguments.report_to = trackers(arguments.report_to)
     _derive_from_machine(arguments)
 
