@@ -38,6 +38,11 @@ def test_ema_moves_by_what_the_decay_leaves():
     assert torch.allclose(averaged.weight, 0.75 * before + 0.25 * model.weight)
 
 
+def test_a_skipped_update_adds_nothing_to_ema_and_its_point_to_swa():
+    assert EngineOptions(ema_decay=0.75).share_of_new(3, skipped=True) is None
+    assert EngineOptions(swa_start=3).share_of_new(3, skipped=True) == 1.0
+
+
 def test_weights_that_no_optimizer_moves_cost_nothing():
     averaged, model = nn.Linear(1, 1), nn.Linear(1, 1)
     before = averaged.bias.detach().clone()

@@ -244,6 +244,7 @@ def test_updates_that_are_to_be_skipped_count_nothing_and_too_many_of_them_end_t
     after = chosen.snapshot(state)
     assert same(before["model"], after["model"])
     assert same(before["optimizer"]["state"], after["optimizer"]["state"])
+    assert same(before["averaged"], after["averaged"])
     with pytest.raises(FloatingPointError, match="the last 100 updates were left out .* see with log_interval"):
         train(chosen, state, [0] * 99)
 

@@ -28,9 +28,9 @@ class Average:
         self._sharded = any(is_shard(each) for each in weights)
 
     @torch.no_grad()
-    def follow(self, num_update: int) -> None:
+    def follow(self, num_update: int, *, skipped: bool = False) -> None:
         """Add the weights after update `num_update` to the average, with the share that the options give them."""
-        share = self._options.share_of_new(num_update)
+        share = self._options.share_of_new(num_update, skipped=skipped)
         if share is not None:
             self._move(share)
 
@@ -168,7 +168,7 @@ class OptimizersAverage:
         weights = [weight.detach() for group in self._optimizer.param_groups for weight in group["params"]]
         return [each.to_local() if is_shard(each) else each for each in weights]
 
-    def follow(self, num_update: int) -> None:
+    def follow(self, num_update: int, *, skipped: bool = False) -> None:
         """Do nothing: the optimizer's step has updated the average."""
 
     @contextmanager

@@ -143,7 +143,7 @@ class PyTorchEngine:
         state.num_updates = number
         facts |= {"grad_norm": taken.norm, "clipped": taken.clipped, "learning_rate": taken.learning_rate}
         if self.options.precision == "fp16":
-            facts["skipped"] = taken.skipped
+            facts["skipped"] = float(taken.skipped)
         if taken.left_out:
             log.warning(f"update {number}: its loss or gradient is NaN or infinite; it was left out (nonfinite_steps).")
             told = {"num_tokens": facts["num_tokens"], "learning_rate": taken.learning_rate, "skipped": 1.0}

@@ -45,10 +45,11 @@ class AveragingOptions:
         """Return whether there is an average after `num_updates` updates."""
         return self.averages and num_updates >= (self.swa_start or 0)
 
-    def share_of_new(self, num_update: int) -> float | None:
+    def share_of_new(self, num_update: int, *, skipped: bool = False) -> float | None:
         """Return the share of the weights of update `num_update` in the new average; None leaves the average unchanged.
 
-        For EMA it is 1 - ema_decay at each update. SWA copies the weights at its start, and from then on keeps the
+        For EMA it is 1 - ema_decay at each update; one that was skipped has no new weights, and adds nothing, as on
+        JAX. SWA copies the weights at its start, and from then on keeps the
         uniform mean of those and of the weights after every `swa_interval` further updates: the share depends only on
         the number of the update, so a resumed run needs no count.
 
@@ -56,7 +57,7 @@ class AveragingOptions:
         algorithm 1.
         """
         if self.swa_start is None:
-            return 1.0 - self.ema_decay
+            return None if skipped else 1.0 - self.ema_decay
         since = num_update - self.swa_start
         if since < 0:
             return None

@@ -99,7 +99,7 @@ class UpdateTaker:
         rates: the schedule.
         tell: called with on_substep_end between micro-batches, and with on_pre_optimizer_step and on_optimizer_step.
         guard: leaves out updates that are NaN or infinite; None does not check them.
-        average: of the weights; follows them at each update, including those left out. None keeps no average.
+        average: of the weights; follows them at each update. None keeps no average.
     """
 
     def __init__(
@@ -142,7 +142,8 @@ class UpdateTaker:
             self._gradients.leave_out()
         skipped = left_out or self._gradients.step(number)
         if self._average is not None:
-            self._average.follow(number)
+            # A tensor is a fact for the log: wherever training goes on after a skipped step, the host knows of it.
+            self._average.follow(number, skipped=skipped is True)
         self._tell("on_optimizer_step")
         return Taken(norm, clipped, skipped, left_out, self._rates.after(skipped=skipped))
 
@@ -177,13 +178,14 @@ class SummedLosses:
             self._scaling = self._scaling._replace(broken=self._broken)
         return Clipped(self._scaling.norm, self._scaling.clipped)
 
-    def step(self, number: int) -> Tensor:
+    def step(self, number: int) -> Tensor | bool:
         """Take the step unless the gradient is NaN or infinite, and adapt the loss scale of fp16."""
         take_step(self._optimizer, self._scaling)
         if self._options.precision == "fp16":
             # The only wait for the device in an update: the next one needs its loss scale.
             overflow = bool(self._scaling.broken)
             self._loss_scale.after(overflow=overflow, options=self._options, num_updates=number)
+            return overflow
         return self._scaling.broken
 
     def leave_out(self) -> None:
