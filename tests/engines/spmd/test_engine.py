@@ -52,6 +52,11 @@ def test_each_device_holds_its_share_of_weights_and_optimizer(spread):
     assert state["params"]["layer_0"]["scale"].sharding.is_fully_replicated
 
 
+def test_the_high_bits_of_a_seed_decide_the_weights_too(spread):
+    weights = [arrays(spread.start(seed))["params/emb"] for seed in (7, 2**32 + 7)]
+    assert not np.array_equal(*weights)
+
+
 def test_a_run_compiles_once_and_the_state_stays_where_it_was(spread, toy):
     state = spread.start(7)
     before = places(state)

@@ -20,6 +20,7 @@ from xdpx.engines.origin import NonFiniteOrigin
 from xdpx.engines.spmd import kept_programs, profiling, transfer, world
 from xdpx.engines.spmd.launch_programs import LaunchPrograms
 from xdpx.engines.spmd.retracing import Retraces
+from xdpx.engines.spmd.seeds import WORD, key_of
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, plan_state
 from xdpx.engines.spmd.steps import SIZES, Compiled, Surroundings, jitted
 from xdpx.engines.spmd.tracing_back import origin_of
@@ -107,7 +108,7 @@ class SpmdEngine:
             names = ("update", "score", "predict", "decode", "finite")
             functions = [*map(partial(BegunTogether, programs), names, functions)]
         self._update, self._score, self._predict, self._decode, self._finite = functions
-        self._build = jax.jit(self.plan.build, out_shardings=self.plan.placed)
+        self._build = jax.jit(self.plan.build, static_argnums=1, out_shardings=self.plan.placed)
         self._summaries: dict[str, Any] = {}
         self._inflight: deque[Any] = deque()
         self._most_inflight = self.options.max_inflight or (INFLIGHT_IMITATED if imitated else 0)
@@ -128,7 +129,7 @@ class SpmdEngine:
 
     def start(self, seed: int) -> SpmdState:
         """Build weights and optimizer state, sharded; the values do not depend on the mesh."""
-        state: SpmdState = self._build(np.uint32(seed % 2**32))
+        state: SpmdState = self._build(np.uint32(seed % WORD), seed // WORD)
         return state
 
     def put(self, batch: Batch) -> Any:
@@ -150,7 +151,7 @@ class SpmdEngine:
     def origin(self, state: SpmdState, group: Sequence[Batch], number: int) -> NonFiniteOrigin | None:
         """Return where NaN or infinity first appears. See `engines.base.Updater.origin`. Compiles another program."""
         step = np.int32(number - 1)
-        key = jax.random.fold_in(jax.random.key(self.options.seed), step)
+        key = jax.random.fold_in(key_of(self.options.seed), step)
         keys = [jax.random.fold_in(key, index) for index in range(len(group))]
         once = partial(self._compiled.take_again, step=step, mean=len(group) == 1)
         return origin_of(state, [self._there(batch) for batch in group], keys, once)

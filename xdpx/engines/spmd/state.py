@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xdpx.engines.spmd.partitioning import Report, logical_axes, shardings_of, silent, without_boxes
+from xdpx.engines.spmd.seeds import with_high_bits
 from xdpx.utils.axis_splits import Rules
 
 
@@ -105,13 +106,13 @@ class StatePlan:
     """A state before it is allocated: shapes, types and shardings of all its arrays.
 
     Attributes:
-        build: returns the state for a seed; call it only under `jit`.
+        build: returns the state for the lowest 32 bits of a seed, and its static other bits; call it only under `jit`.
         shapes: the state as a tree of `ShapeDtypeStruct`, each with its sharding.
         placed: the state as a tree of `NamedSharding`.
         mesh: the devices.
     """
 
-    build: Callable[[Any], SpmdState]
+    build: Callable[..., SpmdState]
     shapes: SpmdState
     placed: SpmdState
     mesh: Mesh
@@ -138,9 +139,9 @@ def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: R
     """
     axes: dict[str, Any] = {"step": None}
 
-    def build(seed: Any) -> SpmdState:
+    def build(seed: Any, high: int = 0) -> SpmdState:
         batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), spec)
-        boxed = dict(task.init(jax.random.key(seed), batch))
+        boxed = dict(task.init(with_high_bits(jax.random.key(seed), high), batch))
         # Stored as a side effect of tracing: a second trace would take seconds for a large model.
         axes["params"] = _plain(logical_axes(boxed["params"]))
         axes["non_trainable"] = _plain(logical_axes(boxed.get("non_trainable", {})))

@@ -17,6 +17,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from xdpx.engines.spmd.partitioning import path_name, rules_on, spec_of
 from xdpx.engines.spmd.retracing import Retraces
+from xdpx.engines.spmd.seeds import key_of
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, Variables
 from xdpx.engines.spmd.tracing import tracing_step
 from xdpx.utils.axis_splits import Rules
@@ -93,7 +94,7 @@ class Compiled:
             return self._update(state, group)
 
     def _update(self, state: SpmdState, group: Sequence[Any]) -> tuple[SpmdState, Any, dict[str, Any]]:
-        key = jax.random.fold_in(jax.random.key(self.seed), state["step"])
+        key = jax.random.fold_in(key_of(self.seed), state["step"])
         sums, grads, non_trainable, summaries = self._accumulated(state, group, key)
         summaries = {**summaries, SIZES: sizes_of(grads)} if self.sizes else summaries
         params, opt_state, learned = self.task.learner.update(
@@ -213,7 +214,7 @@ class Compiled:
         """Return the task's decoded output; `index` of the batch gives each batch its own random numbers."""
         self.retraces.note("decode", batch)
         with self.around.set():
-            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), state["step"]), index)
+            key = jax.random.fold_in(jax.random.fold_in(key_of(self.seed), state["step"]), index)
             return self._by_rows(self.task.decode(self._scored(state), batch, key), batch)
 
     def _by_rows(self, found: object, batch: Any) -> Any:
