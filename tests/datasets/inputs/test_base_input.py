@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from xdpx.config.faults import ConfigError
 from xdpx.config.hparams import from_json, to_json
@@ -184,3 +186,17 @@ def test_all_faults_of_the_fields_are_told_together() -> None:
     with pytest.raises(ConfigError) as caught:
         Own(name="a b", batch_size=0, prefetch=-1, is_training=True)
     assert [fault.key for fault in caught.value.faults] == ["a b.name", "a b.batch_size", "a b.prefetch"]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"x": np.ones((4, 2)), "y": np.ones(1)}, "train.y: has 1 row, but 'x' has 4"),
+        ({"x": torch.ones(4)}, "train.x: is a Tensor. Give arrays of numbers"),
+    ],
+)
+def test_a_spec_is_refused_for_unlike_rows_and_for_what_is_no_array(given: dict[str, Any], told: str) -> None:
+    data = Given(is_training=True)
+    data.gives = given
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        data.spec()

@@ -1,6 +1,5 @@
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -10,40 +9,13 @@ from xdpx.config.faults import ConfigError
 from xdpx.datasets.inputs import IterableAdaptor
 from xdpx.datasets.inputs.base_input import BaseInput
 from xdpx.experiments.base_experiment import BaseExperiment
+from xdpx.experiments.running.batches import check_batch, check_content
 from xdpx.experiments.running.options import options_of
-from xdpx.experiments.running.parts import build_parts, check_batch, check_content
+from xdpx.experiments.running.parts import build_parts
 from xdpx.models.spmd.layers.encoder_decoder import TransformerEncoderDecoder
 from xdpx.models.spmd.sequence_model import SequenceModel
 from xdpx.tasks.spmd.single_task import SingleTask
 from xdpx.utils.nested_map import NestedMap
-
-
-@pytest.mark.parametrize(
-    ("name", "unknown", "padding"), [("ids", 128, "paddings"), ("ids", -1, "paddings"), ("labels", 300, "weights")]
-)
-def test_ids_that_the_model_does_not_know_are_refused_except_in_padding(
-    tiny: ModuleType, tmp_path: Path, name: str, unknown: int, padding: str
-) -> None:
-    parts = build_parts(tiny.Tiny(), options_of(tmp_path / "job", {}))
-    data = parts.training_input()
-    batch: Any = data.get_next()
-    assert check_content(batch, parts, data) is batch
-    batch[name] = np.array(batch[name])
-    batch[name][1, 2] = unknown
-    with pytest.raises(ConfigError, match=rf"train.{name}: has the id {unknown}, but those of the model are 0 to 127"):
-        check_content(batch, parts, data)
-    batch[padding][1, 2:] = padding == "paddings"
-    check_content(batch, parts, data)
-
-
-def test_what_the_model_would_misread_is_refused(tiny: ModuleType, tmp_path: Path) -> None:
-    parts = build_parts(tiny.Tiny(), options_of(tmp_path / "job", {}))
-    data = parts.training_input()
-    batch: Any = data.get_next()
-    batch["paddings"][2, :3] = 1
-    with pytest.raises(ConfigError, match=r"train.paddings: has padding before a token \(row 2\)"):
-        check_content(batch, parts, data)
-    check_content(batch, parts, data, decoding=True)
 
 
 def pairs() -> Iterator[Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.hparams import BaseHParams, Configurable
-from xdpx.datasets.inputs.rows import pad_rows
+from xdpx.datasets.inputs.rows import pad_rows, unlike_rows
 from xdpx.datasets.inputs.states import copied
 from xdpx.datasets.inputs.windows import EvalWindow, is_end_of_data, window_of
 from xdpx.utils.nested_map import NestedMap
@@ -177,12 +177,13 @@ class BaseInput(Configurable):
         """Return an ArraySpec for every array of a padded batch; by default, from a peek at the next one.
 
         Raises:
-            ConfigError: there is no batch, or it holds something else than arrays of numbers.
+            ConfigError: there is no batch, it holds something else than arrays of numbers, or their rows differ.
         """
         batch = self.peek_padded()
         if batch is None:
             raise refused(self.hparams, "get_next", "has no batches.", "Check what it reads.")
         refuse_all(self.hparams, _without_numbers(batch))
+        refuse_all(self.hparams, unlike_rows(dict(batch.FlattenItems())))
         return batch.Transform(lambda array: ArraySpec(np.shape(array), array.dtype))
 
     def ids_to_strings(
@@ -280,10 +281,11 @@ def _without_numbers(batch: NestedMap) -> Iterator[Problem]:
     told = set()
     for path, leaf in batch.FlattenItems():
         name, dtype = path.partition("[")[0], getattr(leaf, "dtype", None)
-        if name in told or (dtype is not None and dtype.kind not in "OSUMm"):
+        kind = getattr(dtype, "kind", None)  # None for what is no array, and for tensors of other libraries
+        if name in told or (kind is not None and kind not in "OSUMm"):
             continue
         told.add(name)
-        what = f"a {type(leaf).__name__}" if dtype is None else f"an array of {dtype}"
+        what = f"a {type(leaf).__name__}" if kind is None else f"an array of {dtype}"
         in_list = " in a list" if name != path else ""
         yield name, f"is {what}{in_list}.", "Give arrays of numbers (numpy.asarray); batches cannot contain texts."
 

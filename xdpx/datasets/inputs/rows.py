@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,22 @@ def _narrow(name: str, array: NDArray[Any]) -> NDArray[Any]:
         problem = f"'{name}' holds {array.max()}, which does not fit into 32 bits."
         raise refusal("input", problem, "Keep such ids out of batches.")
     return narrowed
+
+
+def rows_of(arrays: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of rows of each array by name, without single numbers, which have none."""
+    return {name: int(np.shape(array)[0]) for name, array in arrays.items() if np.ndim(array)}
+
+
+def unlike_rows(arrays: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, problem, remedy) of each array with another number of rows than the first one."""
+    rows = rows_of(arrays)
+    first = next(iter(rows), "")
+    for name, count in rows.items():
+        if count != rows[first]:
+            problem = f"has {count} row{'s' * (count != 1)}, but '{first}' has {rows[first]}."
+            remedy = "Give every array one row per example. If unlike rows are meant, declare them in input_specs()."
+            yield name, problem, remedy
 
 
 def num_rows(batch: NestedMap) -> int:

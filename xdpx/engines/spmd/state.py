@@ -140,7 +140,7 @@ def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: R
     axes: dict[str, Any] = {"step": None}
 
     def build(seed: Any, high: int = 0) -> SpmdState:
-        batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), spec)
+        batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype)), spec)
         boxed = dict(task.init(with_high_bits(jax.random.key(seed), high), batch))
         # Stored as a side effect of tracing: a second trace would take seconds for a large model.
         axes["params"] = _plain(logical_axes(boxed["params"]))

@@ -16,7 +16,8 @@ from xdpx.datasets.inputs.states import from_json, to_json
 from xdpx.datasets.inputs.windows import next_batch
 from xdpx.datasets.plan import Position
 from xdpx.engines.spmd import world
-from xdpx.experiments.running.parts import Parts, check_batch, check_content
+from xdpx.experiments.running.batches import check_batch, check_content
+from xdpx.experiments.running.parts import Parts
 from xdpx.logger import log
 from xdpx.utils import io
 from xdpx.utils.pulse import DATA, pulse

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import jax
-import numpy as np
 from jax.sharding import Mesh
 
 from xdpx.checkpoints.folders import Ranks
@@ -130,7 +129,7 @@ class Parts:
         if codec is not None and rows and codec.vocab_size > rows:
             problem = f"is {rows} in the model; the tokenizer of input '{data.name}' has {codec.vocab_size} tokens."
             remedy = f"Make it {codec.vocab_size} or more, e.g. --set VOCAB_SIZE={-(-codec.vocab_size // 128) * 128}."
-            raise _fault(self.experiment, "vocab_size", problem, remedy)
+            raise fault_of(self.experiment, "vocab_size", problem, remedy)
 
     def training_input(self) -> BaseInput:
         """Build the training input.
@@ -142,7 +141,7 @@ class Parts:
         if len(found) != 1:
             names = ", ".join(name_of(template) for template in found) or "none"
             remedy = "Give one with is_training=True; join several by MultiInput."
-            raise _fault(self.experiment, "datasets", f"{len(found)} inputs are for training ({names}).", remedy)
+            raise fault_of(self.experiment, "datasets", f"{len(found)} inputs are for training ({names}).", remedy)
         return self.inputs(found)[0]
 
     def eval_inputs(self) -> list[BaseInput]:
@@ -183,10 +182,10 @@ def _specs(experiment: BaseExperiment, host: tuple[int, int]) -> NestedMap:
     if type(experiment).input_specs is not BaseExperiment.input_specs:
         return specs_of(experiment)
     of_host = structs_of(experiment.specs_of_host(*host))
-    return of_host.Transform(lambda leaf: jax.ShapeDtypeStruct(_of_all(leaf.shape, host[1]), leaf.dtype))
+    return of_host.Transform(lambda leaf: jax.ShapeDtypeStruct(of_all(leaf.shape, host[1]), leaf.dtype))
 
 
-def _of_all(shape: tuple[int, ...], inputs: int) -> tuple[int, ...]:
+def of_all(shape: tuple[int, ...], inputs: int) -> tuple[int, ...]:
     """Return the shape over all inputs of an array of one of them; single numbers have no rows."""
     return (shape[0] * inputs, *shape[1:]) if shape else ()
 
@@ -214,66 +213,9 @@ def _refuse_equal_names(experiment: BaseExperiment) -> None:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             remedy = "Give each input a name of its own: files and summaries are named after it."
-            raise _fault(experiment, kind, f"two inputs are named '{twice[0]}'.", remedy)
+            raise fault_of(experiment, kind, f"two inputs are named '{twice[0]}'.", remedy)
 
 
-def check_batch(batch: Mapping[str, Any], parts: Parts) -> None:
-    """Compare a batch of this process with the experiment's specification.
-
-    Raises:
-        ConfigError: lists each array that differs.
-    """
-    faults = []
-    given = dict(NestedMap(batch).FlattenItems())
-    for name, leaf in parts.spec.FlattenItems():
-        found = given.get(name)
-        if found is None:
-            faults.append(Fault(f"input_specs.{name}", "is not in the batch.", f"It has: {', '.join(given)}."))
-            continue
-        shape = _of_all(np.shape(found), parts.host[1])
-        if shape != tuple(leaf.shape) or np.asarray(found).dtype != leaf.dtype:
-            has = f"{np.asarray(found).dtype}{list(shape)}"
-            problem = f"is {leaf.dtype}{list(leaf.shape)} over all processes; the training input gives {has}."
-            faults.append(Fault(f"input_specs.{name}", problem, "Make them equal, or set enforce_input_specs=False."))
-    if faults:
-        raise ConfigError(type(parts.experiment).__name__, faults)
-
-
-def check_content(
-    batch: Mapping[str, Any], parts: Parts, data: BaseInput, *, decoding: bool = False
-) -> Mapping[str, Any]:
-    """Return a batch of this process if the model reads it as it is meant.
-
-    Raises:
-        ConfigError: names the first id that the model does not know, except in padding; or what it would misread.
-    """
-    for name, count in parts.num_ids.items():
-        above, _, last = name.rpartition(".")
-        near = {**batch, **NestedMap(batch).Get(above, {})} if above else batch
-        ids = np.asarray(near.get(last, 0))
-        if not count or not ids.size or (ids.min() >= 0 and ids.max() < count):
-            continue
-        unknown = ((ids < 0) | (ids >= count)) & _counted(near, ids.shape, is_label=last != "ids")
-        if unknown.any():
-            problem = f"has the id {ids[unknown][0]}, but those of the model are 0 to {count - 1}."
-            remedy = "Use the vocabulary or classes that the model was made for, or enlarge it."
-            raise _fault(parts.experiment, f"{data.name}.{name}", problem, remedy)
-    if isinstance(parts.task.model, BaseModel):
-        for name, problem, remedy in parts.task.model.misread(batch, decoding=decoding):
-            raise _fault(parts.experiment, f"{data.name}.{name}", problem, remedy)
-    return batch
-
-
-def _counted(batch: Mapping[str, Any], shape: tuple[int, ...], *, is_label: bool) -> Any:
-    """Return which entries of an array with rows are neither padding nor, for labels, without weight."""
-    counted = np.ones(shape, bool)
-    for name in ("eval_sample_weights", "paddings", *(("weights", "masked_pos") if is_label else ())):
-        mask = np.asarray(batch.get(name, 0))
-        if mask.ndim and mask.shape == shape[: mask.ndim]:
-            wanted = mask < 0.5 if name == "paddings" else mask > 0
-            counted &= wanted.reshape(*mask.shape, *[1] * (len(shape) - mask.ndim))
-    return counted
-
-
-def _fault(experiment: BaseExperiment, key: str, problem: str, remedy: str) -> ConfigError:
+def fault_of(experiment: BaseExperiment, key: str, problem: str, remedy: str) -> ConfigError:
+    """Return the error for one field of an experiment."""
     return ConfigError(type(experiment).__name__, [Fault(key, problem, remedy)])

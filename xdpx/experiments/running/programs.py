@@ -20,8 +20,9 @@ from xdpx.engines.spmd.state import SpmdState
 from xdpx.engines.spmd.steps import NOTED, SUM, WEIGHT
 from xdpx.engines.spmd.transfer import tree_to_host
 from xdpx.experiments.running import job_folder
+from xdpx.experiments.running.batches import check_content
 from xdpx.experiments.running.outputs import OutputFiles, Rows, plain, rows_of
-from xdpx.experiments.running.parts import Parts, check_content
+from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.summaries import SummaryWriter, layer_tags, metric_tags
 from xdpx.logger import log
 from xdpx.tasks.spmd.metrics import Totals

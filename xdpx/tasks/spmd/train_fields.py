@@ -64,7 +64,8 @@ class TrainHParams(BaseHParams):
         decode_interval_steps: between decodings within training; None for none but the last.
         decode_start_after_n_steps: no decoding within training before.
         decode_use_ema_states: decode with averaged weights.
-        enforce_input_specs: refuse a batch of other shapes than `input_specs` says.
+        enforce_input_specs: refuse a first batch of other shapes or types than `input_specs` says, and any later one
+            that lacks an array or has one with more or fewer dimensions; evaluated ones too, if they have such arrays.
         enable_input_checkpointing: keep the place in the training data in checkpoints.
         init_from_checkpoint_rules: job folder of another run -> which variables begin as there. Only for a new run.
         profiler_capture_step: number of updates after which a trace is begun; None for none.
