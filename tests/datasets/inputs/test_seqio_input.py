@@ -291,6 +291,20 @@ def _short() -> dict[str, Any]:
     }
 
 
+def test_a_mixture_that_resumes_with_other_rates_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    before, same, other = (
+        SeqIOInput(mixture_or_task=mixture(rates=rates), batch_size=2, is_training=True, **_short())
+        for rates in ((1.0, 1.0), (2.0, 2.0), (1.0, 3.0))
+    )
+    before.get_next()
+    state = {**before.get_state(), "seed": None}
+    for data in (same, other):
+        data.set_state({**state, "seed": data.get_state()["seed"]})
+        assert ("with the rates [0.5, 0.5], this mixture has [0.25, 0.75]" in caplog.text) is (data is other)
+    without = {name: value for name, value in other.get_state().items() if name != "rates"}
+    same.set_state({**without, "seed": same.get_state()["seed"]})
+
+
 def test_a_mixture_resumes_exactly() -> None:
     p = SeqIOInput.HParams(mixture_or_task=mixture(), batch_size=5, is_training=True, input_random_seed=3, **_short())
     whole = list(islice(p.Instantiate(), 9))

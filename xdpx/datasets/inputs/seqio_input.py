@@ -169,7 +169,7 @@ class SeqIOInput(BaseInput):
 
     def get_state(self) -> State:
         """Return the position over all hosts, from which any number of hosts can resume."""
-        return {**self.stream.place(), **self._identity()}
+        return {**self.stream.place(), **self._identity(), **self._shares()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a position, also with another number of hosts or another batch size.
@@ -183,7 +183,19 @@ class SeqIOInput(BaseInput):
                     f"{self.name}: the state was taken with {key}={state.get(key)!r}, this input has {value!r}: its "
                     "position means nothing here. Restore the data and fields it was made with, or start a new job."
                 )
+        for key, value in self._shares().items():
+            if state.get(key, value) != value:
+                log.warning(
+                    f"{self.name}: the state was taken with the rates {state[key]}, this mixture has {value}. It goes "
+                    "on where it would be if these had held from the start: some examples come again, others not until "
+                    "the next epoch."
+                )
         self.stream.go_to({key: state_number(state, key, self) for key in self.stream.place()})
+
+    def _shares(self) -> State:
+        """Return the rates of a mixture, rounded to shares; {} for a single task."""
+        order = self.stream.recipe.order
+        return {"rates": (order.quotas / PLACES_PER_BLOCK).tolist()} if isinstance(order, Blend) else {}
 
     def _identity(self) -> State:
         """Return the values that must be equal for positions to be comparable."""
