@@ -20,6 +20,19 @@ def test_one_axis_fills_up_and_slices_multiply(ici, dcn, devices, shape) -> None
 
 
 @pytest.mark.parametrize(
+    ("ici", "dcn", "planned", "shape"),
+    [
+        ((-1, 2, 1), None, 1, (1, 2, 1)), ((-1, 1, 1), (2, 1, 1), 1, (2, 1, 1)), ((-1, 3, 1), None, 8, (3, 3, 1)),
+        ((-1, 1, 1), None, 8, (8, 1, 1)),
+    ],
+)  # fmt: skip
+def test_while_the_devices_are_unknown_there_are_as_many_as_fit(ici, dcn, planned, shape) -> None:
+    experiment = BaseExperiment(ICI_MESH_SHAPE=ici, DCN_MESH_SHAPE=dcn, PLAN_DEVICES=planned)
+    experiment.validate()
+    assert experiment.mesh_shape().shape == shape
+
+
+@pytest.mark.parametrize(
     ("fields", "words"),
     [
         ({"ICI_MESH_SHAPE": (1, 2)}, "has 2 numbers"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,8 @@ class BaseExperiment:
             which takes the remaining devices. The default is plain data parallelism over all devices.
         DCN_MESH_SHAPE: how often that mesh is repeated along each axis across slices; None for a single slice.
         MESH_AXIS_NAMES: None for the default names.
-        PLAN_DEVICES: number of devices from which -1 is filled in plans, where no devices are available.
+        PLAN_DEVICES: number of devices from which -1 is filled in plans, where no devices are available; rounded up to
+            one that the other sizes divide.
         CALLBACKS: Trainer callbacks that receive the training events: registered names, module:Class,
             {name: {argument: value}}, classes or objects.
         REPORT_TO: trackers of a training, by name as in the Trainer's `report_to`, or functions `(values, step)`.
@@ -121,10 +123,15 @@ class BaseExperiment:
     def mesh_shape(self, num_devices: int | None = None) -> MeshShape:
         """Return the mesh, with -1 filled from `num_devices` (default: the number passed to `use_devices`).
 
+        While the number is unknown it is `PLAN_DEVICES`, or the next one that the other sizes divide.
+
         Raises:
             ConfigError: the numbers do not form a mesh.
         """
-        given = num_devices if num_devices is not None else self.__dict__.get("_devices", self.PLAN_DEVICES)
+        given = num_devices if num_devices is not None else self.__dict__.get("_devices")
+        if given is None:
+            each = abs(math.prod((*self.ICI_MESH_SHAPE, *(self.DCN_MESH_SHAPE or ())))) or 1  # -1 counts as 1
+            given = -(-self.PLAN_DEVICES // each) * each
         return filled(type(self).__name__, self.ICI_MESH_SHAPE, self.DCN_MESH_SHAPE, self.MESH_AXIS_NAMES, given)
 
     def use_devices(self, count: int) -> None:
