@@ -29,8 +29,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def x_exp() -> int:
     """Inspect, plan or run an experiment."""
+    from xdpx.commands.experiment import leave
+
     utf8.ensure()
-    return main()
+    code = main()
+    leave(code)
+    return code
 
 
 if __name__ == "__main__":

@@ -46,3 +46,11 @@ def test_a_process_group_is_believed_more(tmp_path: Path) -> None:
         for rank in (0, 1)
     ]  # fmt: skip
     assert [run.communicate(timeout=300)[0] for run in runs] == ["0 2 True\n", "1 2 False\n"]
+
+
+def test_the_loss_of_another_process_is_told_from_other_errors() -> None:
+    gone = "UNKNOWN: Gloo all-reduce failed: Read error [127.0.0.1]:20118: Connection reset by peer"
+    assert distributed_utils.is_lost_peer(RuntimeError("[pair.cc:534] Connection closed by peer [10.0.0.1]:9"))
+    assert distributed_utils.is_lost_peer(ValueError(gone))
+    assert not distributed_utils.is_lost_peer(ValueError("row 3: Connection reset by peer"))
+    assert not distributed_utils.is_lost_peer(RuntimeError("no such key"))

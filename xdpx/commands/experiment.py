@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from xdpx.commands import child
 from xdpx.commands.answer import Done, in_json
 from xdpx.commands.experiment_line import Line, parse, usage
-from xdpx.commands.outcomes import exit_code
+from xdpx.commands.outcomes import FINISHED, PREEMPTED, exit_code
 from xdpx.config.faults import ConfigError, Fault, found_in
 from xdpx.launch.local import Restarts, run_together
 from xdpx.utils.distributed_utils import get_world_size
@@ -228,7 +228,17 @@ def _run_together(words: Sequence[str], kind: type[BaseExperiment], count: int, 
 def _be_one(words: Sequence[str], threads: int) -> None:
     """Run as one process of an experiment, and exit with its exit code."""
     child.begin(threads)
-    sys.exit(exit_code(lambda: main(words), verbose="--verbose" in words))
+    code = exit_code(lambda: main(words), verbose="--verbose" in words)
+    leave(code)
+    sys.exit(code)
+
+
+def leave(code: int) -> None:
+    """End this process at once if it failed while it trained together with others. See `world.leave`."""
+    if code not in {FINISHED, PREEMPTED} and "jax" in sys.modules:
+        from xdpx.engines.spmd import world
+
+        world.leave(code)
 
 
 def _job_log_dir(line: Line) -> str:

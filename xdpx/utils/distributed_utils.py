@@ -17,7 +17,7 @@ LAUNCH = "XDPX_LAUNCH"
 """Environment variable with the id of the launch that started this process, common to all its restarts."""
 
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
-"""Parts of the messages of torch.distributed when the process at the other end is gone."""
+"""Parts of the messages of torch.distributed, and of JAX on CPUs, when the process at the other end is gone."""
 
 
 _NOTHING = object()
@@ -154,4 +154,5 @@ def any_process_of_each(flags: Sequence[bool]) -> list[bool]:
 def is_lost_peer(error: BaseException) -> bool:
     """Return whether an error was caused by the loss of another process."""
     text = str(error)
-    return isinstance(error, RuntimeError) and any(words in text for words in LOST_PEER)
+    of_group = isinstance(error, RuntimeError) or (isinstance(error, ValueError) and "Gloo" in text)  # the latter: JAX
+    return of_group and any(words in text for words in LOST_PEER)

@@ -93,3 +93,12 @@ def test_half_a_launch_is_refused_with_what_is_missing():
         world.start("host:1", 4, environment={})
     with pytest.raises(ConfigError, match="WORLD_SIZE: is 'four'"):
         world.start("host:1", environment={"WORLD_SIZE": "four"})
+
+
+def test_a_process_that_failed_leaves_at_once_if_there_are_others(monkeypatch):
+    left = []
+    monkeypatch.setattr("os._exit", left.append)
+    for several in (False, True):
+        monkeypatch.setattr("jax.distributed.is_initialized", lambda several=several: several)
+        world.leave(1)
+    assert left == [1]
