@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -6,7 +7,7 @@ from typing import Any
 import pytest
 
 from xdpx.config.faults import ConfigError
-from xdpx.experiments.running.feeding import OUT_OF_DATA, Feed
+from xdpx.experiments.running.feeding import OTHER_SHAPES, OUT_OF_DATA, Feed
 from xdpx.experiments.running.options import options_of
 from xdpx.experiments.running.parts import build_parts
 from xdpx.training.loop import Interrupted
@@ -77,3 +78,37 @@ def test_batches_that_make_no_whole_update_are_left_and_told(
     assert [(place.group, len(group)) for place, group in feed.groups(0)] == [(1, 2), (2, 2)]
     assert phases == [OUT_OF_DATA]
     assert "train: the data ends with 1 of the 2 batches of an update (accumulate_batches)" in capsys.readouterr().err
+
+
+def test_batches_that_change_their_shapes_must_be_alike_on_all_processes(
+    tiny: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Narrowing(tiny.Characters):  # type: ignore[name-defined, misc]
+        def get_next(self) -> Any:
+            batch, width = super().get_next(), 6 if self.get_state()["next"] > 2 else 8
+            return batch.Transform(lambda array: array[:, :width] if array.ndim == 2 else array)
+
+    class Several(tiny.Tiny):  # type: ignore[name-defined, misc]
+        def input_specs(self) -> Any:
+            return {name: ((4, 8)[: len(shape)], kind) for name, (shape, kind) in super().input_specs().items()}
+
+        def datasets(self) -> list[Any]:
+            return [Narrowing.HParams(name="train", batch_size=4, is_training=True)]
+
+    asked: list[tuple[str, Any]] = []
+
+    def exchange(talk: Any, shapes: Any) -> list[Any]:
+        asked.append((pulse.now[0], shapes[0]["ids"]))
+        others = [{name: [*shape[:1], *(7 for _ in shape[1:])] for name, shape in each.items()} for each in shapes]
+        return [shapes, others if len(asked) > 1 else shapes]
+
+    monkeypatch.setattr("xdpx.engines.spmd.world.Talk.exchange", exchange)
+    pulse.begin()
+    parts = build_parts(Several(), options_of(tmp_path / "job", {}))
+    feed = Feed(replace(parts, ranks=replace(parts.ranks, size=2)))
+    groups = feed.groups(0)
+    next(groups), next(groups)
+    assert asked == [(OTHER_SHAPES, [4, 8])]
+    with pytest.raises(ConfigError, match=r"train.get_next: process 0 has a batch of .*ids \[4, 6\].*, process 1 a"):
+        next(groups)
+    feed.close()

@@ -80,6 +80,18 @@ def _counted(batch: Mapping[str, Any], shape: tuple[int, ...], *, is_label: bool
     return counted
 
 
+def shapes_of(batch: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return the shape of each array of a batch by name."""
+    return {name: list(np.shape(leaf)) for name, leaf in NestedMap(batch).FlattenItems()}
+
+
+def batch_text(shapes: Mapping[str, list[int]] | None) -> str:
+    """Return the description of a batch of these shapes, for messages; None for no batch."""
+    if shapes is None:
+        return "no more batch"
+    return f"a batch of {', '.join(f'{name} {list(shape)}' for name, shape in shapes.items())}"
+
+
 def _unlike_rows(given: Mapping[str, Any], parts: Parts) -> Iterator[Problem]:
     """Yield the arrays with other numbers of rows than the first one, unless `input_specs` declares such a batch."""
     declared = len(set(rows_of(dict(parts.spec.FlattenItems())).values())) > 1

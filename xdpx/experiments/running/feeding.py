@@ -10,13 +10,13 @@ from typing import Any
 
 from xdpx.checkpoints.spmd_folders import INPUTS, read_train_input
 from xdpx.config.faults import ConfigError, Fault
-from xdpx.datasets.inputs.base_input import BaseInput
+from xdpx.datasets.inputs.base_input import BaseInput, refused
 from xdpx.datasets.inputs.peeking import warn_about
 from xdpx.datasets.inputs.states import from_json, to_json
 from xdpx.datasets.inputs.windows import next_batch
 from xdpx.datasets.plan import Position
 from xdpx.engines.spmd import world
-from xdpx.experiments.running.batches import check_batch, check_content
+from xdpx.experiments.running.batches import batch_text, check_batch, check_content, shapes_of
 from xdpx.experiments.running.parts import Parts
 from xdpx.logger import log
 from xdpx.utils import io
@@ -27,6 +27,9 @@ TRAINING = "train"
 
 OUT_OF_DATA = f"{DATA} ended, but those of other processes have not"
 """The phase of a process that waits for the others at the end of its data."""
+
+OTHER_SHAPES = f"{DATA} of other shapes than before, unlike that of other processes"
+"""The phase of a process whose batches change their shapes, until those of the others do, too."""
 
 _FROM, _BATCHES = "__from__", "__batches__"
 """Keys of the position of an input that was cut off while it read: an earlier position, and the batches from there."""
@@ -45,7 +48,8 @@ class Feed:
         self.data = parts.training_input()
         self._parts = parts
         self._others = {data.name: data for data in others if not data.window.resets}
-        self._ending = world.Talk("end of data")
+        self._ending, self._changing = world.Talk("end of data"), world.Talk("shapes of batches")
+        self._shapes: list[dict[str, list[int]]] = []  # of the batches of the previous update
         self._given = 0.0  # the update that the newest batches are for; infinite while they are read
         self._known: tuple[int, Any] = 0, None  # number of an update, and the training input's position after it
         warn_about([self.data, *others])
@@ -72,8 +76,25 @@ class Feed:
                 unchecked = False
             for batch in group:
                 check_content(batch, self._parts, self.data)
+            if self._parts.ranks.size > 1:
+                self._agree_on_shapes(group)
             self._given = taken = taken + 1
             yield Position(group=taken), group
+
+    def _agree_on_shapes(self, group: Sequence[Any]) -> None:
+        """Raise ConfigError, on all processes, unless batches of new shapes are alike everywhere: they would hang."""
+        shapes = [shapes_of(batch) for batch in group]
+        if shapes == self._shapes:
+            return
+        self._shapes = shapes
+        with pulse.doing(OTHER_SHAPES, patience=1.0, compiles=False):
+            given = self._changing.exchange(shapes)  # in vain if those of others are as before: the watch ends it
+        for index, others in enumerate(given):
+            for here, there in zip(given[0], others, strict=True):
+                if here != there:
+                    problem = f"process 0 has {batch_text(here)}, process {index} {batch_text(there)}."
+                    remedy = "Give all processes batches of the same shapes in the same update."
+                    raise refused(self.data.hparams, "get_next", problem, remedy)
 
     def _tell_left_over(self, left: int, count: int) -> None:
         if left:

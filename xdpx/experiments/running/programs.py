@@ -20,7 +20,7 @@ from xdpx.engines.spmd.state import SpmdState
 from xdpx.engines.spmd.steps import NOTED, SUM, WEIGHT
 from xdpx.engines.spmd.transfer import tree_to_host
 from xdpx.experiments.running import job_folder
-from xdpx.experiments.running.batches import check_content
+from xdpx.experiments.running.batches import batch_text, check_content, shapes_of
 from xdpx.experiments.running.outputs import OutputFiles, Rows, plain, rows_of
 from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.summaries import SummaryWriter, layer_tags, metric_tags
@@ -107,12 +107,10 @@ class Program:
 
     def _refuse_uneven(self, batch: NestedMap | None) -> None:
         """Raise ConfigError, on all processes, unless each has a batch of the same shapes, or none: they would hang."""
-        items = None if batch is None else NestedMap(batch).FlattenItems()
-        mine = None if items is None else {name: list(np.shape(leaf)) for name, leaf in items}
-        given = _talk.gather(mine)
+        given = _talk.gather(None if batch is None else shapes_of(batch))
         for index, shapes in enumerate(given):
             if shapes != given[0]:
-                problem = f"process 0 has {_batch_text(given[0])}, process {index} has {_batch_text(shapes)}."
+                problem = f"process 0 has {batch_text(given[0])}, process {index} has {batch_text(shapes)}."
                 remedy = (
                     "Give all the same number of batches of equal shapes, padded by rows with eval_sample_weights 0."
                 )
@@ -242,12 +240,6 @@ def measured(parts: Parts, totals: Totals, scores: Mapping[str, float]) -> tuple
     if "total_loss" in metrics:
         tags["loss"] = metrics["total_loss"]
     return metrics, tags
-
-
-def _batch_text(shapes: Mapping[str, Sequence[int]] | None) -> str:
-    if shapes is None:
-        return "no more batch"
-    return f"a batch of {', '.join(f'{name} {list(shape)}' for name, shape in shapes.items())}"
 
 
 def judged(data: BaseInput, kind: str, rows: Rows) -> Result:
