@@ -317,4 +317,5 @@ def test_a_missing_bucket_is_said_to_be_missing(s3_root: str) -> None:
     with pytest.raises(FileNotFoundError, match="There is no such bucket: 's3://no-such-bucket/a'"):
         write("s3://no-such-bucket/a")
     assert not io.is_writable("s3://no-such-bucket/a")
+    assert "no such bucket" in io.why_not_writable("s3://no-such-bucket/a").lower()
     assert not io.exists("s3://no-such-bucket")

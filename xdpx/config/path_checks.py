@@ -73,7 +73,10 @@ def _look(check: str, path: str) -> tuple[str, str]:
 def _look_at_new(path: str) -> tuple[str, str]:
     if io.isfile(path):
         return f"'{path}' is a file.", "Name a directory, new or existing."
-    if not io.is_writable(path):
+    reason = io.why_not_writable(path)
+    if reason and not io.islocal(path):
+        return f"'{path}' cannot be written to: {reason.rstrip('.')}.", "Correct the path, or the access to it."
+    if reason:
         return f"'{path}' cannot be written to.", "Choose a writable folder."
     return slip_at_end(path)
 

@@ -142,6 +142,10 @@ class FileAccess(Storages):
 
     def is_writable(self, path: StrPath) -> bool:
         """Return whether a file can be written at `path` (or into it, if it is a folder), by writing one."""
+        return not self.why_not_writable(path)
+
+    def why_not_writable(self, path: StrPath) -> str:
+        """Return why no file can be written at `path` (or into it, if it is a folder); '' if one can."""
         from xdpx.utils.transfers import try_writing
 
         return try_writing(self, path)

@@ -110,15 +110,15 @@ def _empty(io: Storages, folder: str) -> None:
             store.delete(path)
 
 
-def try_writing(io: Storages, path: StrPath) -> bool:
-    """Return whether a file can be written at `path`, by writing a temporary one nearby; creates no folder."""
+def try_writing(io: Storages, path: StrPath) -> str:
+    """Return why no file can be written at `path`, '' if one can, by writing one nearby; creates no folder."""
     try:
         probe = temporary_name(io.join(_folder_to_try(io, io.abspath(path)), "probe"))
         io.store(probe).put(probe, b"probe")
         io.store(probe).delete(probe)
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return str(error.strerror or error) or type(error).__name__
+    return ""
 
 
 def _folder_to_try(io: Storages, place: str) -> str:
