@@ -56,6 +56,12 @@ def test_a_named_folder_that_is_not_there_is_refused(write: Write, monkeypatch: 
         load_user_modules()
 
 
+def test_a_remote_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDPX_USER_MODULES", "s3://bucket/modules")
+    with pytest.raises(ConfigError, match="s3://bucket/modules: is remote. Copy the folder here"):
+        load_user_modules()
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

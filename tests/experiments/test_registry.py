@@ -59,6 +59,8 @@ def test_a_class_of_a_file_is_found_by_its_path(tmp_path) -> None:
         resolve(f"{file}:Mime")
     with pytest.raises(ConfigError, match="there is no file"):
         resolve(f"{tmp_path}/other.py:Mine")
+    with pytest.raises(ConfigError, match="s3://bucket/other.py is remote. Copy the file"):
+        resolve("s3://bucket/other.py:Mine")
 
 
 def test_a_module_of_a_file_has_the_same_name_in_every_process(tmp_path) -> None:

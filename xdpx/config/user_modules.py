@@ -34,9 +34,13 @@ def folders() -> list[Path]:
     """Return the folders of users' modules: those in the environment variable, else `user/modules` if it exists.
 
     Raises:
-        ConfigError: a folder in the variable does not exist.
+        ConfigError: a folder in the variable does not exist, or is remote.
     """
-    named = [Path(text) for text in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if text]
+    given = os.environ.get(PATH_VARIABLE, "")
+    if "://" in given:
+        remedy = "Copy the folder here (x-io copytree), and name the copy: its files are executed."
+        raise ConfigError(PATH_VARIABLE, [Fault(given, "is remote.", remedy)])
+    named = [Path(text) for text in given.split(os.pathsep) if text]
     for folder in named:
         if not folder.is_dir():
             raise ConfigError(PATH_VARIABLE, [Fault(str(folder), "is not a folder.", "Correct the variable.")])

@@ -15,6 +15,7 @@ from xdpx.config import packages
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.experiments.shipped import SHIPPED
+from xdpx.utils import io
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -148,7 +149,9 @@ def _exists(module: str) -> bool:
 
 
 def _from_file(name: str) -> type[BaseExperiment]:
-    path, _, cls = name.partition(":")
+    path, _, cls = name.rpartition(":") if ".py:" in name else (name, "", "")
+    if not io.islocal(path):
+        raise _refusal(name, f"{path} is remote.", "Copy the file (x-io copy), and name the copy: it is executed.")
     file = Path(path)
     if not file.is_file():
         raise _refusal(name, f"there is no file {path}.", "Write path/to/file.py:ClassName.")
