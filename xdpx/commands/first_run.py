@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, fields
 from io import StringIO
+from shlex import quote
 from textwrap import shorten
 from typing import Any
 
@@ -340,8 +341,9 @@ def _in_words(told: Mapping[str, Any], options: FirstRunOptions) -> str:
         lines.append("this is no better than always predicting the most frequent label: try more epochs or more rows")
     if options.model is None:
         lines.append(
-            f"a pre-trained encoder often does better: x-run {options.path} model=DIR save_dir={place.folder}_encoder, "
-            "where DIR has a model in Hugging Face format; a thousand rows take minutes on a CPU, seconds on a GPU"
+            f"a pre-trained encoder often does better: x-run {quote(str(options.path))} model=DIR "
+            f"{quote(f'save_dir={place.folder}_encoder')}, where DIR has a model in Hugging Face format; a thousand "
+            "rows take minutes on a CPU, seconds on a GPU"
         )
     return "\n".join(lines)
 
