@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from xdpx.config.faults import refusal
 from xdpx.config.hparams_classes import (
     NoField,
     bind,
@@ -27,6 +28,7 @@ __all__ = [
     "BaseHParams",
     "Configurable",
     "build",
+    "build_a",
     "diff",
     "from_fiddle",
     "from_json",
@@ -35,6 +37,8 @@ __all__ = [
     "to_fiddle",
     "to_json",
 ]
+
+T = TypeVar("T")
 
 _KNOWN: dict[str, type] = {}
 """All template classes and their owners, by `module.qualified_name`; JSON may name only these."""
@@ -287,6 +291,25 @@ def build(thing: object, **overrides: Any) -> Any:
 
         return build_fiddle(thing, overrides)
     return thing
+
+
+def build_a(kind: type[T], thing: object, where: str, remedy: str) -> T:
+    """Return what a template, a Fiddle config or a Fiddle partial builds.
+
+    Args:
+        kind: base class of what must come out.
+        thing: the template, or the object itself.
+        where: name of the field, for messages.
+        remedy: what to give instead of something else.
+
+    Raises:
+        ConfigError: it is of another kind; often the class itself instead of its template.
+    """
+    built = build(thing)
+    if not isinstance(built, kind):
+        what = f"the class {built.__name__}" if isinstance(built, type) else f"a {type(built).__name__}"
+        raise refusal(where, f"is {what}.", remedy)
+    return built
 
 
 def to_fiddle(hparams: BaseHParams) -> fdl.Config[Any]:

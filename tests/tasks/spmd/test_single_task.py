@@ -1,8 +1,10 @@
+import re
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from xdpx.config.faults import ConfigError
@@ -13,8 +15,8 @@ from xdpx.models.spmd.base_model import BaseModel
 from xdpx.optimizers.spmd.learner import Learner
 from xdpx.optimizers.spmd.optimizers import Sgd
 from xdpx.tasks.spmd.aggregating import MultiLossAggregator
-from xdpx.tasks.spmd.early_stopping import TargetReached
-from xdpx.tasks.spmd.metrics import BaseMetrics, Totals, weighted_sums
+from xdpx.tasks.spmd.early_stopping import TargetReached, is_enough
+from xdpx.tasks.spmd.metrics import BaseMetrics, Totals, final_of, weighted_sums
 from xdpx.tasks.spmd.noise import VariationalNoise
 from xdpx.tasks.spmd.single_task import InferHParams, SingleTask
 from xdpx.tasks.spmd.train_fields import TrainHParams, duration
@@ -263,3 +265,56 @@ def test_what_a_model_does_not_define_is_named() -> None:
         task.init(KEY, BATCH)
     with pytest.raises(ConfigError, match=r"'Silent' does not define decode\(\)"):
         task.decode({"params": {}}, BATCH, KEY)
+
+
+class Unpaired(BaseMetrics):
+    """Metrics that return what they should not."""
+
+    def of_batch(self, metrics: Any, per_example: Any, batch: object) -> Any:
+        return {**metrics, "mae": per_example["errors"]}
+
+    def final(self, totals: Any) -> Any:
+        return dict.fromkeys(totals, "good")
+
+
+def test_metrics_of_a_user_that_return_something_else_are_refused() -> None:
+    task = build(metrics=Unpaired.HParams())
+    with pytest.raises(ConfigError, match=r"'Unpaired.of_batch' returns no pair of single numbers for 'mae'"):
+        task.eval_metrics(variables(task), BATCH)
+    with pytest.raises(ConfigError, match=r"'Unpaired.final' returns {'mae': 'good'}. Return {name: number}"):
+        final_of(task.metrics, {"mae": (1.0, 2.0)})
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"metrics": Unpaired}, "line.metrics: is the class Unpaired. Derive the class from BaseMetrics, and give its"),
+        ({"early_stopping_fn": lambda metrics: True}, "line.early_stopping_fn: cannot be called: too many positional"),
+        (
+            {"early_stopping_fn": TargetReached},
+            "line.early_stopping_fn: is the class TargetReached. Give a function of",
+        ),
+    ],
+)
+def test_parts_of_a_task_of_another_kind_are_refused(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        build(**fields)
+
+
+def test_plain_optax_transformations_and_numbers_are_refused_as_optimizer_and_schedule() -> None:
+    for optimizer in (optax.sgd(0.1), Sgd):
+        with pytest.raises(ConfigError, match=r"learner.optimizer: is .*OptaxOptimizer.HParams\(grad_tx="):
+            Learner(optimizer=optimizer)
+    with pytest.raises(ConfigError, match=r"Sgd.lr_schedule: is 0.5. Give the template of a schedule"):
+        Sgd(learning_rate=0.1, lr_schedule=0.5)
+    halved = Sgd(learning_rate=0.1, lr_schedule=optax.constant_schedule(0.5))
+    assert float(halved.get_learning_rate(3)) == pytest.approx(0.05)
+
+
+def test_an_answer_of_early_stopping_is_yes_or_no() -> None:
+    answers = [is_enough(lambda *_, answer=answer: answer, {}, "eval", 1, last=False, path="")
+               for answer in (None, True, np.bool_(False), jnp.asarray(True))]  # fmt: skip
+    assert answers == [False, True, False, True]
+    for wrong in ("no", np.array([False, True])):
+        with pytest.raises(ConfigError, match="early_stopping_fn: returns"):
+            is_enough(lambda *_, answer=wrong: answer, {}, "eval", 1, last=False, path="")

@@ -23,7 +23,8 @@ from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, Progra
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
 from xdpx.reports.windows import Window
-from xdpx.tasks.spmd.metrics import Totals
+from xdpx.tasks.spmd.early_stopping import Mode, is_enough
+from xdpx.tasks.spmd.metrics import Totals, final_of
 from xdpx.training.accumulation import Diverged, MetricAccumulator
 from xdpx.training.callbacks.evaluating import Scoring
 from xdpx.training.callbacks.logging import Logging
@@ -127,7 +128,7 @@ class Summarising(Callback):
     def _tags(self, session: Session, window: Window) -> dict[str, float]:
         totals = Totals()
         totals.add(window.sums)
-        metrics = self._parts.task.metrics.final(totals.by_name())
+        metrics = final_of(self._parts.task.metrics, totals.by_name())
         weights = {name: weight / max(window.num_updates, 1) for name, weight in totals.weights().items()}
         found = {"loss": window.ratio("loss_sum", "count"), "Steps/sec": window.updates_per_second}
         found |= tags.metric_tags(metrics, weights, prefix="Metrics") | tags.learning_tags(self._accumulator.last)
@@ -220,7 +221,7 @@ def means_of(parts: Parts, sums: Mapping[str, float]) -> dict[str, float]:
     """Return the task's metrics, computed from sums of facts."""
     totals = Totals()
     totals.add(sums)
-    return parts.task.metrics.final(totals.by_name())
+    return final_of(parts.task.metrics, totals.by_name())
 
 
 class Decoding(Callback):
@@ -280,7 +281,8 @@ class StoppingEarly(Callback):
     name = "stopping_early"
 
     def __init__(self, parts: Parts, evaluating: Evaluating, decoding: Decoding, ranks: Ranks) -> None:
-        self._parts, self._sources, self._ranks = parts, (("eval", evaluating), ("decode", decoding)), ranks
+        self._parts, self._ranks = parts, ranks
+        self._sources: tuple[tuple[Mode, Evaluating | Decoding], ...] = (("eval", evaluating), ("decode", decoding))
         self.reason = ""
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
@@ -291,7 +293,7 @@ class StoppingEarly(Callback):
         for mode, source in self._sources:
             if source.step == step.number:
                 last = step.number >= session.total
-                enough = bool(ask(source.results, mode, step.number, last, self._parts.folder))
+                enough = is_enough(ask, source.results, mode, step.number, last=last, path=self._parts.folder)
                 if self._ranks.broadcast(enough):
                     self.reason = f"early_stopping_fn: stop at step {step.number}"
                     return Stop(self.reason)

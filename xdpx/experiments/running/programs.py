@@ -25,7 +25,7 @@ from xdpx.experiments.running.outputs import OutputFiles, Rows, plain, rows_of
 from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.summaries import SummaryWriter, layer_tags, metric_tags
 from xdpx.logger import log
-from xdpx.tasks.spmd.metrics import Totals
+from xdpx.tasks.spmd.metrics import Totals, final_of
 from xdpx.utils import commit, io
 from xdpx.utils.nested_map import NestedMap
 
@@ -234,7 +234,7 @@ def measured(parts: Parts, totals: Totals, scores: Mapping[str, float]) -> tuple
     """Return (metrics, tags) of an evaluation; what layers record is only in the tags, averaged over batches."""
     sums = totals.by_name()
     noted = {name.removeprefix(NOTED): sums.pop(name) for name in list(sums) if name.startswith(NOTED)}
-    metrics = parts.task.metrics.final(sums) | dict(scores)
+    metrics = final_of(parts.task.metrics, sums) | dict(scores)
     tags = metric_tags(metrics, {name: weight for name, (_, weight) in sums.items()}, prefix="Metrics")
     tags |= layer_tags({name: total / weight for name, (total, weight) in noted.items()})
     if "total_loss" in metrics:

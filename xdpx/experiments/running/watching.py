@@ -14,6 +14,7 @@ from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, InferProgram, Program
 from xdpx.experiments.running.starting import checkpoint_in, load_weights
 from xdpx.logger import log
+from xdpx.tasks.spmd.early_stopping import Mode, is_enough
 from xdpx.training.status import read_status
 from xdpx.utils import io
 
@@ -56,8 +57,9 @@ def _programs(parts: Parts) -> list[Program]:
 def _look(parts: Parts, programs: Sequence[Program], checkpoint: str) -> int:
     step = int(spmd_folders.read_metadata(checkpoint)["step"])
     results, ask = results_at(parts, programs, checkpoint), parts.task.early_stopping
-    mode = "eval" if parts.options.mode == "eval" else "decode"
-    if ask is not None and ask(results, mode, step, step >= parts.train.num_train_steps, checkpoint):
+    mode: Mode = "eval" if parts.options.mode == "eval" else "decode"
+    last = step >= parts.train.num_train_steps
+    if ask is not None and is_enough(ask, results, mode, step, last=last, path=checkpoint):
         log.info(f"early_stopping_fn: step {step} reached the target")
     return step
 

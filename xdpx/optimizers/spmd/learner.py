@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from xdpx.config.faults import refusal
-from xdpx.config.hparams import BaseHParams, Configurable, build, sub_config_field
+from xdpx.config.hparams import BaseHParams, Configurable, build_a, sub_config_field
 from xdpx.logger import log
 from xdpx.optimizers.spmd.base_optimizer import BaseOptimizer
 from xdpx.optimizers.spmd.gradients import Clipped, clip_each, clip_together, norm_of, not_clipped
@@ -78,7 +78,7 @@ class Learner(Configurable):
 
     def __init__(self, hparams: Any) -> None:
         super().__init__(hparams)
-        self.optimizer: BaseOptimizer = build(hparams.optimizer)
+        self.optimizer = _optimizer(hparams.optimizer, f"{hparams.name}.optimizer")
         _refuse_limits_inside(hparams.name, "optimizer", self.optimizer)
         self._depths: dict[str, int] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -305,7 +305,8 @@ class MultiOptimizerLearner(Learner):
 
     def __init__(self, hparams: Any) -> None:
         super().__init__(hparams)
-        self.auxiliary: list[BaseOptimizer] = [build(template) for template in hparams.auxiliary_optimizers]
+        where = f"{hparams.name}.auxiliary_optimizers"
+        self.auxiliary = [_optimizer(template, where) for template in hparams.auxiliary_optimizers]
         count = len(self.auxiliary)
         self.labels = list(hparams.auxiliary_names) or [f"aux_{number}" for number in range(1, count + 1)]
         if len(hparams.auxiliary_regex) != count or len(self.labels) != count or len(set(self.labels)) != count:
@@ -338,6 +339,12 @@ class MultiOptimizerLearner(Learner):
             for label, optimizer in zip(self.labels, self.auxiliary, strict=True)
         }
         return super()._facts(norm, clipped, valid, step) | rates
+
+
+def _optimizer(template: object, where: str) -> BaseOptimizer:
+    """Return the optimizer that a template builds. Raises ConfigError if it builds something else."""
+    remedy = "Give a template, e.g. Adam.HParams(learning_rate=1e-3), or OptaxOptimizer.HParams(grad_tx=optax...)."
+    return build_a(BaseOptimizer, template, where, remedy)
 
 
 def _refuse_limits_inside(name: str, field: str, optimizer: BaseOptimizer) -> None:

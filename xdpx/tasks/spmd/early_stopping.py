@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from inspect import signature
+from typing import Any, Literal
 
-from xdpx.config.hparams import BaseHParams, Configurable
+import numpy as np
+
+from xdpx.config.faults import refusal
+from xdpx.config.hparams import BaseHParams, Configurable, build
 from xdpx.logger import log
 
 Mode = Literal["train", "eval", "decode"]
@@ -30,6 +34,36 @@ class EarlyStopping(Configurable):
             path: folder of the checkpoint, or of the run while it trains.
         """
         raise NotImplementedError
+
+
+def build_stopping(given: object, where: str) -> Any:
+    """Return the function that decides, from a template or a function; None for none.
+
+    Raises:
+        ConfigError: it does not take the parameters of `EarlyStopping.__call__`.
+    """
+    built: Any = build(given)
+    if built is None:
+        return None
+    remedy = "Give a function of (metrics, mode, step, is_last_checkpoint, path), or the template of an EarlyStopping."
+    if isinstance(built, type) or not callable(built):
+        what = f"the class {built.__name__}" if isinstance(built, type) else f"{built!r:.60}"
+        raise refusal(where, f"is {what}.", remedy)
+    try:
+        signature(built).bind({}, "eval", 0, False, "")
+    except TypeError as error:
+        raise refusal(where, f"cannot be called: {error}.", remedy) from error
+    except ValueError:  # written in C: its parameters are unknown
+        pass
+    return built
+
+
+def is_enough(ask: Any, metrics: Mapping[str, float], mode: Mode, step: int, *, last: bool, path: str) -> bool:
+    """Return whether an early_stopping_fn says to stop. Raises ConfigError if its answer is neither yes nor no."""
+    answer = ask(metrics, mode, step, last, path)
+    if isinstance(answer, str) or np.ndim(answer):
+        raise refusal("early_stopping_fn", f"returns {answer!r:.60}.", "Return True to stop, else False.")
+    return bool(answer)
 
 
 class TargetReached(EarlyStopping):

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from xdpx.config.faults import wrong_return
 from xdpx.config.hparams import BaseHParams, Configurable
 from xdpx.engines.spmd.steps import SUM, WEIGHT
 
@@ -28,6 +29,28 @@ class BaseMetrics(Configurable):
     def final(self, totals: Mapping[str, tuple[float, float]]) -> dict[str, float]:
         """Return a number by name from the sums over many batches; on the host."""
         return {name: total / weight if weight else float("nan") for name, (total, weight) in totals.items()}
+
+
+def sums_of_batch(metrics: BaseMetrics, sums: Sums, per_example: Mapping[str, Any], batch: object) -> Sums:
+    """Return (sum, weight) by name for one batch. Raises ConfigError, while tracing, if there is something else."""
+    found: Any = metrics.of_batch(sums, per_example, batch)
+    remedy = "Return {name: (sum, weight)} of single numbers."
+    if not isinstance(found, Mapping):
+        raise wrong_return("metrics", metrics, "of_batch", f"a {type(found).__name__}", remedy)
+    for name, pair in found.items():
+        if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(jnp.ndim(part) == 0 for part in pair)):
+            raise wrong_return("metrics", metrics, "of_batch", f"no pair of single numbers for '{name}'", remedy)
+    return found
+
+
+def final_of(metrics: BaseMetrics, totals: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """Return a number by name from the sums over many batches. Raises ConfigError if there is something else."""
+    found: Any = metrics.final(totals)
+    try:
+        return {name: float(value) for name, value in found.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        remedy = "Return {name: number}."
+        raise wrong_return("metrics", metrics, "final", f"{found!r:.60}", remedy) from error
 
 
 class Totals:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal, wrong_return
-from xdpx.config.hparams import BaseHParams, Configurable, build, sub_config_field
+from xdpx.config.hparams import BaseHParams, Configurable, build, build_a, sub_config_field
 from xdpx.engines.spmd.partitioning import logical_axes, path_name
 from xdpx.models.spmd.base_layer import (
     AUX_LOSS,
@@ -23,7 +23,8 @@ from xdpx.models.spmd.base_layer import (
 )
 from xdpx.optimizers.spmd.learner import Learner
 from xdpx.tasks.spmd.aggregating import TOTAL, LossAggregator
-from xdpx.tasks.spmd.metrics import BaseMetrics, Sums, weighted_sums
+from xdpx.tasks.spmd.early_stopping import build_stopping
+from xdpx.tasks.spmd.metrics import BaseMetrics, Sums, sums_of_batch, weighted_sums
 from xdpx.tasks.spmd.noise import VariationalNoise, with_noise
 from xdpx.tasks.spmd.train_fields import TrainHParams, faults_of
 from xdpx.utils.nested_map import NestedMap
@@ -115,8 +116,10 @@ class SingleTask(Configurable):
             faults.append(Fault("infer.output_num_shards", problem, "Use 1 or more."))
         if faults:
             raise ConfigError(THIS_RUN, faults)
-        self.metrics: BaseMetrics = BaseMetrics() if hparams.metrics is None else build(hparams.metrics)
-        self.early_stopping: Any = build(hparams.early_stopping_fn)
+        of_class = "Derive the class from BaseMetrics, and give its template: Mine.HParams()."
+        given = BaseMetrics.HParams() if hparams.metrics is None else hparams.metrics
+        self.metrics = build_a(BaseMetrics, given, f"{hparams.name}.metrics", of_class)
+        self.early_stopping = build_stopping(hparams.early_stopping_fn, f"{hparams.name}.early_stopping_fn")
         self._aggregator = _aggregator(hparams, self.learner)
 
     # ---- what the engine computes
@@ -146,7 +149,7 @@ class SingleTask(Configurable):
         mean, count = self._aggregator.aggregate(metrics)
         if TOTAL not in self._aggregator.keys:
             mean = mean + metrics[AUX_LOSS][0]
-        sums = self.metrics.of_batch(weighted_sums(metrics), per_example, batch)
+        sums = sums_of_batch(self.metrics, weighted_sums(metrics), per_example, batch)
         non_trainable = changed.get(NON_TRAINABLE, variables.get(NON_TRAINABLE, {}))
         return mean * count, count, LossOutputs(sums, non_trainable, self._summaries(changed))
 
@@ -155,7 +158,7 @@ class SingleTask(Configurable):
         with eval_context(True):
             (metrics, per_example), changed = self._apply(variables, batch, rngs={}, mutable=[])
         metrics = with_aux_loss(metrics, changed.get(AUX_LOSS, {}))
-        sums = self.metrics.of_batch(weighted_sums(metrics), per_example, batch)
+        sums = sums_of_batch(self.metrics, weighted_sums(metrics), per_example, batch)
         return sums, dict(per_example), self._summaries(changed)
 
     def predict(self, variables: Variables, batch: Any) -> Any:
