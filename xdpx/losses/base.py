@@ -55,16 +55,35 @@ def outputs_of(model: nn.Module, batch: Batch, *names: str) -> Sequence[Any]:
     return output
 
 
-def token_logits_of(model: nn.Module, batch: Batch, shape: str) -> Tensor:
-    """Return the logits of each token, in float32. `shape`, of three axes, is for the message.
+def tensors_of(model: nn.Module, batch: Batch, *names: str) -> list[Tensor]:
+    """Return the outputs of a model that returns several tensors for a batch, in float32; arguments as of `outputs_of`.
+
+    Raises:
+        ConfigError: it returns something else.
+    """
+    found = outputs_of(model, batch, *names)
+    others = [type(each).__name__ for each in found if not isinstance(each, Tensor)]
+    if others:
+        raise _another_output(model, others[0], f"{len(names)} tensors: {', '.join(names)}", FITTING)
+    return [each.float() for each in found]
+
+
+def output_with_axes(model: nn.Module, batch: Batch, *axes: str) -> Tensor:
+    """Return what a model gives for a batch, in float32: a tensor with these axes, named for the message.
+
+    An axis whose name is a number has that length.
 
     Raises:
         ConfigError: it gives something else.
     """
-    logits = output_of(model, batch)
-    if logits.ndim != 3:
-        raise _another_output(model, f"a tensor of shape {tuple(logits.shape)}", f"one of shape {shape}", FITTING)
-    return logits
+    output = output_of(model, batch)
+    fits = output.ndim == len(axes) and all(
+        size == int(axis) for size, axis in zip(output.shape, axes, strict=True) if axis.isdigit()
+    )
+    if not fits:
+        wanted = f"one of shape ({', '.join(axes)})"
+        raise _another_output(model, f"a tensor of shape {tuple(output.shape)}", wanted, FITTING)
+    return output
 
 
 def _another_output(model: nn.Module, found: str, wanted: str, remedy: str) -> ConfigError:

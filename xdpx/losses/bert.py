@@ -14,8 +14,9 @@ from torch.nn import functional
 
 from xdpx import metrics
 from xdpx.config import parameters as declare
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.arithmetic import tally
-from xdpx.losses.base import Batch, Gathered, Loss, outputs_of
+from xdpx.losses.base import Batch, Gathered, Loss, outputs_of, tensors_of
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics.named import CLASSIFICATION
 
@@ -61,8 +62,7 @@ class BertLoss(Loss):
         return self._found(model, batch, scored=True)
 
     def _found(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
-        given = outputs_of(model, batch, "logits of masked tokens", "logits of texts")
-        tokens, classes = (logits.float() for logits in given)
+        tokens, classes = tensors_of(model, batch, "logits of masked tokens", "logits of texts")
         texts = len(classes)
         guessed, found = masked_tokens(tokens, batch, scored=scored)
         loss_sum = self.parameters.lm_weight * guessed
@@ -189,10 +189,19 @@ def detection_metrics(sums: Mapping[str, float], prefix: str, in_unit: InUnit) -
     }
 
 
+def masks_of(net_input: Mapping[str, Tensor]) -> Tensor:
+    """Return the positions of masked tokens in a batch, (M,). Raises ConfigError if its texts have none."""
+    if "masked_positions" not in net_input:
+        remedy = "Preprocess with a processor that masks tokens, such as bert_lm; for the class of a text, use"
+        fault = Fault("loss", "predicts masked tokens, but no tokens are masked.", f"{remedy} loss: cross_entropy.")
+        raise ConfigError(THIS_RUN, [fault])
+    return net_input["masked_positions"]
+
+
 def texts_of_tokens(net_input: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Return for each masked token the index of its text, (M,), and the number of masked tokens in that text, (M,)."""
     ids = net_input["input_ids"]
-    text = net_input["masked_positions"] // ids[0].numel()
+    text = masks_of(net_input) // ids[0].numel()
     return text, tally(text, len(ids))[text]
 
 
@@ -262,8 +271,7 @@ class RMRLoss(BesideTokens):
 
     def sums(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
         """Return the sums of both tasks."""
-        given = outputs_of(model, batch, "logits of masked tokens", "logits of messages")
-        tokens, told = (logits.float() for logits in given)
+        tokens, told = tensors_of(model, batch, "logits of masked tokens", "logits of messages")
         real = batch["net_input"]["attention_mask"].bool().any(dim=-1)
         detected = detection_sums(told, batch["cls_target"].bool() & real, real)
         guessed, counted = masked_tokens(tokens, batch, scored=scored)

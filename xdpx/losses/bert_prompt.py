@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from xdpx import metrics
 from xdpx.config import parameters as declare
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import Batch, Gathered
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.parameters import CrossEntropyParameters
@@ -39,14 +40,14 @@ class BertPromptLoss(CrossEntropy):
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over rows, their number, and facts; the blanks of a row are averaged."""
-        reader = _BlankScores(model, batch["verbalizers"])
+        reader = _BlankScores.reading(model, batch)
         loss_sum, count, facts = super().__call__(reader, batch)
         likelihood = reader.mean_score().gather(1, batch["target"][:, None]).sum()
         return loss_sum - self.parameters.lm_weight * likelihood, count, {**facts, **reader.guessed(batch["target"])}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return the predictions of cross-entropy, and the count of tokens predicted right in the blanks."""
-        reader = _BlankScores(model, batch["verbalizers"])
+        reader = _BlankScores.reading(model, batch)
         found = super().predictions(reader, batch)
         return {**found, **(reader.guessed(batch["target"]) if "target" in batch else {})}
 
@@ -72,6 +73,14 @@ class _BlankScores(nn.Module):
         self.model = model
         self.verbalizers = verbalizers_CL
         self._scores: list[Tensor] = []
+
+    @classmethod
+    def reading(cls, model: nn.Module, batch: Batch) -> _BlankScores:
+        """Wrap a model for a batch. Raises ConfigError if its texts have no blanks."""
+        if "verbalizers" not in batch:
+            problem = "fills the blanks of a template, but texts have none."
+            raise ConfigError(THIS_RUN, [Fault("loss", problem, "Preprocess with processor: bert_prompt_single.")])
+        return cls(model, batch["verbalizers"])
 
     def forward(self, **net_input: Any) -> Tensor:
         """Return the mean log probability of the tokens of each class."""

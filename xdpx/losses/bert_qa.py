@@ -15,14 +15,14 @@ from torch.nn import functional
 
 from xdpx.config import parameters as declare
 from xdpx.losses.answers import QuestionAnswers, best_threshold, by_text, merged, right_answers
-from xdpx.losses.base import Batch, Gathered, Loss, token_logits_of
+from xdpx.losses.base import Batch, Gathered, Loss, output_with_axes
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import answer_f1, exact_match, ratio
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
 
 NOTHING = -1
-ENDS = "(texts, tokens, 2)"
+ENDS = ("texts", "tokens", "2")
 """Of what a model gives: a logit of each token as the first of the answer, and as the last."""
 
 IMPOSSIBLE = -1e30
@@ -57,7 +57,7 @@ class BertQALoss(Loss):
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over windows, their number, and the number with both ends right."""
-        logits = token_logits_of(model, batch, ENDS)
+        logits = output_with_axes(model, batch, *ENDS)
         right = (best_span(logits.detach(), self.parameters.max_answer_length) == batch["target"]).all(dim=1)
         return _surprise(logits, batch["target"]), len(logits), {"correct": right.sum()}
 
@@ -67,7 +67,7 @@ class BertQALoss(Loss):
         `target` (B, L) holds the tokens of the right answers, `sample` (B,) the position in the data, `window` (B,) the
         index of the window within its question.
         """
-        logits, known = token_logits_of(model, batch, ENDS), self.parameters
+        logits, known = output_with_axes(model, batch, *ENDS), self.parameters
         spans, scores = best_spans(logits, known.max_answer_length, number=known.n_best)
         first, last = spans[..., :1], spans[..., 1:]
         place = torch.arange(known.max_answer_length, device=spans.device)

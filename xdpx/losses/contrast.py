@@ -13,7 +13,7 @@ from torch.nn import functional
 from xdpx.config import parameters as declare
 from xdpx.engines.pytorch.collectives import gather_with_gradient
 from xdpx.losses.arithmetic import product
-from xdpx.losses.base import Batch, Gathered
+from xdpx.losses.base import Batch, Gathered, output_with_axes, tensors_of
 from xdpx.losses.bert import BesideTokens, masked_tokens, token_metrics
 from xdpx.losses.graded import Graded
 from xdpx.metrics import ratio
@@ -43,15 +43,15 @@ class SimCSELoss(Graded):
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over the rows of the batch, their number, and the number with the right second view."""
-        logits, target = self._choices(model(**batch["net_input"]))
+        logits, target = self._choices(views_of(model, batch))
         correct = (logits.detach().argmax(dim=-1) == target).sum()
         return functional.cross_entropy(logits, target, reduction="sum"), len(target), {"correct": correct}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return score (B,), the cosine of the first two views; for labelled rows target (B,), the grade; and sums."""
-        vectors = model(**batch["net_input"])
+        vectors = views_of(model, batch)
         logits, target = self._choices(vectors)
-        score = functional.cosine_similarity(vectors[:, 0].float(), vectors[:, 1].float(), dim=-1)
+        score = functional.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
         found = {
             "score": score,
             "loss_sum": functional.cross_entropy(logits, target, reduction="sum"),
@@ -78,10 +78,14 @@ class SimCSELoss(Graded):
         return {"loss": self.mean_loss(facts), "acc": ratio(facts["correct"], facts["count"], empty=float(np.nan))}
 
     def _choices(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        first, others = vectors[:, 0].float(), vectors[:, 1:].float()
-        everywhere, begin = gather_in_training(others)
+        everywhere, begin = gather_in_training(vectors[:, 1:])
         candidates = everywhere.transpose(0, 1).flatten(0, 1)
-        return contrast(first, candidates, temperature=self.parameters.temperature, begin=begin)
+        return contrast(vectors[:, 0], candidates, temperature=self.parameters.temperature, begin=begin)
+
+
+def views_of(model: nn.Module, batch: Batch) -> Tensor:
+    """Return the vectors of the views of each row, (B, K, H). Raises ConfigError for a model without views."""
+    return output_with_axes(model, batch, "rows", "views", "width of a vector")
 
 
 def gather_in_training(rows: Tensor) -> tuple[Tensor, int]:
@@ -162,11 +166,12 @@ class BertPretrainContrastLoss(BesideTokens):
 
     def sums(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
         """Return the sums of both tasks; those of masked tokens are the means of the two passes."""
-        (tokens, vectors), (more_tokens, others) = (model(**batch["net_input"]) for _ in range(2))
-        guessed, counted = masked_tokens(tokens.float(), batch, scored=scored)
-        guessed_again, counted_again = masked_tokens(more_tokens.float(), batch, scored=scored)
-        candidates, begin = gather_in_training(others.float())
-        logits, right = contrast(vectors.float(), candidates, temperature=self.parameters.temperature, begin=begin)
+        names = "logits of masked tokens", "vectors of texts"
+        (tokens, vectors), (more_tokens, others) = (tensors_of(model, batch, *names) for _ in range(2))
+        guessed, counted = masked_tokens(tokens, batch, scored=scored)
+        guessed_again, counted_again = masked_tokens(more_tokens, batch, scored=scored)
+        candidates, begin = gather_in_training(others)
+        logits, right = contrast(vectors, candidates, temperature=self.parameters.temperature, begin=begin)
         contrast_sum = functional.cross_entropy(logits, right, reduction="sum")
         return {
             **{name: (counted[name] + counted_again[name]) / 2.0 for name in counted},
@@ -226,13 +231,13 @@ class PrototypeContrastLoss(SimCSELoss):
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over the rows of the batch, their number, and facts: correct, and perhaps proto_loss."""
-        vectors = model(**batch["net_input"])
+        vectors = views_of(model, batch)
         logits, target = self._choices(vectors)
         loss_sum = functional.cross_entropy(logits, target, reduction="sum")
         facts = {"correct": (logits.detach().argmax(dim=-1) == target).sum()}
         if self.prototypes:
             classes = batch["target"] if self.parameters.supervised else None
-            contrast = self.contrast(vectors[:, 0].float(), classes)
+            contrast = self.contrast(vectors[:, 0], classes)
             facts["proto_loss"] = contrast.detach()
             loss_sum = loss_sum + self.parameters.lambda_proto_loss * contrast
         return loss_sum, len(target), facts

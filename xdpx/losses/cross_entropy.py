@@ -22,6 +22,23 @@ from xdpx.metrics.judging import Judged
 from xdpx.metrics.named import CLASSIFICATION, best_threshold, compute, of_class_one
 
 
+def class_logits_of(model: nn.Module, batch: Batch, num_classes: int | None) -> Tensor:
+    """Return what a model gives for a batch, in float32: one number for each row and class, (B, C).
+
+    Raises:
+        ConfigError: it gives something else, such as numbers that would be broadcast.
+    """
+    logits = output_of(model, batch)
+    classes = num_classes or logits.shape[-1]
+    rows = len(batch["target"]) if "target" in batch else len(logits)
+    if logits.shape != (rows, classes):
+        name = type(getattr(model, "module", model)).__name__
+        problem = f"'{name}' returns {tuple(logits.shape)} for {rows} rows and {classes} classes."
+        remedy = f"Return logits of shape ({rows}, {classes}): a row of numbers, one for each class, per text."
+        raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+    return logits
+
+
 class CrossEntropy(Loss):
     """Negative log likelihood of the right class; with R-Drop two passes must also agree with one another.
 
@@ -71,15 +88,9 @@ class CrossEntropy(Loss):
         Raises:
             ConfigError: logits of classes are not one number for each row and class.
         """
-        logits = output_of(model, batch)
-        classes = self.parameters.num_classes or logits.shape[-1]
-        rows = len(batch["target"]) if "target" in batch else len(logits)
-        if self.reads_class_logits and logits.shape != (rows, classes):
-            name = type(getattr(model, "module", model)).__name__
-            problem = f"'{name}' returns {tuple(logits.shape)} for {rows} rows and {classes} classes."
-            remedy = f"Return logits of shape ({rows}, {classes}): a row of numbers, one for each class, per text."
-            raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
-        return logits
+        if not self.reads_class_logits:
+            return output_of(model, batch)
+        return class_logits_of(model, batch, self.parameters.num_classes)
 
     def objective(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the objective in nats, summed over rows, for logits (B, C) and classes (B). May be overridden."""

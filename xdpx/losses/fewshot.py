@@ -109,8 +109,15 @@ class FewshotLoss(Loss):
         return {"right": right, "loss_sum": loss_sum, "count": torch.tensor(len(target))}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss (nats per query), acc, and acc_interval: half the width of the 95 % confidence interval."""
+        """Return loss (nats per query), acc, and acc_interval: half the width of the 95 % confidence interval.
+
+        Raises:
+            ConfigError: rows were not drawn as episodes.
+        """
         known = self.parameters
+        if "right" not in gathered:
+            problem = "scores episodes, but held-out rows are not drawn as such."
+            raise ConfigError(THIS_RUN, [Fault("loss", problem, "Set sampler: episode, as in families/fewshot.")])
         each = np.asarray(gathered["right"], np.float64).reshape(-1, known.n_way * known.q_query).mean(axis=1)
         error = each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else float("nan")
         return {

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xdpx.losses.base import Batch, Gathered, Loss, output_of, token_logits_of
-from xdpx.losses.bert import right_tokens
+from xdpx.config import parameters as declare
+from xdpx.losses.base import Batch, Gathered, Loss, output_with_axes
+from xdpx.losses.bert import masks_of, right_tokens
+from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import ratio
 
 NO_TARGET = -100
@@ -29,7 +31,8 @@ class CausalLM(Loss):
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return sums only (loss_sum, count, correct): a row of logits per token would fill the memory."""
-        logits, target = token_logits_of(model, batch, "(texts, tokens, words of the vocabulary)"), batch["target"]
+        logits = output_with_axes(model, batch, "texts", "tokens", "words of the vocabulary")
+        target = batch["target"]
         flat = logits.flatten(0, 1), target.flatten()
         return {
             "loss_sum": functional.cross_entropy(*flat, reduction="sum", ignore_index=NO_TARGET),
@@ -55,24 +58,40 @@ class MaskedLM(Loss):
     Source: Devlin et al., "BERT", NAACL 2019, section 3.1, task 1.
     """
 
+    class Parameters(LossParameters):
+        """Which data it is not made for."""
+
+        num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
+
+    parameters: Parameters
+
     metric_names = dict.fromkeys(("loss", "acc", "top5_acc", "ppl"))
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over masked tokens, their number, and how many are predicted right."""
-        logits = output_of(model, batch)
-        target = batch["target"]
+        logits, target = self.logits(model, batch), batch["target"]
         loss = functional.cross_entropy(logits, target, reduction="sum")
         return loss, len(target), right_tokens(logits.detach(), target, scored=False)
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return sums only (loss_sum, count, correct, top5_correct): logits per token would fill the memory."""
-        logits = output_of(model, batch)
-        target = batch["target"]
+        logits, target = self.logits(model, batch), batch["target"]
         return {
             "loss_sum": functional.cross_entropy(logits, target, reduction="sum"),
             "count": torch.tensor(len(target)),
             **right_tokens(logits, target, scored=True),
         }
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return what the model gives for a batch: a row for each masked token.
+
+        Raises:
+            ConfigError: it gives another shape, or logits of the classes of whole texts.
+        """
+        logits = output_with_axes(model, batch, "masked tokens", "words of the vocabulary")
+        if logits.shape[1] == self.parameters.num_classes:  # a row for each text has the same shape
+            masks_of(batch["net_input"])
+        return logits
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Return loss (nats per masked token), acc, and top5_acc: the share with the token among the five best."""

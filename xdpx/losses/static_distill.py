@@ -12,7 +12,7 @@ from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import Batch
 from xdpx.losses.bce import BinaryCrossEntropy
-from xdpx.losses.cross_entropy import CrossEntropy
+from xdpx.losses.cross_entropy import CrossEntropy, class_logits_of
 from xdpx.losses.parameters import BCEParameters, CrossEntropyParameters, FromTeacherParameters
 from xdpx.losses.taught import Taught, refuse_other_logits
 from xdpx.metrics import ratio
@@ -47,6 +47,10 @@ class FromTeacher(Taught, CrossEntropy):
         gold = self.objective(logits, batch["target"])
         facts |= {"correct": self.correct(logits.detach(), batch["target"]), "ce_loss": gold.detach()}
         return distilled + share * gold, len(logits), facts
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the student's logits of classes, (B, C). Raises ConfigError if it gives another shape."""
+        return class_logits_of(model, batch, self.parameters.num_classes)
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Return loss, kl_loss, and over the labelled rows alone acc and ce_loss, of the training batches."""
