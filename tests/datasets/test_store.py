@@ -13,6 +13,7 @@ import pytest
 from xdpx.datasets.store import JoinedStores, Store, StoreError, split_name
 from xdpx.datasets.writing import PartWriter, assemble
 from xdpx.utils import io
+from xdpx.utils.commit import Commit
 
 
 def test_any_samples_can_be_taken_in_any_order(tmp_path: Path, write_store: Any) -> None:
@@ -41,6 +42,17 @@ def test_a_store_that_disagrees_with_its_manifest_is_refused(tmp_path: Path, wri
     with (tmp_path / "train.pt").open("ab") as file:
         file.write(b"more")
     with pytest.raises(StoreError, match=f"has {size + 4} bytes, its manifest says {size}"):
+        Store.open(str(tmp_path / "train.pt"))
+
+
+def test_a_split_from_a_folder_with_other_labels_is_refused(tmp_path: Path, write_store: Any) -> None:
+    write_store(tmp_path / "train.pt", 5)
+    samples = (tmp_path / "train.pt").read_bytes()
+    with Commit(str(tmp_path), "train", facts={"vocab.txt": "same", "target_map.txt": "theirs"}) as files:
+        files.open("train.pt").write(samples)
+    with Commit(str(tmp_path), "resources", facts={"vocab.txt": "same", "target_map.txt": "ours"}) as files:
+        files.open("vocab.txt"), files.open("target_map.txt")
+    with pytest.raises(StoreError, match=r"another target_map.txt than the one beside it"):
         Store.open(str(tmp_path / "train.pt"))
 
 

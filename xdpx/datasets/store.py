@@ -14,7 +14,7 @@ from xdpx.datasets.archive import FORMAT, StoreError, map_archive
 from xdpx.logger import log
 from xdpx.processors.samples import Column, Integers, Ragged, Samples, concatenate, offsets_of
 from xdpx.utils import commit, io
-from xdpx.utils.verified import has_damaged_manifest, trouble_of
+from xdpx.utils.verified import RESOURCES, has_damaged_manifest, trouble_of
 
 __all__ = ["AGAIN", "FORMAT", "SUFFIXES", "SplitFormat", "Store", "StoreError", "digest", "split_name"]
 
@@ -47,7 +47,8 @@ class Store(Samples):
 
         Raises:
             FileNotFoundError: the file does not exist.
-            StoreError: the file is truncated or altered, is not a store, or contradicts its manifest.
+            StoreError: the file is truncated or altered, is not a store, contradicts its manifest, or was encoded
+                with another vocabulary or other labels than those in its folder.
         """
         if not io.isfile(path):
             raise FileNotFoundError(f"{path} does not exist. Run x-prepro to make it.")
@@ -56,6 +57,7 @@ class Store(Samples):
             trouble = trouble_of(path, split_name(path))
             if trouble:
                 raise StoreError(f"{path} {trouble}. {AGAIN}")
+            _refuse_other_resources(path, manifest.facts)
         elif path.endswith(".pt"):  # lines of JSON may come from elsewhere
             _warn_unverified(path)
         columns = _read_jsonl(path) if path.endswith(".jsonl") else _map(path)
@@ -75,6 +77,15 @@ class Store(Samples):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.path, self.first_id)
+
+
+def _refuse_other_resources(path: str, facts: Mapping[str, Any]) -> None:
+    """Raise StoreError if a split came from another folder: its numbers would mean other words and labels."""
+    resources = commit.read_manifest(io.parent(path), RESOURCES)
+    for name, digest_here in resources.facts.items() if resources is not None else ():
+        if name in resources.files and facts.get(name, digest_here) != digest_here:
+            what = f"{path} was encoded with another {name} than the one beside it: it comes from another data_dir."
+            raise StoreError(f"{what} Preprocess it here, with the vocab_file and target_map_file of this folder.")
 
 
 AGAIN = "Copy it again from its source, or run x-prepro again."
