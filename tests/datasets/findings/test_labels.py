@@ -10,6 +10,7 @@ from xdpx.datasets.findings.labels import (
     many_labels,
     missing_labels,
     one_label,
+    pieces_of_lists,
     spellings,
     teacher_order,
     written_nothings,
@@ -52,9 +53,29 @@ def test_labels_that_are_written_alike_are_told(labels: list[str], numbers: bool
     assert (told in found[0]) if told else not found
 
 
-@pytest.mark.parametrize(("label", "told"), [("nan", True), ("NULL", True), ("none", False), ("NA", False)])
-def test_a_label_that_programs_write_for_a_missing_value_is_told(label: str, told: bool) -> None:
-    assert [each.severity for each in written_nothings({label: 3, "pos": 9})] == (["warning"] if told else [])
+@pytest.mark.parametrize(
+    ("label", "other", "told"),
+    [
+        ("nan", "pos", True), ("NULL", "pos", True), ("none", "pos", False), ("NA", "pos", False),
+        ("None", "1", True), ("N/A", "0", True), ("neutral", "1", False), ("?", "-1", True),
+    ],
+)  # fmt: skip
+def test_a_label_that_programs_write_for_a_missing_value_is_told(label: str, other: str, told: bool) -> None:
+    assert [each.severity for each in written_nothings({label: 3, other: 9})] == (["warning"] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("labels", "separator", "told"),
+    [
+        (["a，b", "a", "b"], ",", True),  # a full-width comma, as Chinese keyboards write it
+        (["a、b", "a"], ",", True),
+        (["a,b", "a", "b"], None, True),
+        (["a,b", "a"], None, False),
+        (["Ash, Kent", "Bury"], None, False),
+    ],
+)
+def test_several_labels_with_another_separator_are_told(labels: list[str], separator: str | None, told: bool) -> None:
+    assert bool(list(pieces_of_lists(dict.fromkeys(labels, 3), separator))) == told
 
 
 @pytest.mark.parametrize(

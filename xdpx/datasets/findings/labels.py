@@ -31,7 +31,10 @@ NOTHINGS = frozenset({
     "nan", "null", "<na>", "#n/a", "#ref!", "#value!", "#name?", "#div/0!", "#null!", "#num!",
 })  # fmt: skip
 """How pandas, JSON and spreadsheets write a missing value or a failed formula,
-without `none` and `na`, which people use as labels."""
+without those that people use as labels."""
+
+NOTHINGS_AMONG_NUMBERS = frozenset({"none", "na", "n/a", "nil", "-", "?"})
+"""What is a missing value, too, if all other labels are numbers."""
 
 
 def many_labels(counts: Mapping[str, int]) -> Iterator[Finding]:
@@ -75,14 +78,16 @@ def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
 
 def written_nothings(counts: Mapping[str, int]) -> Iterator[Finding]:
     """Yield findings about labels that programs write for missing values, each of which would become a class."""
+    others = [label for label in counts if folded(label) not in NOTHINGS | NOTHINGS_AMONG_NUMBERS]
+    numbers = bool(others) and all(number_of(label) is not None for label in others)
     for label, count in counts.items():
-        if label.strip().lower() in NOTHINGS:
+        if folded(label) in NOTHINGS or (numbers and folded(label) in NOTHINGS_AMONG_NUMBERS):
             problem = f"label {label!r} ({count:,} rows) is a missing value to many programs, but a class here."
             yield Finding("no_labels", "warning", PLACE, problem, "If it stands for a missing label, drop these rows.")
 
 
 _PIECE_OF_A_LIST = re.compile(r"""\s*[\[({]\s*['"].*|.*['"]\s*[\])}]\s*""", re.DOTALL)
-SEPARATORS = ",;|"
+SEPARATORS = ",;|，；、"
 
 
 def pieces_of_lists(counts: Mapping[str, int], separator: str | None) -> Iterator[Finding]:
@@ -97,12 +102,21 @@ def pieces_of_lists(counts: Mapping[str, int], separator: str | None) -> Iterato
         problem = f"labels such as {some(pieces, 2)} are pieces of a list, as Python and JSON write it."
         remedy = f"Write the labels of a row with {separator!r} between them, and nothing around them."
         yield Finding("label_spelling", "fault", PLACE, problem, remedy)
-    for other in SEPARATORS if separator else "":
+    for other in SEPARATORS:
         joined = [label for label in counts if other in label and other != separator]
         parts = Counter(part.strip() for label in joined for part in label.split(other))
-        if any(parts[part] > 1 or part in counts for part in parts):
+        if _are_several(parts, counts, cut=separator is not None):
             problem = f"labels such as {some(joined, 2)} look like several, with {other!r} between them."
-            yield Finding("label_spelling", "warning", PLACE, problem, f"If they are: label_separator: {other!r}.")
+            remedy = f"If they are: label_separator: {other!r}"
+            remedy += f", or write {separator!r} in all rows." if separator else "."
+            yield Finding("label_spelling", "warning", PLACE, problem, remedy)
+
+
+def _are_several(parts: Mapping[str, int], counts: Mapping[str, int], *, cut: bool) -> bool:
+    """Return whether the parts of labels are labels themselves; where labels are not cut at all, only if all are."""
+    if cut:
+        return any(parts[part] > 1 or part in counts for part in parts)
+    return len(parts) > 1 and all(part in counts for part in parts)
 
 
 NAMES = frozenset({
@@ -118,7 +132,7 @@ def names_of_columns(counts: Mapping[str, int]) -> Iterator[Finding]:
     for label, count in counts.items():
         if folded(label) in NAMES and count < FEW_OF_A_LABEL and rows >= FEWEST_ROWS:
             problem = f"label {label!r} ({count:,} of {rows:,}) is the name of a column: a header was read as a row."
-            yield Finding("header", "warning", PLACE, problem, "Take that line out; start_line: 1 skips a first one.")
+            yield Finding("header", "warning", PLACE, problem, "Take that line out of the file.")
 
 
 def spellings(counts: Mapping[str, int], *, numbers: bool) -> Iterator[Finding]:
