@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from xdpx.config.faults import ConfigError
-from xdpx.tokenizers.target_map import TargetMap, by_writing
+from xdpx.tokenizers.target_map import TargetMap, by_writing, number_of
 
 
 def test_labels_stand_by_frequency_then_alphabet_special_ones_first() -> None:
@@ -38,6 +38,13 @@ def test_labels_that_an_older_map_holds_in_lower_case_are_found() -> None:
 def test_a_special_label_that_no_sample_has_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(ConfigError, match=r"special_targets.*Did you mean 'unknown'"):
         TargetMap.by_frequency({"unknown": 1}, ["unknwon"])
+
+
+@pytest.mark.parametrize(("label", "told"), [("nan", "number."), ("1e39", "number within float32."), ("x", "number.")])
+def test_what_no_model_can_compute_with_is_no_number(label: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{label}' is not a {told}"):
+        TargetMap.by_value(["1.5", label])
+    assert number_of(label) is None
 
 
 def test_numbers_are_sorted_as_numbers() -> None:

@@ -75,6 +75,9 @@ class LabelCounts:
         if len(self._labels) == 1:
             log.warning(f"every sample is labelled {self._labels[0]!r}: there is nothing to learn.")
         if self._numbers:
+            for split, counts in self._counts.items():
+                if len(self._labels) > 1 and np.count_nonzero(counts) == 1 < counts.sum():
+                    log.warning(f"{split}: every sample has the number {self._labels[int(counts.argmax())]!r}")
             return
         for split, counts in self._counts.items():
             self._warn(split, [self._labels[index] for index in np.flatnonzero(counts == 0).tolist()])

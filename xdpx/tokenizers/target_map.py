@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,6 +12,8 @@ from numpy.typing import NDArray
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean
 from xdpx.tokenizers.vocabulary import lines_of
 from xdpx.utils import commit, io
+
+LARGEST = float(np.finfo(np.float32).max)
 
 UNKNOWN = -1
 """The class of a label that is not in the map."""
@@ -102,12 +103,13 @@ class TargetMap:
             source: of the labels, for messages.
 
         Raises:
-            ConfigError: a label is not a finite number.
+            ConfigError: a label is not a finite number of float32.
         """
         found = sorted(set(labels))
         wrong = [label for label in found if number_of(label) is None]
         if wrong:
-            problem = f"is 'number', but '{wrong[0]}' is not a number."
+            more = f", nor {len(wrong) - 1:,} other labels" if len(wrong) > 1 else ""
+            problem = f"is 'number', but '{wrong[0]}' is not a number{' within float32' * _is_large(wrong[0])}{more}."
             raise ConfigError(source, [Fault("target_type", problem, "Use target_type: text, or fix the files.")])
         return cls(sorted(found, key=lambda label: (number_of(label) or 0.0, label)))
 
@@ -142,12 +144,20 @@ class TargetMap:
 
 
 def number_of(label: str) -> float | None:
-    """Return a label as a finite number; None if it is not one."""
+    """Return a label as a finite number; None if it is not one, or too large for float32, in which models compute."""
     try:
         value = float(label)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= LARGEST else None
+
+
+def _is_large(label: str) -> bool:
+    """Return whether a label is a number, but not one of float32."""
+    try:
+        return abs(float(label)) > LARGEST
+    except ValueError:
+        return False
 
 
 def on_one_line(label: str) -> str:
