@@ -41,6 +41,12 @@ def test_every_query_with_several_candidates_comes_once_with_one_of_its_best() -
         assert len(set(rows.tolist())) == min(4, len(everyone))
 
 
+def test_queries_of_a_single_candidate_each_are_refused() -> None:
+    alone = Samples({"length": np.ones(3, np.int32), "target": GRADES[:3], "query_id": np.arange(3)})
+    with pytest.raises(ConfigError, match="no query of the training data has two candidates"):
+        RankSampler(RankSampler.Parameters(list_size=4)).epoch_size(alone)
+
+
 def test_the_best_is_told_by_the_grades_that_labels_are() -> None:
     kind = RankSampler(RankSampler.Parameters(list_size=2, label_values=[4.0, 3.0, 2.0, 1.0, 0.0]))
     order = kind.plan_of(source(), seed=3, epoch=1, batch_size=2)

@@ -90,9 +90,13 @@ class RankSampler(UnitSampler):
 
 
 def _queries_of(source: Measured) -> tuple[Rows, ...]:
-    """Return the rows of each query with several candidates. Raises ConfigError if samples have no queries."""
+    """Return the rows of each query with several candidates. Raises ConfigError if there is no such query."""
     if "query_id" not in source:
         problem = "is 'rank', but the samples have no queries."
         raise ConfigError(THIS_RUN, [Fault("sampler", problem, "Preprocess with loader: rank, or use another.")])
-    found = rows_by_class(source.numbers("query_id"))
-    return tuple(rows for rows in found if len(rows) > 1)
+    found = tuple(rows for rows in rows_by_class(source.numbers("query_id")) if len(rows) > 1)
+    if not found:
+        problem = "is 'rank', but no query of the training data has two candidates."
+        remedy = "Give all candidates of a query the same name, in the first column."
+        raise ConfigError(THIS_RUN, [Fault("sampler", problem, remedy)])
+    return found
