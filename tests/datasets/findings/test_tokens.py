@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xdpx.datasets.findings.tokens import Tally, cut_tokens, empty_texts, tokens, untrained_unknown
+from xdpx.datasets.findings.tokens import Tally, cut_tokens, empty_texts, joined_sentences, tokens, untrained_unknown
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,9 @@ def test_a_max_len_that_cuts_much_is_told_with_what_would_keep_all() -> None:
     (found,) = cut_tokens("a", Tally(texts=100, tokens=9000, cut=4500, longest=120, max_len=45))
     assert (found.code, found.problem[:3], "has 120" in found.remedy) == ("cut_tokens", "50%", True)
     assert not list(cut_tokens("a", Tally(texts=100, tokens=9000, cut=900, longest=120, max_len=45)))
+
+
+@pytest.mark.parametrize(("windows", "told"), [(297, True), (6, False)])
+def test_a_tagged_file_without_blank_lines_is_told(windows: int, told: bool) -> None:
+    found = list(joined_sentences("a", Tally(texts=1, tokens=9243, max_len=64, windows=windows)))
+    assert [each.code for each in found] == (["giant_text"] if told else [])

@@ -28,6 +28,9 @@ MANY_CUT = 0.2
 
 MANY_EMPTY = 0.01
 
+MANY_WINDOWS = 20
+"""Mean number of windows of a text from which it is told: even a long document has fewer."""
+
 UNTRAINED = 0.02
 """Share of unknown tokens in held-out texts from which an untrained unknown token is reported."""
 
@@ -40,6 +43,7 @@ class Tally:
         unknown: number of unknown tokens.
         cut: number of tokens beyond `max_len`, which are dropped.
         empty: number of samples with a text without tokens.
+        windows: number of samples that continue a text too long for one.
         longest: length of the longest sample in tokens, before it was cut.
         max_len: maximum length of a sample in tokens.
     """
@@ -52,14 +56,14 @@ class Tally:
     empty: int = 0
     longest: int = 0
     max_len: int = 0
+    windows: int = 0
 
     @classmethod
     def of(cls, counts: Counts, *, max_len: int) -> Tally:
         """Return the statistics of texts that were counted."""
         cut = 0 if counts.windows else counts.cut
-        return cls(
-            counts.texts, counts.characters, counts.tokens, counts.unknown, cut, counts.empty, counts.longest, max_len
-        )
+        known = counts.texts, counts.characters, counts.tokens, counts.unknown, cut, counts.empty, counts.longest
+        return cls(*known, max_len, counts.windows)
 
     @property
     def unknown_share(self) -> float:
@@ -72,6 +76,7 @@ def each(split: str, tally: Tally, *, trained: bool, ready: bool) -> Iterator[Fi
     yield from tokens(split, tally, trained=trained, ready=ready)
     yield from empty_texts(split, tally)
     yield from cut_tokens(split, tally)
+    yield from joined_sentences(split, tally)
 
 
 def tokens(split: str, tally: Tally, *, trained: bool, ready: bool) -> Iterator[Finding]:
@@ -121,6 +126,15 @@ def cut_tokens(split: str, tally: Tally) -> Iterator[Finding]:
         problem = f"{tally.cut / tally.tokens:.0%} of the tokens are beyond max_len {tally.max_len:,} and are cut off."
         remedy = f"Raise max_len; the longest text has {tally.longest:,}."
         yield Finding("cut_tokens", "warning", split, problem, remedy)
+
+
+def joined_sentences(split: str, tally: Tally) -> Iterator[Finding]:
+    """Yield a finding if the texts of a tagged file are so long that they are probably many sentences each."""
+    if tally.texts and tally.windows >= MANY_WINDOWS * tally.texts:
+        length = tally.tokens / tally.texts
+        problem = f"a text has {length:,.0f} tokens on average, and is read in windows of {tally.max_len:,}."
+        remedy = "Put a blank line between sentences, or raise max_len if texts are that long."
+        yield Finding("giant_text", "warning", split, problem, remedy)
 
 
 def untrained_unknown(tallies: Mapping[str, Tally], *, trained: Mapping[str, bool]) -> Iterator[Finding]:
