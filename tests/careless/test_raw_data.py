@@ -298,6 +298,31 @@ def test_a_wrong_encoding_is_named_with_the_likely_one_which_reads_the_file(tmp_
     assert len(Store.open(str(prepro(tmp_path, tokenizer="char_zh", encoding="gb18030") / "train.pt"))) == 40
 
 
+@pytest.mark.parametrize("delimiter", [",", "\t"])
+def test_a_header_in_another_encoding_names_the_likely_one(tmp_path: Path, said: Said, delimiter: str) -> None:
+    rows = "".join(f'"这家酒店很好，我们第 {index} 次来了"{delimiter}{index % 2}\n' for index in range(40))
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/train.csv").write_bytes(f"内容{delimiter}标签\n{rows}".encode("gb18030"))
+    keys = {"tokenizer": "char_zh", "delimiter": delimiter, "fields": ["内容", "标签"]}
+    prepro(tmp_path, code=2, **keys)
+    told = said()
+    assert "train.csv:1: is not UTF-8 text" in told
+    assert "set encoding: gb18030" in told
+    prepro(tmp_path, code=2, **keys, skip_bad_lines=True)  # without a header no column is known
+    assert "fields: name columns, but the header is not UTF-8 text" in said()
+    assert len(Store.open(str(prepro(tmp_path, **keys, encoding="gb18030") / "train.pt"))) == 40
+
+
+@pytest.mark.parametrize("title", ["sep=,\n", '"Reviews", exported\n\n'])
+def test_names_of_columns_below_a_title_are_found(tmp_path: Path, said: Said, title: str) -> None:
+    raw(tmp_path, train_csv=f"{title}text,label\nfine,1\nso bad,0\n")
+    keys = {"delimiter": ",", "fields": ["text", "label"]}
+    prepro(tmp_path, code=2, **keys)
+    start = title.count("\n")
+    assert f"fields: are not in the first line, but in line {start + 1}. Set start_line: {start}." in said()
+    assert texts_and_labels(prepro(tmp_path, **keys, start_line=start)) == [("fine", "1"), ("so bad", "0")]
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf16_without_a_byte_order_mark_is_named(tmp_path: Path, said: Said, encoding: str) -> None:
     rows = "".join(f"film {index} 上三下\t{index % 2}\n" for index in range(40))
@@ -350,7 +375,9 @@ def test_a_header_of_tagged_words_is_told(tmp_path: Path, said: Said) -> None:
     raw(tmp_path, train_txt="word tag\n" + "the O\nactor B-PER\n\n" * 20, vocab_txt="[PAD]\n[UNK]\nthe\nactor\n")
     keys = {"loader": "tagged", "processor": "bert_token", "tokenizer": "space", "data_files": ["train.txt"]}
     prepro(tmp_path, **keys)
-    assert "label 'tag' (1 of 41) is the name of a column: a header was read as a row" in said()
+    told = said()
+    assert "label 'tag' (1 of 41) is the name of a column: a header was read as a row. Take that line out" in told
+    assert "start_line" not in told  # which this parser lacks
 
 
 def test_a_first_row_that_is_no_header_is_not_left_out(tmp_path: Path, said: Said) -> None:
@@ -449,6 +476,12 @@ def test_lists_of_labels_in_json_are_told_how_to_be_written(tmp_path: Path, said
     raw(tmp_path, train_jsonl=json.dumps({"text": "a", "labels": ["x", "y"]}) + "\n")
     prepro(tmp_path, code=2, parser="jsonl", fields=["text", "labels"], label_separator=",")
     assert "field 'labels' is a list, not text. Join its items into one text" in said()
+
+
+def test_a_training_file_with_one_number_in_all_rows_is_told(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_tsv="film a\t3\nfilm b\t3\n", dev_tsv="film c\t2.5\nfilm d\t4\n")
+    prepro(tmp_path, target_type="number")
+    assert "train: every sample has the number '3'" in said()
 
 
 # ---- questions

@@ -27,7 +27,11 @@ def test_a_sentence_becomes_its_words_and_its_tags(tmp_path: Path) -> None:
 
 
 def test_a_word_of_white_space_keeps_its_tag(tmp_path: Path) -> None:
-    assert parsed(tmp_path, "\u3000\tO\n北\tB-LOC\n", delimiter="\t").rows == [["\ufffd 北", "O B-LOC"]]
+    assert parsed(tmp_path, "\u3000\tO\n北\tB-LOC\n", delimiter="\t").rows == [["\u2423 北", "O B-LOC"]]
+
+
+def test_a_tab_may_be_written_as_in_every_config(tmp_path: Path) -> None:
+    assert parsed(tmp_path, "New York\tB-LOC\n", delimiter=r"\t").rows == [["NewYork", "B-LOC"]]
 
 
 def test_a_file_without_tags_is_unlabelled(tmp_path: Path) -> None:

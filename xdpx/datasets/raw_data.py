@@ -156,11 +156,12 @@ def bad_lines_error(path: str, parser: Parser, bad: Sequence[BadLine]) -> Config
     faults = [Fault(f"{path}:{mark}{line}", f"{problem}.") for line, problem in bad[:SHOWN_BAD_LINES]]
     told = " ".join(problem for _, problem in bad[:SHOWN_BAD_LINES])
     remedy = parser.remedy(told)
-    if (NOT_UTF8 in told or NUL in told) and isinstance(parser.parameters, TextParameters):
+    if isinstance(parser.parameters, TextParameters):
         with open_raw(path) as stream:
             start = stream.read(SAMPLE_BYTES)
         if (known := no_text(start)) is not None:
             return ConfigError(path, [Fault("data_files", f"'{io.name(path)}' is {known[0]}, not text.", known[1])])
+    if (NOT_UTF8 in told or NUL in told) and isinstance(parser.parameters, TextParameters):
         faults = [replace(each, problem=_in_encoding(each.problem, parser.parameters.encoding)) for each in faults]
         remedy = f"{_other_encoding(start)}{remedy}"
     faults[-1] = replace(faults[-1], remedy=remedy)

@@ -230,6 +230,11 @@ def _not_text(text: str) -> str:
     return ""
 
 
+def plain_delimiter(delimiter: str) -> str:
+    r"""Return a delimiter with the two characters `\t`, which hjson keeps in unquoted text, replaced by a tab."""
+    return delimiter.replace("\\t", "\t")
+
+
 def missing_extra(parser: str, package: str, error: ImportError) -> ConfigError:
     """Return the error for a missing package, which names the extra to install."""
     fault = Fault("parser", f"'{parser}' needs the package {package}.", "Install it: pip install 'xdpx[data]'.")

@@ -6,13 +6,13 @@ import io
 from collections.abc import Iterator
 
 from xdpx.config.parameters import param
-from xdpx.loaders.parsers.base import BadLine, Row, RowParser
+from xdpx.loaders.parsers.base import BadLine, Row, RowParser, plain_delimiter
 from xdpx.loaders.parsers.encodings import TextParameters
 from xdpx.loaders.parsers.files import open_text
 
 DOCUMENT = "-DOCSTART-"
-NOT_TEXT = "\ufffd"
-"""Replaces words of only white space, so that every tag keeps its word."""
+BLANK = "\u2423"
+"""Replaces words of only white space, so that every tag keeps its word: the sign for a space, an open box."""
 
 
 class ConllParser(RowParser):
@@ -33,14 +33,21 @@ class ConllParser(RowParser):
         word_column: int = param(0, doc="Position of the word in its line; negative from the end.")
         tag_column: int = param(-1, doc="Position of the tag in its line; negative from the end.")
 
+        def conflicts(self) -> list[tuple[str, str]]:
+            """Refuse an empty delimiter."""
+            empty = [("delimiter", "is ''. Use a character such as a tab, or null for any white space.")]
+            return [*super().conflicts(), *(empty if self.delimiter == "" else [])]
+
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
         """Yield (line where the sentence begins, its columns), or a BadLine."""
         sentence: list[list[str]] = []
         first = 0
+        given = self.parameters.delimiter
+        delimiter = None if given is None else plain_delimiter(given)
         with open_text(path, self.parameters.encoding) as stream:
             lines = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="\n")
             for number, line in enumerate(lines, 1):
-                cells = line.rstrip("\r\n").split(self.parameters.delimiter) if line.strip() else []
+                cells = line.rstrip("\r\n").split(delimiter) if line.strip() else []
                 if cells and cells[0] != DOCUMENT:
                     first = first if sentence else number
                     sentence.append(cells)
@@ -58,7 +65,7 @@ class ConllParser(RowParser):
         needed = max(known.word_column + 1, -known.word_column)
         if width < needed:
             return BadLine(first, f"has {width} columns, but word_column is {known.word_column}")
-        words = " ".join("".join(cells[known.word_column].split()) or NOT_TEXT for cells in sentence)
+        words = " ".join("".join(cells[known.word_column].split()) or BLANK for cells in sentence)
         if width == 1:
             return [words]
         if width < max(known.tag_column + 1, -known.tag_column):

@@ -8,7 +8,19 @@ from itertools import chain
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.loaders.parsers.base import WITH_QUOTES, BadLine, Block, Row, Rows, Span, gather, picked, valid, wrong_width
+from xdpx.loaders.parsers.base import (
+    WITH_QUOTES,
+    BadLine,
+    Block,
+    Row,
+    Rows,
+    Span,
+    gather,
+    picked,
+    plain_delimiter,
+    valid,
+    wrong_width,
+)
 from xdpx.loaders.parsers.files import MAX_LINE_BYTES, line_blocks, skip_lines
 from xdpx.loaders.parsers.lines import LineParser
 from xdpx.logger import log
@@ -19,6 +31,10 @@ DELIMITERS = {"\t": "'\\t'", ",": "','", ";": "';'", "|": "'|'"}
 QUOTED_BY_CUSTOM = frozenset({",", ";"})
 """Delimiters with which all programs put double quotes around cells that contain the delimiter. In files with tabs, a
 quote is usually text, such as the quotation marks of a sentence."""
+
+
+LINES_OF_TITLE = 10
+"""Maximum number of lines above the names of the columns that are looked for, such as a title, or Excel's `sep=,`."""
 
 
 class CSVParser(LineParser):
@@ -47,7 +63,7 @@ class CSVParser(LineParser):
         def conflicts(self) -> list[tuple[str, str]]:
             """Return conflicts of the delimiter and the quote character."""
             found = super().conflicts()
-            delimiter = _plain(self.delimiter)
+            delimiter = plain_delimiter(self.delimiter)
             if not delimiter or "\n" in delimiter:
                 found.append(("delimiter", f"is {self.delimiter!r}. Use a character such as ',' or a tab."))
             if self.quotechar is not None and len(self.quotechar) != 1 and self.quotechar != AUTO:
@@ -58,7 +74,7 @@ class CSVParser(LineParser):
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
-        self.delimiter = _plain(parameters.delimiter)
+        self.delimiter = plain_delimiter(parameters.delimiter)
         by_custom = '"' if self.delimiter in QUOTED_BY_CUSTOM else None
         self.quotechar = by_custom if parameters.quotechar == AUTO else parameters.quotechar
 
@@ -99,9 +115,15 @@ class CSVParser(LineParser):
         width = 0
         for block in blocks:
             if positions is None:
-                head, block = self._without_first(block)
+                line, block = self._without_first(block)
+                if line.bad:  # the reader of this block names the likely encoding, unless it skips bad lines
+                    yield Block(line.bad[0].line, bad=tuple(line.bad))
+                    problem = f"name columns, but the header {line.bad[0].problem}."
+                    raise ConfigError(path, [Fault("fields", problem, "Set encoding, or fix the first line.")])
+                head = [name.strip() for name in line.rows[0]] if line.rows else []
                 self._refuse_uncut(head, path)
-                positions = tuple(picked([name.strip() for name in head], self.parameters.fields, path))
+                self._refuse_title(head, block, path)
+                positions = tuple(picked(head, self.parameters.fields, path))
                 width = len(head)
             yield block._replace(picked=positions, width=width)
 
@@ -116,14 +138,23 @@ class CSVParser(LineParser):
                 )
                 raise ConfigError(path, [Fault("delimiter", problem, f"Set delimiter: {shown}.")])
 
-    def _without_first(self, block: Block) -> tuple[Row, Block]:
-        """Return (columns of the first line, the rest of the block)."""
+    def _refuse_title(self, head: Row, block: Block, path: str) -> None:
+        """Raise if the names of the columns are not in the first line, but in one of the next."""
+        wanted = set(self.parameters.fields or ())
+        rows = self.parse(block) if wanted.isdisjoint(head) else Rows([], [], [])
+        for line, row in zip(rows.lines[:LINES_OF_TITLE], rows.rows[:LINES_OF_TITLE], strict=True):
+            if wanted <= {name.strip() for name in row}:
+                problem, remedy = f"are not in the first line, but in line {line}.", f"Set start_line: {line - 1}."
+                raise ConfigError(path, [Fault("fields", problem, remedy)])
+
+    def _without_first(self, block: Block) -> tuple[Rows, Block]:
+        """Return (the first line, the rest of the block)."""
         if not block.data:
-            first = block.rows[0] if block.rows else []
+            first = valid(Rows(list(block.rows[:1]), block.lines[:1], []))
             return first, block._replace(rows=block.rows[1:], lines=block.lines[1:])
         line, _, rest = block.data.partition(b"\n")
-        head = self.parse(Block(block.first_line, line)).rows
-        return head[0] if head else [], block._replace(first_line=block.first_line + 1, data=rest)
+        head = self.parse(Block(block.first_line, line))
+        return head, block._replace(first_line=block.first_line + 1, data=rest)
 
     def rows(self, lines: list[str], numbers: range | list[int], bad: list[BadLine]) -> Rows:
         """Return lines split at the delimiter, or by the rules of quotes if they contain any.
@@ -243,8 +274,3 @@ def _take(rows: Rows, positions: tuple[int, ...], width: int, names: Row) -> Row
             allowed = f"{'fewer' if len(row) < width else 'more'} than the header ({width})"
             bad.append(BadLine(line, wrong_width(row, allowed)))
     return Rows(good, lines, sorted(bad))
-
-
-def _plain(delimiter: str) -> str:
-    r"""Return the delimiter with the two characters `\t`, which hjson keeps in unquoted text, replaced by a tab."""
-    return delimiter.replace("\\t", "\t")
