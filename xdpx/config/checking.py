@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from xdpx.config import catalogue, data_keys
 from xdpx.config.declarations import Declaration
 from xdpx.config.faults import Fault, Origin
-from xdpx.config.hints import shown
+from xdpx.config.hints import IN_QUOTES, shown
 from xdpx.config.metrics import unknown_metrics
+from xdpx.config.overrides import ORIGIN
 from xdpx.config.relative import is_relative, resolve
 from xdpx.config.selection import Selected, Selection, condition_holds, select
 from xdpx.config.synonyms import with_own_words
@@ -218,6 +219,9 @@ def _report_mismatch(
         remedy = _names(declaration)
     if declaration.required:
         remedy = remedy.replace(", or remove the key to get its default", "")
+    if draft.origins.get(key) == ORIGIN and IN_QUOTES in remedy:  # the shell takes one pair of quotes away
+        before, _, text = remedy.partition(IN_QUOTES)
+        remedy = f"""{before}put it in two pairs of quotes, "{text.removesuffix(".")}"."""
     if one is not None and one.kind != "command":
         remedy = f"{remedy} ({one} needs it.)"
     draft.fault(key, mismatch.problem, remedy)

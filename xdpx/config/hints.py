@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 from xdpx.config.faults import shortened
 
 _WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
+IN_QUOTES = "put it in quotes, "
 _NULLS = frozenset({"none", "null", "nil", "~"})
 
 
@@ -36,7 +38,7 @@ def hint(value: object, wanted: str) -> str:
     if isinstance(value, float) and "integer" in wanted and value.is_integer():
         return f": write {int(value)}"
     if isinstance(value, int | float) and wanted == "text":
-        return f": put it in quotes, '{value}'"
+        return f": {IN_QUOTES}'{shown(value)}'"
     if isinstance(value, int) and wanted == "true or false":
         return f": write {'true' if value else 'false'}" if value in {0, 1} else ""
     if value is None:
@@ -52,11 +54,17 @@ def _hint_for_text(value: str, wanted: str, *, number: bool) -> str:
     if swallowed:
         return f". {swallowed}"
     text = unicodedata.normalize("NFKC", written)  # full-width digits and letters become ASCII
+    if wanted.startswith("a list") and not re.search(r"[\[\](){}'\"]", text) and text:
+        return f": write [{', '.join(part.strip() for part in text.split(','))}]"
+    if wanted.startswith("a mapping") and not re.search(r"[\[\](){}'\"]", text) and text:
+        key, colon, inner = text.partition(":")
+        return f": write {{{key.strip()}: {inner.strip() if colon and inner.strip() else '...'}}}"
     meant = _number_in(text) if number else ""
     if number and re.fullmatch(r"[+-]?\d+,\d+", text):
         return f": write a decimal point, {text.replace(',', '.')}"
     if meant and ("number" in wanted or float(meant).is_integer()):
-        return f": write {meant} without quotes" if meant == written else f": write {meant}"
+        unquoted = meant == written and meant.isascii()
+        return f": write {meant} without quotes" if unquoted else f": write {_in_ascii(meant)}"
     if "true" in wanted and text.lower() in _WORDS:
         return f": write {_WORDS[text.lower()]}{' without quotes' if written in {'true', 'false'} else ''}"
     if "null" in wanted and text.lower() in _NULLS:
@@ -78,6 +86,17 @@ def swallowed_part(text: str) -> str:
     if re.search(r"[,}\]]$", text) and not re.search(r"[{\[]", text):
         return f"Unquoted text runs to the end of the line: remove the '{text[-1]}', or quote the text"
     return ""
+
+
+def _in_ascii(number: str) -> str:
+    """Return a number with decimal digits of any script as 0 to 9."""
+    return "".join(str(unicodedata.digit(sign)) if sign.isdecimal() else sign for sign in number)
+
+
+def listed(text: str, known: Iterable[str]) -> str:
+    """Return how to write names with commas between them as a list; '' if they are not all known."""
+    parts = [part.strip() for part in text.split(",")]
+    return f"Write a list: [{', '.join(parts)}]." if len(parts) > 1 and set(parts) <= set(known) else ""
 
 
 def _number_in(text: str) -> str:

@@ -11,6 +11,7 @@ from threading import Event
 import numpy as np
 
 from xdpx.config.faults import ConfigError, Fault, did_you_mean
+from xdpx.config.hints import listed
 from xdpx.datasets.making import Waiting
 from xdpx.datasets.meta import FILE as META
 from xdpx.datasets.meta import read_meta
@@ -76,7 +77,8 @@ class ShardChoice:
         for pattern in _listed(self.train_subset):
             expected = may_arrive and not _is_pattern(pattern)
             if not expected and not any(fnmatchcase(name, pattern) for name in known):
-                remedy = did_you_mean(pattern, known, f"The splits are: {', '.join(known) or 'none'}.")
+                remedy = listed(pattern, known)
+                remedy = remedy or did_you_mean(pattern, known, f"The splits are: {', '.join(known) or 'none'}.")
                 faults.append(Fault("train_subset", f"no split is called '{pattern}'.", remedy))
         if not faults and not self.shards(meta):
             problem = "nothing is left to train on when valid_subset is left out."

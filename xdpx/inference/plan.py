@@ -11,6 +11,7 @@ from xdpx.config import parameters as declare
 from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS, newest_args
 from xdpx.config.catalogue import entry
 from xdpx.config.faults import ConfigError, Fault, did_you_mean
+from xdpx.config.hints import listed
 from xdpx.config.loading import Run, load, resolve
 from xdpx.config.parameters import param
 from xdpx.config.spmd_keys import SPMD, mesh_conflicts, spmd_faults
@@ -486,7 +487,8 @@ def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
         _refuse_other_data(plan, plan.data_dir, agreement.LISTS, key, source)
         return Input(name, splits[name], is_store=True, key=key)
     if not is_raw(name):
-        remedy = did_you_mean(name, splits, f"The splits are: {', '.join(splits) or 'none'}.")
+        remedy = listed(name, splits)
+        remedy = remedy or did_you_mean(name, splits, f"The splits are: {', '.join(splits) or 'none'}.")
         if not io.exists(plan.data_dir):
             remedy = (
                 "That folder no longer exists: if it was moved, give the new path with extra_config: { data_dir: ... }."
