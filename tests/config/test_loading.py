@@ -214,6 +214,26 @@ def test_a_filesystem_that_cannot_be_asked_is_no_fault_of_the_config(
     assert "side (command line): is 'x'." in refused("draw", "source=s3://bucket/x", "side=x")
 
 
+def test_a_number_as_text_needs_quotes_that_the_shell_leaves(write: Write) -> None:
+    write("draw.hjson", ONE)
+    assert """save_dir (command line): is 7. Use text: put it in two pairs of quotes, "'7'".""" in refused(
+        "draw", "save_dir=7"
+    )
+    assert load("draw", "x-draw", ["save_dir='7'"])[0].values["save_dir"] == "7"
+
+
+@pytest.mark.parametrize(("path", "told"), [("$HOME/out", True), ("a/$HOME", True), ("$unset/out", False)])
+def test_a_variable_of_the_shell_is_no_name_of_a_folder(
+    write: Write, path: str, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("unset", raising=False)
+    write("draw.hjson", ONE.replace("out", path))
+    if told:
+        assert f"save_dir (draw.hjson:4): '{path}' contains $HOME, which is not replaced" in refused()
+    else:
+        assert load("draw", "x-draw")[0].values["save_dir"] == path
+
+
 @pytest.mark.parametrize("mark", ["。", "；", "，", "、", ";", "\u200b"])
 def test_a_new_folder_whose_name_ends_with_a_mark_of_punctuation_is_refused(write: Write, mark: str) -> None:
     write("draw.hjson", ONE.replace("out", f'"数据2{mark}"'))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from xdpx.commands import child
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.config.path_checks import slip_at_end
+from xdpx.config.path_checks import slip_in
 from xdpx.datasets.data_files import NOT_PLAIN_TEXT
 from xdpx.inference.plan import InferencePlan, Input, PredictingParameters, find_input, make_plan
 from xdpx.inference.session import logged_scores
@@ -114,8 +114,8 @@ class Evaluate:
             yield Fault("save_to_file", f"'{target}' is a directory.", "Name a file.")
         elif not io.is_writable(target):
             yield Fault("save_to_file", f"'{target}' cannot be written.", "Choose another place.")
-        elif slip_at_end(target)[0]:
-            yield Fault("save_to_file", *slip_at_end(target))
+        elif slip_in(target)[0]:
+            yield Fault("save_to_file", *slip_in(target))
         elif target.lower().endswith(NOT_PLAIN_TEXT):
             problem = f"'{target}' would be tab-separated text, despite its ending."
             yield Fault("save_to_file", problem, "Give a name such as scores.tsv.")

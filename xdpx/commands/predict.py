@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xdpx.commands import child
 from xdpx.config.faults import ConfigError, Fault, wrong_return
 from xdpx.config.parameters import param
-from xdpx.config.path_checks import slip_at_end
+from xdpx.config.path_checks import slip_in
 from xdpx.datasets.data_files import NOT_PLAIN_TEXT, splits
 from xdpx.inference.plan import InferencePlan, Input, PredictingParameters, find_input, make_plan
 from xdpx.inference.temperature import temperature_of
@@ -100,8 +100,8 @@ class Predict:
             yield Fault(key, problem, "Use x-eval to score such a file.")
         if io.isdir(target) or not io.is_writable(target):
             yield Fault(key, f"'{target}' cannot be written.", "Choose another file.")
-        elif slip_at_end(target)[0]:
-            yield Fault(key, *slip_at_end(target))
+        elif slip_in(target)[0]:
+            yield Fault(key, *slip_in(target))
         if _place(target) in inputs:
             yield Fault(key, f"would replace its input '{target}'.", "Choose another file.")
         elif _belongs_to_a_model(target):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import re
 from collections.abc import Iterator
 
 from xdpx.config.checking import Draft
@@ -17,6 +19,8 @@ _IMPOSSIBLE = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.EI
 
 _MARKS = "，。；、：,;\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 """Punctuation, and characters that cannot be seen, which typing or pasting leaves behind a name."""
+
+_VARIABLE = re.compile(r"(?:^|/)\$([A-Za-z_]\w*)(?=/|$)")
 
 PathFindings = dict[tuple[str, str], tuple[str, str]]
 """(check, path) -> (problem, remedy), so that a path shared by all runs of a loop is checked once."""
@@ -78,11 +82,18 @@ def _look_at_new(path: str) -> tuple[str, str]:
         return f"'{path}' cannot be written to: {reason.rstrip('.')}.", "Correct the path, or the access to it."
     if reason:
         return f"'{path}' cannot be written to.", "Choose a writable folder."
-    return slip_at_end(path)
+    return slip_in(path)
 
 
-def slip_at_end(path: str) -> tuple[str, str]:
-    """Return (problem, remedy) of a new output whose name ends with a mark of punctuation, both '' if it passes."""
+def slip_in(path: str) -> tuple[str, str]:
+    """Return (problem, remedy) of a new output with a slip in its name, both '' if it passes.
+
+    Slips are a mark of punctuation at its end, and a variable of the shell, which only a shell replaces.
+    """
+    variable = _VARIABLE.search(path)
+    if variable and variable[1] in os.environ and not io.exists(path):
+        problem = f"'{path}' contains ${variable[1]}, which is not replaced: a folder of that name would be made."
+        return problem, "Write the path in full, or with ~ for your home directory."
     name = io.name(path)
     mark = name[len(name.rstrip(_MARKS)) :]
     if not mark or io.exists(path):
