@@ -23,6 +23,15 @@ def test_a_raw_file_with_labels_is_scored(finished_run, capsys):
     assert list(row)[2:] == sorted(list(row)[2:])
 
 
+def test_what_training_was_scored_on_is_the_default(finished_run, capsys):
+    dev = str(finished_run.root / "dev.txt")
+    (finished_run.run / "args.py").write_text(repr({**finished_run.values, "valid_subset": dev}))
+    finished_run.perform("x-eval", valid_subset=dev)
+    finished_run.perform("x-eval")
+    first, second = scores_of_all(capsys)
+    assert first == second
+
+
 def test_batches_do_not_change_the_scores(finished_run, capsys):
     for size in (1, 2, 50):
         finished_run.perform("x-eval", valid_subset=str(finished_run.root / "dev.txt"), batch_size=size)

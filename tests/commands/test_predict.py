@@ -145,6 +145,21 @@ def test_cells_stay_in_their_columns_whatever_they_hold(finished_run):
     assert len(rows) == 3
 
 
+def test_a_column_with_the_name_of_a_predicted_one_gets_another(finished_run):
+    source = finished_run.root / "told.txt"
+    source.write_text("text\tpred\ngood film\tpos\n")
+    rows = read(predict(finished_run, source, extra_config={"fields": ["text", "pred"]}))
+    assert rows[0] == ["text", "input_pred", "pred", "prob", "target_prob"]
+    assert rows[1][:2] == ["good film", "pos"]
+
+
+@pytest.mark.parametrize(("name", "told"), [("out.csv", True), ("out.JSONL", True), ("out.txt", False)])
+def test_an_ending_that_promises_another_layout_is_told(finished_run, name, told, caplog):
+    wanted = {str(finished_run.root / "dev.txt"): str(finished_run.root / name)}
+    finished_run.perform("x-pred", predict_file_map=wanted)
+    assert ("is written as tab-separated text, despite its ending" in caplog.text) == told
+
+
 def test_several_files_are_predicted_by_one_model(finished_run):
     targets = {"dev.txt": "a.tsv", "plain.txt": "b.tsv"}
     root = finished_run.root

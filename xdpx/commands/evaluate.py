@@ -45,8 +45,10 @@ class Evaluate:
     class Parameters(PredictingParameters):
         """The keys of `x-eval`."""
 
-        valid_subset: str | list[str] = param(
-            doc="What to score: splits of data_dir, raw files with labels, .pt files."
+        valid_subset: str | list[str] | None = param(
+            None,
+            doc="What to score: splits of data_dir, raw files with labels, .pt files; null: the valid_subset of "
+            "training.",
         )
         save_to_file: str | None = param(None, doc="TSV file to write the scores to.", unique=("save_mode", "is", "w"))
         save_mode: Literal["a", "w"] = param(
@@ -96,7 +98,7 @@ class Evaluate:
             problem = "is true, but valid.log.tsv has no row for this checkpoint."
             remedy = "Name a checkpoint that training evaluated."
             faults.append(Fault("compare_origin", problem, remedy, code="missing_path"))
-        if not self.parameters.valid_subset:
+        if self.parameters.valid_subset in ("", []):
             faults.append(Fault("valid_subset", "names nothing to score.", "Name splits or files."))
         return [*faults, *self._about_target()]
 
@@ -192,6 +194,7 @@ class Evaluate:
 
     def _inputs(self, plan: InferencePlan) -> list[Input]:
         wanted = self.parameters.valid_subset
+        wanted = str(plan.train.values["valid_subset"]) if wanted is None else wanted
         names = [wanted] if isinstance(wanted, str) else wanted
         return [find_input(name, plan, "valid_subset", self.source) for name in names]
 

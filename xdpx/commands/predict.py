@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from xdpx.logger import ProgressBar
     from xdpx.losses.base import Loss
 
+OTHER_TEXT = (".csv", ".json", ".jsonl")
+"""Endings that promise another layout of text, in which a reader may find one column, or none."""
+
+GIVEN = "input_"
+"""Prefix of a column of the input with the name of a predicted one."""
+
 SMALLEST_PROBABILITY = 1e-38
 """Lower bound of a probability before its logarithm is taken."""
 
@@ -42,7 +48,8 @@ class Predict:
         """The keys of `x-pred`."""
 
         predict_file_map: dict[str, str] = param(
-            doc="Input and output files, {input: output}; inputs are raw files, labelled or not, splits or .pt files.",
+            doc="Input and output files, such as {raw/test.tsv: out.tsv}; inputs are raw files, labelled or not, "
+            "splits or .pt files.",
             unique=True,
         )
         distill: bool = param(
@@ -133,6 +140,8 @@ class Predict:
                     if len(chunk.samples):
                         predictor.predict(chunk)
                 continue
+            if not self.parameters.binary and target.lower().endswith(OTHER_TEXT):
+                log.warning(f"{target} is written as tab-separated text, despite its ending")
             sweep_beside(kept_beside(target))
             rows = self._predict(predictor, each, target)
             log.info(f"{each.name}: {rows} rows predicted into {target}, {predictor.report(each)}")
@@ -252,7 +261,12 @@ class TextWriter:
         added: list[str] = self._predictor.task.header()
         if not self._options.concat_origin:
             return added
-        return [*self._predictor.column_names(self._source, chunk), *added]
+        names = []
+        for name in self._predictor.column_names(self._source, chunk):
+            if name in added:  # such as `answer` of questions: of two columns, pandas would call the second answer.1
+                log.info(f"{self._source.name}: its column '{name}' is written as '{GIVEN}{name}'")
+            names.append(f"{GIVEN}{name}" if name in added else name)
+        return [*names, *added]
 
     def _write_cells(self, cells: Iterable[str]) -> None:
         self._out.write("\t".join(map(_clean, cells)) + "\n")
