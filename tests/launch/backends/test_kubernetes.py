@@ -59,6 +59,13 @@ def test_the_schemas_find_a_word_that_is_misspelt_and_a_value_of_another_type() 
         unknown_parts(found["Job"])
 
 
+@pytest.mark.parametrize(
+    ("text", "written"), [("1e3", "'1e3'"), ("y", "'y'"), ("0o17", "'0o17'"), ("team-1e3", "team-1e3")]
+)
+def test_text_that_go_reads_as_a_number_or_a_truth_value_is_in_quotes(text: str, written: str) -> None:
+    assert manifests.yaml_text([{"namespace": text}]) == f"namespace: {written}\n"
+
+
 def test_an_interrupted_pod_comes_again_and_a_wrong_config_does_not() -> None:
     spec = objects_of(job_of(**FULL))["Job"]["spec"]
     rules = [(rule["action"], rule.get("onExitCodes", {}).get("values")) for rule in spec["podFailurePolicy"]["rules"]]

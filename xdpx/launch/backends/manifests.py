@@ -129,10 +129,15 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-_Dumper.add_representer(
-    str,
-    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
-)
+def _as_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else "'" if _OTHER_TO_GO.fullmatch(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_OTHER_TO_GO = re.compile(r"[-+]?\d[\d_]*[eE][-+]?\d+|0o[0-7_]+|[yn]", re.IGNORECASE)
+"""Text that kubectl, a program in Go, reads as a number or a truth value, but this library writes without quotes."""
+
+_Dumper.add_representer(str, _as_text)
 
 
 def _pod(job: Job, name: str) -> Manifest:
