@@ -177,3 +177,17 @@ def test_logits_of_another_shape_than_rows_and_classes_are_the_models_fault(shap
     for ask in (loss(num_classes=2), loss(num_classes=2).predictions):
         with pytest.raises(ConfigError, match=r"model: 'Identity' returns .* for 2 rows and 2 classes\. Return logits"):
             ask(nn.Identity(), batch)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ([f"{number / 4}" for number in range(30)], True),
+        ([str(number) for number in range(30)], False),  # numbers as names, such as years
+        (["0.5", "1.5", "2"], False),  # grades
+        ([f"{number / 4} EUR" for number in range(30)], False),
+    ],
+)
+def test_many_numbers_with_fractions_as_classes_are_told(names, told, caplog):
+    loss().refuse_labels(names)
+    assert ("as 30 classes. To predict numbers, use loss: mse" in caplog.text) == told

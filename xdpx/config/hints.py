@@ -37,7 +37,7 @@ def hint(value: object, wanted: str) -> str:
         return ", not a truth value"
     if isinstance(value, float) and "integer" in wanted and value.is_integer():
         return f": write {int(value)}"
-    if isinstance(value, int | float) and wanted == "text":
+    if isinstance(value, int | float) and wanted in {"text", "text or null"}:
         return f": {IN_QUOTES}'{shown(value)}'"
     if isinstance(value, int) and wanted == "true or false":
         return f": write {'true' if value else 'false'}" if value in {0, 1} else ""

@@ -170,7 +170,10 @@ class Loss:
         """Restore what `state_dict` returned."""
 
     def refuse_labels(self, names: Sequence[str]) -> None:
-        """Raise ConfigError before training if the names of the classes contradict what their numbers mean here."""
+        """Raise ConfigError before training if the names of the classes contradict what their numbers mean here.
+
+        Or warn, where they probably do.
+        """
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Return every metric of a split, computed once from its gathered predictions."""

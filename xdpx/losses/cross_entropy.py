@@ -14,12 +14,17 @@ from torch.nn import functional
 from xdpx import metrics
 from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.logger import log
 from xdpx.losses.arithmetic import DeviceConstant, symmetric_divergence
 from xdpx.losses.base import Batch, Gathered, Loss, output_of
 from xdpx.losses.parameters import CrossEntropyParameters, TaylorParameters
 from xdpx.metrics.classes import ClassScore, Counts
 from xdpx.metrics.judging import Judged
 from xdpx.metrics.named import CLASSIFICATION, best_threshold, compute, of_class_one
+from xdpx.tokenizers.target_map import number_of
+
+MANY_VALUES = 20
+"""Number of labels from which numbers with fractions are rather values than names of classes."""
 
 
 def class_logits_of(model: nn.Module, batch: Batch, num_classes: int | None) -> Tensor:
@@ -81,6 +86,16 @@ class CrossEntropy(Loss):
             loss, more = self._with_second_pass(model, batch, logits, loss)
             facts.update(more)
         return loss, len(target), facts
+
+    def refuse_labels(self, names: Sequence[str]) -> None:
+        """Warn of labels that are values rather than classes; none is refused."""
+        values = [number_of(name) for name in names]
+        if len(names) >= MANY_VALUES and None not in values and any(value % 1 for value in values if value):
+            log.warning(
+                f"loss: takes the numbers {names[0]}, {names[1]}, ... as {len(names):,} classes. To predict numbers, "
+                "use loss: mse and a model for them, as in families/cnn_regression.",
+                once=True,
+            )
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return what the model gives for a batch: (B, C), unless `reads_class_logits` is false.
