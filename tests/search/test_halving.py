@@ -133,6 +133,21 @@ def test_a_large_batch_that_overshoots_its_rung_is_not_above_a_better_trial_of_t
     assert [trial.state for trial in search.trials] == ["finished", "culled", "culled"]
 
 
+@pytest.mark.parametrize(
+    ("schedule", "options"),
+    [("asha", {"eta": 9, "keep_best": 1}), ("one_epoch", {}), ("bracket", {"assess_interval": 0.05})],
+)
+def test_a_large_batch_whose_update_ends_far_beyond_the_rung_is_compared_by_its_score_there(
+    schedule: str, options: dict[str, float]
+) -> None:
+    search = make_search(SPACE, budget=Budget(81, per_epoch=3), max_trials=9, schedule=schedule, parallel=9, **options)
+    while not search.finished:
+        order = search.ready()[0]
+        batch = 7 if order.trial > 4 else 1  # the first rungs are 1, 3 or 4 samples
+        search.tell(Result(order.number, -(-order.samples // batch) * batch, float(order.trial)))
+    assert search.trials[8].samples == 84
+
+
 def test_rungs_are_eta_apart_and_the_last_two_are_never_nearly_one() -> None:
     assert rungs_between(1, 81, 3) == [1, 3, 9, 27, 81]
     assert rungs_between(200, 3000, 3) == [200, 600, 1800, 3000][:2] + [3000]

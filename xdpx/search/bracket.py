@@ -27,7 +27,8 @@ class BracketParameters(declare.Parameters):
     cull_keep_ratio: float = param(0.5, gt=0, lt=1, group=GROUP, doc="Share of the trials that each assessment keeps.")
     eval_deviation: int | None = param(
         None, ge=0, group=GROUP,
-        doc="Samples by which evaluations of two trials may differ to be compared; null: half an assess_interval.",
+        doc="Samples by which evaluations of two trials may differ to be compared; null: half an assess_interval, or "
+        "what the last update of a large batch overshoots.",
     )  # fmt: skip
 
     def conflicts(self) -> list[tuple[str, str]]:
@@ -90,7 +91,9 @@ class Bracket(Schedule):
     def _assess(self, ready: list[Trial], trials: Trials) -> None:
         """Rank waiting trials among all evaluated at the same number of samples; cull some, raise the aim of others."""
         at = max(trial.aim for trial in ready)
-        peers = ranked([trial for trial in trials if trial.best_at(at, self.deviation) is not None], at, self.deviation)
+        strict = self.parameters.eval_deviation is not None
+        there = [trial for trial in trials if trial.best_at(at, self.deviation, strict=strict) is not None]
+        peers = ranked(there, at, self.deviation, strict=strict)
         least = self.parameters.min_ref
         passing = max(least, min(math.ceil(len(peers) * self.parameters.cull_keep_ratio), len(peers) - 1))
         ranks = {trial.number: rank for rank, trial in enumerate(peers, start=1)}

@@ -183,6 +183,7 @@ class Search:
     def _consume(self, order: Order, result: Result) -> None:
         trial = self.trials[order.trial]
         trial.samples = max(result.samples, trial.samples)
+        trial.reached[order.samples] = trial.samples
         score = None if result.score is None or not math.isfinite(result.score) else float(result.score)
         points = [*result.history, *([] if score is None else [(result.samples, score)])]
         known = dict(trial.history) | {int(seen): float(one) for seen, one in points if math.isfinite(one)}

@@ -81,6 +81,7 @@ class Trial:
         samples: training samples seen, according to the consumed results.
         aim: training samples to reach: those of its last order, or of the next one after a promotion.
         history: (samples, score) of each evaluation, oldest first.
+        reached: {samples to reach: samples then seen} of each consumed order; whole updates may overshoot.
         ended: the run ended by itself.
     """
 
@@ -92,6 +93,7 @@ class Trial:
     aim: int = 0
     state: State = "running"
     history: list[tuple[int, float]] = field(default_factory=list)
+    reached: dict[int, int] = field(default_factory=dict)
     ended: bool = False
 
     @property
@@ -99,12 +101,14 @@ class Trial:
         """The best score so far, whose checkpoint the run keeps; None before the first."""
         return max((score for _, score in self.history), key=lambda score: self.sign * score, default=None)
 
-    def best_at(self, samples: int, deviation: int = 0) -> float | None:
+    def best_at(self, samples: int, deviation: int = 0, *, strict: bool = False) -> float | None:
         """Return the best score up to and including the evaluation nearest to `samples`.
 
         Args:
             samples: number of training samples.
             deviation: allowed difference from it.
+            strict: do not look at the end of the order to `samples` instead; a trial stops after whole updates, and
+                with a large batch that may be further from `samples` than any deviation.
 
         Returns:
             None if no evaluation is that near, or the trial failed: it cannot go on, so it must not take the place of
@@ -112,14 +116,15 @@ class Trial:
         """
         if not self.history or self.state == "failed":
             return None
+        samples = samples if strict else self.reached.get(samples, samples)
         nearest = min((seen for seen, _ in self.history), key=lambda seen: (abs(seen - samples), seen))
         if abs(nearest - samples) > deviation and not (self.ended and nearest < samples):
             return None
         return max((score for seen, score in self.history if seen <= nearest), key=lambda score: self.sign * score)
 
-    def merit_at(self, samples: int, deviation: int = 0) -> float:
+    def merit_at(self, samples: int, deviation: int = 0, *, strict: bool = False) -> float:
         """Return `best_at` with the sign changed if needed so that greater is better; -inf if it is None."""
-        score = self.best_at(samples, deviation)
+        score = self.best_at(samples, deviation, strict=strict)
         return -math.inf if score is None else self.sign * score
 
     @property
@@ -161,9 +166,9 @@ class Trials(list[Trial]):
         return min((trial for trial in self if trial.best is not None), key=lambda trial: trial.place, default=None)
 
 
-def ranked(trials: Sequence[Trial], samples: int, deviation: int = 0) -> list[Trial]:
+def ranked(trials: Sequence[Trial], samples: int, deviation: int = 0, *, strict: bool = False) -> list[Trial]:
     """Return trials sorted by their score at `samples`, best first; of equal ones the earlier first."""
-    return sorted(trials, key=lambda trial: (-trial.merit_at(samples, deviation), trial.number))
+    return sorted(trials, key=lambda trial: (-trial.merit_at(samples, deviation, strict=strict), trial.number))
 
 
 def standings(trials: Sequence[Trial]) -> dict[int, float]:
@@ -181,7 +186,7 @@ def standings(trials: Sequence[Trial]) -> dict[int, float]:
     found = {trial.number: 0.0 for trial in trials if trial.state == "failed"}
     for trial in scored:
         if trial.number not in found:
-            at = trial.samples
+            at = min(trial.samples, max(trial.reached, default=trial.samples))
             there = ranked([other for other in scored if other.samples >= at or other.ended], at, at // 2)
             rank = next(place for place, other in enumerate(there) if other is trial)
             found[trial.number] = 1 - (rank + 0.5) / len(scored)
