@@ -57,6 +57,13 @@ def test_every_fault_of_all_three_configs_is_told_at_once(search: Words, tmp_pat
             },
             "each loss computes differently",
         ),
+        (
+            {
+                "space": {"smoothing": {"type": "float", "values": [0.0, 0.3]}},
+                "base": {"loss": "label_smooth_ce", "major_metric": "loss", "ascending_metric": False},
+            },
+            "which smoothing changes for the same predictions",
+        ),
         ({"space": {"save_best_only": {"type": "categorical", "values": [True]}}}, "decided by the search itself"),
         ({"base": {"data_dir": "nowhere"}}, "nowhere"),
         ({"min_ref": 3}, "none would be culled"),

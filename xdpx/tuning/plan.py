@@ -21,7 +21,7 @@ from xdpx.search.schedules import Budget
 from xdpx.search.search import Search, make_search
 from xdpx.search.spaces import Categorical, Dimension, Float, Space, Values
 from xdpx.search.trials import Direction
-from xdpx.tuning.parameters import EQUAL_IN_FOLDS, KEPT_FROM_TRIALS, SCALE_OF_SCORES, TuneParameters
+from xdpx.tuning.parameters import EQUAL_IN_FOLDS, KEPT_FROM_TRIALS, SCALE_OF_LOSS, SCALE_OF_SCORES, TuneParameters
 from xdpx.tuning.stages import Stage
 from xdpx.utils import io
 
@@ -342,9 +342,11 @@ def _forbidden(space: Space, settings: TuneParameters) -> Iterator[Fault]:
 
 def _incomparable(plan: Plan) -> Iterator[Fault]:
     """Yield what would compare scores that have no order: another loss by its own value, folds that differ."""
-    if plan.metric == "loss" and "loss" in plan.space.names:
-        problem = "cannot be searched by major_metric: loss, which each loss computes differently."
-        yield Fault("space_config: loss", problem, "Use another metric, e.g. major_metric: acc.")
+    for name in plan.space.names if plan.metric == "loss" else ():
+        if name in SCALE_OF_LOSS:
+            how = "each loss computes differently" if name == "loss" else f"{name} changes for the same predictions"
+            problem = f"cannot be searched by major_metric: loss, which {how}."
+            yield Fault(f"space_config: {name}", problem, "Use another metric, e.g. major_metric: acc.")
     for key in EQUAL_IN_FOLDS:
         values = list(dict.fromkeys(run.values[key] for run in plan.base_runs))
         if len(values) > 1:
