@@ -151,3 +151,13 @@ def test_a_search_whose_journal_lost_its_beginning_is_not_mixed_with_another(sea
     assert "without its first line" in faults_of(search())
     (tmp_path / "tuned/trial_0").rmdir()  # killed before it wrote anything
     load(search()[1], "x-tune")
+
+
+def test_a_value_that_two_points_of_the_space_have_is_blamed_by_its_own_parameter_alone(search: Words) -> None:
+    space = {
+        "hidden_size": {"type": "categorical", "values": [8, 16]},
+        "dropout": {"type": "categorical", "values": [0, "0.1", 0.3]},
+    }
+    told = faults_of(search(space=space))
+    assert "space_config: dropout: is '0.1'. Use a number: write 0.1 without quotes." in told
+    assert "hidden_size" not in told

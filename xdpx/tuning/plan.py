@@ -383,7 +383,7 @@ def probes(dimension: Dimension) -> list[Any]:
 
 def value_faults(plan: Plan, *, inspect: Inspect) -> list[Fault]:
     """Return what the base config finds wrong with the values of the space, each tried in turn."""
-    runs: dict[str, list[Fault]] = {}
+    found: dict[str, list[tuple[bool, Fault]]] = {}
     for dimension in plan.space.dimensions:
         for value in probes(dimension):
             point = point_with(plan.space, {dimension.name: value})
@@ -391,14 +391,15 @@ def value_faults(plan: Plan, *, inspect: Inspect) -> list[Fault]:
                 plan.runs_of(0, point, inspect=inspect, paths=True)
             except ConfigError as error:
                 for fault in error.faults:
-                    runs.setdefault(str(fault), []).append(_of_value(fault, dimension, value, plan))
-    return [found[0] for found in runs.values()]
+                    of_another = fault.key != dimension.name
+                    found.setdefault(str(fault), []).append((of_another, _of_value(fault, dimension, value, plan)))
+    return [min(same, key=lambda each: each[0])[1] for same in found.values()]
 
 
 def _of_value(fault: Fault, dimension: Dimension, value: Any, plan: Plan) -> Fault:
     if fault.key == dimension.name:
         return replace(fault, key=f"space_config: {fault.key}", origin=None)
-    where = "base_config" if fault.key not in plan.space.names else "space_config"
-    return replace(
-        fault, key=f"{where}: {fault.key}", remedy=f"{fault.remedy} (with {dimension.name}: {value})".lstrip()
-    )
+    remedy = f"{fault.remedy} (with {dimension.name}: {value})".lstrip()
+    if fault.key in plan.space.names:
+        return replace(fault, key=f"space_config: {fault.key}", origin=None, remedy=remedy)
+    return replace(fault, key=f"base_config: {fault.key}", remedy=remedy)
