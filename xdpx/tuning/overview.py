@@ -20,6 +20,8 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
 INK, QUIET = "#222222", "#777777"
 SHARE_SHOWN = 0.02
 """Scores of the worst trials would hide the others; the axis begins at this share of all evaluations."""
+SPREADS_SHOWN = 10
+"""And no further below the median than this multiple of the distance of the best from it: many trials may diverge."""
 
 Curve = Sequence[tuple[int, float]]
 
@@ -101,7 +103,9 @@ def _limits(axes: Any, trials: Sequence[Trial], total: int) -> None:
     axes.set_xlim(0, total * 1.02)
     if len(scores) < 2:
         return
-    low, high = scores[int(len(scores) * SHARE_SHOWN)], scores[-1]
+    low, median, high = scores[int(len(scores) * SHARE_SHOWN)], scores[len(scores) // 2], scores[-1]
+    if high > median:
+        low = max(low, median - SPREADS_SHOWN * (high - median))
     room = (high - low or abs(high) or 1.0) * 0.08
     ends = sorted(trials[0].sign * end for end in (low - room, high + 2 * room))
     axes.set_ylim(*ends)
