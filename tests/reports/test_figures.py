@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from xdpx.reports import fonts
-from xdpx.reports.figures import draw_run
+from xdpx.reports.figures import _drawn_runs, draw_run
 
 
 def size_of(path):
@@ -58,6 +58,13 @@ def test_a_run_with_a_single_row_or_no_logs_does_not_stop_anybody(make_run, tmp_
 def test_labels_no_font_can_draw_are_replaced_without_noise(make_run, recwarn):
     draw_run(make_run("own"), label="\U0010fffd", references={"变体1": make_run("variant"), "a$b_{": make_run("b")})
     assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
+
+
+def test_runs_of_one_name_are_told_apart_in_the_legend(make_run):
+    for first, second in (("a/run", "b/run"), (f"a/{'x' * 30}/{'y' * 30}/run", f"b/{'x' * 30}/{'y' * 30}/run")):
+        own, other = make_run(first), make_run(second)
+        labels = {run.label for run in _drawn_runs(own, None, {"run": other}, walltime=False)}
+        assert len(labels) == 2
 
 
 def test_a_label_falls_back_on_the_folder_and_then_on_a_number():

@@ -89,13 +89,19 @@ def _drawn_runs(save_dir: str, label: str | None, references: Mapping[str, str],
     own = read_run(save_dir, thinned=True)
     named = [(label if label or not references else io.name(save_dir), own)]
     named += [(name, read_run(folder, thinned=True)) for name, folder in references.items()]
+    names = [name for name, _ in named]
     runs = []
     for number, (name, logs) in enumerate(named):
+        if name and names.count(name) > 1:  # a/run and b/run: the legend would show one of them only
+            name = logs.folder if name == io.name(logs.folder) else f"{name} ({logs.folder})"
         if number and not len(logs.valid) and not len(logs.train):
             log.warning(f"{logs.folder}: no logs to compare with yet; this reference is omitted from the figures.")
             continue
         axis = walltime_axis(logs) if walltime else step_axis(logs, own)
-        runs.append(_DrawnRun(number, _legend_text(name, number, logs), logs, axis))
+        text = _legend_text(name, number, logs)
+        if text in {run.label for run in runs}:  # long paths that were shortened to the same text
+            text += f" ({number})"
+        runs.append(_DrawnRun(number, text, logs, axis))
     return runs
 
 
