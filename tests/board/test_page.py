@@ -75,6 +75,12 @@ def test_a_person_finds_chooses_and_follows_runs(root):
             assert -0.2 < low < 0
             assert 1.75 < high < 2
 
+            # the ring of a run that began to count anew is at its best evaluation since then
+            logs = "{column: (run, log, name) => ({valid_acc: [0.9, 0.4, 0.6], best_score: [0.9, 0.4, 0.6]})[name]}"
+            run = "{id: 'a', valid: ['valid_acc', 'best_score'], metric: 'acc', ascending: true}"
+            best = f"XB.Logs.prototype.best.call({logs}, {run}, [10, 20, 30], [0.9, 0.4, 0.6], (step) => step)"
+            assert (await page.ask(best))["step"] == 30
+
             # hover: the values of both runs
             box = await page.ask("(({x, y, width, height}) => [x + width / 2, y + height / 2])"
                                  "(document.querySelector('.u-over').getBoundingClientRect())")  # fmt: skip

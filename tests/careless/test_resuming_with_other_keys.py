@@ -164,6 +164,14 @@ def test_scores_that_mean_something_else_are_not_compared(resume, capfd, keys):
     assert [path.name for path in folder.glob("checkpoint-*.pt")] == ["checkpoint-12.pt"]
 
 
+def test_metrics_that_are_logged_besides_do_not_reset_the_best_score(resume, capfd):
+    code, folder = resume(metrics=["mcc"])
+    assert code == 0
+    assert "the best score is reset" not in capfd.readouterr().err
+    found = rows(folder, "valid.log.tsv")
+    assert found[12]["best_score"] == max(row["valid_acc"] for row in found.values())
+
+
 @pytest.mark.parametrize(("base", "keys", "told"), REFUSED)
 def test_what_cannot_take_effect_is_refused_and_nothing_is_touched(resume, begun, capfd, tmp_path, base, keys, told):
     keys = {key: value.format(here=tmp_path) if isinstance(value, str) else value for key, value in keys.items()}

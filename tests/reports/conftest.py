@@ -18,6 +18,7 @@ def make_run(tmp_path):
     def make(name="run", *, scores=(0.5, 0.6, 0.7, 0.9, 0.8, 0.75, 0.7, 0.7), summaries=True, **settings):
         folder = tmp_path / name
         folder.mkdir(parents=True)
+        best = max if settings.get("ascending_metric", True) else min
         (folder / "args.py").write_text(repr({**SETTINGS, **settings}), encoding="utf-8")
         train = [
             {"epoch": (step - 1) // 100 + 1, "step": step, "loss": 100 / step, "gnorm": 1e4 if step == 200 else 2.0}
@@ -29,7 +30,7 @@ def make_run(tmp_path):
         valid = [
             {"epoch": (step - 1) // 100 + 1, "step": step, "ups": 10, "wps": 1000, "train_wall": step / 10}
             | {"train_loss": 1.0, "gnorm": 2.0, "clip": 0.1, "train_acc": score + 0.05, "valid_acc": score}
-            | {"valid_f1_0": score, "valid_f1_1": score - 0.1, "valid_loss": 1 - score, "best_score": max(scores[:i])}
+            | {"valid_f1_0": score, "valid_f1_1": score - 0.1, "valid_loss": 1 - score, "best_score": best(scores[:i])}
             for i, score in enumerate(scores, 1)
             for step in [50 * i]
         ]

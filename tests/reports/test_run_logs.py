@@ -29,6 +29,16 @@ def test_a_score_that_is_not_a_number_is_never_best(make_run):
     assert read_run(make_run("none", scores=(float("nan"),))).best_row is None
 
 
+def test_the_best_evaluation_is_one_since_the_best_score_was_reset_as_the_best_weights_are(make_run):
+    folder = Path(make_run(scores=(0.5, 0.9, 0.4, 0.6, 0.6)))
+    text = (folder / "valid.log.tsv").read_text()
+    lines = [line.rpartition("\t")[0] for line in text.splitlines()]
+    so_far = ("best_score", 0.5, 0.9, 0.4, 0.6, 0.6)
+    rows = [f"{line}\t{best}\n" for line, best in zip(lines, so_far, strict=True)]
+    (folder / "valid.log.tsv").write_text("".join(rows))
+    assert read_run(str(folder)).best_row == 3
+
+
 def test_a_run_without_logs_is_empty_and_not_an_error(tmp_path):
     run = read_run(str(tmp_path))
     assert (len(run.train), len(run.valid), run.best_row, run.samples_per_step) == (0, 0, None, None)

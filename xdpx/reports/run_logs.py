@@ -118,10 +118,20 @@ class RunLogs:
 
     @property
     def best_row(self) -> int | None:
-        """The index in `valid` of the first best evaluation; None if there is none."""
+        """The index in `valid` of the first best evaluation; None if there is none.
+
+        It is the row at which `best_score` changed last, as for `<best>`: a run that is resumed on other held-out data
+        begins to count anew. Where `best_score` is not that of the major metric, it is the row with the best score.
+        """
         scores = self.major_scores
         if np.isnan(scores).all():
             return None
+        best = self.valid["best_score"]
+        known = np.flatnonzero(np.isfinite(best))
+        if len(known):
+            row = int(known[np.flatnonzero(np.diff(best[known], prepend=np.nan) != 0)[-1]])
+            if scores[row] == best[known[-1]]:
+                return row
         return int(np.nanargmax(scores) if self.ascending else np.nanargmin(scores))
 
     @property

@@ -20,6 +20,9 @@ ABSENT = "absent"
 JUDGING = frozenset({"major_metric", "ascending_metric", "valid_subset", "max_eval_steps", "data_dir"})
 """Keys, besides those of the loss, that change the meaning of scores: earlier ones are then not comparable."""
 
+COMPARABLE = frozenset({"metrics", "use_r_dropout", "kl_alpha"})
+"""Keys of losses that change no score: what is logged besides, and how the training set is learned from."""
+
 _NEW_RUN = "Restore the old value, or start a new run in a new save_dir."
 _ONLY_AT_THE_START = "is read when a run starts; this one has started, and takes all weights from its checkpoint."
 _ABOUT_THE_START = (
@@ -167,7 +170,7 @@ def refuse_finished(changed: Changes, progress: Progress, total: int) -> None:
 
 def judges(run: Run, changed: Changes) -> list[str]:
     """Return the changed keys that make scores incomparable with earlier ones."""
-    judging = {*JUDGING, "loss", *run.picked("loss").Parameters.model_fields}
+    judging = {*JUDGING, "loss", *run.picked("loss").Parameters.model_fields} - COMPARABLE
     return sorted(judging & changed.keys())
 
 

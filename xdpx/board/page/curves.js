@@ -146,7 +146,7 @@ XB.Logs = class {
     };
     for (const [log, column] of XB.linesOf(run, metric, training)) {
       add(log, column);
-      if (column.startsWith("valid_")) add("valid", XB.majorColumn(run));
+      if (column.startsWith("valid_")) add("valid", XB.majorColumn(run), ...(run.valid.includes("best_score") ? ["best_score"] : []));
     }
     if (axis === "time") {
       if (run.valid.includes("train_wall")) add("valid", "train_wall");
@@ -186,7 +186,7 @@ XB.Logs = class {
   }
 
   best(run, steps, values, place) {
-    const scores = this.column(run.id, "valid", XB.majorColumn(run));
+    const scores = this.column(run.id, "valid", XB.majorColumn(run)), sofar = this.column(run.id, "valid", "best_score");
     if (!scores) return null;
     const first = scores.findIndex(Number.isFinite), last = scores.findLastIndex(Number.isFinite);
     if (first < 0) return null;
@@ -195,6 +195,11 @@ XB.Logs = class {
     for (let i = first; i <= last; i++) {
       if (Number.isFinite(scores[i]) && (upwards ? scores[i] > scores[row] : scores[i] < scores[row])) row = i;
     }
+    // A run that was resumed on other held-out data began to count anew: the row at which `best_score` changed last.
+    const end = sofar?.findLastIndex(Number.isFinite) ?? -1;
+    const changed = end < 0 ? 0 : sofar.findLastIndex((value, i) => i < end && Number.isFinite(value) && value !== sofar[end]) + 1;
+    const since = end < 0 ? -1 : sofar.findIndex((value, i) => i >= changed && value === sofar[end]);
+    if (since >= 0 && scores[since] === sofar[end]) row = since;
     return Number.isFinite(values[row]) ? { x: place(steps[row]), y: values[row], step: steps[row] } : null;
   }
 };
