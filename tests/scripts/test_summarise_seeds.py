@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from xdpx.commands.script import main
+from xdpx.training.status import Status
 
 
 def a_run(folder: Path, seed: int, score: float, **settings: object) -> None:
@@ -43,6 +44,20 @@ def test_groups_are_held_against_the_first_in_words(runs: Path, capsys) -> None:
     assert "learning_rate=0.1 against learning_rate=0.3: -0.08" in told
     assert ": significant" in told
     assert "one seed" in told
+
+
+def test_a_seed_that_was_run_twice_counts_once_and_a_run_that_has_not_ended_is_named(runs: Path, capsys) -> None:
+    a_run(runs / "copies" / "slow.2", 2, 0.82, learning_rate=0.1)
+    Status("preempted", 10, 20, "", until=20).write(str(runs / "slow.3"))
+    Status("finished", 10, 20, "", until=20).write(str(runs / "slow.1"))  # by its tolerance
+    assert main(["summarise_seeds", str(runs), "--json"]) == 0
+    printed = capsys.readouterr()
+    told = next(each for each in json.loads(printed.out)["groups"] if each["settings"]["learning_rate"] == 0.1)
+    assert (told["mean"], told["deviation"]) == pytest.approx((0.81, 0.01))
+    assert len(told["runs"]) == 4
+    assert "seed 2 has 2 runs with the same settings, which count as one" in printed.err
+    assert "slow.3: preempted at step 10 of 20" in printed.err
+    assert "slow.1:" not in printed.err
 
 
 def test_where_there_is_no_run_it_says_so(tmp_path: Path, capsys) -> None:

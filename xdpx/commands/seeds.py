@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.loading import RUN_ONLY_KEYS
+from xdpx.training.status import read_status
 
 if TYPE_CHECKING:
     from xdpx.reports.run_logs import RunLogs
@@ -27,15 +31,23 @@ class SeedGroup:
         settings: common to the runs, without those that may differ.
         folders: of the runs.
         metric: the major metric.
-        scores: the best score of each run.
-        seeds: of the runs.
+        scores_of_runs: the best score of each run.
+        seeds: of the runs; None if unknown.
     """
 
     settings: Mapping[str, Any]
     folders: Sequence[str]
     metric: str
-    scores: NDArray[np.float64]
+    scores_of_runs: NDArray[np.float64]
     seeds: Sequence[Any]
+
+    @cached_property
+    def scores(self) -> NDArray[np.float64]:
+        """The score of each seed: a run that was repeated, or copied, says nothing about other seeds."""
+        found: dict[object, list[float]] = {}
+        for number, (seed, score) in enumerate(zip(self.seeds, self.scores_of_runs.tolist(), strict=True)):
+            found.setdefault(("unknown", number) if seed is None else seed, []).append(score)
+        return np.array([fmean(scores) for scores in found.values()])
 
     @property
     def mean(self) -> float:
@@ -62,6 +74,22 @@ def groups_of(runs: Sequence[RunLogs]) -> list[SeedGroup]:
         if run.best_row is not None:
             found.setdefault(json.dumps(_settings(run), sort_keys=True, default=str), []).append(run)
     return [_group(members) for members in found.values()]
+
+
+def doubts(group: SeedGroup) -> Iterator[str]:
+    """Yield a sentence for each seed with several runs, and for each run that has not come to its end."""
+    for seed, count in Counter(seed for seed in group.seeds if seed is not None).items():
+        if count > 1:
+            same = [folder for folder, each in zip(group.folders, group.seeds, strict=True) if each == seed]
+            yield f"seed {seed} has {count} runs with the same settings, which count as one: {', '.join(same)}"
+    for folder in group.folders:
+        status = read_status(folder)
+        if status is None:
+            continue
+        stretch = status.until <= status.step < status.total_steps  # else a rule of its own, tolerance, ended it
+        if status.status != "finished" or stretch:
+            where = f"at step {status.step} of {status.total_steps}"
+            yield f"{folder}: {status.status} {where}; its best score until then counts"
 
 
 def _settings(run: RunLogs) -> dict[str, Any]:

@@ -5,8 +5,9 @@ Usage: x-script summarise_seeds ROOT... [-WORD...] [--json]
   ROOT     a run, or a folder with runs in it, at any depth; may be repeated
   -WORD    only runs whose path contains WORD
 
-Each run is represented by its best score on held-out data. Groups of two seeds or more are compared with the first
-such group: whether the interval of the difference of their means (Welch) excludes 0.
+Each run is represented by its best score on held-out data; runs of one seed count as one, by their mean. Groups of two
+seeds or more are compared with the first such group: whether the interval of the difference of their means (Welch)
+excludes 0.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from xdpx.commands.script_arguments import need_paths, read_arguments
+from xdpx.logger import log
 
 if TYPE_CHECKING:
     from xdpx.commands.seeds import SeedGroup
@@ -28,7 +30,7 @@ IN_JSON = "print_json=true"
 
 def main(argv: Sequence[str]) -> int:
     """Print a row for each group. Exit code 1 if no run is found."""
-    from xdpx.commands.seeds import differing, groups_of, row_of
+    from xdpx.commands.seeds import differing, doubts, groups_of, row_of
     from xdpx.reports.aggregation import find_runs
     from xdpx.reports.run_logs import read_run
     from xdpx.reports.tables import as_text, union_of_keys
@@ -40,6 +42,8 @@ def main(argv: Sequence[str]) -> int:
     if not groups:
         print(f"no evaluated runs below {', '.join(arguments.paths)}", file=sys.stderr)
         return 1
+    for line in (line for group in groups for line in doubts(group)):
+        log.warning(line)
     keys = differing(groups)
     if IN_JSON in argv:
         print(json.dumps({"format": 1, "groups": [_told(group, keys) for group in groups]}, ensure_ascii=False))
@@ -56,7 +60,7 @@ def _told(group: SeedGroup, keys: Sequence[str]) -> dict[str, object]:
         "settings": {key: group.settings.get(key) for key in keys}, "metric": group.metric, "mean": group.mean,
         "interval": [*group.interval] if several else None, "deviation": group.deviation if several else None,
         "runs": [{"folder": folder, "seed": seed, "score": score} for folder, seed, score in zip(
-            group.folders, group.seeds, group.scores.tolist(), strict=True)],
+            group.folders, group.seeds, group.scores_of_runs.tolist(), strict=True)],
     }  # fmt: skip
 
 
