@@ -57,6 +57,10 @@ def test_a_person_finds_chooses_and_follows_runs(root):
             first = await page.ask("document.querySelector('.row .open').textContent")
             assert first == "<script>alert(1)"  # 1.5, and the highest is first
 
+            lower_is_better = "state.shown = [{ascending: false}, {ascending: false}]"
+            assert not await page.ask(f"((shown) => {{ {lower_is_better}; const found = known.get('score').bigFirst(); "
+                                      "state.shown = shown; return found; })(state.shown)")  # fmt: skip
+
             # choose two runs: the major metric and the loss are drawn
             await page.ask(f"{row('sweep/run0')}.click(); {row('sweep/run1')}.click()")
             await page.until("document.querySelectorAll('.card canvas').length === 2")

@@ -39,6 +39,12 @@ def test_full_puts_the_lowest_first_where_lower_is_better(make_run):
     assert [row["run"] for row in aggregate([worse, better], full=True)] == [better, worse]
 
 
+def test_full_puts_the_best_first_of_each_metric_where_runs_have_different_ones(make_run):
+    low, high = age(make_run("low", scores=(0.1,))), age(make_run("high", scores=(0.7,)))
+    loss = age(make_run("loss", scores=(0.5,), ascending_metric=False, major_metric="loss"))
+    assert [row["run"] for row in aggregate([low, loss, high], full=True)] == [high, low, loss]
+
+
 def test_runs_are_found_at_any_depth_and_keywords_must_all_be_in_the_path(make_run, tmp_path):
     make_run("a/lr1"), make_run("a/deep/lr2"), make_run("b/lr1")
     assert find_runs([str(tmp_path)], ["lr"]) == [str(tmp_path / name) for name in ("a/deep/lr2", "a/lr1", "b/lr1")]

@@ -35,7 +35,7 @@ def find_runs(roots: Iterable[str], keywords: Sequence[str] = ()) -> list[str]:
 
 
 def aggregate(folders: Sequence[str], *, full: bool = False) -> list[dict[str, Any]]:
-    """Return one row for each run that has been evaluated; with `full`, sorted by score, best first.
+    """Return one row for each run that has been evaluated; with `full`, sorted by score, best first, per major metric.
 
     A row starts with `run` (prefixed with `*` while it is being written), `best_score` and `step`, followed by the
     metrics of the run's evaluation log at that step.
@@ -50,8 +50,12 @@ def aggregate(folders: Sequence[str], *, full: bool = False) -> list[dict[str, A
         {**row, **_speed(run), **{key: run.settings.get(key) for key in differing}}
         for row, run in zip(rows, runs, strict=True)
     ]
-    descending = all(run.ascending for run in runs)
-    return sorted(rows, key=lambda row: row["best_score"], reverse=descending)
+    metrics = list(dict.fromkeys(run.settings.get("major_metric") for run in runs))
+    places = [
+        (metrics.index(run.settings.get("major_metric")), -row["best_score"] if run.ascending else row["best_score"])
+        for row, run in zip(rows, runs, strict=True)
+    ]
+    return [row for _, row in sorted(zip(places, rows, strict=True), key=lambda each: each[0])]
 
 
 def _best_row(run: RunLogs) -> dict[str, Any]:

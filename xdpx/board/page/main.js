@@ -67,7 +67,7 @@ const chosenRuns = () => state.chosen.map((id) => state.runs.get(id)).filter(Boo
 const fixed = [
   { key: "name", title: "run", width: "minmax(196px, 2fr)", text: (run) => run.name, value: (run) => run.name },
   { key: "state", title: "state", width: "90px", text: (run) => run.state, value: (run) => run.state, mark: (run) => (run.trouble ? "damaged" : run.state), title_of: (run) => run.trouble || run.state },
-  { key: "score", title: "best", width: "70px", right: true, bigFirst: true, text: (run) => XB.number(run.score), value: (run) => run.score, title_of: (run) => (run.score === null ? "" : `${run.metric || "best score"} ${run.score}`), about: "The best score so far, of the metric that decides" },
+  { key: "score", title: "best", width: "70px", right: true, bigFirst: () => state.shown.some((run) => run.ascending !== false), text: (run) => XB.number(run.score), value: (run) => run.score, title_of: (run) => (run.score === null ? "" : `${run.metric || "best score"} ${run.score}`), about: "The best score so far, of the metric that decides" },
   { key: "step", title: "step", width: "62px", right: true, bigFirst: true, text: (run) => XB.number(run.step), value: (run) => run.step, title_of: (run) => (run.total ? `${run.step ?? 0} of ${run.total}` : "") },
   { key: "updated", title: "written", width: "64px", right: true, bigFirst: true, text: (run) => XB.ago(run.updated), value: (run) => run.updated, title_of: (run) => (run.updated ? new Date(run.updated * 1000).toLocaleString() : "") },
 ];

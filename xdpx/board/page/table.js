@@ -40,9 +40,10 @@ XB.Table = class {
   }
 
   heading(column, sort) {
+    const bigFirst = () => (typeof column.bigFirst === "function" ? column.bigFirst() : Boolean(column.bigFirst));
     const mark = sort.key === column.key ? (sort.descending ? " ↓" : " ↑") : "";
     const button = XB.make("button", { type: "button", class: "plain", textContent: column.title + mark, title: column.about ?? column.title,
-      onclick: () => this.handlers.onSort(column.key, sort.key === column.key ? !sort.descending : Boolean(column.bigFirst)) });
+      onclick: () => this.handlers.onSort(column.key, sort.key === column.key ? !sort.descending : bigFirst()) });
     const order = mark ? (sort.descending ? "descending" : "ascending") : "none";
     return XB.make("span", { class: column.right ? "right" : "", role: "columnheader", aria_sort: order }, button);
   }
