@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -140,3 +141,19 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, monkeypatch, words: 
     (tmp_path / "folder").mkdir()
     with pytest.raises(ConfigError, match=said):
         main(["compare_runs", *words])
+
+
+def test_predictions_written_otherwise_than_the_labels_are_refused_and_empty_ones_named(tmp_path: Path, capsys) -> None:
+    one, other = predictions(tmp_path / "one.tsv", 0.7), tmp_path / "other.tsv"
+    rows = [line.split("\t") for line in Path(one).read_text().splitlines()]
+    place = rows[0].index("pred")
+
+    def write(pred_of: Callable[[int, str], str]) -> list[str]:
+        cells = [[*row[:place], pred_of(number, row[place]), *row[place + 1 :]] for number, row in enumerate(rows[1:])]
+        other.write_text("\n".join("\t".join(row) for row in (rows[0], *cells)) + "\n")
+        return ["compare_runs", one, str(other), "draws=100"]
+
+    with pytest.raises(ConfigError, match="none of the predictions .'class .* is one of the labels"):
+        main(write(lambda _, pred: f"class {pred}"))
+    assert main(write(lambda number, pred: "" if number < 3 else pred)) == 0
+    assert "3 of 200 rows have no prediction" in capsys.readouterr().err

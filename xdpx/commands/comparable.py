@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx import metrics
-from xdpx.commands.predicted_file import read_columns, read_header
+from xdpx.commands.predicted_file import labels_of, read_columns, read_header
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.inference.row_scores import RowScores, of_tags, row_scores
 from xdpx.metrics import named
 from xdpx.metrics.judging import LABEL_COLUMNS, NUMBER_COLUMNS, TAG_COLUMNS
-from xdpx.tokenizers.target_map import TargetMap, folded
 
 if TYPE_CHECKING:
     from xdpx.inference.plan import Input
@@ -195,7 +194,7 @@ Read = tuple[RowScores, NDArray[np.bool_] | None, str, str]
 
 
 def _classes(path: str, wanted: Sequence[str], found: Sequence[str], metric: str) -> Read:
-    labels = TargetMap(sorted({folded(cell): cell.strip() for cell in (*wanted, *found)}.values()))
+    labels = labels_of(path, wanted, found)
     target, pred = labels.classes(wanted), labels.classes(found)
     prob = np.empty((len(target), len(labels)))  # only its width is used
     count = len(labels)

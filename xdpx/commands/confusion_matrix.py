@@ -46,11 +46,11 @@ class ConfusionMatrix:
 
     def run(self) -> None:
         """Print the table, or write it to out_file."""
-        from xdpx.commands.predicted_file import read_classes, read_columns
+        from xdpx.commands.predicted_file import labels_of, read_classes, read_columns
         from xdpx.metrics import confusion
         from xdpx.reports.references import FORMATS
         from xdpx.reports.tables import as_text
-        from xdpx.tokenizers.target_map import TargetMap, folded
+        from xdpx.tokenizers.target_map import TargetMap
         from xdpx.utils.commit import write_bytes, write_text
 
         known = self.parameters
@@ -59,7 +59,7 @@ class ConfusionMatrix:
         if known.target_map_file is not None:
             labels = TargetMap.read(known.target_map_file)
         else:
-            labels = TargetMap(sorted({folded(cell): cell.strip() for cells in columns for cell in cells}.values()))
+            labels = labels_of(known.predict_file, *columns)
         target, pred = (
             read_classes(known.predict_file, cells, labels, key) for cells, key in zip(columns, keys, strict=True)
         )

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.faults import ConfigError, Fault, did_you_mean
-from xdpx.tokenizers.target_map import TargetMap
+from xdpx.config.hints import shown
+from xdpx.logger import log
+from xdpx.tokenizers.target_map import TargetMap, folded
 from xdpx.utils import io
 
 
@@ -52,6 +54,23 @@ def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> l
         problem = f"line {short[0]} has {len(rows[short[0] - 2])} columns, the header {len(header)}."
         raise ConfigError(path, [Fault("predict_file", problem, "Predict again.")])
     return [[row[place] for row in rows] for place in places]
+
+
+def labels_of(path: str, wanted: Sequence[str], found: Sequence[str]) -> TargetMap:
+    """Return the classes that occur among correct and predicted labels, sorted. Warns of rows without a prediction.
+
+    Raises:
+        ConfigError: labels and predictions have nothing in common: they are written differently, such as 1 and pos.
+    """
+    of_rows, of_predictions = ({folded(cell): cell.strip() for cell in cells} for cells in (wanted, found))
+    if min(len(of_rows), len(of_predictions)) > 1 and not of_rows.keys() & of_predictions.keys():
+        told = [", ".join(map(shown, sorted(each.values())[:3])) for each in (of_predictions, of_rows)]
+        problem = f"none of the predictions ({told[0]}) is one of the labels ({told[1]})."
+        raise ConfigError(path, [Fault("predictions", problem, "Write both in the same way.")])
+    if "" in of_predictions and "" not in of_rows:
+        empty = sum(not cell.strip() for cell in found)
+        log.warning(f"{path}: {empty:,} of {len(found):,} rows have no prediction, which counts as a class of its own")
+    return TargetMap(sorted({**of_rows, **of_predictions}.values()))
 
 
 def read_classes(path: str, cells: Sequence[str], known: TargetMap, key: str) -> NDArray[np.int64]:
