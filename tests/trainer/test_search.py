@@ -105,6 +105,21 @@ def test_the_objective_is_the_loss_or_the_sum_of_the_metrics() -> None:
     assert search.default_objective({"eval_loss": 0.5, "eval_f1": 0.2, "eval_em": 0.1, **aside}) == pytest.approx(0.3)
 
 
+@pytest.mark.parametrize("backend", ["xdpx", "optuna"])
+def test_a_direction_in_which_the_worst_trial_would_win_is_warned_of(tmp_path: Any, capsys: Any, backend: str) -> None:
+    if backend == "optuna" and not HAS_OPTUNA:
+        pytest.skip("optuna is not installed")
+    space: Any = {"seed": {"type": "categorical", "values": [1]}} if backend == "xdpx" else lambda trial: {}
+    cases = (("minimize", "acc"), ("maximize", "mse"), ("maximize", "acc"), ("minimize", "mse"))
+    for number, (direction, metric) in enumerate(cases):
+        trainer = searcher(tmp_path / str(number), save_strategy="no")
+        name = f"{backend}_{metric}"  # else of an earlier test the same was said already
+        trainer.compute_metrics = lambda _, name=name: {name: 0.5}
+        trainer.hyperparameter_search(space, n_trials=1, direction=direction, backend=backend)
+        warned = "the worst trial will be returned as the best" in capsys.readouterr().err
+        assert warned == (number < 2)
+
+
 def test_values_of_a_trial_take_the_type_of_the_argument(tmp_path: Any) -> None:
     trainer = searcher(tmp_path)
     trainer.hp_search_backend = "ray"

@@ -95,6 +95,7 @@ class Search:
         space: a function that returns the values of a trial, or for Ray their ranges; for "xdpx" the dimensions.
         name_of: returns the folder name of a trial.
         objective_of: computes the objective from metrics; None uses `search.default_objective`.
+        direction: whether the objective is minimized or maximized; a list for several.
         objective: the last objective of the current trial.
         trial: the current one.
         replaced: arguments that the current trial has set, with their values before.
@@ -104,6 +105,7 @@ class Search:
     space: Callable[[Any], dict[str, Any]] | Space | Mapping[str, Any] | None = None
     name_of: Callable[[Any], str] | None = None
     objective_of: Callable[[dict[str, float]], float] | None = None
+    direction: str | list[str] | None = None
     objective: float | None = None
     trial: Any = None
     replaced: dict[str, Any] = field(default_factory=dict)

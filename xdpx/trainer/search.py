@@ -15,6 +15,7 @@ from xdpx.logger import log
 from xdpx.search.spaces import Space as XdpxSpace
 from xdpx.trainer.parts import Search, TrainerRun
 from xdpx.trainer.staging import SOURCE, StagedTrials, StageMethods
+from xdpx.utils.metric_names import is_higher_better
 
 
 class BestRun(NamedTuple):
@@ -32,15 +33,31 @@ SPEED = ("_runtime", "_per_second", "_compilation_time", "_model_preparation_tim
 COUNTS = ("epoch", "num_input_tokens_seen")
 
 
+def _is_score(name: str) -> bool:
+    return name not in COUNTS and "_mem_" not in name and not name.endswith(SPEED)
+
+
 def default_objective(metrics: dict[str, float]) -> float:
     """Return the loss of an evaluation, or the sum of its other metrics when there are any.
 
     Speed, memory and counts are no metrics of the model.
     """
-    scores = [name for name in metrics if name not in COUNTS and "_mem_" not in name and not name.endswith(SPEED)]
-    left = {name: metrics[name] for name in scores}
+    left = {name: value for name, value in metrics.items() if _is_score(name)}
     loss = left.pop("eval_loss", None)
     return sum(left.values()) if left or loss is None else loss
+
+
+def warn_of_direction(metrics: Mapping[str, float], direction: str | list[str] | None) -> None:
+    """Warn once if the default objective is better the other way than the search takes it, so the worst trial wins."""
+    scores = [name for name in metrics if _is_score(name)]
+    names = [name for name in scores if name != "eval_loss"] or scores
+    ways = {is_higher_better(name.removeprefix("eval_")) for name in names}
+    if direction not in ("minimize", "maximize") or ways != {direction == "minimize"}:
+        return
+    better, needed = ("higher", "maximize") if direction == "minimize" else ("lower", "minimize")
+    problem = f"direction is '{direction}', but the objective is {' + '.join(names)}, of which {better} is better"
+    consequence = f"the worst trial will be returned as the best. Give direction='{needed}'."
+    log.warning(f"{SOURCE}: {problem}: {consequence}", once=True)
 
 
 def default_space_optuna(trial: Any) -> dict[str, Any]:
@@ -92,6 +109,7 @@ class Trials:
             raise RuntimeError(f"{SOURCE}: each trial needs a new model. Give the Trainer `model_init`.")
         search = self._search
         search.backend, search.replaced = (chosen := _backend(backend, search.space)), {}
+        search.direction = direction
         try:
             if chosen == "xdpx":
                 return self._xdpx(search.space, n_trials, direction, **kwargs)
@@ -117,8 +135,7 @@ class Trials:
                 f"{SOURCE}: with backend='xdpx', hp_space is a dict of dimensions or a Space, not a function. Write "
                 "{'learning_rate': {'type': 'float', 'values': [1e-5, 1e-3], 'log': True}}."
             )
-        objective_of = self._search.objective_of or default_objective
-        trials = StagedTrials(self._run, self._methods, objective_of)
+        trials = StagedTrials(self._run, self._methods, partial(_take_objective, self._search))
         found = trials.search(space, n_trials=n_trials, direction=direction, **kwargs)  # type: ignore[arg-type]
         best = None if found is None else found.best
         if found is None or best is None:
@@ -265,7 +282,10 @@ def _is_pruned(trial: Any, objective: float, step: int) -> bool:
 
 
 def _take_objective(search: Search, metrics: dict[str, float]) -> float:
-    search.objective = (search.objective_of or default_objective)(metrics)
+    objective_of = search.objective_of or default_objective
+    if objective_of is default_objective:
+        warn_of_direction(metrics, search.direction)
+    search.objective = objective_of(metrics)
     return search.objective
 
 

@@ -7,12 +7,14 @@ import re
 
 SIGNED = re.compile(r"(.*_)?(mcc|kappa|pearson|spearman)")
 """Scores between -1 and 1."""
-SHARES = re.compile(r"(.*_)?(acc|em|mrr|ndcg|hit|(micro|weighted|samples)_(precision|recall|f1))(@\d+)?")
+SHARES = re.compile(r"(.*_)?(acc|accuracy|em|mrr|ndcg|hit|(micro|weighted|samples)_(precision|recall|f1))(@\d+)?")
 """Scores between 0 and 1 in which every row has equal weight."""
 OF_CLASSES = re.compile(r"(.*_)?(precision|recall|f1|auc|average_precision|balanced_acc)(_.*)?")
 """Scores between 0 and 1 in which a rare class counts as much as a frequent one."""
-ERRORS = re.compile(r"(.*_)?(loss|r?mse|mae|ppl|perplexity|wer|cer|error|error_rate)")
+ERRORS = re.compile(r"(.*_)?(loss|r?mse|mae|mape|ppl|perplexity|wer|cer|ter|error|error_rate)")
 """Metrics of which less is better."""
+HIGHER = re.compile(r"(.*_)?((sacre)?bleu|rouge\w*|meteor|exact_match|r2|matthews_correlation|(pearson|spearman)r)")
+"""Metrics of which more is better, on whatever scale."""
 
 
 def range_of(metric: str) -> tuple[float, float]:
@@ -27,4 +29,4 @@ def is_higher_better(metric: str) -> bool | None:
     """Return whether a higher value of a metric is better; None if its name does not tell, as that of a threshold."""
     if ERRORS.fullmatch(metric):
         return None if "neg" in metric.split("_") else False  # neg_log_loss of scikit-learn is better if higher
-    return True if math.isfinite(range_of(metric)[1]) else None
+    return True if HIGHER.fullmatch(metric) or math.isfinite(range_of(metric)[1]) else None
