@@ -120,6 +120,15 @@ def test_a_direction_in_which_the_worst_trial_would_win_is_warned_of(tmp_path: A
         assert warned == (number < 2)
 
 
+def test_values_of_a_trial_are_not_cut_where_the_argument_is_a_float_that_the_user_gave_as_an_integer(
+    tmp_path: Any,
+) -> None:
+    trainer = searcher(tmp_path, weight_decay=0, max_grad_norm=1)
+    trainer.hp_search_backend = "ray"
+    search.take_trial(trainer._run, {"weight_decay": 0.1, "max_grad_norm": 0.5, "warmup_steps": 0.2})
+    assert (trainer.args.weight_decay, trainer.args.max_grad_norm, trainer.args.warmup_steps) == (0.1, 0.5, 0.2)
+
+
 def test_values_of_a_trial_take_the_type_of_the_argument(tmp_path: Any) -> None:
     trainer = searcher(tmp_path)
     trainer.hp_search_backend = "ray"

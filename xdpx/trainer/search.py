@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from xdpx.engines.pytorch import collectives
 from xdpx.logger import log
 from xdpx.search.spaces import Space as XdpxSpace
+from xdpx.trainer.arguments.values import plain, plain_kinds
 from xdpx.trainer.parts import Search, TrainerRun
 from xdpx.trainer.staging import SOURCE, StagedTrials, StageMethods
 from xdpx.utils.metric_names import is_higher_better
@@ -242,6 +243,7 @@ def take_trial(run: TrainerRun, trial: Any) -> None:
     values = search.space(trial) if search.backend == "optuna" and callable(search.space) else trial
     if not isinstance(values, Mapping):
         raise TypeError(f"{SOURCE}: hp_space returned {values!r:.60}. Return a dict of arguments and their values.")
+    kinds = plain_kinds(type(args))
     for name, value in values.items():
         if not hasattr(args, name):
             if search.backend == "xdpx":
@@ -253,9 +255,14 @@ def take_trial(run: TrainerRun, trial: Any) -> None:
             )
             continue
         now = search.replaced[name] = getattr(args, name)
-        setattr(args, name, value if now is None else type(now)(value))
+        setattr(args, name, value if now is None else _as_kind(value, kinds.get(name, type(now))))
     log.info(f"trial: {', '.join(f'{name} {value}' for name, value in values.items())}")
     run.take_batch_size(anew=True)
+
+
+def _as_kind(value: Any, kind: type) -> Any:
+    """Return a value as the type of its argument; a whole number of a float, as spaces draw them for a seed."""
+    return plain(value, kind) if kind in (bool, float) else kind(value)
 
 
 def report(run: TrainerRun, trial: Any, step: int, metrics: dict[str, float], *, save: Callable[[str], str]) -> None:
