@@ -82,7 +82,9 @@ class Store(Samples):
 def _refuse_other_resources(path: str, facts: Mapping[str, Any]) -> None:
     """Raise StoreError if a split came from another folder: its numbers would mean other words and labels."""
     resources = commit.read_manifest(io.parent(path), RESOURCES)
-    for name, digest_here in resources.facts.items() if resources is not None else ():
+    if resources is None:
+        return
+    for name, digest_here in resources.facts.items():
         if name in resources.files and facts.get(name, digest_here) != digest_here:
             what = f"{path} was encoded with another {name} than the one beside it: it comes from another data_dir."
             raise StoreError(f"{what} Preprocess it here, with the vocab_file and target_map_file of this folder.")

@@ -90,7 +90,7 @@ def _drawn_runs(save_dir: str, label: str | None, references: Mapping[str, str],
     named = [(label if label or not references else io.name(save_dir), own)]
     named += [(name, read_run(folder, thinned=True)) for name, folder in references.items()]
     names = [name for name, _ in named]
-    runs = []
+    runs: list[_DrawnRun] = []
     for number, (name, logs) in enumerate(named):
         if name and names.count(name) > 1:  # a/run and b/run: the legend would show one of them only
             name = logs.folder if name == io.name(logs.folder) else f"{name} ({logs.folder})"

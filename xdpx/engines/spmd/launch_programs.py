@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -128,7 +129,8 @@ def _rebuilt(outline: Any, args: tuple[Any, ...]) -> Any:
 
 def _imported_files() -> Mapping[str, tuple[int, int]]:
     """Return the stamps of the files of all imported modules, by path."""
-    paths = {vars(module).get("__file__") for module in list(sys.modules.values())}
+    modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+    paths = {vars(module).get("__file__") for module in modules}
     return {path: _stamp(path) for path in paths if path}
 
 

@@ -186,8 +186,8 @@ def _derive(arguments: Fields) -> None:
         arguments.greater_is_better = not arguments.metric_for_best_model.endswith("loss")
         if arguments.greater_is_better and is_higher_better(arguments.metric_for_best_model) is False:
             log.warning(
-                f"greater_is_better: is not given, so the highest '{arguments.metric_for_best_model}' is the best, as in "
-                "the original for every name that does not end in loss. If the lowest is, set greater_is_better=False."
+                f"greater_is_better: is not given, so the highest '{arguments.metric_for_best_model}' is the best, as "
+                "in the original for every name not ending in loss. If the lowest is, set greater_is_better=False."
             )
     arguments.report_to = trackers(arguments.report_to)
     _derive_from_machine(arguments)
