@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from inspect import signature
+from inspect import isroutine, signature
 from typing import Any, Literal
 
 import numpy as np
@@ -50,7 +50,8 @@ def build_stopping(given: object, where: str) -> Any:
         what = f"the class {built.__name__}" if isinstance(built, type) else f"{built!r:.60}"
         raise refusal(where, f"is {what}.", remedy)
     try:
-        signature(built).bind({}, "eval", 0, False, "")
+        # A class may give its instances the signature of its constructor.
+        signature(built if isroutine(built) else built.__call__).bind({}, "eval", 0, False, "")
     except TypeError as error:
         raise refusal(where, f"cannot be called: {error}.", remedy) from error
     except ValueError:  # written in C: its parameters are unknown
