@@ -73,3 +73,16 @@ def test_an_evaluation_of_nothing_is_told(tiny: ModuleType, tmp_path: Path, caps
     nothing = tiny.Characters(name="nothing", batch_size=4, num_batches=0, eval_window="full_epoch")
     assert EvalProgram(parts, nothing, "eval_test").run({}, 3) == {}
     assert "eval_test_nothing: the input has no batch" in capsys.readouterr().err
+
+
+def test_a_long_evaluation_says_how_far_it_is(
+    tiny: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = build_parts(tiny.Tiny(), options_of(tmp_path / "job", {"enable_summary_writer": False}))
+    data = tiny.Characters(name="text", batch_size=4, num_batches=3, eval_window="full_epoch")
+    program = EvalProgram(parts, data, "eval_test")
+    assert len(list(program._batches())) == 3
+    assert "so far" not in capsys.readouterr().err
+    monkeypatch.setattr("xdpx.experiments.running.programs.SECONDS_BETWEEN_NOTES", 0.0)
+    assert len(list(program._batches())) == 3
+    assert "eval_test_text: 3 batches so far; eval_window is 'full_epoch'" in capsys.readouterr().err

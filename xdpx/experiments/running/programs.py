@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
@@ -30,6 +31,10 @@ from xdpx.utils import commit, io
 from xdpx.utils.nested_map import NestedMap
 
 Result = dict[str, float]
+
+SECONDS_BETWEEN_NOTES = 60.0
+"""How often a long evaluation says how far it is: one of data without end would otherwise hang without a word."""
+
 _talk = world.Talk("outputs")
 
 
@@ -95,14 +100,17 @@ class Program:
         return metrics
 
     def _batches(self) -> Iterator[Any]:
-        is_empty = True
+        count, told = 0, time.monotonic()
         with closing(walk(self.data, self.window)) as batches:
             while (batch := next(batches, None)) is not None:
                 self._refuse_uneven(batch)
-                is_empty = False
                 yield check_content(batch, self.parts, self.data, decoding=self.decodes)
+                count += 1
+                if time.monotonic() - told >= SECONDS_BETWEEN_NOTES:
+                    told = time.monotonic()
+                    log.info(f"{self.name}: {count:,} batches so far; eval_window is '{self.window}'")
             self._refuse_uneven(None)
-        if is_empty:
+        if not count:
             log.warning(f"{self.name}: the input has no batch, so there is nothing to report.")
 
     def _refuse_uneven(self, batch: NestedMap | None) -> None:
