@@ -795,3 +795,20 @@ def test_an_optimizer_or_schedule_of_something_else_is_told_of(tmp_path: Path, c
         printed = capsys.readouterr().err
         assert told in printed
         assert ("warning" in printed) == bool(told)
+
+
+def test_a_loss_that_looks_for_a_column_that_was_left_out_is_told_so(tmp_path: Path) -> None:
+    class Weighted(Trainer):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
+            weight = inputs.pop("weight").mean()
+            outputs = model(**inputs)
+            return (weight * outputs["loss"], outputs) if return_outputs else weight * outputs["loss"]
+
+    rows = [{**row, "weight": 1.0} for row in points()]
+    with pytest.raises(KeyError, match="weight") as caught:
+        trainer(tmp_path, kind=Weighted, data=rows).train()
+    assert "Set remove_unused_columns=False" in caught.value.__notes__[0]
+    trainer(tmp_path, kind=Weighted, data=rows, remove_unused_columns=False).train()
+    with pytest.raises(KeyError, match="weight") as caught:
+        trainer(tmp_path, kind=Weighted, data=points(), remove_unused_columns=False).train()
+    assert not hasattr(caught.value, "__notes__")

@@ -7,7 +7,8 @@ collator that needs one of these columns gets all of them, and so does a model t
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from xdpx.logger import log
@@ -197,6 +198,21 @@ def _say(names: list[str], description: str, model_name: str) -> None:
         f"Columns of the {description} data that {model_name}.forward does not take are left out: {', '.join(names)}. "
         "Set remove_unused_columns=False to keep them."
     )
+
+
+@contextmanager
+def explained(*, removes: bool) -> Generator[None]:
+    """Add to a KeyError of a user's loss that the column it looks for was left out, if columns are and it was."""
+    try:
+        yield
+    except KeyError as error:
+        missing = error.args[0] if error.args else None
+        if removes and any(missing in names for _, _, *names in _SAID):
+            error.add_note(
+                f"remove_unused_columns: the data has '{missing}', but the model's forward does not take it, so it was "
+                "left out. Set remove_unused_columns=False, and take from `inputs` what is not for the model."
+            )
+        raise
 
 
 def _nothing_left(columns: Collection[str], wanted: Collection[str], model_name: str) -> str:

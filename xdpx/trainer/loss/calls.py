@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.logger import log
 from xdpx.optimizers.pytorch.building import fused_backward_of
+from xdpx.trainer.data.columns import explained
 from xdpx.trainer.loss.counts import targets_of
 from xdpx.trainer.loss.model_loss import CallShape, Count, count_targets, global_count, loss_of, uses
 from xdpx.trainer.loss.windows import record_losses
@@ -83,7 +84,8 @@ class LossCalls:
 
     def loss(self, model: nn.Module, inputs: Inputs, num_items: Count) -> Tensor:
         """Return the loss of `compute_loss`: one number, which depends on weights."""
-        loss = self._methods.compute_loss(model, inputs, **self._compute.extras(num_items))
+        with explained(removes=self._run.args.remove_unused_columns):
+            loss = self._methods.compute_loss(model, inputs, **self._compute.extras(num_items))
         replicas = max(1, self._run.args.n_gpu)  # of DataParallel, which returns a loss for each
         if not isinstance(loss, Tensor) or not 1 <= loss.numel() <= replicas:
             raise TypeError(_no_loss(loss))
@@ -94,7 +96,8 @@ class LossCalls:
     def loss_and_outputs(self, model: nn.Module, inputs: Inputs) -> tuple[Tensor, Any]:
         """Return (loss, outputs) of `compute_loss` in an evaluation; the loss is the mean over the batch's targets."""
         extras = self._compute.extras(self._told(inputs), return_outputs=True)
-        answer = self._methods.compute_loss(model, inputs, **extras)
+        with explained(removes=self._run.args.remove_unused_columns):
+            answer = self._methods.compute_loss(model, inputs, **extras)
         if not isinstance(answer, tuple | list) or len(answer) != 2 or not isinstance(answer[0], Tensor):
             raise TypeError(
                 f"compute_loss: returned {_described(answer)} when asked for the outputs too (evaluation). Return "
