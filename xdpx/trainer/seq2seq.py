@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -73,7 +74,7 @@ class Seq2SeqTrainer(Trainer):
         options = gen_kwargs or self._gen_kwargs
         generate: Callable[..., Tensor] = self.model.generate  # type: ignore[assignment]
         generated = generate(**without_labels(inputs), **{"synced_gpus": self.strategy.shards, **options})
-        config, pad_id = self.model.generation_config, pad_id_of(self.processing_class, self.model)
+        config, pad_id = self.model.generation_config, partial(pad_id_of, self.processing_class, self.model)
         labels = filled_up(inputs["labels"], config, pad_id) if "labels" in inputs else None
         return loss, filled_up(generated, config, pad_id), labels
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,12 @@ def without_labels(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in inputs.items() if not (derived and name in FROM_LABELS)}
 
 
-def filled_up(ids: Tensor, config: Any, pad_id: int) -> Tensor:
-    """Pad rows (B, T) to the maximum length of a generation config, if they are shorter."""
+def filled_up(ids: Tensor, config: Any, pad_id: Callable[[], int]) -> Tensor:
+    """Pad rows (B, T) to the maximum length of a generation config; only if they are shorter, `pad_id` is asked."""
     have = ids.shape[-1]
     lengths = (config.max_length or LENGTH_OF_TRANSFORMERS, (config.max_new_tokens or 0) + 1)
     wanted = next((length for length in lengths if have < length), have)
-    return nn.functional.pad(ids, (0, wanted - have), value=pad_id) if wanted > have else ids
+    return nn.functional.pad(ids, (0, wanted - have), value=pad_id()) if wanted > have else ids
 
 
 def pad_id_of(processing_class: object, model: nn.Module) -> int:
