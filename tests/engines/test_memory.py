@@ -37,6 +37,11 @@ def test_what_a_stage_takes_is_told_in_bytes() -> None:
     metrics = watch.metrics("train")
     assert metrics.keys() == {"train_mem_cpu_alloc_delta", "train_mem_cpu_peaked_delta"}
     assert metrics["train_mem_cpu_alloc_delta"] > 2 * kept.numel()
+    of_init = watch.metrics("init")
+    assert of_init["before_init_mem_cpu"] > 0
+    assert of_init.keys() - metrics.keys() == {
+        "init_mem_cpu_alloc_delta", "init_mem_cpu_peaked_delta", "before_init_mem_cpu",
+    }  # fmt: skip
     assert MemoryWatch(torch.device("cpu"), wanted=False).metrics("train") == {}
 
 

@@ -57,7 +57,8 @@ class MemoryWatch:
     def metrics(self, stage: str) -> dict[str, int]:
         """Return the change in bytes since the start (`<stage>_mem_{cpu,gpu}_alloc_delta`) and the peak above both.
 
-        The peak above both ends, named `_peaked_delta`, is memory that was released again.
+        The peak above both ends, named `_peaked_delta`, is memory that was released again. Of the stage "init" there is
+        also what was in use when it began (`before_init_mem_{cpu,gpu}`).
         """
         if not self._wanted:
             return {}
@@ -68,6 +69,8 @@ class MemoryWatch:
             if kind == "cpu" or self._cuda:
                 found[f"{stage}_mem_{kind}_alloc_delta"] = after - before
                 found[f"{stage}_mem_{kind}_peaked_delta"] = max(0, peak - max(before, after))
+                if stage == "init":
+                    found[f"before_init_mem_{kind}"] = before
         return found
 
     def _used(self) -> tuple[int, int]:
