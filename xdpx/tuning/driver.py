@@ -194,6 +194,8 @@ class _Driver:
         beside = any(each is opened for each in self.running.values())
         if not opened.waiting and not beside:
             del self.open[opened.order.number]
+            if opened.order.trial == 0:
+                watch.warned(opened.stages)
             self._tell(result_of(opened.order, opened.stages, list(opened.outcomes.values())), watch)
 
     def _tell(self, result: Result, watch: Watch) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ from xdpx.search.search import Search
 from xdpx.search.trials import Order, Result, Trial
 from xdpx.tuning.objective import progress_of
 from xdpx.tuning.plan import Plan
+from xdpx.tuning.stages import Stage
+from xdpx.utils import io
+from xdpx.utils.aside import text_of
 from xdpx.utils.progress import format_seconds, on_terminal
 
 if TYPE_CHECKING:
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LOOKS = 2.0
 MOST_ROWS = 12
+WARNING = re.compile(r"\| (?:\S+ )?warning: (.*)")
+"""A line of a log.txt."""
 
 
 class Watch:
@@ -30,6 +36,15 @@ class Watch:
         self._began, self._samples_before = time.monotonic(), search.samples
         self._next_look = 0.0
         self._running: dict[str, str] = {}
+
+    def warned(self, stages: Sequence[Stage]) -> None:
+        """Repeat the warnings in the logs of a trial, which mostly are about the base config."""
+        for stage in stages:
+            name = stage.run.values.get("log_file")
+            path = io.join(stage.folder, str(name))
+            for line in text_of(path)[0].splitlines() if name and io.isfile(path) else ():
+                if found := WARNING.match(line):
+                    log.warning(f"{stage.name}: {found[1]}", once=True)
 
     def told(self, order: Order, result: Result) -> None:
         """Tell a result, and what the search decided since."""
