@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,13 @@ def test_steps_stay_as_they_are_where_the_batch_size_is_not_known(make_run, tmp_
 def test_the_wall_time_axis_goes_on_at_the_same_speed_after_the_last_evaluation(make_run):
     axis = walltime_axis(read_run(make_run()))
     assert axis.place(np.array([0.0, 25.0, 400.0, 500.0])).tolist() == [0, 2.5, 40, 50]
+
+
+def test_before_the_first_evaluation_the_wall_time_is_that_of_the_logged_speed(make_run):
+    folder = make_run()
+    Path(folder, "valid.log.tsv").unlink()
+    axis = walltime_axis(read_run(folder))
+    assert axis.place(np.array([0.0, 25.0, 400.0, 500.0])) == pytest.approx([0, 2.5, 40, 50])
 
 
 def test_epochs_of_one_length_begin_at_even_distances(make_run):

@@ -58,9 +58,16 @@ def step_axis(run: RunLogs, own: RunLogs) -> Axis:
 
 
 def walltime_axis(run: RunLogs) -> Axis:
-    """Map the steps of `run` to its seconds of training, linearly interpolated between evaluations."""
+    """Map the steps of `run` to its seconds of training, linearly interpolated between evaluations.
+
+    Before the first evaluation, they are computed from the updates per second of the training log.
+    """
     steps = np.concatenate([[0.0], run.valid["step"]])
     seconds = np.concatenate([[0.0], run.valid["train_wall"]])
+    if np.isnan(seconds[1:]).all():
+        logged = run.train["ups"] > 0
+        steps = np.concatenate([[0.0], run.train["step"][logged]])
+        seconds = np.concatenate([[0.0], np.cumsum(np.diff(steps) / run.train["ups"][logged])])
     known = ~np.isnan(seconds)
     return Axis("training time (seconds)", _interpolation(steps[known], seconds[known]))
 
