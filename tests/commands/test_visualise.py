@@ -64,7 +64,8 @@ def test_wall_time_can_be_the_axis(runs):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"save_dir": "nowhere"}, "save_dir.*'nowhere' contains no logs"),
+        ({"save_dir": "nowhere"}, "save_dir.*'nowhere' contains no logs. Give the folder of a run"),
+        ({"save_dir": "{runs}"}, "contains no logs. For all runs below it, write '.*/[*][*]/[*]'"),
         ({"save_dir": "{runs}/one", "ref_dir": "nowhere"}, "ref_dir.*'nowhere' contains no logs"),
         ({"save_dir": "{runs}/one", "ref_dir": ["a", "b", "c", "d", "e"]}, "ref_dir.*names 5 runs"),
         ({"save_dir": "{runs}/one", "figext": "pgn"}, "figext.*Did you mean 'png'"),

@@ -59,7 +59,7 @@ class Visualise:
         if self.parameters.html:
             return self._faults_of_page()
         faults = [
-            Fault("save_dir", f"'{folder}' contains no logs.", _remedy(), code="missing_path")
+            Fault("save_dir", f"'{folder}' contains no logs.", _below(folder) or _remedy(), code="missing_path")
             for folder in _named(self.parameters.save_dir)
             if not expand(folder)
         ]
@@ -78,12 +78,11 @@ class Visualise:
         return list(dict.fromkeys(found for folder in _named(self.parameters.save_dir) for found in expand(folder)))
 
     def _faults_of_page(self) -> list[Fault]:
-        from xdpx.board.finding import is_run, listing, runs_below
+        from xdpx.board.finding import is_run, listing
 
         folders = self._pictured()
         without = [folder for folder in folders if not is_run(listing(folder))]
-        if without and any(runs_below(without[0])):
-            remedy = f"For all runs below it, write '{without[0]}/**/*'; or use x-board."
+        if without and (remedy := _below(without[0])):
             return [Fault("save_dir", f"'{without[0]}' contains no run itself.", remedy, code="missing_path")]
         if not folders or without:
             problem = f"'{without[0] if without else self.parameters.save_dir}' contains no run."
@@ -157,6 +156,13 @@ def _runs_below(root: str, *, recursive: bool) -> list[str]:
 
 def _has_logs(folder: str) -> bool:
     return any(io.isfile(io.join(folder, name)) for name in LOGS)
+
+
+def _below(folder: str) -> str:
+    """Return how to name the runs below a folder that is none itself; '' if there are none."""
+    from xdpx.board.finding import runs_below
+
+    return f"For all runs below it, write '{folder}/**/*'; or use x-board." if any(runs_below(folder)) else ""
 
 
 def _remedy() -> str:
