@@ -15,3 +15,14 @@ def test_a_few_trials_that_diverged_do_not_squeeze_all_others_into_one_line() ->
     low, high = axes.get_ylim()
     assert low < 0.59
     assert 1.1 < high < 3
+
+
+def test_a_reference_that_is_better_than_all_trials_is_within_the_axis() -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    trials = [Trial(number, {}, history=[(64, 0.5 + number / 100)]) for number in range(4)]
+    _limits(axes, trials, 100, [[(64, 0.6), (128, 0.9)]])
+    low, high = axes.get_ylim()
+    assert low < 0.5
+    assert high > 0.9

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from fnmatch import fnmatch
 from typing import Any, Literal
 
+import numpy as np
+
 from xdpx.checkpoints import aliases, layout
 from xdpx.config.args_file import starter_text
 from xdpx.config.faults import ConfigError
@@ -165,6 +167,8 @@ def draw(plan: Plan, search: Search) -> None:
 def _reference(folder: str, plan: Plan) -> overview.Curve:
     logs = read_run(folder, train=False, thinned=True)
     steps, scores = logs.valid["step"], logs.valid[f"valid_{plan.metric}"]
+    if not np.isfinite(scores).any():
+        log.warning(f"ref_runs: '{folder}' has no evaluation with {plan.metric}, so {OVERVIEW} lacks it.", once=True)
     seen = logs.samples_at(steps) if logs.samples_per_step else steps * plan.budget.per_step
     known = [(int(samples), float(score)) for samples, score in zip(seen, scores, strict=True)]
     return overview.best_so_far([point for point in known if point[1] == point[1]], 1 if logs.ascending else -1)

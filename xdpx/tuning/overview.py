@@ -52,11 +52,12 @@ def draw_overview(
         kind = _kind(trial, best)
         shown[kind] = shown.get(kind, 0) + 1
         _draw(axes, best_so_far(trial.history, trial.sign), kind)
-    for curve in (references or {}).values():
+    others = [curve for curve in (references or {}).values() if curve]
+    for curve in others:
         shown["reference"] = shown.get("reference", 0) + 1
         _draw(axes, curve, "reference")
     _mark_best(axes, trials, best)
-    _limits(axes, trials, total)
+    _limits(axes, trials, total, others)
     figure.text(0.085, 0.945, title, fontsize=14, fontweight="bold", color=INK)
     axes.set_xlabel("training samples seen", fontsize=11, color=INK)
     axes.set_ylabel(f"best {metric} so far", fontsize=11, color=INK)
@@ -98,7 +99,8 @@ def _mark_best(axes: Any, trials: Sequence[Trial], best: int | None) -> None:
     )  # fmt: skip
 
 
-def _limits(axes: Any, trials: Sequence[Trial], total: int) -> None:
+def _limits(axes: Any, trials: Sequence[Trial], total: int, references: Sequence[Curve] = ()) -> None:
+    """Set the axes to the bulk of the trials, and to the best scores of the references."""
     scores = sorted(trial.sign * score for trial in trials for _, score in best_so_far(trial.history, trial.sign))
     axes.set_xlim(0, total * 1.02)
     if len(scores) < 2:
@@ -106,9 +108,10 @@ def _limits(axes: Any, trials: Sequence[Trial], total: int) -> None:
     low, median, high = scores[int(len(scores) * SHARE_SHOWN)], scores[len(scores) // 2], scores[-1]
     if high > median:
         low = max(low, median - SPREADS_SHOWN * (high - median))
+    ends = [trials[0].sign * curve[-1][1] for curve in references]
+    low, high = min([low, *ends]), max([high, *ends])
     room = (high - low or abs(high) or 1.0) * 0.08
-    ends = sorted(trials[0].sign * end for end in (low - room, high + 2 * room))
-    axes.set_ylim(*ends)
+    axes.set_ylim(*sorted(trials[0].sign * end for end in (low - room, high + 2 * room)))
 
 
 def _legend(axes: Any, shown: Mapping[str, int]) -> None:
