@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from xdpx.search.trials import Result
-from xdpx.tuning.outputs import prune
+from xdpx.tuning.outputs import _reference, prune
 from xdpx.tuning.plan import Plan
 
 
@@ -24,3 +26,18 @@ def test_the_weights_of_a_failed_trial_are_removed_however_good_its_score_was(
     prune(plan, search)
     assert not (tmp_path / "tuned/trial_0/checkpoint-8.pt").exists()
     assert (tmp_path / "tuned/trial_1/checkpoint-8.pt").exists()
+
+
+def test_a_reference_is_read_by_the_metric_of_the_search_and_named_if_it_lacks_it(
+    planned: Callable[..., Plan], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = planned()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/args.py").write_text(repr({"batch_size": 16, "major_metric": "loss", "ascending_metric": False}))
+    rows = "epoch\tstep\tvalid_acc\tvalid_loss\tbest_score\n1\t4\t0.5\t0.6\t0.6\n1\t8\t0.7\t0.8\t0.6\n"
+    (tmp_path / "other/valid.log.tsv").write_text(rows)
+    assert _reference(str(tmp_path / "other"), plan) == [(64, 0.5), (128, 0.7)]
+    assert "has no evaluation" not in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert _reference(str(tmp_path / "empty"), plan) == []
+    assert "has no evaluation with acc" in capsys.readouterr().err

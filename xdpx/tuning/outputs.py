@@ -171,7 +171,8 @@ def _reference(folder: str, plan: Plan) -> overview.Curve:
         log.warning(f"ref_runs: '{folder}' has no evaluation with {plan.metric}, so {OVERVIEW} lacks it.", once=True)
     seen = logs.samples_at(steps) if logs.samples_per_step else steps * plan.budget.per_step
     known = [(int(samples), float(score)) for samples, score in zip(seen, scores, strict=True)]
-    return overview.best_so_far([point for point in known if point[1] == point[1]], 1 if logs.ascending else -1)
+    sign = 1 if plan.direction == "maximize" else -1  # of this search: the run may have been judged by another metric
+    return overview.best_so_far([point for point in known if point[1] == point[1]], sign)
 
 
 def write_state(plan: Plan, search: Search, state: State, reason: str = "") -> None:

@@ -56,7 +56,7 @@ def draw_overview(
     for curve in others:
         shown["reference"] = shown.get("reference", 0) + 1
         _draw(axes, curve, "reference")
-    _mark_best(axes, trials, best)
+    _mark_best(axes, trials, best, total)
     _limits(axes, trials, total, others)
     figure.text(0.085, 0.945, title, fontsize=14, fontweight="bold", color=INK)
     axes.set_xlabel("training samples seen", fontsize=11, color=INK)
@@ -87,15 +87,17 @@ def _draw(axes: Any, curve: Curve, kind: str) -> None:
     axes.plot(samples[-1], scores[-1], marker, color=style["color"], markersize=size, zorder=style["zorder"] + 0.5)
 
 
-def _mark_best(axes: Any, trials: Sequence[Trial], best: int | None) -> None:
+def _mark_best(axes: Any, trials: Sequence[Trial], best: int | None, total: int) -> None:
     trial = next((each for each in trials if each.number == best), None)
     if trial is None or trial.best is None:
         return
     where = next(seen for seen, score in trial.history if score == trial.best)
     axes.plot(where, trial.best, "*", color=BEST, markersize=16, markeredgecolor="white", zorder=9)
+    early = where < total / 4  # the text would begin left of the axis
     axes.annotate(
-        f"trial {trial.number}: {trial.best:.4g}", (where, trial.best), xytext=(-6, 10), textcoords="offset points",
-        ha="right", fontsize=10, fontweight="bold", color=BEST, zorder=9,
+        f"trial {trial.number}: {trial.best:.4g}", (where, trial.best), xytext=(6 if early else -6, 10),
+        textcoords="offset points", ha="left" if early else "right", fontsize=10, fontweight="bold", color=BEST,
+        zorder=9,
     )  # fmt: skip
 
 
