@@ -25,6 +25,8 @@ FOREIGN = {
     "_no_split_modules": "models of transformers",
     "hf_device_map": "models of transformers",
     "is_quantized": "models of transformers",
+    "is_activation_checkpointing": "models of transformers",
+    "is_gradient_checkpointing": "models of transformers, before 5.2",
     "generate": "models of transformers",
     "xla": "fsdp_config of the original",
     "fused_backward": "LOMO of the package lomo-optim",
