@@ -53,8 +53,9 @@ def test_that_the_weights_of_the_best_step_are_gone_is_said(run: Path, caplog: p
     resolve(f"{run}/<best>")
     assert not caplog.records
     (run / "checkpoint-20.pt").unlink()
-    resolve(f"{run}/<best>")
-    assert "step 20 scored best, but has no weights here; <best> is step 10" in caplog.text
+    for _ in range(3):  # as often as a server looks
+        resolve(f"{run}/<best>")
+    assert caplog.text.count("step 20 scored best, but has no weights here; <best> is step 10") == 1
 
 
 def test_the_whole_folder_of_a_run_is_no_checkpoint(run: Path) -> None:

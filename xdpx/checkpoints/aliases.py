@@ -116,7 +116,7 @@ def best_step(folder: str) -> int:
         if step in saved:
             if step != reached[-1]:
                 problem = f"step {reached[-1]} scored best, but has no weights here"
-                log.warning(f"{folder}: {problem}; {BEST} is step {step}.")
+                log.warning(f"{folder}: {problem}; {BEST} is step {step}.", once=True)  # x-serve looks again and again
             return step
     tried = ", ".join(map(str, reversed(reached))) or "none"
     raise FileNotFoundError(
