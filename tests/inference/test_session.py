@@ -8,10 +8,12 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
 import xdpx
 from tests.commands.conftest import FinishedRun
 from xdpx.config.faults import ConfigError
+from xdpx.inference import predictor
 from xdpx.run import main
 
 TEXTS = ["good film", "bad plot", "very good plot very good", "not good"]
@@ -49,6 +51,20 @@ def test_raw_text_is_read_as_in_training_when_data_dir_is_preprocessed_anew(fini
     assert xdpx.load_run(finished_run.run).predict(["Good film"]) == expected
     (finished_run.run / "prepro.args.py").unlink()
     assert xdpx.load_run(finished_run.run).predict(["Good film"]) != expected
+
+
+def test_a_best_checkpoint_that_training_deletes_while_a_run_is_opened_is_looked_up_again(finished_run, monkeypatch):
+    engine, best = predictor._engine, finished_run.run / "checkpoint-10.pt"
+
+    def slow(plan, **options):
+        best.unlink(missing_ok=True)
+        return engine(plan, **options)
+
+    monkeypatch.setattr(predictor, "_engine", slow)
+    with pytest.raises(ConfigError, match="does not exist"):
+        xdpx.load_run(finished_run.run, checkpoint=best)
+    torch.save(finished_run.build_model(10).state_dict(), best)
+    assert xdpx.load_run(finished_run.run).checkpoint == str(finished_run.run / "checkpoint-5.pt")
 
 
 def test_a_name_that_only_the_maker_of_a_run_had_registered_is_said_to_be_of_own_code(finished_run):

@@ -103,7 +103,7 @@ class Calibrate:
         return {
             "temperature": found.value,
             "interval": [found.low, found.high],
-            "checkpoint": io.name(plan.checkpoint or ""),
+            "checkpoint": io.name(predictor.plan.checkpoint or ""),
             "on": source.name,
             "rows": len(target),
             "before": _quality(prob, target),

@@ -140,6 +140,7 @@ class Evaluate:
         inputs = self._inputs(plan)
         temperature = temperature_of(self.parameters, plan, self.source)
         predictor = Predictor(plan, cuda=self.parameters.cuda, seed=self.parameters.seed, temperature=temperature)
+        plan = predictor.plan
         origin = _is_origin(plan) if self.parameters.compare_origin else None
         comparable = [origin is not None and origin(each) for each in inputs]
         found = [

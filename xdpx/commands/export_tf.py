@@ -89,7 +89,8 @@ class ExportTF(ExportCommand):
 
         known = self.parameters
         plan = make_plan(known.model_copy(update={"engine": "pytorch", "mesh": None, "nproc": None}), self.source)
-        model = Predictor(plan, cuda=False, seed=known.seed).task.model
+        predictor = Predictor(plan, cuda=False, seed=known.seed)
+        model, plan = predictor.task.model, predictor.plan
         weights, unknown = checkpoint.named(model)
         if unknown:
             log.warning(f"left out, because Google has no name for them: {', '.join(unknown)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -128,6 +128,7 @@ class InferencePlan:
         exact: whether the outputs of a row are bit-identical in every batch.
         threads: CPU threads for a batch of an export; None for the default of its library.
         of_tensorflow: whether the weights to score are a checkpoint of TensorFlow: `pretrained_model` names it then.
+        alias: `<best>` or `<last>` with its folder, if the checkpoint was found by it.
     """
 
     train: Run
@@ -139,6 +140,7 @@ class InferencePlan:
     exact: bool = False
     threads: int | None = None
     of_tensorflow: bool = False
+    alias: str | None = None
 
     @property
     def data_dir(self) -> str:
@@ -239,9 +241,24 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
     folders = [options.save_dir, None if exported else train.values["data_dir"]]
     found = tuple(str(folder) for folder in folders if folder)
     plan = InferencePlan(
-        train, prepro, checkpoint, found, frozenset(extra), exported, options.exact, of_tensorflow=options.from_tf
-    )
+        train, prepro, checkpoint, found, frozenset(extra), exported, options.exact, of_tensorflow=options.from_tf,
+        alias=_alias_of(checkpoint, options) if checkpoint and not exported else None,
+    )  # fmt: skip
     _refuse_other_tokens(plan, source)
+    return plan
+
+
+def with_newest(plan: InferencePlan) -> InferencePlan:
+    """Return the plan with the checkpoint that its alias names now, if the one it named was deleted since.
+
+    Training deletes the best checkpoint when it writes a better one, which may happen while torch is loaded.
+    """
+    from xdpx.checkpoints.aliases import resolve as resolve_alias
+
+    if plan.alias is None or plan.checkpoint is None or io.exists(plan.checkpoint):
+        return plan
+    with suppress(FileNotFoundError):
+        return replace(plan, checkpoint=resolve_alias(plan.alias))
     return plan
 
 
@@ -367,6 +384,14 @@ def _find_checkpoint(options: InferenceParameters, source: str) -> str | None:
     if not io.exists(path):
         raise _missing(source, "checkpoint", f"'{path}' does not exist.", "Give a file, <best> or <last>.")
     return path
+
+
+def _alias_of(checkpoint: str, options: InferenceParameters) -> str | None:
+    """Return the alias by which a checkpoint was found, with its folder; None if it was named itself."""
+    from xdpx.checkpoints.aliases import BEST, LAST
+
+    name = io.name(options.checkpoint or BEST)
+    return io.join(io.parent(checkpoint), name) if name in {BEST, LAST} else None
 
 
 def _exported_network(options: InferenceParameters, source: str) -> str:

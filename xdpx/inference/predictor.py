@@ -25,7 +25,7 @@ from xdpx.datasets.training_data import Ranks
 from xdpx.inference.given import GivenRows
 from xdpx.inference.mixed_rows import may_mix, warn_of_mixing
 from xdpx.inference.own_code import warn_of_changes
-from xdpx.inference.plan import InferencePlan, Input
+from xdpx.inference.plan import InferencePlan, Input, with_newest
 from xdpx.logger import log
 from xdpx.metrics.judging import NUMBER_COLUMNS
 from xdpx.processors.samples import Ragged, concatenate, multi_hot
@@ -83,7 +83,7 @@ class Predictor:
     """A model with its weights and everything that turns text into its batches.
 
     Args:
-        plan: what to build.
+        plan: what to build. The attribute `plan` is another one if its best checkpoint was replaced meanwhile.
         cuda: whether to use the GPU; None: if there is one.
         seed: of the initial weights.
         temperature: divides the logits of classes.
@@ -109,6 +109,8 @@ class Predictor:
         self.engine = _engine(plan, cuda=cuda, seed=seed, split=self.processor.split)
         # Some networks quantise a row by the range of its whole batch: only batches of one give it a fixed answer.
         self._one_by_one = plan.exported is not None and self.engine.one_by_one
+        if temperature == 1.0 and get_world_size() == 1:  # else it belongs to one checkpoint, or all must read the same
+            self.plan = plan = with_newest(plan)
         self.state = _state(self.engine, plan, seed=seed)
         if temperature != 1.0:
             _temper(self.task, plan, temperature)

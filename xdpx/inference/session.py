@@ -228,7 +228,9 @@ class TrainedRun:
     def _predictor(self) -> Predictor:
         from xdpx.inference.predictor import Predictor
 
-        return Predictor(self._plan, cuda=self._options.cuda, seed=self._options.seed)
+        predictor = Predictor(self._plan, cuda=self._options.cuda, seed=self._options.seed)
+        self._plan = predictor.plan
+        return predictor
 
 
 def load_run(
