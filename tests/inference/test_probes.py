@@ -1,7 +1,8 @@
 import torch
 from torch import nn
 
-from xdpx.inference.probes import of_neighbours, remembered
+from xdpx.inference.probes import draws, of_neighbours, remembered
+from xdpx.models.pytorch.positional import Positional
 
 
 class Counting(nn.Module):
@@ -50,3 +51,14 @@ def test_a_row_that_depends_on_its_neighbours_is_found():
         assert of_neighbours(Rows(how).eval(), batches) > 0.1
     masked = [[tokens, (tokens > 0).flatten().nonzero()] for tokens, _ in batches]
     assert of_neighbours(Rows(lambda net, x: x - x.mean(0)).eval(), masked) == 0
+
+
+def test_a_network_that_draws_random_numbers_when_it_is_evaluated_is_found():
+    rows = [torch.ones(3, 4)]
+    assert not draws(nn.Dropout(0.5).eval(), rows)
+    assert draws(nn.Dropout(0.5), rows)
+
+
+def test_what_a_network_returns_in_bfloat16_is_exported_in_float32():
+    found = Positional(nn.Linear(4, 2).bfloat16(), ["input"])(torch.ones(3, 4).bfloat16())
+    assert found.dtype == torch.float32

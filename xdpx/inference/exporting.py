@@ -180,6 +180,9 @@ def exportable_of(predictor: Predictor, chunks: Sequence[Chunk], *, calibrated: 
     apart = probes.of_neighbours(network, [list(each.values()) for each in batches])
     if not apart <= probes.MOST_OF_NEIGHBOURS:
         problem = f"computes different outputs for a row in a batch than alone (they differ by {apart:.1e})"
+        if probes.draws(network, list(batches[0].values())):
+            problem = "draws random numbers, so its outputs for the same input differ from call to call"
+            raise refusal(what, problem, "In forward, draw none when self.training is false.")
         remedy = "No row may depend on the others in its batch: no mean over rows, and BatchNorm in evaluation mode."
         raise refusal(what, problem, remedy)
     names = [name for name in form if name is not None]

@@ -96,6 +96,15 @@ def remembered(network: nn.Module, given: Sequence[Tensor]) -> str | None:
     return next((name for name, value in after.items() if before.get(name) != value), None)
 
 
+def draws(network: nn.Module, given: Sequence[Tensor]) -> bool:
+    """Return whether a network in evaluation mode returns other outputs for the same input at its next call."""
+    import torch
+
+    with torch.no_grad():
+        pairs = zip(_outputs(network(*given)), _outputs(network(*given)), strict=True)
+        return not all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in pairs)
+
+
 def of_neighbours(network: nn.Module, batches: Sequence[Sequence[Tensor]]) -> float:
     """Return how much the outputs of a row differ in a batch from those that it has alone, relative to 1 + |x|.
 

@@ -28,7 +28,12 @@ class Positional(nn.Module):
     def forward(self, *given: Tensor) -> Any:
         """Return the output, or a tuple of the outputs that are not None."""
         found = self.model(**dict(zip(self._names, given, strict=True)))
-        return found if isinstance(found, Tensor) else tuple(each for each in found if each is not None)
+        return _wide(found) if isinstance(found, Tensor) else tuple(_wide(each) for each in found if each is not None)
+
+
+def _wide(found: Tensor) -> Tensor:
+    """Return bfloat16, which numpy lacks, as float32, and others as they are."""
+    return found.float() if found.dtype == torch.bfloat16 else found
 
 
 def output_form(found: object) -> list[str | None] | None:
