@@ -245,6 +245,16 @@ def test_rows_that_are_there_but_not_to_be_used_are_not_called_gone(run_dir: Pat
         main(["export_torchscript", *keys])
 
 
+def test_ranges_that_are_calibrated_on_the_rows_of_the_score_are_warned_of(
+    run_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = make_plan(InferenceParameters(save_dir=str(run_dir), checkpoint="<last>"), "test")
+    predictor = Predictor(plan, cuda=False)
+    chunks, _ = exporting.real_rows(predictor, str(run_dir.parent / "rows.tsv"), 12, "test")
+    assert exporting.exportable_of(predictor, chunks, calibrated=True).calibration
+    assert "the training rows are gone" in caplog.text
+
+
 def test_a_damaged_export_is_refused(exported: Callable[[str], Path], tmp_path: Path) -> None:
     moved = shutil.copytree(exported("torchscript"), tmp_path / "moved")
     content = bytearray((moved / "model.pth").read_bytes())

@@ -50,7 +50,7 @@ def judge_rounding(rows: str | None, most_lost: float, source: str) -> Judge:
             problem = f"takes {metric} on {on} from {before:.4f} to {after:.4f}: {lost:.2f} points lost."
             raise ConfigError(source, [Fault("quantise", problem, REMEDY)])
         return [
-            f"  {metric} on {on}: {before:.4f} before, {after:.4f} after rounding ({-lost:+.2f} points)",
+            f"  {metric} on {on}: {before:.4f} before, {after:.4f} after rounding ({0 - lost:+.2f} points)",
             f"  a row of {on}, one by one on one thread: {1000 * slow:.2f} ms of CPU before, {1000 * fast:.2f} after "
             f"({slow / fast:.1f} times as fast)",
         ]

@@ -25,6 +25,7 @@ from xdpx.inference.formats import Exportable, Format, Network, refusal
 from xdpx.inference.plan import InferenceParameters, Input, find_input, make_plan
 from xdpx.inference.predictor import Chunk, Predictor
 from xdpx.inference.transformers_folder import tokenizer_of
+from xdpx.logger import log
 from xdpx.tokenizers import agreement
 from xdpx.tokenizers.base import kept_files
 from xdpx.utils import commit, io
@@ -119,8 +120,8 @@ def export(
     plan = make_plan(options.model_copy(update={"engine": "pytorch", "mesh": None, "nproc": None}), source)
     predictor = Predictor(plan, cuda=False, seed=options.seed)
     chunks, what = real_rows(predictor, rows, num_rows, source)
-    exportable = exportable_of(predictor, chunks, calibrated=kind.quantise is not None)
-    with staged(out_dir, {"format": kind.name, "checkpoint": plan.checkpoint}) as folder:
+    exportable = exportable_of(predictor, chunks, calibrated=kind.quantise is not None and kind.calibrates)
+    with staged(out_dir, {"format": kind.name, "checkpoint": predictor.plan.checkpoint}) as folder:
         facts = _contents(kind, exportable, predictor)
         facts["of_format"] = kind.write(exportable, folder)
         _write_texts(folder, predictor, facts)
@@ -179,10 +180,10 @@ def exportable_of(predictor: Predictor, chunks: Sequence[Chunk], *, calibrated: 
         raise refusal(what, problem, "In forward, keep no state for the next call when self.training is false.")
     apart = probes.of_neighbours(network, [list(each.values()) for each in batches])
     if not apart <= probes.MOST_OF_NEIGHBOURS:
-        problem = f"computes different outputs for a row in a batch than alone (they differ by {apart:.1e})"
         if probes.draws(network, list(batches[0].values())):
             problem = "draws random numbers, so its outputs for the same input differ from call to call"
             raise refusal(what, problem, "In forward, draw none when self.training is false.")
+        problem = f"computes different outputs for a row in a batch than alone (they differ by {apart:.1e})"
         remedy = "No row may depend on the others in its batch: no mean over rows, and BatchNorm in evaluation mode."
         raise refusal(what, problem, remedy)
     names = [name for name in form if name is not None]
@@ -218,6 +219,10 @@ def _calibration(predictor: Predictor, chunks: Sequence[Chunk]) -> list[Mapping[
     except ConfigError as error:
         if not _is_gone(error):
             raise
+        log.warning(
+            "the training rows are gone, so ranges are calibrated on the rows that the export is compared on: "
+            "its score on them is too good"
+        )
     return list(islice(_real(predictor, chunks), CALIBRATED_ON))
 
 

@@ -84,6 +84,7 @@ class Format:
         packages: packages that must be installed to write and to open it.
         rounding_packages: further packages that are needed to quantise to 8 bits.
         extra: the extra of xdpx that installs all of them.
+        calibrates: whether it quantises with ranges that real rows have.
         most_difference: largest allowed difference from an output x of the trained network, relative to 1 + |x|.
     """
 
@@ -92,6 +93,7 @@ class Format:
     packages: ClassVar[tuple[str, ...]] = ()
     rounding_packages: ClassVar[tuple[str, ...]] = ()
     extra: ClassVar[str] = "export"
+    calibrates: ClassVar[bool] = False
     most_difference: ClassVar[float] = 1e-4
     quantise: str | None = None
     """What the network is quantised to, e.g. "int8"; it is then judged by its accuracy, not by `most_difference`."""

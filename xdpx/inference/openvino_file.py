@@ -27,6 +27,7 @@ class OpenVinoFormat(Format):
     packages: ClassVar[tuple[str, ...]] = ("onnx", "openvino")
     rounding_packages: ClassVar[tuple[str, ...]] = ("nncf",)
     extra: ClassVar[str] = "openvino"
+    calibrates: ClassVar[bool] = True
 
     def __init__(self, *, quantise: str | None = None) -> None:
         self.quantise = quantise
