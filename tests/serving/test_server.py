@@ -260,6 +260,38 @@ def test_a_better_checkpoint_that_could_not_be_opened_for_a_while_takes_over_lat
         assert 'result="failed"} 2.0' in ask(f"{server.address}/metrics")[2]
 
 
+def test_weights_that_are_gone_and_labels_that_are_others_are_warned_of(run, tmp_path, caplog):
+    folder = Path(shutil.copytree(run, tmp_path / "run"))
+    model = Model("tiny", str(folder), load_run, Sizes(threads=1), Counts(), cores=1)
+    folder.rename(tmp_path / "away")
+    assert not model.refresh()
+    assert "no weights" not in caplog.text  # they may be in the middle of a replacement
+    assert not any(model.refresh() for _ in range(3))
+    assert caplog.text.count("tiny: no weights are found") == 1
+    (tmp_path / "away").rename(folder)
+    write_better(folder, model.facts.checkpoint)
+    (folder / "resources.manifest.json").unlink(missing_ok=True)
+    (folder / "target_map.txt").write_text("pos\nneg\n")
+    assert model.refresh()
+    model.close()
+    assert "tiny: its labels are now pos, neg; they were neg, pos" in caplog.text
+
+
+def test_tokens_that_were_copied_after_the_weights_are_read_too(run, tmp_path):
+    folder = Path(shutil.copytree(run, tmp_path / "run"))
+    for name in ("vocab.txt", "target_map.txt"):
+        shutil.copy(Path(run).parent / "data" / name, folder)
+    better = write_better(folder, load_run(folder).checkpoint)
+    commit.seal(folder, better.stem, [better.name])
+    model = Model("tiny", str(folder), load_run, Sizes(threads=1), Counts(), cores=1)
+    assert not model.refresh()
+    (folder / "target_map.txt").write_text("pos\nneg\n")
+    commit.seal(folder, "resources", ["vocab.txt", "target_map.txt"])
+    assert model.refresh()
+    model.close()
+    assert model.facts.labels == ["pos", "neg"]
+
+
 def test_an_export_that_is_replaced_takes_over(run, tmp_path):
     opened = []
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from xdpx.checkpoints import layout
 from xdpx.checkpoints.aliases import BEST, resolve
+from xdpx.config.faults import first_few
 from xdpx.config.spmd_keys import SPMD
 from xdpx.inference import export_folder
 from xdpx.inference.answers import Prediction
@@ -21,12 +22,16 @@ from xdpx.serving.batching import Batcher, Closed, PredictionRequest, Sizes, Tex
 from xdpx.serving.counting import Counts
 from xdpx.serving.shapes import ModelFacts
 from xdpx.utils import commit, io
+from xdpx.utils.verified import RESOURCES
 
 MOST_COPIES = 2
 """How many batches a CPU computes side by side, with half of the cores each: threads of one batch wait for each other
 after every layer, which costs most where the machine has other work, too."""
 LOOKS = 2.0
 """Seconds between two looks for other weights."""
+LOOKS_UNTIL_GONE = 2
+"""Looks in a row without any weights in the folder, after which a warning is logged."""
+SHOWN_NAMES = 5
 MOST_WAIT = 300.0
 """Seconds after which weights that could not be opened are tried again, at the latest: the network may be back."""
 
@@ -68,6 +73,7 @@ class Model:
         self._open, self._sizes, self._counts, self._cores = open_run, sizes, counts, cores
         self._mark = _mark(folder)
         self._failed: _Failed | None = None
+        self._num_blind = 0
         self._run, self._batcher = self._started()
 
     @property
@@ -115,12 +121,13 @@ class Model:
         No request is lost. What cannot be opened is logged once and retried later; the current model goes on answering.
         """
         mark = _mark(self.folder)
+        self._tell_if_gone(mark)
         if mark is None or mark == self._mark:
             return False
         failed = self._failed if self._failed is not None and self._failed.mark == mark else None
         if failed is not None and time.monotonic() < failed.again_at:
             return False
-        before = self._batcher
+        before, known = self._batcher, self.facts
         try:
             self._run, self._batcher = self._started()
         except Exception as error:  # whatever it is, those who ask are answered as before
@@ -134,8 +141,25 @@ class Model:
             return False
         self._mark, self._failed = mark, None
         log.info(f"{self.name}: answers with {self._run.checkpoint}")
+        self._tell_if_other(known)
         before.close()
         return True
+
+    def _tell_if_other(self, before: ModelFacts) -> None:
+        """Warn if clients get other labels, or must send other texts, than before."""
+        now = self.facts
+        for what, old, new in (("labels", before.labels, now.labels), ("texts", before.texts, now.texts)):
+            if old != new:
+                lists = [first_few(each or ["none"], SHOWN_NAMES) for each in (new, old)]
+                log.warning(f"{self.name}: its {what} are now {lists[0]}; they were {lists[1]}")
+
+    def _tell_if_gone(self, mark: Mark | None) -> None:
+        """Warn at the second look in a row without weights: at one look, they may just be about to be replaced."""
+        self._num_blind = self._num_blind + 1 if mark is None else 0
+        if self._num_blind == LOOKS_UNTIL_GONE:
+            log.warning(
+                f"{self.name}: no weights are found in {self.folder} any more, so the previous ones are still used"
+            )
 
     def close(self) -> None:
         """Answer what was asked, and end."""
@@ -206,9 +230,10 @@ def _mark(folder: str) -> Mark | None:
             manifest = commit.read_manifest(folder, export_folder.SET)
             return (folder, None, str(manifest.files)) if manifest is not None else None
         path = resolve(BEST, folder)
-        manifest = commit.read_manifest(io.parent(path), io.name(path).removesuffix(layout.WEIGHTS))
-        if manifest is not None:
-            return (path, None, str(manifest.files))
+        names = (io.name(path).removesuffix(layout.WEIGHTS), RESOURCES)  # tokens and labels may be copied after weights
+        manifests = [commit.read_manifest(io.parent(path), name) for name in names]
+        if manifests[0] is not None:
+            return (path, None, str([each.files for each in manifests if each is not None]))
         entry = io.store(path).entry(path)
     except OSError:
         return None
