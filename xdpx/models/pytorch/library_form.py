@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig
 
 from xdpx.models.pytorch.bert import Bert
+from xdpx.models.pytorch.regression import Units
 
 SAME = 1e-5
 """Two values count as equal if they differ by at most SAME * (1 + |x|)."""
@@ -38,17 +39,19 @@ class Form:
         config: for config.json, with the names of the labels.
         names: our name of each weight -> theirs.
         reason: why the head is left out; "" if it is not.
+        units: scales the number of a regression, which transformers does not: its head does it there; None otherwise.
     """
 
     kind: str
     config: PretrainedConfig
     names: Mapping[str, str] = field(repr=False)
     reason: str = ""
+    units: Units | None = field(default=None, repr=False)
 
     @property
     def as_they_are(self) -> bool:
-        """Whether a checkpoint of ours can be opened without renaming its weights."""
-        return all(ours == theirs for ours, theirs in self.names.items())
+        """Whether a checkpoint of ours can be opened without renaming or scaling its weights."""
+        return self.units is None and all(ours == theirs for ours, theirs in self.names.items())
 
     def build(self) -> Any:
         """Return the library's network, with random weights."""
@@ -56,8 +59,13 @@ class Form:
         return auto.from_config(self.config, trust_remote_code=False)
 
     def weights(self, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return weights under the library's names."""
-        return {theirs: ours[name] for name, theirs in self.names.items()}
+        """Return weights under the library's names, those of the head in the units of the labels."""
+        found = dict(ours)
+        if self.units is not None:
+            spread, centre = self.units.spread.cpu(), self.units.centre.cpu()
+            found["classifier.weight"] = ours["classifier.weight"] * spread
+            found["classifier.bias"] = ours["classifier.bias"] * spread + centre
+        return {theirs: found[name] for name, theirs in self.names.items()}
 
 
 def form_of(model: nn.Module, problem: Problem | None, labels: Sequence[str] | None) -> Form:
@@ -75,7 +83,9 @@ def form_of(model: nn.Module, problem: Problem | None, labels: Sequence[str] | N
         raise Inexpressible(f"{type(model).__name__} is not an encoder of transformers with a head")
     try:
         config, kind = _with_labels(model, problem, labels)
-        return _named(model, config, kind)
+        units = getattr(model, "units", None)
+        scales = units is not None and (float(units.spread), float(units.centre)) != (1.0, 0.0)
+        return replace(_named(model, config, kind), units=units if scales else None)
     except Inexpressible as error:
         config = _plain(model.config)
         config.architectures = None
