@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from transformers import AutoModel, AutoTokenizer, pipeline
 import xdpx
 from xdpx.commands.script import main as script
 from xdpx.config.faults import ConfigError
+from xdpx.inference.transformers_folder import own_reading
+from xdpx.loaders.texts import SingleLoader
 from xdpx.models.pytorch.library_form import Inexpressible, form_of
 
 WORDS = ["good", "bad", "film", "plot", "very", "not", "the", "a", "##ly", "un"]
@@ -129,6 +132,14 @@ def test_labels_by_themselves_and_numbers_come_as_they_are(desk: Path) -> None:
     run = trained(desk, "number", "number_run", model="bert_regression", loss="mse", major_metric="pearson")
     found = pipeline("text-classification", str(Path(run.save_dir) / "transformers"))(texts)
     assert [one.score for one in run.predict(texts)] == pytest.approx([each["score"] for each in found], abs=1e-6)
+    scaled = trained(
+        desk, "number", "units_run", model="bert_regression", loss="mse", standardize=True, major_metric="pearson"
+    )
+    assert not (Path(scaled.save_dir) / "transformers").exists()  # its weights are not in the units of the labels
+    out = desk / "units_out"
+    assert script(["export_hf", f"save_dir={scaled.save_dir}", f"out_dir={out}"]) == 0
+    found = pipeline("text-classification", str(out))(texts)
+    assert [one.score for one in scaled.predict(texts)] == pytest.approx([each["score"] for each in found], abs=1e-5)
     lone = trained(desk, "single", "none_run", loss="bce")  # class 0 gets what the others leave over
     assert not (Path(lone.save_dir) / "transformers").exists()
 
@@ -163,3 +174,12 @@ def test_of_a_head_that_transformers_lacks_the_encoder_is_written(
 def test_a_model_that_is_no_encoder_has_no_form() -> None:
     with pytest.raises(Inexpressible, match="Linear is not an encoder"):
         form_of(torch.nn.Linear(1, 1), None, None)
+
+
+def test_classes_of_a_user_that_a_pipeline_skips_are_named() -> None:
+    class Cleaning(SingleLoader):
+        """Of a user."""
+
+    runs = [SimpleNamespace(picked=lambda kind, loader=loader: loader) for loader in (SingleLoader, Cleaning)]
+    assert own_reading(runs[0], None) == own_reading(None, None) == ""
+    assert "read by your own Cleaning, which transformers lacks" in own_reading(runs[1], None)

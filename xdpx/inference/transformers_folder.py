@@ -73,6 +73,23 @@ def texts_of(form: Form, processor: Processor, tokenizer: object) -> tuple[dict[
         return files, str(error)
 
 
+def own_reading(prepro: Run | None, *parts: object) -> str:
+    """Return a sentence about classes of a user between raw text and ids, which a pipeline skips; "" if there are none.
+
+    Args:
+        prepro: how the run read raw text, which names the loader; None if that is unknown.
+        parts: the tokenizer and the processor of the run.
+    """
+    kinds = [*([prepro.picked("loader")] if prepro is not None else []), *map(type, parts)]
+    own = [kind.__name__ for kind in kinds if kind is not type(None) and not kind.__module__.startswith("xdpx.")]
+    if not own:
+        return ""
+    return (
+        f"texts are read by your own {' and '.join(own)}, which transformers lacks: a pipeline gives the same "
+        "probabilities only for texts that they do not change"
+    )
+
+
 def _tokenizer_files(form: Form, processor: Any, tokenizer: object) -> dict[str, str]:
     if not isinstance(tokenizer, LibraryTokenizer):
         raise _NoTokenizer(f"the tokenizer {type(tokenizer).__name__} is not from transformers")

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.config.faults import first_line
 from xdpx.inference.formats import Exportable, Format, Network, refusal
-from xdpx.inference.transformers_folder import THRESHOLD, decides_otherwise, problem_of, texts_of, tokenizer_of
+from xdpx.inference.transformers_folder import (
+    THRESHOLD,
+    decides_otherwise,
+    own_reading,
+    problem_of,
+    texts_of,
+    tokenizer_of,
+)
 from xdpx.logger import log
 from xdpx.utils import commit, io
 
@@ -40,9 +47,12 @@ class TransformersFormat(Format):
         form, reason = _form_of(exportable)
         if reason:
             log.warning(f"only the encoder is written, for AutoModel: {reason}")
-        texts, without = texts_of(form, processor, tokenizer_of(plan.prepro, plan.resource_folder))
+        tokenizer = tokenizer_of(plan.prepro, plan.resource_folder)
+        texts, without = texts_of(form, processor, tokenizer)
         if without:
             log.warning(f"without a tokenizer: {without}. Give the folder one, or ids.")
+        elif own := own_reading(plan.prepro, tokenizer, processor):
+            log.warning(own)
         if form.kind and decides_otherwise(exportable.loss):
             log.warning(THRESHOLD)
         if self._save_weights is None:

@@ -13,7 +13,14 @@ from xdpx.config.args_file import PREPRO_ARGS
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import resolve
 from xdpx.config.stored_args import read_args
-from xdpx.inference.transformers_folder import THRESHOLD, decides_otherwise, problem_of, texts_of, tokenizer_of
+from xdpx.inference.transformers_folder import (
+    THRESHOLD,
+    decides_otherwise,
+    own_reading,
+    problem_of,
+    texts_of,
+    tokenizer_of,
+)
 from xdpx.logger import log
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.utils import commit, io
@@ -64,9 +71,12 @@ class LibraryFolder(Callback):
         with suppress(ConfigError, OSError):
             kept = read_args(io.join(self._save_dir, PREPRO_ARGS))
             prepro = resolve(kept, "x-prepro", source=PREPRO_ARGS, strict=False, paths=False)
-        texts, without = texts_of(form, self._processor, tokenizer_of(prepro, self._data_dir))
+        tokenizer = tokenizer_of(prepro, self._data_dir)
+        texts, without = texts_of(form, self._processor, tokenizer)
         if without:
             log.info(f"{self._folder} has no tokenizer: {without}")
+        elif own := own_reading(prepro, tokenizer, self._processor):
+            log.warning(f"{self._folder}: {own}")
         if decides_otherwise(self._loss):
             log.info(f"{self._folder}: {THRESHOLD}")
         io.makedirs(self._folder)
