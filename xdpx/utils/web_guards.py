@@ -61,8 +61,12 @@ def is_this_machine(host: str) -> bool:
 
 
 def bearer(authorization: str) -> str:
-    """Return the token of a header `Authorization: Bearer …`; a header without that prefix is returned unchanged."""
-    return authorization.removeprefix("Bearer ")
+    """Return the token of a header `Authorization: Bearer …`; a header without that scheme is returned unchanged.
+
+    Source: RFC 9110, section 11.1: schemes are case-insensitive.
+    """
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else authorization
 
 
 def refusal(asker: Asker, token: str, *, server: str) -> Refusal | None:
