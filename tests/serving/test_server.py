@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import re
 import shutil
 import socket
@@ -17,6 +18,7 @@ import pytest
 
 from tests.serving.conftest import Serving
 from xdpx.inference import export_folder
+from xdpx.inference.answers import Prediction
 from xdpx.inference.session import load_run
 from xdpx.serving.application import SEND_JSON
 from xdpx.serving.batching import Sizes
@@ -96,6 +98,22 @@ def test_json_that_is_sent_as_something_else_is_told_the_header(serving):
     assert (status, told["detail"]) == (400, f"The body is not JSON, but text/plain. {SEND_JSON}")
 
 
+def test_a_row_without_a_number_and_a_failure_are_told_in_a_sentence_too(run, monkeypatch):
+    with Serving({"tiny": str(run)}) as server:
+        answers = {"nan": Prediction("pos", {"neg": math.nan, "pos": 0.5}), "inf": Prediction(None, {}, score=math.inf)}
+
+        async def predict(texts):
+            return [answers.get(each) or Prediction(each, {"neg": 1 / (each != "zero")}) for each in texts]
+
+        monkeypatch.setattr(server.models.get("tiny"), "predict", predict)
+        for odd in answers:
+            status, _, told = ask(f"{server.address}/predict_batch", {"texts": ["good", odd]})
+            assert (status, told["detail"][:10]) == (422, "texts[1]: ")
+        status, _, told = ask(f"{server.address}/predict", {"text": "zero"})
+        assert (status, told["detail"][:35]) == (500, "The model failed (ZeroDivisionError")
+        assert ask(f"{server.address}/predict", {"text": "good"})[0] == 200
+
+
 def test_a_request_that_is_too_large_or_too_slow_is_refused(run):
     with Serving({"tiny": str(run)}, limits=Limits(body=1000, seconds=0.3)) as server:
         assert ask(f"{server.address}/predict", {"text": "a" * 2000})[0] == 413
@@ -130,6 +148,7 @@ def test_only_this_machine_is_answered_or_who_has_the_token(serving, run):
         assert ask(f"{server.address}/models")[0] == 401
         assert ask(f"{server.address}/models", Authorization="Bearer wrong")[0] == 401
         assert ask(f"{server.address}/models", Authorization=f"Bearer {TOKEN}", Host="a.example")[0] == 200
+        assert ask(f"{server.address}/models", Authorization=f"bearer {TOKEN}")[0] == 200
         assert ask(f"{server.address}/predict", {"text": "good"}, Cookie=f"xdpx_serve={TOKEN}")[0] == 200
         assert ask(f"{server.address}/health")[2] == {"status": "ok", "models": ["tiny"], "waiting": 0}
 

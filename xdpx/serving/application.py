@@ -21,7 +21,18 @@ from xdpx.serving.counting import Counts
 from xdpx.serving.guard import Guard
 from xdpx.serving.models import Model, Models
 from xdpx.serving.pages import docs_page, file_text
-from xdpx.serving.shapes import Answer, Health, Limits, Many, ModelFacts, One, Problem, answers_of, rows_of
+from xdpx.serving.shapes import (
+    Answer,
+    Health,
+    Limits,
+    Many,
+    ModelFacts,
+    One,
+    Problem,
+    answers_of,
+    first_without_number,
+    rows_of,
+)
 from xdpx.utils.web_guards import PAGE_TYPES
 
 SUMMARY = "Ask trained models for labels and their probabilities."
@@ -73,6 +84,7 @@ def application(models: Models, counts: Counts, *, token: str, limits: Limits, e
     _add_pages(app)
     app.add_exception_handler(RequestValidationError, _told_invalid)
     app.add_exception_handler(HTTPException, _told)
+    app.add_exception_handler(Exception, _told_failed)
     return Guard(app, token, limits, lambda: ending.begun)
 
 
@@ -112,8 +124,12 @@ async def _answered(models: Models, counts: Counts, name: str | None, body: One 
     model, begun = _model(models, name), time.perf_counter()
     rows, status = rows_of(body), 500
     try:
-        found = answers_of(await model.predict(rows))
-        status = 200
+        predictions = await model.predict(rows)
+        odd = first_without_number(predictions)
+        if odd is not None:
+            status = 422
+            raise HTTPException(status, f"texts[{odd}]: the model computes NaN or infinity for this row.")
+        found, status = answers_of(predictions), 200
         counts.rows.labels(model.name).inc(len(rows))
         return found
     except ConfigError as error:
@@ -196,6 +212,12 @@ async def _told(request: Request, error: Exception) -> Response:
     if error.detail == UNREADABLE:
         return JSONResponse({"detail": NO_JSON}, 400)
     return JSONResponse({"detail": _plain(str(error.detail))}, error.status_code, headers=error.headers)
+
+
+async def _told_failed(request: Request, error: Exception) -> Response:
+    """Answer what nobody expected; the server goes on, and logs the traceback."""
+    del request
+    return JSONResponse({"detail": f"The model failed ({type(error).__name__}); the server's log says why."}, 500)
 
 
 async def _told_invalid(request: Request, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -115,6 +116,14 @@ def rows_of(body: One | Many) -> Sequence[str | list[str]]:
     if isinstance(body, Pairs):
         return body.pairs
     return [body.text if isinstance(body, OneText) else body.pair]
+
+
+def first_without_number(predictions: Sequence[Prediction]) -> int | None:
+    """Return the index of the first row for which the model computes NaN or infinity, which JSON lacks; else None."""
+    for index, each in enumerate(predictions):
+        if not all(map(math.isfinite, (*each.probabilities.values(), each.score or 0.0))):
+            return index
+    return None
 
 
 def answers_of(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
