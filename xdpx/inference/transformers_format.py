@@ -51,7 +51,7 @@ class TransformersFormat(Format):
         texts, without = texts_of(form, processor, tokenizer)
         if without:
             log.warning(f"without a tokenizer: {without}. Give the folder one, or ids.")
-        elif own := own_reading(plan.prepro, tokenizer, processor):
+        elif form.kind and (own := own_reading(plan.prepro, tokenizer, processor)):
             log.warning(own)
         if form.kind and decides_otherwise(exportable.loss):
             log.warning(THRESHOLD)
