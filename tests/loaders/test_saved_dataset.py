@@ -55,6 +55,10 @@ def test_a_row_without_a_class_is_bad(saved: Path) -> None:
     assert read(saved / "odd", fields=["label"])[-1] == (4, BadLine(4, "column 'label' is a int, not text or a class"))
 
 
+def test_a_row_whose_class_is_hidden_has_no_label(saved: Path) -> None:
+    assert read(saved / "odd", fields=["text", "label"])[-2:] == [(3, ["very good", "pos"]), (4, ["none"])]
+
+
 def test_a_column_that_is_not_there_is_refused_with_the_nearest(saved: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no column 'txt'\. Did you mean 'text'\?"):
         read(saved / "dev", fields=["txt", "label"])

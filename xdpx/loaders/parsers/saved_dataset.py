@@ -14,12 +14,15 @@ from xdpx.utils import io
 from xdpx.utils.raw_places import SAVED
 
 INFO = "dataset_info.json"
+HIDDEN = -1
+"""Number of a class that is not told."""
 
 
 class SavedDatasetParser(RowParser):
     """Reads the output of `Dataset.save_to_disk`, where a split is a folder. Needs `xdpx[data]`.
 
     Class numbers are replaced by the names in the data set. A list (tokens, tags) becomes one text, joined by spaces.
+    A row whose class, in the last column, is -1 has no label, as in the test splits of benchmarks that hide it.
     """
 
     class Parameters(RowParser.Parameters):
@@ -38,10 +41,13 @@ class SavedDatasetParser(RowParser):
             names = table.schema.names
             chosen = [names[index] for index in picked(names, self.parameters.fields, path)]
             columns = [table.column(name).to_pylist() for name in chosen]
+            may_hide = len(chosen) > 1 and _is_class(features.get(chosen[-1]))
             for values in zip(*columns, strict=True):
                 number += 1
-                texts = [_text(value, features.get(name)) for name, value in zip(chosen, values, strict=True)]
-                yield number, row_of(number, chosen, values, texts, wanted="text or a class")
+                width = len(chosen) - (may_hide and values[-1] == HIDDEN)
+                names, given = chosen[:width], values[:width]
+                texts = [_text(value, features.get(name)) for name, value in zip(names, given, strict=True)]
+                yield number, row_of(number, names, given, texts, wanted="text or a class")
 
     def header(self, path: str) -> Row | None:
         """Return the names of the columns."""
@@ -76,9 +82,14 @@ def _json(path: str, name: str) -> dict[str, Any]:
     return found
 
 
-def _text(value: object, feature: object) -> str | None:
+def _is_class(feature: Any) -> bool:
+    """Return whether the numbers of a column stand for classes."""
+    return isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+
+
+def _text(value: object, feature: Any) -> str | None:
     """Return a cell as text: a class by its name, a list joined by spaces. None if it cannot be converted."""
-    if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and isinstance(value, int):
+    if _is_class(feature) and isinstance(value, int):
         names = feature.get("names") or []
         return str(names[value]) if 0 <= value < len(names) else None
     if isinstance(value, list):
