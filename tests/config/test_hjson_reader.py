@@ -120,6 +120,7 @@ BROKEN = [
     ("a: 1 /* x", "f.hjson:1:6", "comment that opens here is never closed"),
     ("{a: 1} b", "f.hjson:1:8", "comes after the end"),
     ("a: 1\nb c: 2", "f.hjson:2:1", "no ':' after 'b'"),
+    ("a: 0,001", "f.hjson:1:6", "Write 0.001 for a number, or [0, 001] for a list."),
     ("a = 1", "f.hjson:1:1", "not `key = value`"),
     ("a：1", "f.hjson:1:1", "full-width colon"),
     ("｛\na: 1\n｝", "f.hjson:1:1", "'｛' is a full-width bracket"),

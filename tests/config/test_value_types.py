@@ -49,6 +49,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("float", "010", "write 10"),
     ("float", ".5", "write 0.5"),
     ("float", "1_000", "write 1000"),
+    ("float", "1e\u22123", "write 1e-3"),
     ("float", "0.1 # lr", "The comment after '0.1' was read as part of the text"),
     ("float", "0.1 // lr", "The comment after '0.1'"),
     ("int", "3,", "remove the ','"),

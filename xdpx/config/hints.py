@@ -53,7 +53,8 @@ def _hint_for_text(value: str, wanted: str, *, number: bool) -> str:
     swallowed = swallowed_part(written)
     if swallowed:
         return f". {swallowed}"
-    text = unicodedata.normalize("NFKC", written)  # full-width digits and letters become ASCII
+    # Full-width digits and letters become ASCII, as do the minus sign and the dash that editors put for it.
+    text = unicodedata.normalize("NFKC", written).translate({0x2212: "-", 0x2013: "-"})
     if wanted.startswith("a list") and not re.search(r"[\[\](){}'\"]", text) and text:
         return f": write [{', '.join(part.strip() for part in text.split(','))}]"
     if wanted.startswith("a mapping") and not re.search(r"[\[\](){}'\"]", text) and text:

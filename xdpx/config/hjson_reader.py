@@ -26,6 +26,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _INVISIBLE = re.compile(r"[^\S \t\n]|[\u200b-\u200f\u2060\ufeff]")
+_DIGITS_AND_COMMA = re.compile(r"(\d+),\Z")
 _LOOKS_LIKE_KEY = re.compile(NEXT_KEY)
 _NO_VALUE = frozenset({"", "}", "]", ",", ":"})
 _TYPOGRAPHIC = "“”‘’„「」『』《"
@@ -218,6 +219,10 @@ class _HjsonReader:
             self.stop("syntax", f"{excerpt(line)} has a full-width colon.", "Use ':'.", start)
         if "=" in line:
             self.stop("syntax", f"{excerpt(line)} has no ':'.", "Write `key: value`, not `key = value`.", start)
+        whole = _DIGITS_AND_COMMA.search(self.text, 0, start)
+        if whole and key.isdecimal():
+            remedy = f"Write {whole[1]}.{key} for a number, or [{whole[1]}, {key}] for a list."
+            self.stop("syntax", f"a comma in '{whole[1]},{key}' ends the value.", remedy, start)
         self.stop("syntax", f"no ':' after {excerpt(key)}.", "Write `key: value`; quote a key that has spaces.", start)
 
     def quoted(self, path: str) -> str:
