@@ -64,6 +64,15 @@ def test_bad_lines_can_be_skipped_and_the_others_keep_their_labels(tmp_path: Pat
     assert [store.sample(index)["target"] for index in range(len(store))] == [[], [0], [1]]
 
 
+def test_samples_that_need_no_label_lose_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n")
+    data = build(
+        tmp_path, ROWS, processor="bert_lm", tokenizer="bert", vocab_file=str(tmp_path / "vocab.txt"), max_len=8
+    )
+    store = Store.open(str(data / "train.pt"))
+    assert ("target" in store.columns, len(store)) == (False, 4)
+
+
 def test_a_loss_for_one_label_per_row_is_refused() -> None:
     values = {"loss": "cross_entropy", "num_classes": 3, "several_labels": True, "major_metric": "acc"}
     draft = checking.check("x-train", values, origins={}, meta_keys=frozenset({"several_labels", "num_classes"}))

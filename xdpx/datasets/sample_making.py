@@ -309,7 +309,7 @@ def schema_of(processor: Processor, *, labelled: bool, several: bool = False, qu
     Processors handle neither sets of labels nor queries: both columns are added to their schema here.
     """
     schema = processor.columns(labelled=labelled)
-    schema |= {"target": "ragged int32"} if labelled and several else {}
+    schema |= {"target": "ragged int32"} if "target" in schema and several else {}
     return schema | ({"query_id": "int64"} if queries else {})
 
 

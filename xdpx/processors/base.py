@@ -97,8 +97,10 @@ class Processor(ABC):
     def with_label_sets(self, samples: Samples, sets: Ragged) -> Samples:
         """Return samples with `target`, an index into `sets`, replaced by that row of classes.
 
-        Override it if windows of one record share its row.
+        Override it if windows of one record share its row. Samples without a target, as for masked tokens, stay.
         """
+        if "target" not in samples.columns:
+            return samples
         return samples.replaced("target", sets.take(samples.numbers("target")))
 
     @abstractmethod
