@@ -135,7 +135,12 @@ def test_r_dropout_punishes_disagreement_in_proportion_to_alpha():
 
 
 @pytest.mark.parametrize(
-    "keys", [{"negative_classes_in_f1": [3], "num_classes": 3}, {"f1_average": "binary", "num_classes": 3}]
+    "keys",
+    [
+        {"negative_classes_in_f1": [3], "num_classes": 3},
+        {"f1_average": "binary", "num_classes": 3},
+        {"negative_classes_in_f1": [0, 1], "num_classes": 2},
+    ],
 )
 def test_settings_that_need_other_classes_are_refused(keys):
     assert losses["cross_entropy"].Parameters(**keys).conflicts()

@@ -88,6 +88,9 @@ class CrossEntropyParameters(LossParameters):
             found.append(
                 ("negative_classes_in_f1", f"holds {outside}. Use class numbers from 0 to {(classes or 1) - 1}.")
             )
+        if classes and classes > 1 and set(self.negative_classes_in_f1) >= set(range(classes)):
+            problem = f"holds all {classes} classes, so that none is left to score. Leave out those that count."
+            found.append(("negative_classes_in_f1", problem))
         if self.f1_average == "binary" and classes and classes != 2:
             found.append(("f1_average", f"is 'binary' but there are {classes} classes. Use macro, micro or weighted."))
         weights = self.class_weights
