@@ -36,7 +36,7 @@ BATCH: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("name", "output", "told"),
     [
-        ("masked_lm", CLASS_LOGITS, "no tokens are masked"),
+        ("masked_lm", CLASS_LOGITS, "reads masked tokens, but no tokens are masked"),
         ("masked_lm", NUMBERS, r"shape \(4,\), .* \(masked tokens, words of the vocabulary\)"),
         ("bert", (CLASS_LOGITS, CLASS_LOGITS), "no tokens are masked"),
         ("bert", TAG_SCORES, "NoneType"),

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
 from xdpx.tasks import tasks
 
@@ -44,6 +45,17 @@ def make(name: str, loss: str, model: nn.Module, folder: Path, **keys: Any) -> A
 def read(task: Any, batch: Any, labels: list[str] | None = None) -> list[dict[str, str]]:
     found = {name: value.numpy() for name, value in task.valid_step(batch).items() if value.ndim}
     return [dict(zip(task.header(), row, strict=True)) for row in task.rows(found, labels)]
+
+
+@pytest.mark.parametrize(("name", "keys"), [("slm", {}), ("rmr", {"max_messages": 2})])
+def test_texts_without_masks_are_refused(name: str, keys: dict[str, Any], tmp_path: Path) -> None:
+    class Classes(nn.Module):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return torch.zeros(len(tokens), 2)
+
+    batch = {"net_input": {"tokens": IDS}, "target": torch.tensor([1, 0])}
+    with pytest.raises(ConfigError, match="task: reads masked tokens, but no tokens are masked"):
+        make(name, "cross_entropy", Classes(), tmp_path, **keys).valid_step(batch)
 
 
 def test_a_text_is_shown_with_its_masks_its_guesses_and_its_class(tmp_path: Path) -> None:

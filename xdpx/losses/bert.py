@@ -189,11 +189,16 @@ def detection_metrics(sums: Mapping[str, float], prefix: str, in_unit: InUnit) -
     }
 
 
-def masks_of(net_input: Mapping[str, Tensor]) -> Tensor:
-    """Return the positions of masked tokens in a batch, (M,). Raises ConfigError if its texts have none."""
+def masks_of(net_input: Mapping[str, Tensor], *, key: str = "loss") -> Tensor:
+    """Return the positions of masked tokens in a batch, (M,).
+
+    Raises:
+        ConfigError: the texts have none; `key` names what needs them.
+    """
     if "masked_positions" not in net_input:
         remedy = "Preprocess with a processor that masks tokens, such as bert_lm; for the class of a text, use"
-        fault = Fault("loss", "predicts masked tokens, but no tokens are masked.", f"{remedy} loss: cross_entropy.")
+        other = "loss: cross_entropy" if key == "loss" else f"another {key}"
+        fault = Fault(key, "reads masked tokens, but no tokens are masked.", f"{remedy} {other}.")
         raise ConfigError(THIS_RUN, [fault])
     return net_input["masked_positions"]
 

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from xdpx.config import parameters as declare
 from xdpx.losses.base import Batch
+from xdpx.losses.bert import masks_of
 from xdpx.losses.bert_qa import text_of
 from xdpx.tasks.default import Task
 from xdpx.tasks.parameters import DataParameters, NetworkParameters
@@ -57,7 +58,7 @@ class TextDiagnosis(Task):
     def shown(self, reader: Reader, batch: Batch) -> dict[str, Tensor]:
         """Return token ids (B, L), -1 for none: origin_ids, input_ids, and guessed_ids at masked positions."""
         net_input = batch["net_input"]
-        ids, places = net_input["input_ids"], net_input["masked_positions"]
+        places, ids = masks_of(net_input, key="task"), net_input["input_ids"]
         seen = ids.masked_fill(~net_input["attention_mask"].bool(), NOTHING)
         texts = {
             "origin_ids": _put(seen, places, batch["target"]),
@@ -119,7 +120,7 @@ class SessionDiagnosis(TextDiagnosis):
 
     def shown(self, reader: Reader, batch: Batch) -> dict[str, Tensor]:
         """Return the ids of all messages (B, K, L), including masked_ids; and replaced_prob and replaced (B, K)."""
-        ids, places = batch["net_input"]["input_ids"], batch["net_input"]["masked_positions"]
+        places, ids = masks_of(batch["net_input"], key="task"), batch["net_input"]["input_ids"]
         most, real = self.parameters.max_messages, batch["net_input"]["attention_mask"].bool().any(dim=-1)
         return super().shown(reader, batch) | {
             "masked_ids": self.padded(_put(torch.full_like(ids, NOTHING), places, batch["target"])),
