@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 from collections.abc import Callable
 from typing import IO, Any, cast
@@ -114,6 +115,7 @@ class Tools:
         """Run `work` in a forked child, and return its exit code: 0 if it finished, 9 if it was killed."""
         child = os.fork()
         if child == 0:
+            gc.disable()  # a collection would end objects of libraries whose threads were not forked
             try:
                 work()
             except BaseException:
