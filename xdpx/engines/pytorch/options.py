@@ -49,9 +49,9 @@ class AveragingOptions:
         """Return the share of the weights of update `num_update` in the new average; None leaves the average unchanged.
 
         For EMA it is 1 - ema_decay at each update; one that was skipped has no new weights, and adds nothing, as on
-        JAX. SWA copies the weights at its start, and from then on keeps the
-        uniform mean of those and of the weights after every `swa_interval` further updates: the share depends only on
-        the number of the update, so a resumed run needs no count.
+        JAX. SWA copies the weights at its start, and from then on keeps the uniform mean of those and of the weights
+        after every `swa_interval` further updates: the share depends only on the number of the update, so a resumed
+        run needs no count.
 
         Source: Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", UAI 2018,
         algorithm 1.

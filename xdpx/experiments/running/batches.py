@@ -92,11 +92,11 @@ def batch_text(shapes: Mapping[str, list[int]] | None) -> str:
     return f"a batch of {', '.join(f'{name} {list(shape)}' for name, shape in shapes.items())}"
 
 
-def _unlike_rows(given: Mapping[str, Any], parts: Parts) -> Iterator[Problem]:
-    """Yield the arrays with other numbers of rows than the first one, unless `input_specs` declares such a batch."""
-    declared = len(set(rows_of(dict(parts.spec.FlattenItems())).values())) > 1
-    if not declared:
-        yield from unlike_rows(given)
+def _unlike_rows(given: Mapping[str, Any], parts: Parts) -> list[Problem]:
+    """Return the arrays with other numbers of rows than the first one, unless `input_specs` declares such a batch."""
+    found = list(unlike_rows(given))
+    declared = found and len(set(rows_of(dict(parts.spec.FlattenItems())).values())) > 1
+    return [] if declared else found
 
 
 def _other_form(given: Mapping[str, Any], parts: Parts, data: BaseInput, *, decoding: bool) -> Iterator[Problem]:

@@ -45,9 +45,9 @@ class SavedDatasetParser(RowParser):
             for values in zip(*columns, strict=True):
                 number += 1
                 width = len(chosen) - (may_hide and values[-1] == HIDDEN)
-                names, given = chosen[:width], values[:width]
-                texts = [_text(value, features.get(name)) for name, value in zip(names, given, strict=True)]
-                yield number, row_of(number, names, given, texts, wanted="text or a class")
+                kept, given = chosen[:width], values[:width]
+                texts = [_text(value, features.get(name)) for name, value in zip(kept, given, strict=True)]
+                yield number, row_of(number, kept, given, texts, wanted="text or a class")
 
     def header(self, path: str) -> Row | None:
         """Return the names of the columns."""
