@@ -21,10 +21,15 @@ TEXTS = [
     ("cp1251", "cp1251", "likely", "Очень хороший отель, приедем ещё раз\n"),
     ("cp1252", "cp1252", "likely", "L'hôtel était très agréable, à côté de la forêt – oui\n"),
     ("ascii", "utf-8", "certain", "plain\n"),
+    ("gbk", "gb18030", "likely", "标签,内容\n好评,好吃 满意 推荐\n差评,难吃 失望 服务 差\n好评,环境 喜欢 味道 热情\n"),
+    ("euc_kr", "cp949", "likely", "맛집,추천\n최고,친절 편안 깨끗 넓음\n별로,불친절 좁음 더럽 비쌈 최악\n"),
+    ("cp1252", "cp1252", "likely", "ÉTÉ À LA FORÊT, ÇA VA; Ä Ö Ü ÄÖ ÜÄ, GRÖSSE ÜBER ÄRZTE, ÉCOLE ÎLE\n" * 3),
 ]
 
 
-@pytest.mark.parametrize(("written", "found", "sure", "text"), TEXTS, ids=[case[0] for case in TEXTS])
+@pytest.mark.parametrize(
+    ("written", "found", "sure", "text"), TEXTS, ids=[f"{number} {case[0]}" for number, case in enumerate(TEXTS)]
+)
 def test_an_encoding_is_found_and_the_text_comes_out_whole(written: str, found: str, sure: str, text: str) -> None:
     read, decision = text_of(text.encode(written), "f.csv", Wishes())
     assert read == text

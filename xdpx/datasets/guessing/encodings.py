@@ -52,6 +52,9 @@ FEWEST = {"gb18030": 0.15, "big5": 0.15, "cp932": 0.15, "cp949": 0.15, "cp1251":
 """Minimum share of these characters among the non-ASCII letters, for an encoding to be accepted."""
 
 
+USUAL = 0.9
+"""Share of usual characters from which a text is Chinese or Korean, although the most frequent are rare in it."""
+
 FEWEST_BYTES = 40
 """Number of non-ASCII bytes from which their frequencies tell an encoding."""
 
@@ -103,10 +106,12 @@ def decodes(data: bytes, encoding: str) -> bool:
 
 def likely(data: bytes) -> str:
     """Return the most likely encoding in which all bytes are valid; '' if there is none."""
-    for table in (TWO_BYTES, ONE_BYTE):
+    for table in (TWO_BYTES, ONE_BYTE) if b"\0" not in data else ():
         best, share = _most_common(data, table)
-        if b"\0" not in data and best and share >= FEWEST[best]:
+        if best and share >= FEWEST[best]:
             return best
+        if table is TWO_BYTES and (found := _by_rows(data)):
+            return found
     from charset_normalizer import from_bytes
 
     for match in from_bytes(_sample(data)):
@@ -130,6 +135,8 @@ def better(data: bytes, said: str) -> str:
     if best and best != said and share >= FEWEST[best]:
         own = _common_share(whole, said, TWO_BYTES[said]) if said in TWO_BYTES else 0.0
         return best if own < FEWEST[best] else ""
+    if said not in TWO_BYTES and (found := _by_rows(whole)):
+        return found
     best, share = _most_common(whole, ONE_BYTE)
     return best if said == "cp1252" and best == "cp1251" and share >= FEWEST[best] else ""
 
@@ -139,6 +146,25 @@ def _most_common(data: bytes, tables: Mapping[str, str]) -> tuple[str, float]:
     shares = {name: _common_share(data, name, table) for name, table in tables.items() if decodes(data, name)}
     best = max(shares, key=lambda name: shares[name], default="")
     return best, shares.get(best, 0.0)
+
+
+def _by_rows(data: bytes) -> str:
+    """Return gb18030 or cp949 if nearly all letters are in the rows of usual characters; '' if they are not.
+
+    GB 2312 has the 3,755 usual Chinese characters in rows B0 to D7, and KS X 1001 all Hangul in rows B0 to C8. So this
+    needs no frequent characters, which are rare in lists of keywords. Texts in single-byte encodings hardly ever look
+    like that: words of an odd number of letters are not valid, and most of their letters are beyond these rows.
+    """
+    if not decodes(data, "gb18030"):
+        return ""
+    letters = [each for each in _sample(data).decode("gb18030", "ignore") if each > "\x7f" and each.isalpha()]
+    rows = [each.encode("gb2312", "replace")[0] for each in letters]
+    usual = [row for row in rows if 0xB0 <= row <= 0xD7]
+    if 2 * len(rows) < FEWEST_BYTES or len(usual) < USUAL * len(rows):
+        return ""
+    beyond_hangul = sum(row > 0xC8 for row in usual)
+    is_korean = beyond_hangul < (1 - USUAL) * len(usual)
+    return "cp949" if is_korean and decodes(data, "cp949") else "gb18030"
 
 
 def _sample(data: bytes) -> bytes:
