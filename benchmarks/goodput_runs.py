@@ -21,12 +21,10 @@ from xdpx.commands.experiment import PRELOADED
 from xdpx.launch.local import RESTARTS, Restarts, run_together
 
 COPIED_EVERY = 20
-COPIED_EVERY_ON_JAX = 60
 """Updates between two in-memory copies of the state; on average, a fault repeats half as many.
 
 The best number is about sqrt(2 * seconds of a copy * seconds between faults) / seconds of an update (Young, "A first
-order approximation to the optimum checkpoint interval", 1974). On JAX a copy takes about 57 ms, because it
-waits for the updates in flight.
+order approximation to the optimum checkpoint interval", 1974).
 """
 UPDATES = 10_000_000
 """More updates than are ever taken, so that the schedule does not depend on when a run ends."""
@@ -141,7 +139,7 @@ def be_one_of_two(folder: str, steps: int, disturbed: bool) -> None:
     jax.config.update("jax_compilation_cache_dir", str(Path(folder).parent / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     options: dict[str, Any] = {"jax_fully_async_checkpoint": disturbed, "callbacks": [Trace()]}
-    options["memory_copy_interval"] = COPIED_EVERY_ON_JAX if disturbed else 0
+    options["memory_copy_interval"] = COPIED_EVERY if disturbed else 0
     sys.exit(run(
         Packed, job_log_dir=folder, plots=False, enable_summary_writer=False, **options,
     ))  # fmt: skip

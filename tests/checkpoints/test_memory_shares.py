@@ -117,13 +117,12 @@ def test_parts_of_a_sharded_state_come_back_to_the_bit_though_it_was_donated(tmp
     }
     target = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), state)
     before = {name: np.array(leaf) for name, leaf in state.items()}
-    shares, host = of_run(tmp_path, anew=True), spmd_shares.HostCopies()
-    taken = host.take(state)
+    shares = of_run(tmp_path, anew=True)
+    assert spmd_shares.bytes_here(state) == 6 * 2 + 4
+    taken = spmd_shares.shards_of(jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))(state))
     state = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + 1, tree), donate_argnums=0)(state)
-    shares.save(7, taken.items(), {})
+    shares.save(7, spmd_shares.on_host(taken).items(), {})
     assert shares.newest(spmd_shares.parts_of(target), before=100) == 7
     again = spmd_shares.joined(shares.load(7)[0], target)
     assert all(np.array_equal(np.array(again[name]), before[name]) for name in before)
     assert again["split"].sharding == split
-    kept = list(taken.values())
-    assert all(one is other for one, other in zip(host.take(state).values(), kept, strict=True))  # the same memory

@@ -1,3 +1,4 @@
+import json
 from math import inf, nan
 from typing import Any
 
@@ -30,6 +31,23 @@ def test_sums_do_not_depend_on_where_they_were_interrupted(engine: Any) -> None:
         if number == 6:
             second.load_state_dict(first.state_dict())
     assert second.take("log").sums == straight.take("log").sums
+
+
+def test_facts_that_were_still_on_the_device_are_entered_after_a_restart(engine: Any) -> None:
+    straight, first, second = (MetricAccumulator(engine.facts_to_host, windows=("log",)) for _ in range(3))
+    for each in (straight, first):
+        for number in range(1, 4):
+            each.add(number, {name: torch.tensor(value) for name, value in facts(0.1 * number).items()})
+            each.record("entropy", torch.tensor(0.7))
+            if number == 1:
+                each.settle()
+    saved = first.state_dict()
+    told = [[number, {name: float(value) for name, value in each.items()}] for number, each in saved["pending"]]
+    assert [number for number, _ in told] == [2, 3]
+    sums = {name: [float(total), count] for name, (total, count) in saved["recorded"].items()}
+    second.load_state_dict(json.loads(json.dumps({**saved, "pending": told, "recorded": sums})))
+    assert (second.peek("log").sums, second.last) == (straight.peek("log").sums, straight.last)
+    assert second.take("log").recorded == straight.take("log").recorded == first.take("log").recorded
 
 
 @pytest.mark.parametrize("bad", [facts(nan), facts(inf), facts(1.0, grad_norm=nan)])

@@ -15,7 +15,7 @@ import secrets
 import stat
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from xdpx.checkpoints import layout
@@ -80,15 +80,16 @@ class RunMemory:
             self.forget()
         self._forget_others()
 
-    def has_room(self, num_bytes: int) -> bool:
+    def has_room(self, size: Callable[[], int]) -> bool:
         """Return whether all machines have memory for the copies of their processes; call it on all processes.
 
         Computed at the first call only.
 
         Args:
-            num_bytes: size of the copy of this process; 0 if it keeps none.
+            size: returns the bytes of the copy of this process; 0 if it keeps none.
         """
         if self._wanted is None:
+            num_bytes = size()
             there = os.path.isdir(SHARED_MEMORY)
             free = min(io.local_files.usable_space(SHARED_MEMORY), available_memory()) if there else 0
             told = self._ranks.broadcast(self._ranks.gather([machine_id(), num_bytes, free]))
@@ -152,7 +153,7 @@ class MemoryCopies(RunMemory):
         """Return whether all machines have memory for copies of a state; call it on all processes."""
         from xdpx.checkpoints.trusted import bytes_of
 
-        return self.has_room(bytes_of(state) if self.writes else 0)
+        return self.has_room(lambda: bytes_of(state) if self.writes else 0)
 
     def save(self, step: int, state: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
         """Replace the copy of this machine; does nothing on other than its first process. Logs failures."""

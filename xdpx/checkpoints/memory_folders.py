@@ -29,7 +29,7 @@ class MemoryFolders(RunMemory):
 
     def is_ready(self, num_bytes: int) -> bool:
         """Return whether all machines have memory and a folder for copies of this size; call it on all processes."""
-        if not self.has_room(num_bytes if self.writes else 0):
+        if not self.has_room(lambda: num_bytes if self.writes else 0):
             return False
         trouble = ""
         if self.writes:

@@ -1,4 +1,4 @@
-"""Copy the shards of a sharded state on the devices of this process to the host, and restore them."""
+"""The shards of a sharded state on the devices of this process: fetch them to the host, and restore them."""
 
 from __future__ import annotations
 
@@ -28,26 +28,25 @@ def parts_of(target: object) -> list[Part]:
     ]  # fmt: skip
 
 
-class HostCopies:
-    """Copies of the parts of successive states, in the same host memory: only the first copy has to allocate it."""
+def shards_of(state: object) -> dict[Part, jax.Array]:
+    """Return the distinct parts of a pytree of arrays that are on the devices of this process, without copying."""
+    found: dict[Part, jax.Array] = {}
+    for name, leaf in named_leaves(state):
+        for shard in leaf.addressable_shards:
+            found.setdefault(Part(name, _index(shard.index, leaf.shape), str(leaf.dtype)), shard.data)
+    return found
 
-    def __init__(self) -> None:
-        self._kept: dict[Part, Host] = {}
 
-    def take(self, state: object) -> dict[Part, Host]:
-        """Return copies of the parts on this process, which may then be donated; overwrites the previous copies."""
-        found: dict[Part, jax.Array] = {}
-        for name, leaf in named_leaves(state):
-            for shard in leaf.addressable_shards:
-                part = Part(name, _index(shard.index, leaf.shape), str(leaf.dtype))
-                if part not in found:
-                    found[part] = shard.data
-                    shard.data.copy_to_host_async()
-        if self._kept.keys() != found.keys():
-            self._kept = {part: np.empty(data.shape, data.dtype) for part, data in found.items()}
-        for part, data in found.items():
-            np.copyto(self._kept[part], np.asarray(data))
-        return self._kept
+def bytes_here(state: object) -> int:
+    """Return the size of the distinct parts of a pytree of arrays that are on the devices of this process."""
+    return sum(data.nbytes for data in shards_of(state).values())
+
+
+def on_host(shards: Mapping[Part, jax.Array]) -> dict[Part, Host]:
+    """Return parts as NumPy arrays, which share the memory of the devices if those are CPUs. Waits for the devices."""
+    for data in shards.values():
+        data.copy_to_host_async()
+    return {part: np.asarray(data) for part, data in shards.items()}
 
 
 def joined(share: Mapping[Part, Host], target: object) -> Any:

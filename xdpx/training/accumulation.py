@@ -111,14 +111,26 @@ class MetricAccumulator:
         return self._windows[name]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the windows as plain values, settled."""
-        self.settle()
-        return {"windows": {name: asdict(window) for name, window in self._windows.items()}, "last": dict(self.last)}
+        """Return the windows and the facts that are not in them yet, without waiting for the device.
+
+        All values are plain if `settle` was called before; else some facts may still be on the device.
+        """
+        seconds = self.stopwatch.lap()
+        for window in self._windows.values():
+            window.seconds += seconds
+        return {
+            "windows": {name: asdict(window) for name, window in self._windows.items()},
+            "last": dict(self.last),
+            "pending": [[number, dict(facts)] for number, facts in self._pending],
+            "recorded": {name: list(sums) for name, sums in self._recorded.items()},
+        }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore what `state_dict` returned, with all facts as plain values."""
         self._windows = {name: Window(**saved["windows"][name]) for name in self._windows}
         self.last = dict(saved["last"])
+        self._pending = [(int(number), facts) for number, facts in saved.get("pending", [])]
+        self._recorded = {name: (total, count) for name, (total, count) in saved.get("recorded", {}).items()}
 
 
 def _report(number: int, facts: Mapping[str, float], before: Mapping[str, float]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from xdpx import TrainerCallback
+from xdpx.checkpoints import spmd_shares
 from xdpx.experiments.running import run
 
 
@@ -21,11 +22,19 @@ class Killed(TrainerCallback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("has_room", [True, False], ids=["copied on the devices", "fetched at once"])
 def test_a_copy_in_memory_is_resumed_where_it_is_newer_than_the_last_checkpoint(
-    tiny: ModuleType, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tiny: ModuleType, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    *, has_room: bool,
+) -> None:  # fmt: skip
     memory, folder = tmp_path / "memory", str(tmp_path / "job")
     memory.mkdir()
+    if not has_room:  # a host's own memory is not copied again when it is fetched, an accelerator's is
+        monkeypatch.setattr("xdpx.engines.spmd.engine._has_room", lambda device, state: False)
+        fetched = spmd_shares.on_host
+        monkeypatch.setattr(
+            spmd_shares, "on_host", lambda shards: {part: it.copy() for part, it in fetched(shards).items()}
+        )
     monkeypatch.setattr("xdpx.checkpoints.memory_copies.SHARED_MEMORY", str(memory))
     options: dict[str, Any] = {"job_log_dir": folder, "plots": False, "memory_copy_interval": 2}
     with pytest.raises(KeyboardInterrupt):

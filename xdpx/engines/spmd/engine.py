@@ -28,6 +28,8 @@ from xdpx.logger import log
 from xdpx.utils.axis_splits import Rules
 
 FORMAT = "xdpx-spmd-1"
+ROOM_FOR_COPY = 1.25
+"""Required free memory of a device as a multiple of a copy of the state on it: free memory is fragmented."""
 INFLIGHT_IMITATED = 2
 """Eight simulated devices on two cores deadlocked within 1000 updates without a limit, and never with a limit of 2."""
 
@@ -100,14 +102,15 @@ class SpmdEngine:
         self._placer = transfer.Placer(rules, mesh, self._report)
         self._compiled = functions_of(task, mesh, rules, self.options, self._retraces)
         finite = jax.jit(_all_finite, out_shardings=self.plan.everywhere)
-        functions: Sequence[Any] = (*jitted(self._compiled, self.plan.placed, self.plan.everywhere), finite)
+        copied = jax.jit(_copied, out_shardings=self.plan.placed)
+        functions: Sequence[Any] = (*jitted(self._compiled, self.plan.placed, self.plan.everywhere), finite, copied)
         imitated = mesh.size > 1 and mesh.devices.flat[0].platform == "cpu"
         if imitated and world.process_count() > 1:
             told = identity and repr([identity, self.options, rules, mesh])
             programs = LaunchPrograms(told, self._compiled.places)
-            names = ("update", "score", "predict", "decode", "finite")
+            names = ("update", "score", "predict", "decode", "finite", "copied")
             functions = [*map(partial(BegunTogether, programs), names, functions)]
-        self._update, self._score, self._predict, self._decode, self._finite = functions
+        self._update, self._score, self._predict, self._decode, self._finite, self._copied = functions
         self._build = jax.jit(self.plan.build, static_argnums=1, out_shardings=self.plan.placed)
         self._summaries: dict[str, Any] = {}
         self._inflight: deque[Any] = deque()
@@ -237,7 +240,23 @@ class SpmdEngine:
 
     def is_finite(self, state: SpmdState) -> bool:
         """Return whether every weight is finite; on all processes. Waits for the devices once."""
-        return bool(transfer.array_to_host(self._finite(state["params"])))
+        return bool(transfer.array_to_host(self.finite(state)))
+
+    def finite(self, state: SpmdState) -> jax.Array:
+        """Return whether every weight is finite, still being computed, on every device; on all processes."""
+        found: jax.Array = self._finite(state["params"])
+        return found
+
+    def copied(self, state: SpmdState) -> SpmdState | None:
+        """Return a copy of the state on the devices, still being computed; None if those of this process lack memory.
+
+        Later updates, which are donated the state, leave the copy as it is. Processes may get different answers, except
+        on CPUs, which always copy.
+        """
+        if not all(_has_room(device, state) for device in self.mesh.local_devices):
+            return None
+        found: SpmdState = self._copied(state)
+        return found
 
     def with_weights(self, weights: Mapping[str, Any]) -> SpmdState:
         """Return a state that can only score.
@@ -284,6 +303,20 @@ class SpmdEngine:
         if sentence not in self.reports:
             self.reports.append(sentence)
             log.warning(sentence)
+
+
+def _copied(state: Any) -> Any:
+    return jax.tree.map(jnp.copy, state)
+
+
+def _has_room(device: jax.Device, state: Any) -> bool:
+    """Return whether a device had the memory for a copy of its part of a state at all times so far."""
+    told = device.memory_stats()
+    if not told:  # a CPU
+        return True
+    shards = [shard for leaf in jax.tree.leaves(state) for shard in leaf.addressable_shards if shard.device == device]
+    free = told["bytes_limit"] - told["peak_bytes_in_use"]
+    return bool(free > ROOM_FOR_COPY * sum(shard.data.nbytes for shard in shards))
 
 
 def _all_finite(params: Any) -> jax.Array:

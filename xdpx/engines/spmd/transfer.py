@@ -66,6 +66,11 @@ def to_float(facts: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
+def plain(tree: Any) -> Any:
+    """Return a tree with its facts and single numbers on devices as plain floats. Waits for the devices."""
+    return jax.tree.map(lambda leaf: float(leaf) if isinstance(leaf, Fact | jax.Array) else leaf, tree)
+
+
 class Placer:
     """Puts batches onto the devices. Caches the sharding for each number of rows.
 

@@ -7,10 +7,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+import numpy as np
+
 from xdpx.checkpoints import folders, spmd_files, spmd_folders, spmd_shares
 from xdpx.checkpoints.memory_shares import MemoryShares
+from xdpx.config.faults import first_line
+from xdpx.engines.spmd import transfer
 from xdpx.experiments.running.feeding import Feed
 from xdpx.experiments.running.parts import Parts
+from xdpx.logger import log
 from xdpx.tasks.spmd.train_fields import duration
 from xdpx.training.accumulation import MetricAccumulator
 from xdpx.training.callbacks.saving import Checkpointing
@@ -36,7 +42,6 @@ class Saving(Checkpointing):
     ) -> None:  # fmt: skip
         super().__init__(accumulator, callbacks, copies)
         self._parts, self._feed, self._copies, self._goes_on = parts, feed, copies, goes_on
-        self._host = spmd_shares.HostCopies()
         self._parent = io.join(parts.folder, spmd_folders.PARENT)
         self._last: int | None = None
 
@@ -81,14 +86,26 @@ class Saving(Checkpointing):
         return self._last == session.number and not self._parts.options.jax_fully_async_checkpoint
 
     def _copy_of(self, session: Session) -> Callable[[], object] | None:
-        copies, step = self._copies, session.number
-        if copies is None:
+        copies, step, engine = self._copies, session.number, self._parts.engine
+        if copies is None or not copies.has_room(lambda: spmd_shares.bytes_here(session.state)):
             return None
-        host = self._host.take(session.state)
-        if not copies.has_room(sum(values.nbytes for values in host.values())):
-            return None
+        finite, copied = engine.finite(session.state), engine.copied(session.state)
+        shards = spmd_shares.shards_of(session.state if copied is None else copied)
+        fetched = spmd_shares.on_host(shards) if copied is None else None  # as the next update is donated the state
         facts = {"facts": self._facts(session), "inputs": self._feed.state(session.progress.group)}
-        return lambda: copies.save(step, host.items(), facts)
+
+        def write() -> None:
+            """Write the copy as soon as the devices have computed it."""
+            try:
+                found = fetched or spmd_shares.on_host(shards)
+                told, whole = transfer.plain(facts), bool(np.asarray(finite))
+            except jax.errors.JaxRuntimeError as error:  # of an update before it: the training ends by the same error
+                log.info(f"no copy of step {step} is kept in memory: {first_line(error)}")
+                return
+            if whole:
+                copies.save(step, found.items(), told)
+
+        return write
 
     def _facts(self, session: Session) -> dict[str, Any]:
         return {

@@ -117,7 +117,7 @@ class Checkpointing(Callback):
         raise NotImplementedError
 
     def _copy_of(self, session: Session) -> Callable[[], object] | None:
-        """Copy the full state to the host; return what puts it into memory, None where there is no room for it."""
+        """Copy the full state; return what writes the copy in the background, None if there is no room for it."""
         raise NotImplementedError
 
     def _copy(self, session: Session) -> None:
@@ -125,8 +125,6 @@ class Checkpointing(Callback):
         if self._is_saved(session):
             return
         with self._accumulator.stopwatch.paused(), pulse.doing("copying"):
-            self._accumulator.settle()
-            refuse_nonfinite(session)
             with self._copying.copying():
                 write = self._copy_of(session)
             if write is not None:
@@ -256,6 +254,8 @@ class Saving(Checkpointing):
         copies, number = self._copies, session.number
         if copies is None:
             return None
+        self._accumulator.settle()
+        refuse_nonfinite(session)
         full = self._full(session, wanted=copies.writes)
         if not copies.is_wanted(full):
             return None
