@@ -19,7 +19,9 @@ def unknown_metrics(selection: Selection, values: Mapping[str, Any]) -> Iterator
     Classes that do not declare their metrics are not checked.
     """
     for key, one, item in selection.declared():
-        giver = _giver(selection, one.prefix, item.metric_of) if item.metric_of else None
+        # The class whose metrics are meant has the same prefix, or else none.
+        by_prefix = {each.prefix: each for each in selection.classes if each.kind == item.metric_of}
+        giver = by_prefix.get(one.prefix, by_prefix.get(""))
         if giver is None or giver.entry.metrics is None:
             continue
         value = values.get(key)
@@ -49,12 +51,6 @@ def metrics_of(item: Declaration) -> dict[str, list[str]]:
     return {giver.name: [name for name, _ in giver.metrics] for giver in givers if giver.metrics}
 
 
-def _giver(selection: Selection, prefix: str, kind: str) -> Selected | None:
-    """Return the class whose metrics are meant: the one with the same prefix, else the one without a prefix."""
-    found = {one.prefix: one for one in selection.classes if one.kind == kind}
-    return found.get(prefix, found.get(""))
-
-
 def _holds(when: tuple[str, str, Any] | None, giver: Selected, values: Mapping[str, Any]) -> bool:
     """Return whether a condition holds, or may hold because its key has no value yet (null)."""
     value = values.get(giver.prefix + when[0]) if when else None
@@ -63,14 +59,11 @@ def _holds(when: tuple[str, str, Any] | None, giver: Selected, values: Mapping[s
 
 def _instead(name: str, metrics: tuple[Metric, ...]) -> str:
     names = sorted(known for known, _ in metrics)
-    near = nearest(name, names) or next((known for known in names if _in_full(name, known)), None)
+    # The metric of which `name` is a longer form (`accuracy`), or the name of a log column (`valid_acc`).
+    longer = [known for known in names if name.lower().startswith(known) or name.endswith(f"_{known}")]
+    near = nearest(name, names) or next(iter(longer), None)
     meant = f"Did you mean '{near}'? " if near else ""
     return f"{meant}There are (* is a number): {', '.join(names)}."
-
-
-def _in_full(name: str, known: str) -> bool:
-    """Return whether a name is a longer form of a metric (`accuracy`), or that of a log column (`valid_acc`)."""
-    return name.lower().startswith(known) or name.endswith(f"_{known}")
 
 
 def _without_ground(

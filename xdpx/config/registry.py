@@ -69,7 +69,8 @@ class Registry(Generic[T]):
 
         def add(thing: C) -> C:
             points = packages.offered(self.kind).get(name, ())
-            strangers = [point for point in points if not _of_one_package(thing, point.module)]
+            package = getattr(thing, "__module__", "").partition(".")[0]  # may both offer and register it
+            strangers = [point for point in points if point.module.partition(".")[0] != package]
             if name in self.shipped or name in self._loaded or strangers:
                 by = "".join(f" ({packages.package_of(point)} offers it)" for point in strangers[:1])
                 raise ValueError(f"{self.kind} '{name}' already exists{by}; give yours another name.")
@@ -133,11 +134,6 @@ def _attribute(source: str) -> Any:
     """Return "module:attribute", importing the module."""
     module, _, attribute = source.partition(":")
     return getattr(import_module(module), attribute)
-
-
-def _of_one_package(thing: object, module: str) -> bool:
-    """Return whether a class is in the same top-level package as `module`, which may both offer and register it."""
-    return getattr(thing, "__module__", "").partition(".")[0] == module.partition(".")[0]
 
 
 def registry_of(kind: str) -> Registry[Any]:

@@ -34,11 +34,14 @@ SPECIAL: dict[str, Any] = {
 def schema(command: str) -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of one run of a command; a file may also hold a list of runs."""
     table = declarations_by_key(reachable_entries(command))
+    # Selectors such as `teacher_model` introduce a prefix for keys.
+    selectors = {(key, item.registry) for key, declared in table.items() for _, item in declared if item.registry}
+    prefixes = sorted(f"^{key.removesuffix(kind)}." for key, kind in selectors if key.endswith(f"_{kind}"))
     run = {
         "type": "object",
         "properties": {**SPECIAL, **{key: _property(declared) for key, declared in sorted(table.items())}},
         "additionalProperties": False,
-        "patternProperties": {prefix: {} for prefix in _prefixed(table)},
+        "patternProperties": {prefix: {} for prefix in prefixes},
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -54,12 +57,6 @@ def schema(command: str) -> dict[str, Any]:
 def schema_text(command: str) -> str:
     """Return the schema of a command as JSON."""
     return json.dumps(schema(command), indent=2, ensure_ascii=False)
-
-
-def _prefixed(table: dict[str, list[tuple[Entry, Declaration]]]) -> list[str]:
-    """Return a pattern for each prefix that a selector such as `teacher_model` introduces."""
-    selectors = {(key, item.registry) for key, declared in table.items() for _, item in declared if item.registry}
-    return sorted(f"^{key.removesuffix(kind)}." for key, kind in selectors if key.endswith(f"_{kind}"))
 
 
 def _property(declared: Sequence[tuple[Entry, Declaration]]) -> dict[str, Any]:

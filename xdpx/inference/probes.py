@@ -122,23 +122,19 @@ def of_neighbours(network: nn.Module, batches: Sequence[Sequence[Tensor]]) -> fl
         return worst
     with torch.no_grad():
         for given in several[:TRIED_TOGETHER]:
-            together = _outputs(network(*given))
+            together, rows = _outputs(network(*given)), given[0].shape[:1]
             for row in range(len(given[0])):
                 try:
                     alone = _outputs(network(*(each[row : row + 1] for each in given)))
                 except (RuntimeError, ValueError):  # such as of BatchNorm: no variance of one row
                     return float("inf")
                 pairs = zip(together, alone, strict=True)
-                worst = max([worst, *(_apart(whole, row, one) for whole, one in pairs if _is_of_rows(whole, given))])
+                worst = max([worst, *(_apart(whole, row, one) for whole, one in pairs if whole.shape[:1] == rows)])
     return worst
 
 
 def _outputs(found: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return found if isinstance(found, tuple) else (found,)
-
-
-def _is_of_rows(output: Tensor, given: Sequence[Tensor]) -> bool:
-    return output.shape[:1] == given[0].shape[:1]
 
 
 def _apart(together: Tensor, row: int, alone: Tensor) -> float:

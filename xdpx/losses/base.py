@@ -223,10 +223,10 @@ class Loss:
             problem = f"returns {type(found).__name__} from its metrics."
             raise ConfigError(THIS_RUN, [Fault("loss", problem, "Return a dict {name: number}.")])
         known = self.parameters
-        for key, names in (("metrics", getattr(known, "metrics", ())), ("major_metric", [_major_metric(known)])):
-            for name in names:
-                if name is not None and name not in found:
-                    found[name] = self._asked_for(key, name, gathered, found)
+        wanted = [("metrics", name) for name in getattr(known, "metrics", ())]
+        for key, name in (*wanted, ("major_metric", getattr(known, "major_metric", None))):
+            if isinstance(name, str) and name not in found:
+                found[name] = self._asked_for(key, name, gathered, found)
         return dict(found)
 
     def _asked_for(self, key: str, name: str, gathered: Gathered, found: Mapping[str, float]) -> float:
@@ -259,9 +259,3 @@ class Loss:
     def in_unit(self, nats: float, count: float) -> float:
         """Return the mean, in `loss_unit`, of a sum in nats; NaN if the count is 0."""
         return nats / count * UNITS[getattr(self.parameters, "loss_unit", "nats")] if count else float("nan")
-
-
-def _major_metric(parameters: LossParameters) -> str | None:
-    """Return the name of the metric that decides what is best; None if the parameters have none."""
-    name = getattr(parameters, "major_metric", None)
-    return name if isinstance(name, str) else None

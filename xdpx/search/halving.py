@@ -73,12 +73,9 @@ class Halving(Schedule):
     def reached(self, trials: list[Trial], rung: int) -> list[Trial]:
         """Return the trials that were trained up to a rung, or failed on the way, best first."""
         at = self.rungs[rung]
-        return ranked([one for one in trials if _has_reached(one, at)], at, at // 2)
-
-
-def _has_reached(trial: Trial, samples: int) -> bool:
-    """Return whether a trial has seen `samples`; one that failed or ended by itself counts as at its aim."""
-    return trial.samples >= samples or (trial.state in {"failed", "finished"} and trial.aim >= samples)
+        # One that failed or ended by itself counts as at its aim.
+        there = [one for one in trials if one.samples >= at or (one.state in {"failed", "finished"} and one.aim >= at)]
+        return ranked(there, at, at // 2)
 
 
 class AshaParameters(RungParameters):

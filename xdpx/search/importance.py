@@ -14,7 +14,6 @@ from xdpx.search.spaces import Dimension, Space
 from xdpx.search.trials import Trial, standings
 
 if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
 LEAST_TRIALS = 24
@@ -72,24 +71,20 @@ def importances(space: Space, trials: Sequence[Trial], *, rounds: int = ROUNDS, 
 
 def _told(space: Space, trials: Sequence[Trial]) -> list[FrozenTrial]:
     """Return the trials that have a score as Optuna trials, each with a value for every parameter."""
+    from optuna.distributions import CategoricalDistribution
     from optuna.trial import create_trial
 
+    parts = CategoricalDistribution(tuple(range(PARTS + 1)))
     standing = standings(trials)
     return [
         create_trial(
             value=standing[trial.number],
             params={one.name: _placed(one, trial) for one in space.dimensions},
-            distributions={one.name: _distribution(one) for one in space.dimensions},
+            distributions={one.name: parts if one.when else distribution_of(one) for one in space.dimensions},
         )
         for trial in trials
         if trial.history and trial.number in standing
     ]
-
-
-def _distribution(dimension: Dimension) -> BaseDistribution:
-    from optuna.distributions import CategoricalDistribution
-
-    return CategoricalDistribution(tuple(range(PARTS + 1))) if dimension.when else distribution_of(dimension)
 
 
 def _placed(dimension: Dimension, trial: Trial) -> float:

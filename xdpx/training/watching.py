@@ -296,16 +296,13 @@ class _Watch:
         os.write(2, f"\nxdpx: process {self._rank}: {reason}\n".encode())
         if self._rank == 0:  # before the others exit, which would fail the main thread here
             _within(SECONDS_TO_TELL, lambda: self._last_words.tell(reason))
+        frozen = verdict.ranks if verdict.trouble != "hangs" else ()  # others end it, and it must not continue
+        told = [rank for rank in self._members if rank not in frozen]
         for _ in range(_REPEATS if found_here else 0):
-            self._say({"verdict": [verdict.trouble, verdict.ranks, reason]}, to=self._recipients(verdict))
+            self._say({"verdict": [verdict.trouble, verdict.ranks, reason]}, to=told)
         _within(SECONDS_TO_TELL, lambda: self._end_others(verdict, reason))
         _within(SECONDS_TO_TELL, lambda: log.warning(reason))
         os._exit(EXIT_CODE)
-
-    def _recipients(self, verdict: Verdict) -> list[int]:
-        """Return the ranks to tell of a verdict: not a frozen one, which others end and which must not continue."""
-        passed_over = () if verdict.trouble == "hangs" else verdict.ranks
-        return [rank for rank in self._members if rank not in passed_over]
 
     def _reason(self, verdict: Verdict) -> str:
         names = " and ".join(f"rank {rank} on {self._members[rank].host}" for rank in verdict.ranks)

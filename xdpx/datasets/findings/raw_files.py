@@ -83,7 +83,8 @@ def header(path: str, head: Head, parser: Parser, *, labelled: bool, labels: Col
     first = [folded(cell.strip("\"'")) for cell in head.rows[0]]
     others = {folded(label) for label in labels} - {folded(head.rows[0][-1])}
     named = all(map(is_column_name, first))
-    label = labelled and (first[-1] in LABEL_NAMES or _alone_no_number(first[-1], others)) and bool(others)
+    word_among_numbers = number_of(first[-1]) is None and all(number_of(other) is not None for other in others)
+    label = labelled and bool(others) and (first[-1] in LABEL_NAMES or word_among_numbers)
     if named or label:
         problem = f"the first row looks like the names of columns: {', '.join(map(repr, head.rows[0]))[:80]}."
         remedy = "Skip it: start_line: 1"
@@ -133,11 +134,6 @@ def _escaped(rows: Sequence[Row]) -> list[str]:
     """Return the cells wrapped by the rules of csv with quotes inside; [] if a cell begins with a quote otherwise."""
     quoted = [cell for row in rows for cell in row if cell[:1] == '"']
     return [cell for cell in quoted if '""' in cell[1:-1]] if all(map(_QUOTED.fullmatch, quoted)) else []
-
-
-def _alone_no_number(label: str, others: Collection[str]) -> bool:
-    """Return whether `label` is not a number, but all others are."""
-    return bool(others) and number_of(label) is None and all(number_of(other) is not None for other in others)
 
 
 def another_reading(

@@ -130,14 +130,11 @@ class Examples:
         for feature in self.lengths:
             name = p.features.get(feature, feature)
             if name not in columns:
-                raise self._no_column(feature, name, columns)
+                problem = f"needs a column '{name}'; the source has: {named(columns)}."
+                remedy = did_you_mean(name, columns, rest=f"Write features={{'{feature}': '<column>'}}.")
+                raise self._refused(problem, remedy, key=f".{feature}")
             found[feature] = self._encoded(feature, columns[name])
         return found
-
-    def _no_column(self, feature: str, name: str, columns: Columns) -> ConfigError:
-        problem = f"needs a column '{name}'; the source has: {named(columns)}."
-        remedy = did_you_mean(name, columns, rest=f"Write features={{'{feature}': '<column>'}}.")
-        return self._refused(problem, remedy, key=f".{feature}")
 
     def _encoded(self, feature: str, column: Column) -> Ragged:
         if isinstance(column, Ragged):

@@ -98,7 +98,10 @@ class GatheredWork(BlockWork):
         if mode == "blocks":
             return self._in_turn(split, file.path, facts)
         if mode == "bytes":
-            self._check_spans(file.path, facts)
+            borders = [0, *(each["span"][1] for each in facts)]
+            starts = [each["span"][0] for each in facts]
+            if starts != borders[:-1] or borders[-1] != io.size(file.path):
+                raise torn_error(self._folder, file.path)
         before = accumulate((each.get("lines", 0) for each in facts[:-1]), initial=0)
         return (made for index, lines in enumerate(before) for made in self._made(split, index, lines))
 
@@ -124,12 +127,6 @@ class GatheredWork(BlockWork):
                 self._told.add(package)
                 log.warning(f"shards were made with different versions of {package}: {first} and {version}")
         return manifest.facts
-
-    def _check_spans(self, path: str, facts: Sequence[Mapping[str, Any]]) -> None:
-        borders = [0, *(each["span"][1] for each in facts)]
-        starts = [each["span"][0] for each in facts]
-        if starts != borders[:-1] or borders[-1] != io.size(path):
-            raise torn_error(self._folder, path)
 
     def _made(self, split: str, index: int, lines_before: int = 0) -> Iterator[Made]:
         name = self._folder.name(split, index)

@@ -79,16 +79,11 @@ def compile_in_place(
     if backend not in known:
         remedy = did_you_mean(backend, known, rest=f"Use one of: {', '.join(known)}.")
         raise ValueError(f"torch_compile_backend: there is no '{backend}'. {remedy}")
-    if mode is None:
-        model.compile(backend=backend, dynamic=dynamic)
-    elif mode in (modes := _modes()):
-        model.compile(backend=backend, mode=mode, dynamic=dynamic)
-    else:
-        raise ValueError(f"torch_compile_mode: there is no '{mode}'. Use one of: {', '.join(modes)}.")
+    if mode is not None:
+        from torch import _inductor
+
+        modes = sorted({"default", *_inductor.list_mode_options()})
+        if mode not in modes:
+            raise ValueError(f"torch_compile_mode: there is no '{mode}'. Use one of: {', '.join(modes)}.")
+    model.compile(backend=backend, mode=mode, dynamic=dynamic)
     return model
-
-
-def _modes() -> list[str]:
-    from torch import _inductor
-
-    return sorted({"default", *_inductor.list_mode_options()})

@@ -77,7 +77,9 @@ def _walk(jaxpr: Any, marks_in: Sequence[str | None]) -> tuple[Count, list[str |
     for equation in jaxpr.eqns:
         seen = [None if hasattr(var, "val") else marks.get(var) for var in equation.invars]
         counted, outs = _equation(equation, seen)
-        total.add(_as_lookup(counted) if MOVING_ROWS in str(equation.source_info.name_stack) else counted)
+        if MOVING_ROWS in str(equation.source_info.name_stack):
+            counted = Count(lookup=counted.flops + counted.lookup, unknown=counted.unknown)
+        total.add(counted)
         marks.update(zip(equation.outvars, outs, strict=True))
     return total, [None if hasattr(var, "val") else marks.get(var) for var in jaxpr.outvars]
 
@@ -101,10 +103,6 @@ def _equation(equation: Any, seen: list[str | None]) -> tuple[Count, list[str | 
     return _called(name, params, seen, none)
 
 
-def _as_lookup(counted: Count) -> Count:
-    return Count(lookup=counted.flops + counted.lookup, unknown=counted.unknown)
-
-
 def _called(name: str, params: Mapping[str, Any], seen: list[str | None], none: list[str | None]) -> tuple[Count, Any]:
     """Count a call of another jaxpr (jit, remat, custom derivatives, shard_map), or a kernel."""
     if name == "pallas_call":
@@ -114,21 +112,16 @@ def _called(name: str, params: Mapping[str, Any], seen: list[str | None], none: 
         return Count(), none
     given = seen if len(seen) == len(inner.invars) else [None] * len(inner.invars)
     counted, outs = _walk(inner, given)
-    if name == "shard_map":
+    if name == "shard_map":  # its body has the shapes of one device
+        sizes = dict(params["mesh"].shape)
         whole = Count()
-        whole.add(counted, _manual_devices(params))
+        whole.add(counted, math.prod(sizes[axis] for axis in params.get("manual_axes", sizes)))
         return whole, none
     return counted, outs if len(outs) == len(none) else none
 
 
 def _open(jaxpr: Any) -> Any:
     return getattr(jaxpr, "jaxpr", jaxpr)
-
-
-def _manual_devices(params: Mapping[str, Any]) -> int:
-    """Return the number of devices a shard_map splits its work over: its body has the shapes of one device."""
-    sizes = dict(params["mesh"].shape)
-    return math.prod(sizes[axis] for axis in params.get("manual_axes", sizes))
 
 
 def _scan(equation: Any, seen: list[str | None]) -> Count:

@@ -177,15 +177,12 @@ def _splits(shape: Sequence[int], names: Sequence[Any], rules: Rules, mesh: Mesh
     try:
         return splits(names, shape, rules, mesh.shape)
     except UnknownAxis as unknown:
-        raise _no_rule(unknown) from unknown
+        rest = f"Add one, or use one of: {', '.join(unknown.known)}."
+        problem = f"no rule says which axes of the mesh split '{unknown.axis}'."
+        fault = Fault("rules", problem, did_you_mean(unknown.axis, unknown.known, rest=rest))
+        raise ConfigError(THIS_RUN, [fault]) from unknown
     except ValueError as error:
         raise ValueError(f"{name or 'an array'}: {error}") from error
-
-
-def _no_rule(unknown: UnknownAxis) -> ConfigError:
-    rest = f"Add one, or use one of: {', '.join(unknown.known)}."
-    problem = f"no rule says which axes of the mesh split '{unknown.axis}'."
-    return ConfigError(THIS_RUN, [Fault("rules", problem, did_you_mean(unknown.axis, unknown.known, rest=rest))])
 
 
 def _present(axes: str | Sequence[str] | None, mesh: Mesh) -> tuple[str, ...]:

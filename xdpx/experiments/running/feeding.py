@@ -67,7 +67,9 @@ class Feed:
             group = list(islice(iter(partial(next_batch, self.data), None), count))
             if len(group) < count:
                 self._given = taken
-                self._tell_left_over(len(group), count)
+                if group:
+                    left = f"{len(group)} of the {count} batches of an update (accumulate_batches)"
+                    log.warning(f"{self.data.name}: the data ends with {left}: they are not trained on.")
                 with pulse.doing(OUT_OF_DATA, patience=1.0, compiles=False):
                     self._ending.barrier()  # in vain if others have more data, and wait in an update: the watch ends it
                 return
@@ -95,11 +97,6 @@ class Feed:
                     problem = f"process 0 has {batch_text(here)}, process {index} {batch_text(there)}."
                     remedy = "Give all processes batches of the same shapes in the same update."
                     raise refused(self.data.hparams, "get_next", problem, remedy)
-
-    def _tell_left_over(self, left: int, count: int) -> None:
-        if left:
-            problem = f"the data ends with {left} of the {count} batches of an update (accumulate_batches)"
-            log.warning(f"{self.data.name}: {problem}: they are not trained on.")
 
     def state(self, taken: int) -> dict[str, Any] | None:
         """Return the positions of this process in its inputs after `taken` updates; None if none are stored.

@@ -209,7 +209,10 @@ class Study:
         return min(last, math.ceil(order.samples / each))
 
     def _trained(self, parts: Parts, order: Order, steps: int) -> Result | None:
-        if not _ended_early(parts.folder) and not train(parts).finished:
+        status = read_status(parts.folder)
+        # By its own rule, such as `early_stopping_fn`.
+        ended_early = status is not None and status.status == "finished" and status.step < status.until
+        if not ended_early and not train(parts).finished:
             self._interrupted = True
             return None
         checkpoint = checkpoint_in(parts.folder, None, parts=parts)
@@ -260,12 +263,6 @@ def _failed(order: Order, error: Exception) -> Result:
     note = " ".join(str(error).split()) or type(error).__name__
     log.warning(f"trial {order.trial} failed: {note}")
     return Result(order.number, order.begin, None, note=note)
-
-
-def _ended_early(folder: str) -> bool:
-    """Return whether a job was ended by its own rule, such as `early_stopping_fn`."""
-    status = read_status(folder)
-    return status is not None and status.status == "finished" and status.step < status.until
 
 
 def _refuse_another_job(parts: Parts) -> None:

@@ -63,7 +63,9 @@ def refuse_headless(model: nn.Module) -> None:
     model = bare(model)
     kind = type(model).__name__
     inputs = inspect.signature(model.forward).parameters
-    if not type(model).__module__.startswith("transformers.models.") or any(_asks_for_loss(name) for name in inputs):
+    targets = {"return_loss", "start_positions", "end_positions"}
+    takes_targets = any("label" in name or name in targets for name in inputs)
+    if takes_targets or not type(model).__module__.startswith("transformers.models."):
         return
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
@@ -75,10 +77,6 @@ def refuse_headless(model: nn.Module) -> None:
             f"your task, e.g. {stem}ForSequenceClassification or an AutoModelFor…; or override compute_loss, or give "
             "compute_loss_func."
         )
-
-
-def _asks_for_loss(name: str) -> bool:
-    return "label" in name or name in {"return_loss", "start_positions", "end_positions"}
 
 
 def refuse_quantized(model: nn.Module) -> None:

@@ -116,7 +116,8 @@ class Learner(Configurable):
         state: OptState = {"rules": {group.key: group.rule.init(_part(weights, group.names)) for group in groups}}
         if self.optimizer.hparams.ema_decay:
             self._refuse_to_average(weights)
-            state["ema"] = _start_average(params)
+            copy = jax.tree.map(lambda weight: jnp.array(weight), params)
+            state["ema"] = {"count": jnp.zeros((), jnp.int32), "average": copy}
         return state
 
     def update(
@@ -378,11 +379,6 @@ def _like(params: Tree, weights: Named) -> Tree:
 
 def _chosen(valid: jax.Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda after, before: jnp.where(valid, after, before), new, old)
-
-
-def _start_average(params: Tree) -> dict[str, Any]:
-    """Return the initial average: a copy of the weights."""
-    return {"count": jnp.zeros((), jnp.int32), "average": jax.tree.map(lambda weight: jnp.array(weight), params)}
 
 
 def _advance_average(kept: dict[str, Any], params: Tree, decay: float) -> dict[str, Any]:

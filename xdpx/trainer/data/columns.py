@@ -143,18 +143,11 @@ def _unused(
 
 
 def _can_be_cut(dataset: object) -> bool:
-    # Streams keep their columns, as in the original: removing them would rebuild the pipeline of the stream.
-    return (
-        callable(getattr(dataset, "remove_columns", None))
-        and length(dataset) is not None
-        and not _is_transformed(dataset)
-    )
-
-
-def _is_transformed(dataset: object) -> bool:
-    """Return whether samples pass through a user's function (`with_transform`) when they are read."""
     how = getattr(dataset, "format", None)
-    return isinstance(how, Mapping) and how.get("type") == "custom"
+    # Samples pass through a user's function (`with_transform`) when they are read.
+    transformed = isinstance(how, Mapping) and how.get("type") == "custom"
+    # Streams keep their columns, as in the original: removing them would rebuild the pipeline of the stream.
+    return callable(getattr(dataset, "remove_columns", None)) and length(dataset) is not None and not transformed
 
 
 def _needed_by(collator: Any, dataset: Any, unused: list[str]) -> bool:

@@ -39,7 +39,9 @@ def rotate(
         return io.join(place, folders.folder_name(step))
 
     def stay(order: list[int]) -> list[int]:
-        wanted = {order[-1], *_newest_resumable(order, path), *_newest_finite(order, path)} | {
+        # Of those with finite weights, the newest and the newest that can be resumed; usually the same.
+        finite = [step for step in order if folders.is_finite(path(step))]
+        wanted = {order[-1], *_newest_resumable(order, path), *finite[-1:], *_newest_resumable(finite, path)} | {
             step for step in order if folders.folder_name(step) == _name_in(best, place)
         }
         excess = max(0, len(order) - max(limit, len(wanted)))
@@ -53,12 +55,6 @@ def rotate(
 
 def _newest_resumable(order: list[int], path: Callable[[int], str]) -> list[int]:
     return next(([step] for step in reversed(order) if not folders.missing_parts(path(step))), [])
-
-
-def _newest_finite(order: list[int], path: Callable[[int], str]) -> list[int]:
-    """Return the newest with finite weights, and the newest of these that can be resumed: usually the same."""
-    finite = [step for step in order if folders.is_finite(path(step))]
-    return finite[-1:] + _newest_resumable(finite, path)
 
 
 def _name_in(path: str | None, place: str) -> str:

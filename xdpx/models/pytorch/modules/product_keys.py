@@ -64,7 +64,11 @@ class ProductKeyMemory(nn.Module):
         learned = getattr(known, "init_kernel_alpha", None)
         if learned is not None and known.distance_fn != "dot":
             self.alpha = nn.Parameter(torch.tensor(float(learned)))
-        self.query = self._query_net(known, width)
+        wide = heads * known.mem_k_dim
+        if getattr(known, "query_net", "linear") == "mlp":
+            self.query: nn.Module = nn.Sequential(nn.Linear(width, wide), nn.GELU(), nn.Linear(wide, wide))
+        else:
+            self.query = nn.Linear(width, wide)
         self.norm = nn.LayerNorm(half) if known.query_norm == "layer" else nn.Identity()
         self.keys = nn.Parameter(torch.empty(heads, 2, known.mem_keys, half).uniform_(-1.0, 1.0) / half**0.5)
         if known.distance_fn.startswith("mah"):
@@ -72,12 +76,6 @@ class ProductKeyMemory(nn.Module):
         self.values = nn.EmbeddingBag(known.mem_keys**2, width, mode="sum", sparse=known.mem_sparse)
         nn.init.normal_(self.values.weight, std=spread)
         self.input_dropout, self.query_dropout = Dropout(known.input_dropout), Dropout(known.query_dropout)
-
-    def _query_net(self, known: MemoryParameters, width: int) -> nn.Module:
-        wide = known.mem_heads * known.mem_k_dim
-        if getattr(known, "query_net", "linear") == "mlp":
-            return nn.Sequential(nn.Linear(width, wide), nn.GELU(), nn.Linear(wide, wide))
-        return nn.Linear(width, wide)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return the output of the memory for states (..., H), of the same shape."""

@@ -60,7 +60,10 @@ def in_chunks(
     """
     rows, tokens = arrays[0].shape[:2]
     parts = (num_parts("activation_batch", rows), num_parts("activation_length", tokens))
-    copies = {name: _on_all_parts(weight, axes, parts) for name, (weight, axes) in weights.items()}
+    copies = {  # of each weight one for every part of the tokens, (G, L, ...), so one on every device
+        name: constrain(jnp.broadcast_to(weight, (*parts, *weight.shape)), (*_PARTS, *axes))
+        for name, (weight, axes) in weights.items()
+    }
 
     def step(_: None, taken: tuple[jax.Array, ...]) -> tuple[None, Any]:
         return None, jax.vmap(jax.vmap(look))(copies, *taken)
@@ -68,11 +71,6 @@ def in_chunks(
     cut = tuple(_cut(array, parts, chunk) for array in arrays)
     _, found = jax.lax.scan(jax.checkpoint(step, prevent_cse=False), None, cut)
     return jax.tree.map(lambda array: _joined(array, (rows, tokens), parts), found)
-
-
-def _on_all_parts(weight: jax.Array, axes: Axes, parts: tuple[int, int]) -> jax.Array:
-    """Return a weight for each part of the tokens: (G, L, ...), one copy per device."""
-    return constrain(jnp.broadcast_to(weight, (*parts, *weight.shape)), (*_PARTS, *axes))
 
 
 def _cut(x: jax.Array, parts: tuple[int, int], chunk: int) -> jax.Array:
