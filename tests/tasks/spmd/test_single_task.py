@@ -8,8 +8,7 @@ import optax
 import pytest
 
 from xdpx.config.faults import ConfigError
-from xdpx.engines.spmd.steps import sums_of
-from xdpx.engines.spmd.tracing import tracing_step
+from xdpx.engines.spmd.steps import sums_of, tracing_step
 from xdpx.models.spmd.base_layer import BaseLayer, Weight
 from xdpx.models.spmd.base_model import BaseModel
 from xdpx.optimizers.spmd.learner import Learner

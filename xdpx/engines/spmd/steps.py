@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +20,27 @@ from xdpx.engines.spmd.partitioning import path_name, rules_on, spec_of
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.seeds import key_of
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, Variables
-from xdpx.engines.spmd.tracing import tracing_step
 from xdpx.utils.axis_splits import Rules
 
 RENAMED = {"raw_grad_norm": "grad_norm"}
 """Facts of a learner that engines report under another name."""
+
+_step: ContextVar[Any] = ContextVar("step", default=0)
+
+
+def step_being_traced() -> Any:
+    """Return the number of updates before the one being traced, an int32; 0 outside of updates."""
+    return _step.get()
+
+
+@contextmanager
+def tracing_step(step: Any) -> Generator[None]:
+    """Make `step_being_traced` return `step` inside the block."""
+    token = _step.set(step)
+    try:
+        yield
+    finally:
+        _step.reset(token)
 
 
 @dataclass(frozen=True)

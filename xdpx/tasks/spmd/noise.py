@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from xdpx.config.hparams import BaseHParams
-from xdpx.engines.spmd.tracing import step_being_traced
+from xdpx.engines.spmd.steps import step_being_traced
 from xdpx.optimizers.spmd.trees import Tree, matching, name_of, named
 
 
