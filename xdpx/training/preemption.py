@@ -37,7 +37,7 @@ SIGNALS = tuple(
 
 
 class Preemption:
-    """While entered, the first signal is only noted; another request ends the process at once.
+    """A context in which the first signal is only recorded; another request ends the process at once.
 
     Args:
         signals: the numbers of those that count.
@@ -103,7 +103,7 @@ class Preemption:
 
     @contextmanager
     def waiting(self) -> Generator[None]:
-        """Let a signal cut the `with` block short, in which data are waited for (a shard can take hours).
+        """Let a signal interrupt the `with` block, which waits for data (a shard can take hours).
 
         One that came before ends it at once, one that comes inside after `GRACE_SECONDS`.
 

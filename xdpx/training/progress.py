@@ -1,4 +1,4 @@
-"""Where a run stands: everything but the engine's state that is needed to continue as if nothing had happened."""
+"""The progress of a run: everything but the engine's state that an exact resume needs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What looks on while a model is trained: it logs, scores, stops, saves and draws. Order matters, see `training.py`."""
+"""Callbacks around training: log, evaluate, stop, save, draw. Their order matters: some read what others did."""

@@ -1,4 +1,4 @@
-"""Say early how long a training will take: once the first updates have been measured on this machine."""
+"""Estimate early how long a training will take, from its first updates on this machine."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SECONDS_MEASURED = 5.0
 
 
 class Estimating(Callback):
-    """Tell, once, how long the updates to go will take, and how much memory has been taken so far.
+    """Logs once how long the remaining updates will take, and how much memory is in use.
 
     Args:
-        memory: says the latter, such as `1.2 GiB of memory`.
+        memory: returns the memory in use as text, such as `1.2 GiB of memory`.
     """
 
     def __init__(self, memory: Callable[[], str]) -> None:
@@ -26,7 +26,7 @@ class Estimating(Callback):
         self._told = False
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Measure; tell when enough was seen."""
+        """Measure the time of the first updates; log the estimate after `SECONDS_MEASURED`."""
         if self._told:
             return None
         if self._begun is None:

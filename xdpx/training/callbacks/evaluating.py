@@ -1,4 +1,4 @@
-"""Scores on held-out data: when, where they are written, and which one is the best."""
+"""Evaluate on held-out data: when, which metric decides, and where scores are written."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ AVERAGED = frozenset({"precision", "recall", "f1"})
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """When to evaluate, and what counts. Steps are optimizer updates.
+    """When to evaluate, and which metric decides what is best. Steps are optimizer updates.
 
     Attributes:
-        interval: evaluate at its multiples; -1 evaluates at the end only.
-        warmup: before this step, `warmup_multiplier` times less often.
+        interval: evaluate at its multiples; -1: only at the end.
+        warmup: before this step, evaluations are `warmup_multiplier` times less frequent.
     """
 
     interval: int
@@ -41,17 +41,17 @@ class EvaluationPlan:
     warmup_multiplier: int = 6
 
     def due(self, number: int) -> bool:
-        """Tell whether to evaluate after update `number`."""
+        """Return whether to evaluate after update `number`."""
         return due(number, self.interval * self.warmup_multiplier if number < self.warmup else self.interval)
 
 
 class Scoring(Callback):
-    """Score held-out data when asked to, and write valid.log.tsv. Doors say when, what is scored, and what counts.
+    """Base of evaluation callbacks: scores held-out data and writes valid.log.tsv. Subclasses define when and what.
 
-    It keeps nothing of its own: scores are part of the progress, and what was collected is part of the accumulator.
+    It has no state to save: scores are part of the progress, and training facts are part of the accumulator.
 
     Attributes:
-        metrics: of the last evaluation; empty before there was one.
+        metrics: of the last evaluation; empty before the first.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Scoring(Callback):
         self._ascending = ascending
 
     def on_start(self, session: Session) -> None:
-        """Drop the rows of evaluations that will come again."""
+        """Drop the rows of evaluations that a resumed run repeats."""
         self._table.drop_after(session.progress.last_eval_step)
 
     def evaluate(self, session: Session) -> None:
-        """Score the held-out data now, and note how good that is."""
+        """Evaluate now: log the scores, and record whether this is the best step so far."""
         session.guard()
         # What training cost is read before scoring begins: settled inside the pause, scoring would count as training.
         window, progress = self._accumulator.take(EVALUATION), session.progress
@@ -88,11 +88,11 @@ class Scoring(Callback):
             self._tell(row, is_best=is_best)
 
     def _score(self, session: Session) -> dict[str, float]:
-        """Return the metrics of held-out data; none where there is none."""
+        """Return the metrics of the held-out data; {} if there is none."""
         raise NotImplementedError
 
     def _decisive(self) -> float:
-        """Return the one of `metrics` that tells what is best."""
+        """Return the metric that decides which step is best."""
         raise NotImplementedError
 
     def _tell(self, row: Mapping[str, Cell], *, is_best: bool) -> None:
@@ -100,11 +100,11 @@ class Scoring(Callback):
 
 
 class Evaluating(Scoring):
-    """Score the held-out data when it is due, and in any case at the end.
+    """Evaluates when that is due, and at the end.
 
     Args:
-        batches: gives the held-out batches again each time, always the same ones.
-        labels: names of the classes, where they are known.
+        batches: returns an iterable of the held-out batches, the same ones at each call.
+        labels: names of the classes, if known.
     """
 
     name = "evaluating"
@@ -129,26 +129,26 @@ class Evaluating(Scoring):
         self._told_nan = False
 
     def on_start(self, session: Session) -> None:
-        """Say what the major metric averages, beside what every door does."""
+        """Prepare the log, and log how the major metric averages over classes."""
         super().on_start(session)
         name, average = self.plan.major_metric, self._loss.average
         if average is not None and name in AVERAGED:
             log.info(f"major_metric {name}: the {average} average of the classes; f1_average chooses another")
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Evaluate if it is due."""
+        """Evaluate if that is due."""
         if self.plan.due(step.number):
             self.evaluate(session)
         return None
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        """Evaluate what was reached. An interrupted run is not: it goes on later as if nothing had happened."""
+        """Evaluate the last step, unless training was interrupted and can be resumed."""
         if stop.finished and session.number > 0 and not session.progress.just_evaluated:
-            super().evaluate(session)  # a run that goes on later does not know of it
+            super().evaluate(session)  # not passed to the schedule: a run that is extended later must not depend on it
         self._table.flush()
 
     def evaluate(self, session: Session) -> None:
-        """Score the held-out data now, note how good that is, and let the learning rate follow if it waits for that."""
+        """Evaluate now, and pass the score to the schedule of the learning rate."""
         super().evaluate(session)
         session.engine.take_score(session.state, self._decisive())
 
@@ -172,7 +172,7 @@ class Evaluating(Scoring):
 
 
 def score_of(metrics: Mapping[str, float], name: str) -> float:
-    """Return the metric that decides what is best. Raises ConfigError when there is no such metric."""
+    """Return the metric of this name. Raises ConfigError if there is no such metric."""
     if name in metrics:
         return metrics[name]
     remedy = did_you_mean(name, metrics, rest=f"It has: {', '.join(sorted(metrics))}.")

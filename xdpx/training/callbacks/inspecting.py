@@ -1,4 +1,4 @@
-"""Look at the gradient of every weight: note its size, draw it, and say where it vanishes, explodes or is dead."""
+"""Record and draw the size of every weight's gradient; warn of gradients that vanish, explode or are zero."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from xdpx.utils.decisions import due
 
 FOLDER = "plots/gradients"
 HISTORY = "history.tsv"
-LOOKS_KEPT = 400
-"""Looks that the picture of the history shows at most."""
+UPDATES_SHOWN = 400
+"""Most recorded updates that the figure of the history shows."""
 
 Sizes = Mapping[str, GradientSize]
 
 
 class Inspecting(Callback):
-    """Fetch the sizes of gradients every `interval` updates; draw them when the model was evaluated, and at the end.
+    """Records the sizes of gradients every `interval` updates; draws them after evaluations and at the end.
 
-    The device works out the sizes of those updates alone, and is waited for once for all weights. What fails is a
-    warning.
+    Only these updates cost time: their sizes are computed on the device and fetched in one transfer. A failure is only
+    a warning.
 
     Args:
         folder: of the run; `plots/gradients` in it has the pictures and `history.tsv`.
         figext: format of the pictures.
-        stopwatch: stands still meanwhile.
-        interval: updates from one look to the next.
+        stopwatch: of the training time; paused meanwhile.
+        interval: updates from one record to the next.
     """
 
     def __init__(self, folder: str, figext: str, stopwatch: Stopwatch, *, interval: int) -> None:
         self._folder, self._figext, self._stopwatch = io.join(folder, FOLDER), figext, stopwatch
         self._interval = interval
-        self._history: deque[tuple[int, Sizes]] = deque(maxlen=LOOKS_KEPT)
+        self._history: deque[tuple[int, Sizes]] = deque(maxlen=UPDATES_SHOWN)
         self._told: set[tuple[str, str]] = set()
         self._table: GrowingTable | None = None
 
     def on_start(self, session: Session) -> None:
-        """Open the history; rows of steps that will be walked again go."""
+        """Open `history.tsv`; drop the rows of updates that a resumed run takes again."""
         self._table = GrowingTable(io.join(self._folder, HISTORY))
         self._table.drop_after(session.number)
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Look if it is due. The engine keeps the gradients of an update until the next one."""
+        """Record the gradients if that is due; the engine keeps those of an update until the next one."""
         evaluated = session.progress.just_evaluated
         if due(step.number, self._interval) or evaluated:
             with self._stopwatch.paused():
@@ -59,7 +59,7 @@ class Inspecting(Callback):
         return None
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        """Draw what was seen last, and its history."""
+        """Draw the last recorded gradients, and the history."""
         self._try(self._draw)
         if self._table is not None:
             self._table.flush()

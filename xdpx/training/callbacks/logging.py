@@ -1,4 +1,4 @@
-"""Rows for train.log.tsv, and one live line on a terminal."""
+"""Write the rows of train.log.tsv, and show a progress bar."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from xdpx.utils import io
 from xdpx.utils.decisions import due
 
 TrainMetrics = Callable[[Mapping[str, float]], dict[str, float]]
-"""Turns sums of facts over some updates into what is shown of them: `losses.*.train_metrics`."""
+"""Computes the logged metrics from the summed facts of some updates: `train_metrics` of a loss."""
 
 LOG = "log"
 """The name of this reader's window in the accumulator."""
 
 
 class Logging(Callback):
-    """Collects the facts of every update and writes a row every `interval` updates. Stands first among callbacks.
+    """Collects the facts of every update, and logs a row every `interval` updates. Must be the first callback.
 
-    Loss and metrics of a row are over all updates since the row before; gnorm, clip and lr are those of its own update.
+    Loss and metrics of a row are over all updates since the previous row; gnorm, clip and lr are of its own update.
 
     Attributes:
-        row: what was logged last.
-        texts: that were noted since the row before; of pictures where they are.
-        logged_step: the update it was logged at.
+        row: the last row.
+        texts: the texts that the model recorded since the previous row, and the paths of its pictures.
+        logged_step: the update of the last row.
     """
 
     name = "logging"
@@ -48,14 +48,14 @@ class Logging(Callback):
         self._bar: Any = None
 
     def on_start(self, session: Session) -> None:
-        """Show the line, from where the run stands; drop the rows of steps that will be walked again."""
+        """Show the progress bar; drop the rows of updates that a resumed run takes again."""
         self._table.drop_after(session.number)
         self._bar = log.progress(total=session.total, what="train", unit="step")
         self._bar.start_at(session.number)
         self._accumulator.stopwatch.start()
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Collect; write a row when it is time."""
+        """Collect the facts; write a row if that is due."""
         self._accumulator.add(step.number, step.facts)
         if due(step.number, self._interval):
             self.write_row(session)
@@ -63,7 +63,7 @@ class Logging(Callback):
         return None
 
     def write_row(self, session: Session) -> None:
-        """Write a row of the updates since the row before, up to where the session stands."""
+        """Write a row for the updates since the previous row."""
         window = self._accumulator.take(LOG)
         progress, number = session.progress, session.number
         progress.train_seconds += window.seconds
@@ -90,30 +90,30 @@ class Logging(Callback):
         return ", ".join(f"{name} {value:.3g}" for name, value in shown if isinstance(value, float)) + best
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        """Count the updates that no row stands for, so that nothing is left out of the totals."""
+        """Add the updates after the last row to the totals."""
         if self.logged_step != session.number:
             self._accumulator.settle()
         self._table.flush()
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the progress bar."""
         if self._bar is not None:
             self._bar.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was collected since the last row; the rows before it are in the file by then."""
+        """Return the facts since the last row, after writing the rows so far to the file."""
         self._table.flush()
         return {"ledger": self._accumulator.state_dict(), "row": dict(self.row), "logged_step": self.logged_step}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take back what was collected."""
+        """Restore what `state_dict` returned."""
         self._accumulator.load_state_dict(saved["ledger"])
         self.row = dict(saved["row"])
         self.logged_step = int(saved["logged_step"])
 
 
 def train_metrics(window: Window, metrics: TrainMetrics) -> dict[str, float]:
-    """Return `loss`, and the other metrics of the task, over the updates of a window."""
+    """Return `loss` and the other metrics of the updates of a window."""
     if not window.num_updates:
         return {"loss": float("nan")}
     return {"loss": window.ratio("loss_sum", "count")} | metrics(window.sums)

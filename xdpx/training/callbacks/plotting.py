@@ -1,4 +1,4 @@
-"""Redraw the figures of a run while it goes on. A figure that fails is a warning, never the end of a run."""
+"""Redraw the figures of a run during training. A failure is only a warning."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from xdpx.reports.windows import Stopwatch
 from xdpx.training.loop import Callback, Session, Step, Stop
 
 MOST_TIME_SPENT = 0.02
-"""Share of the time that may go into drawing; the last figures, at the end, are always drawn."""
+"""Largest share of the time spent on drawing; the figures at the end are always drawn."""
 
 SECONDS_BEFORE_FIRST = 10.0
-"""A run that is over sooner is drawn once, at its end."""
+"""A run that ends sooner is drawn once, at its end."""
 
 SECONDS_OF_FIRST = 2.0
-"""What the first figures of a process take at least, which imports what draws: one that is started again and again must
-not spend its time on that."""
+"""Least time that the first figures of a process take, as they import matplotlib: too much for a run that is often
+restarted."""
 
 
 class Plotting(Callback):
-    """Draw after evaluations, as often as it costs little, and at the end."""
+    """Draws after evaluations, unless that would take more than `MOST_TIME_SPENT`, and at the end."""
 
     def __init__(self, draw: Callable[[], object], stopwatch: Stopwatch) -> None:
         self._draw = draw
@@ -29,18 +29,18 @@ class Plotting(Callback):
         self._not_before = time.monotonic() + SECONDS_BEFORE_FIRST
 
     def on_start(self, session: Session) -> None:
-        """Let a run that goes on keep the figures that it has for a while."""
+        """Delay the first drawing of a resumed run, which has figures already."""
         if session.number:
             self._not_before = time.monotonic() + SECONDS_OF_FIRST / MOST_TIME_SPENT
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Draw if there is a new score."""
+        """Draw if the model was just evaluated and enough time has passed."""
         if session.progress.just_evaluated and time.monotonic() >= self._not_before:
             self._try_to_draw()
         return None
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        """Draw everything there is."""
+        """Draw the final figures."""
         self._try_to_draw()
 
     def _try_to_draw(self) -> None:

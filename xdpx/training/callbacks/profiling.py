@@ -1,4 +1,4 @@
-"""Trace some updates, and say where their time and memory go: `profile: true`, in every door."""
+"""Profile some updates: where their time and memory go (`profile: true`, in every door)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from xdpx.utils.pulse import LONG, WAITING, pulse
 
 FOLDER = "profile"
 WARM_UP = 5
-"""First updates that are not traced: they compile, open files and fill caches."""
+"""First updates, which are not traced: they compile, open files and fill caches."""
 UPDATES = 5
-"""Few, for reading a trace takes as long as the updates did."""
+"""Few, because reading a trace takes as long as the updates themselves."""
 MODULES_SHOWN = 20
 
 
 class Profiling(Callback):
-    """Trace updates into `profile` in the folder of a run: a trace, a table, a flame picture, memory over time.
+    """Traces some updates; writes trace, table, flame graph and memory over time into `profile` of the run's folder.
 
     Args:
         folder: of the run.
         figext: format of the pictures.
-        updates: how many are traced.
+        updates: number of updates to trace.
     """
 
     def __init__(self, folder: str, figext: str = "png", *, updates: int = UPDATES) -> None:
@@ -39,7 +39,7 @@ class Profiling(Callback):
         self._before: Mapping[str, float] = {}
 
     def on_start(self, session: Session) -> None:
-        """Choose the updates: after the first ones, and so that they end before training does."""
+        """Choose the updates to trace: after `WARM_UP`, and before training ends."""
         left = session.until - session.number
         self._updates = max(1, min(self._updates, left - 1))
         self._begin = session.number + max(1, min(WARM_UP, left - self._updates))
@@ -56,17 +56,17 @@ class Profiling(Callback):
         return None
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        """End a trace that is still going on."""
+        """End a running trace, and write the profile."""
         if self._found is not None:
             self._finish(session.number)
 
     def close(self) -> None:
-        """End the trace and remove what it left on this machine, whatever happened."""
+        """End the trace, and remove its temporary files."""
         self._tracing.close()
         self._place.close()
 
     def _finish(self, number: int) -> None:
-        """Write what was found. A profile that fails is a warning."""
+        """Write the profile. A failure is only a warning."""
         found, self._found = self._found, None
         seconds = {name: spent - self._before.get(name, 0.0) for name, spent in pulse.spent.items()}
         try:
@@ -92,7 +92,7 @@ class Profiling(Callback):
 
 
 def write_pictures(found: Traced, folder: str, figext: str, *, title: str) -> None:
-    """Draw what took how long, and the memory that was taken, as far as it is known."""
+    """Draw the flame graph, and memory over time; each only if the trace has it."""
     from xdpx.reports.profile_pictures import Part, draw_flame, draw_memory
 
     if found.modules:
@@ -128,7 +128,7 @@ def table_of(seconds: Mapping[str, float], found: Traced, updates: int) -> list[
 
 
 def module_lines(found: Traced, count: int, most: int = MODULES_SHOWN) -> list[str]:
-    """Return a line for each of the modules, or operations, that took longest, of `count` batches."""
+    """Return a line for each of the `most` slowest modules or operations, in ms per batch of `count` batches."""
     spent: dict[str, float] = dict(found.operations)
     for path, seconds in found.modules.items():
         if path[:1] not in {("backward",), ("optimizer",)}:

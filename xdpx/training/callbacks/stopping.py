@@ -1,4 +1,4 @@
-"""When enough is enough: no better score, no learning rate, a loss that ran away, or a request."""
+"""End training early: no better score, a learning rate of `min_lr`, a diverging loss, or a signal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StopRules:
 
 
 class Stopping(Callback):
-    """Ask to stop by `rules`. Stands after logging and evaluating, whose results it reads."""
+    """Ends training by `rules`. Must come after logging and evaluating, whose results it reads."""
 
     name = "stopping"
 
@@ -39,7 +39,7 @@ class Stopping(Callback):
         self._rate_was_high = False
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Look at the scores and at the row that was just logged, if one was."""
+        """Return a Stop if a rule applies to the new scores, or to a row that was just logged."""
         reasons = [self._no_better_score(session)]
         if self._logging.logged_step == step.number:
             reasons += [self._rate_is_low(), self._loss_is_high()]
@@ -76,51 +76,47 @@ class Stopping(Callback):
         return f"the logged loss was above max_loss {self.rules.max_loss:g} {HIGH_LOSSES} times in a row"
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the counters."""
+        """Return the state of the rules."""
         return {"high_losses": self._high_losses, "rate_was_high": self._rate_was_high}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take back the counters."""
+        """Restore what `state_dict` returned."""
         self._high_losses = int(saved["high_losses"])
         self._rate_was_high = bool(saved["rate_was_high"])
 
 
 class SavesOnDemand(Protocol):
-    """What writes checkpoints, when asked to."""
+    """A callback that writes a checkpoint on request."""
 
     def ask(self) -> None:
-        """Let the step at which the run stands be saved, whatever is due."""
+        """Request a checkpoint of the current step, even if none is due."""
         ...
 
 
 def any_asked(told: bool, number: int) -> bool:
-    """Tell whether this process or another one was told to stop, after update `number`; alike on all processes."""
+    """Return whether any process was told to stop; the same on all processes, after update `number`."""
     del number
     return any_process(told)
 
 
 class StopWhenAsked(Callback):
-    """Stop at the next whole update after a signal, all processes after the same one, unfinished, to be continued.
+    """Ends training after a signal, all processes after the same update; the run can be resumed.
 
     Args:
-        preemption: notes signals to this process.
+        preemption: receives the signals of this process.
         any_asked: how the processes find out, after each update, that one of them was told to stop.
-        saving: saves at once where the run is to go on after the signal; None: it ends.
+        saving: if given, training saves a checkpoint and continues; None: it ends.
     """
 
     def __init__(
         self, preemption: Preemption, *, any_asked: Callable[[bool, int], bool] = any_asked,
         saving: SavesOnDemand | None = None,
     ) -> None:  # fmt: skip
-        self._preemption, self._any_asked, self._saving, self._has_saved = (
-            preemption,
-            any_asked,
-            saving,
-            False,
-        )
+        self._preemption, self._any_asked, self._saving = preemption, any_asked, saving
+        self._has_saved = False
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Stop when a signal came in, or save and go on."""
+        """After a signal, return a Stop, or save and continue."""
         received = self._preemption.received
         if self._has_saved or not self._any_asked(received is not None, step.number):
             return None
