@@ -1,4 +1,4 @@
-"""Which of a model's losses is minimised: one of them, or several together."""
+"""Select the loss to minimise among a model's metrics: one of them, or a weighted sum of several."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from xdpx.config.faults import did_you_mean, refusal
 from xdpx.config.hparams import BaseHParams, Configurable
 
 Metrics = Mapping[str, tuple[Any, Any]]
-"""(mean, weight) by name, as a model gives them."""
+"""(mean, weight) by name, as a model returns them."""
 
 
 TOTAL = "total_loss"
-"""What a model calls the loss that has everything in it, also what layers add."""
+"""The name of the complete loss of a model, including the auxiliary losses of its layers."""
 
 
 class LossAggregator(Configurable):
-    """Takes one loss."""
+    """Minimises one of the model's metrics."""
 
     class HParams(BaseHParams):
-        """Of one loss.
+        """Fields of the aggregator of one loss.
 
         Attributes:
-            loss_key: its name among the metrics; None where the learner's `loss_name` says it.
+            loss_key: name of the loss among the metrics; None: `loss_name` of the learner.
         """
 
         loss_key: str | None = None
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of what is minimised."""
+        """The names of the losses to minimise."""
         return (self.hparams.loss_key or TOTAL,)
 
     def aggregate(self, metrics: Metrics) -> tuple[Any, Any]:
-        """Return (mean, weight) of what is minimised.
+        """Return (mean, weight) of the loss to minimise.
 
         Raises:
-            ConfigError: the model does not give it.
+            ConfigError: the model returns no metric of this name.
         """
         return taken(metrics, self.keys[0])
 
 
 class MultiLossAggregator(LossAggregator):
-    """Takes a weighted sum of several losses. Batches count by the weight of the first one."""
+    """Minimises a weighted sum of several metrics. Batches are weighted by the weight of the first one."""
 
     class HParams(LossAggregator.HParams):
-        """Of several losses.
+        """Fields of the aggregator of several losses.
 
         Attributes:
-            loss_keys: their names among the metrics.
-            loss_weights: the factor of each; 1 where none are given.
+            loss_keys: names of the losses among the metrics.
+            loss_weights: the factor of each; None: 1.
         """
 
         loss_keys: list[str] | tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class MultiLossAggregator(LossAggregator):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of what is minimised."""
+        """The names of the losses to minimise."""
         return tuple(self.hparams.loss_keys)
 
     def aggregate(self, metrics: Metrics) -> tuple[Any, Any]:
@@ -76,7 +76,7 @@ class MultiLossAggregator(LossAggregator):
 
 
 def taken(metrics: Metrics, name: str) -> tuple[Any, Any]:
-    """Return one metric. Raises ConfigError with the nearest name when there is none."""
+    """Return one metric. Raises ConfigError with the nearest name if there is no such metric."""
     if name in metrics:
         return metrics[name]
     remedy = did_you_mean(name, metrics, rest=f"It gives: {', '.join(sorted(metrics))}.")

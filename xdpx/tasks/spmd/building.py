@@ -1,4 +1,4 @@
-"""From a run of x-train to the engine that computes it on JAX."""
+"""Build the engine that computes a run of x-train on JAX."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def build_engine(
     schedule: Schedule | None = None,
     trains: bool = True,
 ) -> PairedEngine:
-    """Prepare an engine; nothing is allocated yet.
+    """Return an engine; nothing is allocated on the devices yet.
 
     Args:
         run: of x-train.
-        make_task: makes its task on PyTorch.
+        make_task: builds its task on PyTorch.
         seed: decides all randomness.
-        cuda: whether on GPUs; None for what there is.
+        cuda: whether to use GPUs; None: JAX's default devices.
         read_weights: reads pretrained weights safely.
         schedule: of learning rates.
         trains: False for an engine that only scores.
@@ -74,10 +74,10 @@ def build_engine(
 
 
 def mesh_of(values: Mapping[str, Any], *, cuda: bool | None) -> Mesh:
-    """Arrange the devices of this process as `mesh` says: by default all of them share the rows of a batch.
+    """Return the mesh of this process's devices, as `mesh` says; by default, batches are split over all of them.
 
     Raises:
-        ConfigError: there are none of the kind, or another number.
+        ConfigError: there are no such devices, or their number does not fit the mesh.
     """
     devices = _devices(cuda)
     sizes: Sequence[int] = values.get("mesh") or [len(devices), 1, 1]

@@ -1,4 +1,4 @@
-"""When a run has reached what was wanted of it."""
+"""Decide whether to stop training early, from the metrics of an evaluation or a decoding."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ Mode = Literal["train", "eval", "decode"]
 
 
 class EarlyStopping(Configurable):
-    """Asked after each evaluation and decoding. A function with the parameters of `__call__` may stand in its place."""
+    """Decides after evaluations and decodings whether to stop. A function with the same parameters can replace it."""
 
     class HParams(BaseHParams):
-        """Nothing of its own."""
+        """There are no fields."""
 
     def __call__(
         self, metrics: Mapping[str, float], mode: Mode, step: int, is_last_checkpoint: bool, path: str
     ) -> bool:
-        """Tell whether to stop.
+        """Return whether to stop.
 
         Args:
             metrics: by `<program>/<name>`, e.g. `eval_test_c4/log_pplx`.
-            mode: what was just done.
+            mode: what was just done: training, evaluating or decoding.
             step: updates taken.
-            is_last_checkpoint: whether no other will come.
-            path: folder of the checkpoint, or of the run while it trains.
+            is_last_checkpoint: whether no other will follow.
+            path: folder of the checkpoint, or during training that of the run.
         """
         raise NotImplementedError
 
 
 def build_stopping(given: object, where: str) -> Any:
-    """Return the function that decides, from a template or a function; None for none.
+    """Return the stopping function built from a template or given as a function; None for None.
 
     Raises:
         ConfigError: it does not take the parameters of `EarlyStopping.__call__`.
@@ -68,15 +68,15 @@ def is_enough(ask: Any, metrics: Mapping[str, float], mode: Mode, step: int, *, 
 
 
 class TargetReached(EarlyStopping):
-    """Stop when a metric of any evaluation is as good as wanted."""
+    """Stops when a metric of any evaluation has reached a target."""
 
     class HParams(EarlyStopping.HParams):
-        """Of a target.
+        """Fields of the target.
 
         Attributes:
             metric: its name, e.g. `log_pplx`, or `<program>/<name>` for that of one input.
-            target: how good.
-            higher_is_better: which way is good.
+            target: value at which training stops.
+            higher_is_better: stop at `target` or above; False: at `target` or below.
         """
 
         metric: str = "log_pplx"
@@ -86,7 +86,7 @@ class TargetReached(EarlyStopping):
     def __call__(
         self, metrics: Mapping[str, float], mode: Mode, step: int, is_last_checkpoint: bool, path: str
     ) -> bool:
-        """Compare what was just evaluated."""
+        """Return whether the metric has reached the target; never after mere training."""
         del step, is_last_checkpoint, path
         wanted = self.hparams
         found = [value for name, value in metrics.items() if self._is_meant(name)]

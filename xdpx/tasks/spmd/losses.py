@@ -17,14 +17,14 @@ BEST = 5
 
 
 class CrossEntropy:
-    """Of `cross_entropy`, R-Drop included.
+    """The loss `cross_entropy` on JAX, including R-Drop.
 
     Args:
-        parameters: those of the loss that it is the counterpart of.
+        parameters: those of the loss of x-train.
 
     Attributes:
-        passes: how many logits of a batch `train` wants, each with other dropout.
-        facts: names of what `train` gives beside the sum and the count.
+        passes: number of forward passes per batch, each with its own dropout, whose logits `train` takes.
+        facts: names of the facts that `train` returns.
     """
 
     def __init__(self, parameters: Any) -> None:
@@ -62,10 +62,10 @@ class CrossEntropy:
 
 
 class TokenCrossEntropy:
-    """Of `causal_lm`: sums over the tokens that are guessed.
+    """The loss `causal_lm` on JAX: sums over the predicted tokens.
 
     Args:
-        parameters: those of the loss that it is the counterpart of.
+        parameters: those of the loss of x-train.
     """
 
     passes = 1
@@ -87,7 +87,7 @@ class TokenCrossEntropy:
 
 
 class MaskedTokens(TokenCrossEntropy):
-    """Of `masked_lm`, which also asks whether a token is among the five best."""
+    """The loss `masked_lm` on JAX, which also counts tokens among the five most likely."""
 
     def predictions(self, logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
         """Return sums only: loss_sum, count, correct, top5_correct."""

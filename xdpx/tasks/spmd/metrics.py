@@ -1,4 +1,4 @@
-"""What is measured: per batch as (sum, weight) on the device, over many batches as weighted means on the host."""
+"""Metrics of the JAX tasks: (sum, weight) per batch on the device, weighted means over batches on the host."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from xdpx.config.hparams import BaseHParams, Configurable
 from xdpx.engines.spmd.steps import SUM, WEIGHT
 
 Sums = Mapping[str, tuple[Any, Any]]
-"""(sum over what was counted, how much was counted), by name."""
+"""(weighted sum, total weight) by name."""
 
 
 class BaseMetrics(Configurable):
-    """Weighted means. Override `of_batch` to measure something else, `final` to make something else of the sums."""
+    """Computes weighted means. Override `of_batch` for other metrics of a batch, `final` for others than means."""
 
     class HParams(BaseHParams):
-        """Nothing of its own."""
+        """There are no fields."""
 
     def of_batch(self, metrics: Sums, per_example: Mapping[str, Any], batch: object) -> Sums:
-        """Return (sum, weight) by name for one batch; traced. By default those of the model."""
+        """Return (sum, weight) by name for one batch, by default those of the model. Traced by JAX."""
         del per_example, batch
         return metrics
 
     def final(self, totals: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-        """Return a number by name from the sums over many batches; on the host."""
+        """Return the metrics by name, from the sums over many batches; on the host."""
         return {name: total / weight if weight else float("nan") for name, (total, weight) in totals.items()}
 
 
 def sums_of_batch(metrics: BaseMetrics, sums: Sums, per_example: Mapping[str, Any], batch: object) -> Sums:
-    """Return (sum, weight) by name for one batch. Raises ConfigError, while tracing, if there is something else."""
+    """Return `metrics.of_batch(...)`. Raises ConfigError, while tracing, if these are not pairs of numbers by name."""
     found: Any = metrics.of_batch(sums, per_example, batch)
     remedy = "Return {name: (sum, weight)} of single numbers."
     if not isinstance(found, Mapping):
@@ -44,7 +44,7 @@ def sums_of_batch(metrics: BaseMetrics, sums: Sums, per_example: Mapping[str, An
 
 
 def final_of(metrics: BaseMetrics, totals: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-    """Return a number by name from the sums over many batches. Raises ConfigError if there is something else."""
+    """Return `metrics.final(totals)`. Raises ConfigError if these are not numbers by name."""
     found: Any = metrics.final(totals)
     try:
         return {name: float(value) for name, value in found.items()}
@@ -72,10 +72,10 @@ class Totals:
         return dict(self._sums)
 
     def weights(self) -> dict[str, float]:
-        """Return how much was counted, by name."""
+        """Return the total weight of each metric, by name."""
         return {name: weight for name, (_, weight) in self._sums.items()}
 
 
 def weighted_sums(metrics: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
-    """Turn (mean, weight) into (sum, weight); a mean of nothing, which may be NaN, into 0."""
+    """Convert (mean, weight) into (sum, weight); with weight 0 the mean may be NaN, and the sum is 0."""
     return {name: (jnp.where(weight == 0, 0.0, mean * weight), weight) for name, (mean, weight) in metrics.items()}

@@ -1,4 +1,4 @@
-"""Variational noise: weights are trained while they tremble, so that what is found is flat.
+"""Variational noise: add noise to the weights during training, which favours flat minima.
 
 Source: Graves, Practical variational inference for neural networks; fixed scale, as in Graves, Sequence transduction
 with recurrent neural networks, section 3.
@@ -18,7 +18,7 @@ from xdpx.optimizers.spmd.trees import Tree, matching, name_of, named
 
 
 class VariationalNoise(BaseHParams):
-    """How weights tremble.
+    """Fields of the noise.
 
     Attributes:
         vn_scale: standard deviation of the normal noise that is added; 0 for none.
@@ -32,7 +32,7 @@ class VariationalNoise(BaseHParams):
 
 
 def with_noise(params: Tree, wanted: Any, key: jax.Array) -> Tree:
-    """Return the weights with noise, as training sees them.
+    """Return the weights with noise added, for one training step.
 
     Args:
         params: the weights.

@@ -1,4 +1,4 @@
-"""A model of x-train, its loss and its optimizer on JAX, from what they are on PyTorch."""
+"""Build the JAX counterparts of a model, loss and optimizer of x-train."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ LOSSES: dict[str, type[CrossEntropy | MaskedTokens | TokenCrossEntropy]] = {
     "causal_lm": TokenCrossEntropy,
 }
 RULES = {"adam": Adam, "lamb": Lamb}
-"""What computes on JAX what is registered under a name; `config.spmd_keys.COUNTERPARTS` has the names without jax."""
+"""The JAX class for each registered name; `config.spmd_keys.COUNTERPARTS` lists the names without importing jax."""
 
 
 class PairedTask:
-    """What the engine needs of a task: the functions of a counterpart and a loss.
+    """A task of x-train on JAX: the counterpart of its model, and its loss.
 
     Args:
         counterpart: of the model.
         loss: of `tasks.spmd.losses`.
-        learner: from gradients to new weights.
+        learner: updates the weights from their gradients.
     """
 
     def __init__(self, counterpart: Counterpart, loss: Any, learner: GroupedLearner) -> None:
@@ -42,14 +42,14 @@ class PairedTask:
         self.model: Any = counterpart.template.Instantiate()
 
     def init(self, key: jax.Array, batch: Any) -> dict[str, Any]:
-        """Return all variables, boxed with the names of their axes. To be traced."""
+        """Return all variables, boxed with the names of their axes. To be traced by JAX."""
         keys = dict(zip((PARAMS, RANDOM), jax.random.split(key), strict=True))
         with eval_context(True):
             variables = self.model.init(keys, batch, method=self._forward)
         return {PARAMS: variables[PARAMS], NON_TRAINABLE: variables.get(NON_TRAINABLE, {})}
 
     def train_loss(self, variables: Variables, batch: Any, key: jax.Array) -> tuple[jax.Array, jax.Array, LossOutputs]:
-        """Return (loss sum in nats, count, the rest) of one micro-batch."""
+        """Return (loss sum in nats, count, `LossOutputs`) of one micro-batch."""
         keys = [key, *jax.random.split(key, self.loss.passes - 1)]
         with eval_context(False):
             logits = [self.logits(variables, batch, {RANDOM: each}) for each in keys]
@@ -58,26 +58,26 @@ class PairedTask:
         return loss_sum, count, LossOutputs(sums, variables[NON_TRAINABLE], {})
 
     def eval_metrics(self, variables: Variables, batch: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Return (sums with weight 1, what there is per row, nothing)."""
+        """Return (sums with weight 1, values per row, {}) of a batch."""
         found = self.predict(variables, batch)
         sums = {name: (value, 1.0) for name, value in found.items() if jnp.ndim(value) == 0}
         return sums, {name: value for name, value in found.items() if name not in sums}, {}
 
     def predict(self, variables: Variables, batch: Any) -> dict[str, Any]:
-        """Return the predictions of one batch, filled-up rows included."""
+        """Return the predictions for a batch, including the rows that only pad it."""
         with eval_context(True):
             found: dict[str, Any] = self.loss.predictions(self.logits(variables, batch, {}), batch)
         return found
 
     def decode(self, variables: Variables, batch: Any, key: jax.Array) -> Any:
-        """Refuse: x-train continues no texts."""
+        """Raise ValueError: x-train does not decode."""
         raise ValueError("a task of x-train decodes nothing: continue texts by an experiment (x-exp, mode decode).")
 
     def _forward(self, model: Any, batch: Any) -> jax.Array:
         return self.counterpart.logits(model, batch)
 
     def logits(self, variables: Variables, batch: Any, rngs: Mapping[str, Any]) -> jax.Array:
-        """Return float32 logits of one batch, as the counterpart lays them out. To be traced."""
+        """Return the logits of a batch in float32, shaped as the counterpart returns them. To be traced by JAX."""
         logits: jax.Array = self.model.apply(variables, batch, rngs=dict(rngs), method=self._forward)
         return logits.astype(jnp.float32)
 
@@ -91,18 +91,18 @@ def pair_with(
     bf16: bool = False,
     **limits: Any,
 ) -> Pair:
-    """Return what computes a task of x-train on JAX.
+    """Return the task, counterpart and optimizer that compute a task of x-train on JAX.
 
     Args:
         host: the task on PyTorch, with model and loss.
-        names: under which model, loss and optimizer are registered.
+        names: registered names of model, loss and optimizer.
         optimizer: parameters of the optimizer; None for an engine that only scores.
         groups: of the weights that are trained, as `parameter_groups` gives them.
         bf16: compute in bfloat16.
         limits: clip_norm, ema_decay, sizes, as `GroupedLearner` takes them.
 
     Raises:
-        ConfigError: the architecture asks for what is not computed here.
+        ConfigError: the architecture is not supported on JAX.
     """
     counterpart = MODELS[names["model"]](host.model, dtype=jnp.bfloat16 if bf16 else None)
     loss = LOSSES[names["loss"]](host.loss.parameters)
@@ -115,7 +115,7 @@ def pair_with(
 def plans_of(
     model: Any, exchange: Exchange, groups: Sequence[Mapping[str, Any]], weight_decay: float
 ) -> dict[str, WeightPlan]:
-    """Tell how each weight moves, by its path here; those in no group are left out.
+    """Return how each trained weight is updated, by its path on JAX.
 
     Raises:
         TypeError: only some layers of a stack are trained.
@@ -136,7 +136,7 @@ def plans_of(
 
 
 def _stacks(exchange: Exchange) -> list[tuple[str, tuple[int, ...], list[str]]]:
-    """Return (path here, leading dims of its layers, names there) of each weight."""
+    """Return (path on JAX, leading dimensions of a stack of layers, names on PyTorch) of each weight."""
     numbers = [str(number) for number in range(exchange.layers)]
     found: list[tuple[str, tuple[int, ...], list[str]]] = []
     for pair in exchange.pairs:

@@ -1,4 +1,4 @@
-"""One model, one learner: what the engine computes of a batch."""
+"""A task with one model and one learner: the functions that the engine compiles."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ Variables = Mapping[str, Any]
 """`params`, and `non_trainable` where the model has such."""
 
 NOISE, LAYERS = 0, 1
-"""What the key of a step is folded with, so that both draw numbers of their own."""
+"""Folded into the random key of a step, so that noise and layers draw different numbers."""
 
 
 class DecodeHParams(BaseHParams):
-    """How decoding is written down.
+    """How decoded outputs are written to files.
 
     Attributes:
         output_pickle: write a .pickle beside each .jsonl.
@@ -47,7 +47,7 @@ class DecodeHParams(BaseHParams):
 
 
 class InferHParams(BaseHParams):
-    """How predictions are written down in mode `infer`.
+    """How predictions are written to files in mode `infer`.
 
     Attributes:
         output_num_shards: files per input and process.
@@ -57,7 +57,7 @@ class InferHParams(BaseHParams):
 
 
 class LossOutputs(NamedTuple):
-    """What a training loss gives beside itself."""
+    """What `train_loss` returns in addition to loss sum and count."""
 
     metrics: Sums
     non_trainable: Any
@@ -65,27 +65,27 @@ class LossOutputs(NamedTuple):
 
 
 class SingleTask(Configurable):
-    """Gives loss, metrics, predictions and decodings of batches, as pure functions of variables.
+    """Computes loss, metrics, predictions and decodings of a batch, as pure functions of the variables.
 
     Attributes:
-        model: a layer with `compute_predictions`, `compute_loss`, and where it can, `decode`.
-        learner: from gradients to new weights.
-        metrics: what becomes of the model's metrics.
+        model: a layer with `compute_predictions`, `compute_loss`, and if it can decode, `decode`.
+        learner: updates the weights from their gradients.
+        metrics: converts the metrics of the model, and averages them over batches.
     """
 
     class HParams(BaseHParams):
-        """Of a task.
+        """Fields of a task.
 
         Attributes:
-            name: of the task.
+            name: in messages.
             model: template of the model.
             train: how it is trained.
-            metrics: template of what is measured; None for weighted means of the model's metrics.
-            loss_aggregator: template of what is minimised; None for the learner's `loss_name`.
-            vn: noise on weights while training.
-            decode: how decoding is written down.
-            infer: how predictions are written down.
-            early_stopping_fn: template or function that is asked after evaluations; None never stops.
+            metrics: template of a `BaseMetrics`; None: weighted means of the model's metrics.
+            loss_aggregator: template of a `LossAggregator`; None: minimise `loss_name` of the learner.
+            vn: noise on the weights during training.
+            decode: how decoded outputs are written to files.
+            infer: how predictions are written to files.
+            early_stopping_fn: template or function that decides after evaluations whether to stop; None: never.
             summary_verbosity: 0 writes no summaries of layers.
         """
 
@@ -125,7 +125,7 @@ class SingleTask(Configurable):
     # ---- what the engine computes
 
     def init(self, key: jax.Array, batch: Any) -> dict[str, Any]:
-        """Return all variables, boxed with the names of their axes. To be traced: it computes the model once."""
+        """Return all variables, boxed with the names of their axes. To be traced by JAX: runs the model once."""
         keys = dict(zip((PARAMS, RANDOM), jax.random.split(key), strict=True))
         with eval_context(not self.hparams.train.always_use_train_for_model_init):
             variables = self.model.init(keys, batch)
@@ -133,9 +133,9 @@ class SingleTask(Configurable):
         return {PARAMS: variables[PARAMS], NON_TRAINABLE: variables.get(NON_TRAINABLE, {})}
 
     def train_loss(self, variables: Variables, batch: Any, key: jax.Array) -> tuple[jax.Array, jax.Array, LossOutputs]:
-        """Return (loss sum, count, the rest) of one micro-batch; the gradient is that of loss sum / count.
+        """Return (loss sum, count, `LossOutputs`) of one micro-batch; the gradient is that of loss sum / count.
 
-        Losses that layers add are part of it: they are means of the batch, so they are added times count.
+        Auxiliary losses of layers are included: they are means over the batch, so they are added times count.
         """
         batch = NestedMap.FromNestedDict(batch)  # one that was kept in a file, to be taken again, is a plain dict
         noisy = {
@@ -154,7 +154,7 @@ class SingleTask(Configurable):
         return mean * count, count, LossOutputs(sums, non_trainable, self._summaries(changed))
 
     def eval_metrics(self, variables: Variables, batch: Any) -> tuple[Sums, dict[str, Any], dict[str, Any]]:
-        """Return (metrics as (sum, weight), what there is per example, summaries)."""
+        """Return (metrics as (sum, weight), values per example, summaries) of a batch."""
         with eval_context(True):
             (metrics, per_example), changed = self._apply(variables, batch, rngs={}, mutable=[])
         metrics = with_aux_loss(metrics, changed.get(AUX_LOSS, {}))
@@ -162,12 +162,12 @@ class SingleTask(Configurable):
         return sums, dict(per_example), self._summaries(changed)
 
     def predict(self, variables: Variables, batch: Any) -> Any:
-        """Return the model's predictions."""
+        """Return the model's predictions for a batch."""
         with eval_context(True):
             return self.model.apply(variables, batch, method="compute_predictions")
 
     def decode(self, variables: Variables, batch: Any, key: jax.Array) -> Any:
-        """Return what the model decodes: (metrics as (mean, weight), what there is per example, output)."""
+        """Return what the model decodes from a batch: (metrics as (mean, weight), values per example, output)."""
         with eval_context(True):
             out, _ = self.model.apply(
                 variables, batch, rngs={RANDOM: key}, mutable=[DECODER_CACHE, SUMMARIES], method="decode"
@@ -178,7 +178,7 @@ class SingleTask(Configurable):
     # ---- on the host
 
     def process_decode_out(self, model_input: Any, out: Any) -> tuple[Mapping[str, Any], Sequence[tuple[str, Any]]]:
-        """Return (metrics as (mean, weight), (key, row) of each example) from what was decoded, on the host."""
+        """Return (metrics as (mean, weight), (key, row) of each example) from a decoded output, on the host."""
         found: Any = self.model.process_decode_out(model_input, out)
         if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Mapping)):
             remedy = "Return ({name: (mean, weight)}, [(key, {name: value}) of each example])."
@@ -188,13 +188,13 @@ class SingleTask(Configurable):
     # ---- inside
 
     def _apply(self, variables: Variables, batch: Any, *, rngs: Any, mutable: list[str]) -> Any:
-        """Return ((metrics, what there is per example), what layers have left)."""
+        """Return ((metrics, values per example), collections that layers changed)."""
         found, changed = self.model.apply(variables, batch, rngs=rngs, mutable=[*mutable, AUX_LOSS, SUMMARIES])
         _refuse_no_metrics(type(self.model).__name__, found)
         return found, changed
 
     def _summaries(self, sown: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the scalars that layers noted, by path; a stack of layers gives one for each."""
+        """Return the scalars that layers recorded, by path; one per layer of a stack."""
         if not self.hparams.summary_verbosity:
             return {}
         return dict(_scalars(sown.get(SUMMARIES, {})))
@@ -227,11 +227,11 @@ def _described(found: object) -> str:
 
 
 def with_aux_loss(metrics: Mapping[str, Any], collected: Any) -> dict[str, Any]:
-    """Return metrics with `aux_loss`, and with it in `total_loss`: as they are where the model has done that itself.
+    """Return metrics with `aux_loss`, which is also added to `total_loss`; unchanged if the model has done both.
 
     Args:
         metrics: (mean, weight) by name.
-        collected: what layers added to the loss.
+        collected: the auxiliary losses of the layers.
     """
     one = jnp.ones((), jnp.float32)
     if AUX_LOSS in metrics:

@@ -1,4 +1,4 @@
-"""How a task is trained: how long, what is saved, told and evaluated when, and where weights come from."""
+"""Fields of the training of a task: length, intervals of saving, logging and evaluating, and initial weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 
 
 class CheckpointLoadingRules(BaseHParams):
-    """Which variables of a new run begin as those of a checkpoint of another.
+    """Which variables of a new run are initialised from a checkpoint of another run.
 
     Attributes:
         load_rules: (regular expression, template) pairs. A variable whose whole name, `params/<path>`, one matches
@@ -44,7 +44,7 @@ class TrainHParams(BaseHParams):
     """How a task is trained. Intervals are in updates.
 
     Attributes:
-        learner: from gradients to new weights.
+        learner: updates the weights from their gradients.
         num_train_steps: updates of the whole run.
         accumulate_batches: batches of the input in one update.
         random_seed: decides initial weights, dropout and noise.
@@ -109,7 +109,7 @@ LEAST = {"num_train_steps": 1, "accumulate_batches": 1, "save_max_to_keep": 0}
 
 
 def faults_of(train: Any, learner: Learner) -> Iterator[Fault]:
-    """Return what is wrong with `TrainHParams`, and with what they ask of the learner that they build."""
+    """Yield the faults of `TrainHParams`, also where the learner built from them lacks what they need."""
     for name, least in LEAST.items():
         value = getattr(train, name)
         if value is not None and value < least:
@@ -136,7 +136,7 @@ def faults_of(train: Any, learner: Learner) -> Iterator[Fault]:
 
 
 def duration(text: str) -> timedelta:
-    """Read a length of time: `12h`, `30m`, `1d12h`. Raises ValueError, saying what is allowed."""
+    """Return the length of time in a text: `12h`, `30m`, `1d12h`. Raises ValueError for other texts."""
     parts = _DURATION.findall(text.replace(" ", ""))
     if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
         raise ValueError(f"'{text}' is not a length of time. Write numbers with s, m, h, d or w, e.g. 12h or 1d12h.")
