@@ -14,7 +14,7 @@ GROUP = "tune"
 
 
 class BracketParameters(declare.Parameters):
-    """When trials are compared, and how many of them go on."""
+    """Keys of `bracket`: when trials are compared, and how many are promoted."""
 
     assess_start_step: int | float = param(
         0, ge=0, group=GROUP,

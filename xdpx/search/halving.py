@@ -18,7 +18,7 @@ GROUP = "tune"
 
 
 class RungParameters(declare.Parameters):
-    """Where the rungs are."""
+    """Keys of schedules with rungs, at which trials are compared."""
 
     eta: int | float = param(3, gt=1, group=GROUP, doc="One in eta trials goes on to a rung eta times as far.")
     assess_start_step: int | float | None = param(
@@ -79,7 +79,7 @@ class Halving(Schedule):
 
 
 class AshaParameters(RungParameters):
-    """Where the rungs are, and how many trials run to the end."""
+    """Keys of `asha`: the rungs, and the number of trials trained to the end."""
 
     eta: int | float = param(4, gt=1, group=GROUP, doc="One in eta trials goes on to a rung eta times as far.")
     keep_best: int = param(
@@ -202,7 +202,7 @@ def bracket_sizes(s_max: int, eta: float, max_trials: int) -> list[int]:
 
 
 class OneEpochParameters(declare.Parameters):
-    """How long the first look is, and how many go on."""
+    """Keys of `one_epoch`: the length of the first stage, and how many trials are promoted."""
 
     assess_start_step: int | float | None = param(
         None,

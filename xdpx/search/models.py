@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ModelParameters(declare.Parameters):
-    """When the model takes over from random draws."""
+    """Keys of tuners with a model: the number of random trials before it is used."""
 
     startup_trials: int = param(
         10, ge=2, doc="Scored trials before the model proposes; random draws until then.", group=GROUP

@@ -90,7 +90,7 @@ class Full(Schedule):
     """Every trial runs to its end; none is stopped early."""
 
     class Parameters(declare.Parameters):
-        """Nothing to configure."""
+        """No keys."""
 
     def next(self, trials: Trials, *, more: bool) -> Move | None:
         """Begin the next trial."""

@@ -55,7 +55,7 @@ class Dimension:
         raise NotImplementedError
 
     def holds(self, values: Mapping[str, Value]) -> bool:
-        """Tell whether the parameter exists beside these values of the others."""
+        """Return whether the parameter exists, given the values of the others."""
         return all(
             name in values and any(same(values[name], each) for each in wanted) for name, wanted in self.when.items()
         )
@@ -180,14 +180,14 @@ class Categorical(Dimension):
     values: tuple[Value, ...]
 
     def __post_init__(self) -> None:
-        """Turn tuples within into lists, as a journal reads them back."""
+        """Convert tuples within values to lists, as a journal reads them back."""
         values: object = self.values
         if not isinstance(values, str):  # a Space refuses text, which would be taken for its letters
             object.__setattr__(self, "values", tuple(_plain(value) for value in self.values))
 
     @property
     def size(self) -> float:
-        """How many values there are."""
+        """Number of values."""
         return len(self.values)
 
     def at(self, place: float) -> Value:
@@ -219,10 +219,10 @@ class Categorical(Dimension):
 
 
 class Space:
-    """A set of dimensions, ordered so that each stands after those on which it depends.
+    """A set of dimensions, each after those on which it depends.
 
     Args:
-        dimensions: the parameters; those of our own classes are held to what `read` takes.
+        dimensions: the parameters; those of our own classes are checked like those that `read` returns.
         source: where the space was written, for messages.
 
     Raises:
@@ -269,7 +269,7 @@ class Space:
 
     @property
     def is_conditional(self) -> bool:
-        """Whether some parameter exists only beside certain values of others."""
+        """Whether some parameter exists only for certain values of others."""
         return any(dimension.when for dimension in self.dimensions)
 
     @property
@@ -473,7 +473,7 @@ def _plain(value: Any) -> Any:
 
 
 def same(one: object, other: object) -> bool:
-    """Tell whether two values are one; 1 and true are different, within lists and tables, too."""
+    """Return whether two values are the same; 1 and true are different, also within lists and tables."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):

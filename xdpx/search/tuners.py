@@ -61,7 +61,7 @@ class Random(Tuner):
     """Independent random points, without repetition."""
 
     class Parameters(declare.Parameters):
-        """Nothing to configure."""
+        """No keys."""
 
     def propose(self, number: int, history: Sequence[Trial]) -> Values | None:
         """Return a random untried point, from a generator seeded by the seed and number; None if none is left."""
@@ -74,7 +74,7 @@ class Random(Tuner):
 
 
 class GridParameters(declare.Parameters):
-    """How fine the grid is."""
+    """Keys of `grid`: the number of values of a float."""
 
     float_samples: int = param(5, ge=1, doc="Values of each float parameter, both ends included.", group=GROUP)
 

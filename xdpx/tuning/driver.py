@@ -1,4 +1,4 @@
-"""Run the search: orders become stages, stages become results; every result is in the journal before it is used.
+"""Run a search: convert its orders to stages, and their outcomes to results, each journaled before it is used.
 
 A kill at any moment loses nothing: the journal replays every decision, and an interrupted stage continues from the
 newest state of its run.
@@ -29,7 +29,7 @@ from xdpx.tuning.watching import Watch, watching
 from xdpx.utils import commit, io
 
 SECONDS_BETWEEN_LOOKS = 0.5
-"""How long a signal may wait to be noticed."""
+"""Longest time until a signal is noticed."""
 ALWAYS_LOADED = (
     "torch", "torch.distributed", "torch._dynamo", "xdpx.runs.training", "xdpx.runs.assembly", "xdpx.tuning.stages",
     "xdpx.checkpoints.trusted",
@@ -39,15 +39,15 @@ LOADED_WITH_PYTORCH = (
     "xdpx.models.pytorch.bert", "xdpx.models.pytorch.library_form", "xdpx.models.pytorch.preparing",
     "transformers.modeling_utils", "transformers.models.auto.modeling_auto",
 )  # fmt: skip
-"""Beside what every training imports at its start: what it imports on its way, which takes longest."""
+"""Modules that a training imports late, in addition to those at its start; they take longest."""
 
 
 def tune(plan: Plan) -> bool:
-    """Search to the end, or until a signal; return whether it reached the end.
+    """Run a search to its end, or until a signal; return whether it reached the end.
 
     Raises:
         ConfigError: save_dir holds another search; or not a single trial could be trained.
-        OSError: the disk or the network failed, or another process is at work on this search.
+        OSError: the disk or the network failed, or another process runs this search.
     """
     with _claimed(plan) as (journal, preemption):
         driver = _Driver(plan, journal, preemption)
@@ -56,7 +56,7 @@ def tune(plan: Plan) -> bool:
 
 @contextmanager
 def _claimed(plan: Plan) -> Generator[tuple[Journal, Preemption]]:
-    """Hold the lease on the folder of the search, and open its journal and its log."""
+    """Hold the lease on the folder of the search inside the block, with its journal and log open."""
     folder, log_file = plan.settings.save_dir, plan.settings.log_file
     with ExitStack() as stack:
         preemption = stack.enter_context(Preemption())
@@ -86,7 +86,7 @@ class _Open:
 
 
 class _Driver:
-    """Gives the orders of the search to the executor, and the results back to the search."""
+    """Passes orders of the search to the executor, and results back to the search."""
 
     def __init__(self, plan: Plan, journal: Journal, preemption: Preemption) -> None:
         self.plan, self.journal, self.preemption = plan, journal, preemption
@@ -96,7 +96,7 @@ class _Driver:
         self.folder = plan.settings.save_dir
 
     def work(self) -> bool:
-        """Search to the end, or until a signal."""
+        """Run the search to its end, or until a signal."""
         with watching(self.plan, self.search) as watch:
             try:
                 self._carry_out(watch)
@@ -148,7 +148,7 @@ class _Driver:
         return executor
 
     def _open_orders(self, watch: Watch) -> None:
-        """Turn every new order into stages. Values that the base config refuses are a failed trial at once."""
+        """Convert every new order to stages. A trial whose values the base config refuses fails at once."""
         for order in self.search.ready():
             if order.number in self.open or self.preemption.received is not None:
                 continue
@@ -171,7 +171,7 @@ class _Driver:
                 executor.start(stage)
 
     def _stopped(self, executor: Executor) -> bool:
-        """Ask all running stages, once, to save and end; return whether all have."""
+        """Ask all running stages, once, to save and end; return whether all have ended."""
         if self.running and not self.stopping:
             log.info(f"{self.preemption.received}: waiting for {len(self.running)} runs to save")
             executor.stop()
@@ -218,7 +218,7 @@ class _Driver:
 def modules_of(run: Run) -> list[str]:
     """Return the modules that every run of a search imports, so that one process imports them for all.
 
-    Those of the classes that the run picks are among them; JAX is left to each.
+    They include the modules of the classes that the run selects, but not JAX.
     """
     picked = []
     for (_, kind), name in run.picks.items():

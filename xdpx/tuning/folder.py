@@ -1,4 +1,4 @@
-"""What the folder of a search holds, by name, and who may go on with it."""
+"""The files in the folder of a search, and whether a search may use the folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BEST = "best.hjson"
 
 
 def holds_search(folder: str) -> bool:
-    """Return whether a search was begun in a folder: its journal has a first line, which says what is searched."""
+    """Return whether a folder contains a search: a journal with its first line, which describes the search."""
     path = io.join(folder, JOURNAL)
     if not io.isfile(path):
         return False
@@ -28,7 +28,7 @@ def holds_search(folder: str) -> bool:
 
 
 def fault_of(settings: TuneParameters) -> Fault | None:
-    """Return what stands against searching in save_dir, None when nothing does. The journal knows whose it is."""
+    """Return why the search cannot use save_dir; None if it can."""
     folder = settings.save_dir
     if holds_search(folder):
         if settings.resume:

@@ -1,4 +1,4 @@
-"""What a search leaves: a config for each trial, tables, figures, how it stands, and the best config ready to train."""
+"""The output of a search: configs of the trials and of the best one, tables, figures, and the status file."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from xdpx.utils.decisions import is_better
 
 State = Literal["running", "finished", "preempted", "failed"]
 SHARE_OF_TIME = 0.02
-"""So much of the time may go into drawing while a search is at work; at its end everything is drawn."""
+"""Largest share of the time spent on drawing during a search; at its end everything is drawn."""
 WEIGHTS = ("checkpoint-*.pt", "checkpoint-*.pts", "checkpoint-*.manifest.json", "transformers")
-"""What save_above_score removes of a trial; its logs and tables stay."""
+"""The files of a trial that save_above_score removes; logs and tables stay."""
 
 _next_drawing = 0.0
 
@@ -48,7 +48,7 @@ def trial_folder(plan: Plan, trial: int) -> str:
 
 
 def write_trial(plan: Plan, trial: int, runs: Sequence[Run]) -> None:
-    """Write configs/trial_N.hjson: what the trial is trained with; x-train goes on to the end of its schedule."""
+    """Write configs/trial_N.hjson, the config of a trial, with which x-train trains it to the end of its schedule."""
     path = io.join(plan.settings.save_dir, CONFIGS, f"trial_{trial}.hjson")
     if not io.isfile(path):
         write_text(path, config_text(runs), private=True)
@@ -63,7 +63,7 @@ def config_text(runs: Sequence[Run], *, heading: str = "") -> str:
 
 
 def write_best(plan: Plan, trial: Trial) -> None:
-    """Write best.hjson: the base config with the best values, to be trained into a folder of its own."""
+    """Write best.hjson: the base config with the best values, and a new save_dir."""
     runs = plan.runs_of(trial.number, trial.values, as_trial=False)
     path = io.join(plan.settings.save_dir, BEST)
     write_text(path, config_text(runs, heading=_heading(plan, trial)), private=True)
@@ -85,7 +85,7 @@ def member_folders(plan: Plan, trial: int) -> list[str]:
 
 
 def best_weights(folder: str) -> str:
-    """Return the file of the best weights of a run; '' when there is none."""
+    """Return the file of the best weights of a run; '' if there is none."""
     try:
         return io.join(folder, layout.weights_file(aliases.best_step(folder)))
     except FileNotFoundError:
@@ -96,7 +96,7 @@ def best_weights(folder: str) -> str:
 
 
 def write_progress(plan: Plan, search: Search) -> None:
-    """Write the tables and how the search stands; draw the overview as often as it costs little."""
+    """Write tables and status; draw the overview unless that would take more than `SHARE_OF_TIME`."""
     global _next_drawing
     tables.write_tables(plan.settings.save_dir, search, intervals(plan, search))
     write_state(plan, search, "running")
@@ -107,7 +107,7 @@ def write_progress(plan: Plan, search: Search) -> None:
 
 
 def write_all(plan: Plan, search: Search) -> None:
-    """Write and draw everything that a search has at this moment."""
+    """Write the tables, and if there is a best trial its config and the overview."""
     tables.write_tables(plan.settings.save_dir, search, intervals(plan, search))
     if search.best is not None:
         write_best(plan, search.best)
@@ -115,7 +115,7 @@ def write_all(plan: Plan, search: Search) -> None:
 
 
 def finish(plan: Plan, search: Search) -> None:
-    """Remove the weights that were not requested, and log what was found."""
+    """Remove weights that are not to be kept, write the final files, and log the best trial."""
     best = search.best
     if best is None:
         return
@@ -151,7 +151,7 @@ def intervals(plan: Plan, search: Search) -> dict[int, tuple[float, float]]:
 
 
 def draw(plan: Plan, search: Search) -> None:
-    """Draw overview.png. A picture that fails is a warning: a search is worth more."""
+    """Draw overview.png. A failure is only a warning."""
     best, settings = search.best, plan.settings
     try:
         picture = overview.draw_overview(
@@ -176,7 +176,7 @@ def _reference(folder: str, plan: Plan) -> overview.Curve:
 
 
 def write_state(plan: Plan, search: Search, state: State, reason: str = "") -> None:
-    """Write status.json: how the search stands, for people and for the next start."""
+    """Write status.json, which people read, and the next start of the search."""
     best = search.best
     facts: dict[str, Any] = {
         "status": state, "reason": reason, "fingerprint": plan.run_fingerprint, "metric": plan.metric,
@@ -193,7 +193,7 @@ def write_state(plan: Plan, search: Search, state: State, reason: str = "") -> N
 def prune(plan: Plan, search: Search) -> None:
     """Remove the weights of the trials whose score is not better than save_above_score, and of those that failed.
 
-    The best trial failed only where all others have no score at all: then its score alone decides.
+    A failed trial can be the best one if no other has a score; then only its score counts.
     """
     limit = plan.settings.save_above_score
     if limit is None:
@@ -215,7 +215,7 @@ def prune(plan: Plan, search: Search) -> None:
 
 
 def _draw_run(folders: Sequence[str]) -> None:
-    """Draw the figures of the best trial; those of others x-viz draws."""
+    """Draw the figures of the best trial; for others, there is x-viz."""
     from xdpx.reports.figures import draw_run
 
     try:
@@ -226,7 +226,7 @@ def _draw_run(folders: Sequence[str]) -> None:
 
 
 def _write_importance(plan: Plan, search: Search) -> None:
-    """Write and draw how much each parameter decides the score, where there are trials enough to tell."""
+    """Write and draw the importance of each parameter for the score, if there are enough trials."""
     folder = plan.settings.save_dir
     try:
         found = importances(search.space, search.trials)

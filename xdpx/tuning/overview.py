@@ -1,4 +1,4 @@
-"""The picture of a search: the best score of each trial against the samples that it has seen."""
+"""Figures of a search: the best score of each trial over the samples it has seen, and the importance of parameters."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
 }
 INK, QUIET = "#222222", "#777777"
 SHARE_SHOWN = 0.02
-"""Scores of the worst trials would hide the others; the axis begins at this share of all evaluations."""
+"""Share of all evaluations, the worst, that is left out of the axis: they would hide the others."""
 SPREADS_SHOWN = 10
-"""And no further below the median than this multiple of the distance of the best from it: many trials may diverge."""
+"""The axis ends at most so many times as far below the median as the best score is above: many trials may diverge."""
 
 Curve = Sequence[tuple[int, float]]
 
 
 def best_so_far(history: Curve, sign: int) -> list[tuple[int, float]]:
-    """Return a history with the best score up to each evaluation instead of its own."""
+    """Return a history in which each score is replaced by the best one so far."""
     found: list[tuple[int, float]] = []
     for samples, score in history:
         before = found[-1][1] if found else score
@@ -39,7 +39,7 @@ def draw_overview(
     trials: Sequence[Trial], *, metric: str, total: int, best: int | None, title: str,
     references: Mapping[str, Curve] | None = None,
 ) -> bytes:  # fmt: skip
-    """Return a PNG: one line for each trial, by what became of it, and a star where the best score was reached."""
+    """Return a PNG with one line per trial, in the style of its outcome, and a star at the best score."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
@@ -102,7 +102,7 @@ def _mark_best(axes: Any, trials: Sequence[Trial], best: int | None, total: int)
 
 
 def _limits(axes: Any, trials: Sequence[Trial], total: int, references: Sequence[Curve] = ()) -> None:
-    """Set the axes to the bulk of the trials, and to the best scores of the references."""
+    """Set the limits of the axes so that most trials, and the best scores of the references, are visible."""
     scores = sorted(trial.sign * score for trial in trials for _, score in best_so_far(trial.history, trial.sign))
     axes.set_xlim(0, total * 1.02)
     if len(scores) < 2:

@@ -34,7 +34,7 @@ EQUAL_IN_FOLDS = ("major_metric", "ascending_metric", "batch_size", "update_freq
 
 
 class TuneParameters(declare.Parameters):
-    """What is searched, how, and where its trials are trained."""
+    """Keys of x-tune: the configs of the search, its limits, and where trials are trained."""
 
     space_config: str = param(
         doc="Config of the search space; ./ and ../ are relative to this file, the suffix may be left out.", group=GROUP
@@ -87,7 +87,7 @@ class TuneParameters(declare.Parameters):
     log_file: str | None = param("log.txt", doc="Name of the log file in save_dir; null for none.", group=GROUP)
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse what contradicts itself."""
+        """Return conflicts between keys."""
         found = []
         if self.seeds is not None and len(set(self.seeds)) < len(self.seeds):
             found.append(("seeds", "lists a seed twice, which would be the same run twice."))

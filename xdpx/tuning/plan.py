@@ -1,4 +1,4 @@
-"""A tune config -> what is searched and how each trial is trained; all is checked before anything starts."""
+"""The plan of a search, from a tune config; everything is checked before training starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FORCED: Mapping[str, Any] = {
     "save_above_score": None, "overwrite": False, "auto_suffix": False, "resume": "auto", "train_steps": None,
     "plots": False,
 }  # fmt: skip
-"""What every trial is trained with, so that it can go on exactly where it stood; x-viz draws its figures."""
+"""Values set for every trial, so that it can be resumed exactly; its figures are drawn by x-viz."""
 
 IN_UPDATES = ("max_update", "eval_interval", "eval_interval_warmup", "save_interval", "tolerance", "min_steps")
 """Keys that count updates and mean samples: they follow the samples of an update, to keep trials comparable."""
@@ -43,23 +43,23 @@ OF_SEARCH = set(FORCED) | {"save_dir", "resume", "log_file"}
 
 @dataclass(frozen=True)
 class Member:
-    """One run of a trial: of some fold, with some seed."""
+    """One run of a trial: its fold and seed."""
 
     fold: int
     seed: int | None
     name: str
-    """Its folder in that of the trial; '' where the trial has this run alone."""
+    """Its folder in that of the trial; '' if it is the only run of the trial."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a search does.
+    """The plan of a search.
 
     Attributes:
         run: the tune config.
-        space: what is searched.
+        space: the search space.
         base: path of the base config.
-        base_runs: its runs, one for each fold, as they are without any trial.
+        base_runs: its runs, one per fold, without the values of a trial.
         options: of the tuner and the schedule.
     """
 
@@ -82,27 +82,27 @@ class Plan:
 
     @cached_property
     def run_fingerprint(self) -> str:
-        """The hash by which a loop over searches knows one that has finished."""
+        """The hash by which a loop over searches recognises a finished one."""
         return fingerprint(self.run)
 
     @property
     def metric(self) -> str:
-        """The name of the metric that decides."""
+        """The name of the metric by which trials are compared."""
         return str(self.base_runs[0].values["major_metric"])
 
     @property
     def direction(self) -> Direction:
-        """Which scores are better."""
+        """Whether higher or lower scores are better: `maximize` or `minimize`."""
         return "maximize" if self.base_runs[0].values["ascending_metric"] else "minimize"
 
     @cached_property
     def length(self) -> Length:
-        """How long a whole run of the base config is."""
+        """The length of a whole run of the base config."""
         return length_of(self.base_runs[0])
 
     @cached_property
     def budget(self) -> Budget:
-        """The samples of a whole run, which are the same for all trials."""
+        """The samples of a whole run, the same for all trials."""
         length = self.length
         per_epoch = length.samples // length.per_update * length.per_update
         return Budget(length.updates * length.per_update, length.per_update, per_epoch)
@@ -126,7 +126,7 @@ class Plan:
         """Return the search at its beginning.
 
         Raises:
-            ConfigError: tuner and schedule do not go with the space, or with the length of a run.
+            ConfigError: tuner or schedule do not fit the space or the length of a run.
         """
         settings = self.settings
         return make_search(
@@ -143,9 +143,9 @@ class Plan:
         Args:
             trial: its number.
             values: its point of the space.
-            as_trial: with what every trial is forced to; else as the base config has it, into the folder `best`.
+            as_trial: set the values of `FORCED`; else keep those of the base config, with the save_dir `best`.
             inspect: further checks of each run.
-            paths: whether paths are looked at.
+            paths: whether paths are checked.
 
         Raises:
             ConfigError: the base config does not allow these values.
@@ -174,7 +174,7 @@ class Plan:
         return load(self.base, "x-train", words_of(given), inspect=inspect, paths=paths, rewrite=rewrite)
 
     def _rescaled(self, index: int, given: Values) -> dict[str, Any]:
-        """Return what is counted in updates, for the samples of an update that a trial has."""
+        """Return the values that count updates, adapted to the number of samples per update of a trial."""
         base = self.base_runs[index]
         before = base.values["batch_size"] * base.values["update_freq"]
         factors = [given.get(key, base.values[key]) for key in ("batch_size", "update_freq")]
@@ -191,7 +191,7 @@ class Plan:
         }
 
     def stages_of(self, runs: Sequence[Run], trial: int, samples: int) -> list[Stage]:
-        """Return what has to be trained for a trial to have seen so many samples."""
+        """Return the stages that train a trial until it has seen so many samples."""
         stages = []
         for member, run in zip(self.members, runs, strict=True):
             length = length_of(run)
@@ -201,7 +201,7 @@ class Plan:
         return stages
 
     def facts(self) -> dict[str, Any]:
-        """Return what decides every decision and every score of the search: when it goes on, it must be the same."""
+        """Return all that determines decisions and scores; it must be unchanged when a search is resumed."""
         bases = [{key: run.values[key] for key in run.values if key not in RUN_ONLY_KEYS} for run in self.base_runs]
         text = json.dumps(bases, sort_keys=True, ensure_ascii=True, default=repr)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -221,7 +221,7 @@ def make_plan(run: Run, *, inspect: Inspect | None = None) -> Plan:
 
     Args:
         run: the tune config.
-        inspect: how each value of the space is looked at in a config of x-train; None leaves that out.
+        inspect: checks each value of the space in a config of x-train; None: no check.
 
     Raises:
         ConfigError: with every fault of the three configs.
@@ -268,13 +268,13 @@ def make_plan(run: Run, *, inspect: Inspect | None = None) -> Plan:
 
 
 def _as_space_fault(fault: Fault, space: Space) -> Fault:
-    """Blame the space for a fault of one of its parameters, which the base config does not hold."""
+    """Return a fault of a parameter of the space as a fault of the space config, where it is written."""
     name = fault.key.removeprefix("base_config: ")
     return replace(fault, key=f"space_config: {name}", origin=None) if name in space.names else fault
 
 
 def _without(dimensions: Sequence[Dimension], names: set[str]) -> list[Dimension]:
-    """Return the dimensions that are not of these names, and depend on none of them."""
+    """Return the dimensions without those of these names and those that depend on them."""
     kept = [each for each in dimensions if each.name not in names]
     lost = {each.name for each in kept if names & set(each.when)}
     return _without(kept, lost) if lost else kept
@@ -291,7 +291,7 @@ def _base_runs(base: str, settings: TuneParameters, given: Values) -> list[Run]:
 
 
 def _caught(errors: list[Fault], key: str, work: Callable[[], Any]) -> Any:
-    """Return what `work` does; None, and its faults as those of a key, when it cannot."""
+    """Return the result of `work`; if it raises ConfigError, None, with the faults added to `errors` under a key."""
     try:
         return work()
     except ConfigError as error:
@@ -312,10 +312,10 @@ def beside(path: str, source: str) -> str:
 
 
 def read_space(path: str, source: str) -> Space:
-    """Read the config of a space.
+    """Return the search space that a config describes.
 
     Raises:
-        ConfigError: with everything that is wrong with it.
+        ConfigError: with all faults of the config.
     """
     raws = read_runs(beside(path, source))
     faults = [*(fault for raw in raws for fault in raw.faults)]
@@ -327,7 +327,7 @@ def read_space(path: str, source: str) -> Space:
 
 
 def _forbidden(space: Space, settings: TuneParameters) -> Iterator[Fault]:
-    """Yield the parameters of a space that no trial may choose."""
+    """Yield a fault for each parameter of a space that trials must not change."""
     for name in space.names:
         key = f"space_config: {name}"
         if name in KEPT_FROM_TRIALS:
@@ -341,7 +341,7 @@ def _forbidden(space: Space, settings: TuneParameters) -> Iterator[Fault]:
 
 
 def _incomparable(plan: Plan) -> Iterator[Fault]:
-    """Yield what would compare scores that have no order: another loss by its own value, folds that differ."""
+    """Yield a fault for settings with which scores are not comparable: a changing loss as the score, unlike folds."""
     for name in plan.space.names if plan.metric == "loss" else ():
         if name in SCALE_OF_LOSS:
             how = "each loss computes differently" if name == "loss" else f"{name} changes for the same predictions"
@@ -355,7 +355,7 @@ def _incomparable(plan: Plan) -> Iterator[Fault]:
 
 
 def point_with(space: Space, wanted: Mapping[str, Any] | None = None) -> Values:
-    """Return a point of a space in which some parameters have these values, and exist; others stand in the middle."""
+    """Return a point at which some parameters exist and have these values; others have the middle of their range."""
     wanted = dict(wanted or {})
     for dimension in reversed(space.dimensions):
         if dimension.name in wanted:
@@ -371,9 +371,9 @@ def point_with(space: Space, wanted: Mapping[str, Any] | None = None) -> Values:
 
 
 def probes(dimension: Dimension) -> list[Any]:
-    """Return the values of a parameter that are tried on the base config: each listed one, or both ends of a range.
+    """Return the values of a parameter to check with the base config: each listed one, or both ends of a range.
 
-    Of floats one between them, too: both ends of [16, 64] are integers, as hardly any number that will be drawn.
+    For a float also one in between: both ends of [16, 64] are integers, but nearly all drawn numbers are not.
     """
     if isinstance(dimension, Categorical):
         return list(dimension.values)
@@ -382,7 +382,7 @@ def probes(dimension: Dimension) -> list[Any]:
 
 
 def value_faults(plan: Plan, *, inspect: Inspect) -> list[Fault]:
-    """Return what the base config finds wrong with the values of the space, each tried in turn."""
+    """Return the faults of the values of the space in the base config, each value checked by itself."""
     found: dict[str, list[tuple[bool, Fault]]] = {}
     for dimension in plan.space.dimensions:
         for value in probes(dimension):

@@ -1,6 +1,6 @@
-"""One stage of a trial's run, in whichever process does it: train the very run on to an update, and say how that went.
+"""One stage of a run of a trial, in any process: resume the run, train it up to an update, and return the outcome.
 
-A stage is done at most once: what of it is on disk already, after any kill, is continued or simply read.
+No work is repeated: after a kill, what is on disk already is resumed or only read.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ SECONDS_TO_WAIT_FOR_OWNER = 60.0
 run."""
 
 DAMAGED = ".damaged"
-"""Ending of the name under which a run is set aside of which no state can be read any more."""
+"""Suffix of the folder to which a run is renamed if none of its states can be read."""
 
 OutcomeKind = Literal["done", "failed", "interrupted", "world"]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What an executor is given: plain data, so that it can go to another process or machine.
+    """The task of an executor: plain data, so that it can be sent to another process or machine.
 
     Attributes:
-        name: of the trial, and of its part where it has several.
-        run: the checked config of x-train; `save_dir` is the folder of the very run that goes on.
-        until: the update after which it stops; of the schedule of `total` updates, which does not notice.
+        name: of the trial, and of the run if it has several.
+        run: the checked config of x-train; its `save_dir` is the folder of the run to resume.
+        until: the update after which training stops; the schedule is that of `total` updates.
         total: updates of the whole schedule.
     """
 
@@ -53,11 +53,11 @@ class Stage:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a stage went. The scores are in the folder of its run.
+    """The outcome of a stage. Scores are in the folder of its run.
 
     Attributes:
-        kind: done; failed, by what the trial itself is; interrupted, to be continued; or world: the disk or the network
-            failed, for which no trial is to blame.
+        kind: done; failed, because of the trial itself; interrupted, to be resumed; or world: the disk or the network
+            failed, which is not the fault of the trial.
         reason: why, for people.
     """
 
@@ -66,18 +66,18 @@ class Outcome:
 
 
 def reached(stage: Stage) -> bool:
-    """Tell whether the run is there already: it came to the update, or ended early by a rule of its own."""
+    """Return whether the run has reached the end of the stage already, or ended early by one of its rules."""
     status = read_status(stage.folder)
     return status is not None and status.status == "finished" and (status.step >= stage.until or ended_early(status))
 
 
 def ended_early(status: Status) -> bool:
-    """Tell whether a run has ended by a rule of its own (tolerance, min_lr, max_loss): it will not go on."""
+    """Return whether a run ended early by one of its rules (tolerance, min_lr, max_loss)."""
     return status.status == "finished" and status.step < status.until
 
 
 def train_to(stage: Stage) -> Outcome:
-    """Train the run of a stage on to its update, and say how that went. Errors of training are outcomes, not raised."""
+    """Train the run of a stage up to its end, and return the outcome, also for an error of training."""
     end = time.monotonic() + SECONDS_TO_WAIT_FOR_OWNER
     while True:
         try:
@@ -95,7 +95,7 @@ def train_to(stage: Stage) -> Outcome:
 
 
 def outcome_of(error: Exception) -> Outcome:
-    """Return what an error of training means for its trial, and for the search."""
+    """Return the outcome that an error of training means."""
     text = " ".join(str(error).split()) or type(error).__name__
     if comes_of_out_of_memory(error):
         return Outcome("failed", f"out of memory: {text}")
@@ -117,7 +117,7 @@ def _trained(stage: Stage) -> Outcome:
 
 
 def continuing(stage: Stage) -> Run:
-    """Return the run as a command that goes on from what is in its folder and stops at the end of the stage."""
+    """Return the run with settings that resume it from its folder and stop at the end of the stage."""
     steps = Checkpointer(stage.folder).newest_state() if io.isdir(stage.folder) else None
     status = read_status(stage.folder)
     if status is not None and status.status != "finished" and status.until == min(stage.until, stage.total):

@@ -28,7 +28,7 @@ def write_tables(folder: str, search: Search, intervals: Intervals) -> None:
 
 
 def result_rows(search: Search, intervals: Intervals) -> list[dict[str, Any]]:
-    """Return a row for each trial, the best first; those that have no score come last, after them the failed ones."""
+    """Return a row for each trial, the best first; then those without a score, and the failed ones last."""
     why = {decision.trial: decision.why for decision in search.decisions}
     trials = sorted(search.trials, key=lambda trial: trial.place)
     return [_row(trial, why.get(trial.number, ""), intervals.get(trial.number)) for trial in trials]
@@ -42,7 +42,7 @@ def _row(trial: Trial, why: str, interval: tuple[float, float] | None) -> dict[s
 
 
 def best_samples(trial: Trial) -> int | None:
-    """Return after how many samples a trial had its best score first; None when it has none."""
+    """Return after how many samples a trial first had its best score; None if it has no score."""
     return next((seen for seen, score in trial.history if score == trial.best), None)
 
 
@@ -50,7 +50,7 @@ DECISION_COLUMNS = ("number", "trial", "decision", "samples", "score", "why")
 
 
 def decision_rows(search: Search) -> list[dict[str, Any]]:
-    """Return a row for each decision, in the order in which they were taken."""
+    """Return a row for each decision, in chronological order."""
     return [
         {
             "number": each.number, "trial": each.trial, "decision": each.verdict, "samples": each.samples,

@@ -1,4 +1,4 @@
-"""What the user sees while a search is at work: a live table on a terminal, plain lines everywhere else."""
+"""Show the progress of a search: a live table on a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WARNING = re.compile(r"\| (?:\S+ )?warning: (.*)")
 
 
 class Watch:
-    """Tells what happens as lines of the log, and on a terminal keeps a table up to date."""
+    """Logs the results of a search, and updates the live table if there is one."""
 
     def __init__(self, plan: Plan, search: Search, live: Live | None = None) -> None:
         self._plan, self._search, self._live = plan, search, live
@@ -38,7 +38,7 @@ class Watch:
         self._running: dict[str, str] = {}
 
     def warned(self, stages: Sequence[Stage]) -> None:
-        """Repeat the warnings in the logs of a trial, which mostly are about the base config."""
+        """Repeat the warnings in the logs of a trial, most of which are about the base config."""
         for stage in stages:
             name = stage.run.values.get("log_file")
             path = io.join(stage.folder, str(name))
@@ -47,7 +47,7 @@ class Watch:
                     log.warning(f"{stage.name}: {found[1]}", once=True)
 
     def told(self, order: Order, result: Result) -> None:
-        """Tell a result, and what the search decided since."""
+        """Log a result, and the decisions since the last one."""
         values = ", ".join(f"{name} {value}" for name, value in order.values.items())
         score = f"failed: {result.note}" if result.score is None else f"{self._plan.metric} {result.score:.4g}"
         log.info(f"trial {order.trial} ({values}): {score} after {result.samples:,} samples")
@@ -60,7 +60,7 @@ class Watch:
             log.info(f"  best so far: trial {best.number} with {best.best:.4g}; {self.outlook()}")
 
     def outlook(self) -> str:
-        """Say how much is done and how long the rest will take, at most, if it goes on as until now."""
+        """Return the number of trials started and an upper estimate of the remaining time, as text."""
         began = len(self._search.trials)
         text = f"{began} of at most {self._search.max_trials} trials started"
         seconds = self._seconds_left()
@@ -78,7 +78,7 @@ class Watch:
         return left * (time.monotonic() - self._began) / trained
 
     def look(self, running: Mapping[str, Any]) -> None:
-        """Read how far the runs that are under way have come, now and then."""
+        """Update the live table with the progress of the running stages, every few seconds."""
         if self._live is None or time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
@@ -90,7 +90,7 @@ class Watch:
         self._live.update(self.table())
 
     def table(self) -> Any:
-        """Return the table of the running trials and the best ones, for rich to draw."""
+        """Return the table of the running and the best trials, to be drawn by rich."""
         from rich.table import Table
 
         search = self._search
@@ -118,7 +118,7 @@ _STYLES = {"running": "", "waiting": "", "finished": "blue", "culled": "dim", "f
 
 @contextmanager
 def watching(plan: Plan, search: Search) -> Generator[Watch]:
-    """Show the table while the block runs, on a terminal, if rich is installed."""
+    """Show the live table inside the block, on a terminal, if rich is installed."""
     if not on_terminal():
         yield Watch(plan, search)
         return

@@ -10,7 +10,7 @@ from xdpx.tuning.stages import Outcome, Stage
 
 
 class Executor(Protocol):
-    """Trains stages, `capacity` of them at a time. A stage that is lost with its worker is tried once more."""
+    """Trains stages, `capacity` at a time. A stage whose worker is killed is started once more."""
 
     capacity: int
 
@@ -19,7 +19,7 @@ class Executor(Protocol):
         ...
 
     def wait(self, seconds: float) -> list[tuple[Stage, Outcome]]:
-        """Wait at most `seconds`, and return the stages that have ended since the last call; perhaps none."""
+        """Wait at most `seconds`, and return the stages that have ended since the last call."""
         ...
 
     def stop(self) -> None:
@@ -38,8 +38,8 @@ def executor_named(
 
     Args:
         name: where stages are trained.
-        needs: what the config of the search says.
-        stage: an example of what will be trained, which tells the devices that a run takes.
+        needs: the settings of the search.
+        stage: an example of a stage, from which the devices that a run needs are determined.
         preload: modules that every run imports.
         output: folder for what the processes write to their consoles.
     """

@@ -29,15 +29,15 @@ START = "forkserver"
 SECONDS_TO_SAVE = 20.0
 """How long a process may take to save and end once its driver is gone; then it is killed."""
 TRIES = 2
-"""A process that is killed from outside begins again where it stood; when that happens twice, its trial has failed."""
+"""Starts of a stage whose process is killed from outside, each resuming the run; then its trial has failed."""
 UNKNOWN_CODE = 255
-"""The exit code of a process whose end is told by none, for the one from which it was forked was killed."""
+"""The exit code of a process that nobody reports, because the fork server was killed."""
 SECONDS_TO_END = 0.2
-"""Until a process that was killed counts as ended."""
+"""Seconds until a killed process counts as ended."""
 
 
 def make(needs: TuneParameters, *, stage: Stage, preload: Sequence[str], output: str) -> LocalExecutor:
-    """Return an executor with room for as many runs as the config allows and this machine can hold."""
+    """Return an executor for as many runs at a time as the config allows and this machine has resources for."""
     devices = gpus_for(stage)
     each = max(1, int(stage.run.values.get("nproc") or 1))
     groups = [devices[first : first + each] for first in range(0, len(devices) - each + 1, each)]
@@ -46,12 +46,12 @@ def make(needs: TuneParameters, *, stage: Stage, preload: Sequence[str], output:
 
 
 def room(needs: TuneParameters, *, processors: int, gpu_groups: int | None) -> int:
-    """Return how many runs may go at once.
+    """Return how many runs can be trained at a time.
 
     Args:
-        needs: what the config says of runs and memory.
-        processors: of this machine; they bound runs that compute on them.
-        gpu_groups: how many runs the GPUs suffice for; None if runs use no GPU.
+        needs: the settings of the search.
+        processors: number of processors, which limits runs on the CPU.
+        gpu_groups: number of runs that the GPUs suffice for; None if runs use no GPU.
     """
     memory = available_memory() / GIGABYTE if needs.available_rss is None else needs.available_rss
     devices = processors if gpu_groups is None else gpu_groups
@@ -59,7 +59,7 @@ def room(needs: TuneParameters, *, processors: int, gpu_groups: int | None) -> i
 
 
 def gpus_for(stage: Stage) -> list[str]:
-    """Return the GPUs to share out, by the numbers or names that CUDA_VISIBLE_DEVICES has; none for runs on CPUs."""
+    """Return the GPUs to distribute, as numbers or names for CUDA_VISIBLE_DEVICES; [] for runs on CPUs."""
     values = stage.run.values
     if values.get("cuda") is False or values.get("engine") == "spmd" or values.get("device_id", "auto") != "auto":
         return []
@@ -73,7 +73,7 @@ def gpus_for(stage: Stage) -> list[str]:
 
 @dataclass
 class _Work:
-    """A stage that is under way."""
+    """A running stage."""
 
     stage: Stage
     gpus: list[str] | None
@@ -83,11 +83,11 @@ class _Work:
 
 
 class LocalExecutor:
-    """Keeps up to `capacity` stages under way.
+    """Trains up to `capacity` stages at a time, each in a process.
 
     Args:
-        capacity: how many.
-        gpus: groups of GPUs, one for each run; empty where runs use none.
+        capacity: number of stages.
+        gpus: groups of GPUs, one for each run; empty for runs on the CPU.
         preload: modules that the fork server imports.
         output: folder for what the processes write to their consoles.
     """
@@ -104,7 +104,7 @@ class LocalExecutor:
         self._context.set_forkserver_preload(list(preload))
 
     def start(self, stage: Stage) -> None:
-        """Begin a stage in a process of its own."""
+        """Start a stage in a new process."""
         self._begin(_Work(stage, self._free_gpus.pop(0) if self._free_gpus else None))
 
     def _begin(self, work: _Work) -> None:
@@ -123,7 +123,7 @@ class LocalExecutor:
         self._active.append(work)
 
     def wait(self, seconds: float) -> list[tuple[Stage, Outcome]]:
-        """Return the stages that have ended; one whose process was killed from outside is begun again, once."""
+        """Return the stages that have ended; one whose process was killed from outside is started once more."""
         wait([work.process.sentinel for work in self._active], timeout=seconds)
         ended = []
         for work in [work for work in self._active if not work.process.is_alive()]:
@@ -155,7 +155,7 @@ class LocalExecutor:
             work.process.terminate()
 
     def close(self) -> None:
-        """Kill what is still running."""
+        """Kill the processes that are still running."""
         for work in self._active:
             work.process.kill()
             work.process.join()
@@ -186,7 +186,7 @@ def _how(work: _Work) -> str:
 
 @contextmanager
 def _as_library() -> Generator[None]:
-    """Let processes started inside find the same modules, but not import the user's program.
+    """Make processes started inside the block find the same modules, but not import the user's program.
 
     Importing it would start the search again there. PYTHONPATH is set because a fork server does not get `sys.path`.
     """
@@ -206,7 +206,7 @@ def _as_library() -> Generator[None]:
 
 
 def _work(stage: Stage, answers: Connection, gpus: list[str] | None, threads: int, output: str) -> None:
-    """Train a stage as the whole work of a process, and say how that went."""
+    """Train a stage, and send its outcome to the driver; the main function of a process."""
     os.setpgrp()  # the terminal's Ctrl-C reaches the driver alone, which passes it on once
     _end_with_driver()
     _write_to(io.join(output, f"{stage.name}.txt") if output and io.islocal(output) else os.devnull)

@@ -1,4 +1,4 @@
-"""Stages as tasks of a Ray cluster, whose machines see the folders of the search under the same paths."""
+"""Train stages as tasks of a Ray cluster, whose machines see the folders of the search under the same paths."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ GIGABYTE = 1 << 30
 ADDRESS = "RAY_ADDRESS"
 SECONDS_TO_ANSWER = 10.0
 TRIES = 2
-"""A worker that is killed begins again where its run stood; that often without any progress, its trial has failed."""
+"""Starts of a stage without progress, if its worker is killed each time; then its trial has failed."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What one stage takes of a machine of the cluster.
+    """The resources of a machine that one stage needs.
 
     Attributes:
         cpus: processors, and threads of torch.
@@ -42,13 +42,13 @@ class Demand:
     memory: int
 
     def words(self) -> dict[str, float]:
-        """Return it as Ray resources, by name."""
+        """Return the resources by Ray's names."""
         wanted = {"CPU": float(self.cpus), "GPU": float(self.gpus), "memory": float(self.memory)}
         return {name: amount for name, amount in wanted.items() if amount}
 
 
 def make(needs: TuneParameters, *, stage: Stage, preload: Sequence[str], output: str) -> RayExecutor:
-    """Return an executor on the cluster at RAY_ADDRESS, or on a Ray of this machine that ends with the search.
+    """Return an executor on the cluster at RAY_ADDRESS, or on a local Ray that is stopped at the end of the search.
 
     Raises:
         ConfigError: Ray is not installed.
@@ -62,7 +62,7 @@ def make(needs: TuneParameters, *, stage: Stage, preload: Sequence[str], output:
 
 
 def _connect() -> bool:
-    """Connect to Ray, and tell whether this process started it."""
+    """Connect to Ray, and return whether this process started it."""
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -84,14 +84,14 @@ def _connect() -> bool:
 
 
 def _knock_at(address: str) -> None:
-    """Raise OSError if nothing listens at `host:port`: Ray itself would try for minutes without a word."""
+    """Raise OSError if nothing listens at `host:port`: Ray itself would try for minutes silently."""
     host, _, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
     if port.isdecimal():  # neither `auto` nor a name that Ray itself looks up
         socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS_TO_ANSWER).close()
 
 
 def demand_of(needs: TuneParameters, stage: Stage) -> Demand:
-    """Return what one run takes: as many GPUs as it has processes where there are any, and its share of processors."""
+    """Return the resources of one run: a GPU per process if the cluster has GPUs, and its share of the processors."""
     there, values = _resources(), stage.run.values
     each = max(1, int(values.get("nproc") or 1))
     on_cpus = values.get("cuda") is False or values.get("engine") == SPMD
@@ -109,7 +109,7 @@ def _nodes() -> list[dict[str, Any]]:
 
 
 def _resources() -> dict[str, float]:
-    """Return what all machines have together."""
+    """Return the resources of all machines together."""
     found: dict[str, float] = {}
     for node in _nodes():
         for name, amount in node["Resources"].items():
@@ -131,11 +131,11 @@ def _warn_where_none_fits(demand: Demand) -> None:
 
 @dataclass
 class _Work:
-    """A stage that is under way.
+    """A running stage.
 
     Attributes:
-        step: of the newest state of its run when it was begun.
-        tries: times that it was begun from there.
+        step: of the newest state of its run when it was started.
+        tries: number of starts from that state.
     """
 
     stage: Stage
@@ -144,13 +144,13 @@ class _Work:
 
 
 class RayExecutor:
-    """Keeps up to `capacity` stages under way; Ray decides where.
+    """Trains up to `capacity` stages at a time; Ray decides where.
 
     Args:
-        capacity: how many.
-        demand: of each.
+        capacity: number of stages.
+        demand: resources of each.
         preload: modules that a worker imports first.
-        own: whether Ray ends with this executor.
+        own: whether to stop Ray at the end.
     """
 
     def __init__(self, capacity: int, demand: Demand, *, preload: Sequence[str] = (), own: bool = False) -> None:
@@ -163,7 +163,7 @@ class RayExecutor:
         self._remote: Any = ray.remote(max_retries=0)(_work)
 
     def start(self, stage: Stage) -> None:
-        """Begin a stage as a task."""
+        """Start a stage as a task."""
         self._begin(_Work(stage, _newest(stage)))
 
     def _begin(self, work: _Work) -> None:
@@ -173,7 +173,7 @@ class RayExecutor:
         self._active[task.remote(work.stage, self._preload, self._demand.cpus, os.getcwd())] = work
 
     def wait(self, seconds: float) -> list[tuple[Stage, Outcome]]:
-        """Return the stages that have ended; one whose worker was killed is begun again where its run stands."""
+        """Return the stages that have ended; one whose worker was killed is started again, and resumes its run."""
         import ray
 
         if not self._active:
@@ -189,7 +189,7 @@ class RayExecutor:
         return ended
 
     def _outcome(self, reference: ObjectRef[Any], work: _Work) -> Outcome | None:
-        """Return how a stage went; None when its worker was killed and it is begun once more."""
+        """Return the outcome of a stage; None if its worker was killed and it is started once more."""
         import ray
         from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
@@ -215,7 +215,7 @@ class RayExecutor:
         return None
 
     def stop(self) -> None:
-        """Ask every stage to save and end; one that has not begun never does."""
+        """Ask every running stage to save and end; one that has not started is cancelled."""
         import ray
 
         self._stopping = True
@@ -223,7 +223,7 @@ class RayExecutor:
             ray.cancel(reference, force=False)
 
     def close(self) -> None:
-        """End what is still under way, and Ray where it was started for this search."""
+        """Cancel running stages, and stop Ray if it was started for this search."""
         import ray
 
         for reference in self._active:
@@ -235,7 +235,7 @@ class RayExecutor:
 
 
 def _newest(stage: Stage) -> int:
-    """Return the step of the newest state of a run; -1 where there is none, or it cannot be told."""
+    """Return the step of the newest state of a run; -1 if there is none or it is unknown."""
     with suppress(OSError, ValueError):
         if io.isdir(stage.folder):
             return Checkpointer(stage.folder).newest_state() or -1
@@ -246,7 +246,7 @@ def _newest(stage: Stage) -> int:
 
 
 def _work(stage: Stage, preload: Sequence[str], threads: int, folder: str) -> Outcome:
-    """Train a stage in a worker of Ray; it runs on its main thread, so that signals and `ray.cancel` are heard."""
+    """Train a stage on the main thread of a Ray worker, where signals and `ray.cancel` arrive."""
     from importlib import import_module
 
     with suppress(OSError):  # on another machine, paths are absolute or remote
