@@ -40,7 +40,7 @@ SHOWN_PROBLEMS = 5
 NO_JSON = "The body is not JSON."
 SEND_JSON = "Send the header Content-Type: application/json."
 UNREADABLE = "There was an error parsing the body"
-"""What FastAPI says where JSON is too deep, or holds a number too long."""
+"""FastAPI's message for JSON that is nested too deeply, or has a number with too many digits."""
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": text}
     for status, text in {
@@ -215,7 +215,7 @@ async def _told(request: Request, error: Exception) -> Response:
 
 
 async def _told_failed(request: Request, error: Exception) -> Response:
-    """Answer what nobody expected; the server goes on, and logs the traceback."""
+    """Answer after an unexpected error, which is logged with its traceback; the server continues."""
     del request
     return JSONResponse({"detail": f"The model failed ({type(error).__name__}); the server's log says why."}, 500)
 

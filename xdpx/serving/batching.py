@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from xdpx.inference.answers import EncodedRow, Prediction
 
 Text = str | Sequence[str]
-"""A row as it is asked for: a text, or several."""
+"""A row of a request: one text, or several."""
 OVERHEAD_TOKENS = 32
-"""What a batch costs beside its tokens, in tokens: rows whose padding costs more are computed by themselves."""
+"""Fixed cost of a batch, as a number of tokens: a row whose padding costs more gets a batch of its own."""
 MOST_ENCODED = 256
 """Rows that are tokenised at a time, so that the first of them need not wait for the last."""
 
@@ -37,7 +37,7 @@ class Closed(Exception):
 
 
 class Answering(Protocol):
-    """What a batcher needs of a model: the two halves of `TrainedRun.predict`, which threads may use side by side."""
+    """The methods of a model that a batcher calls: the two halves of `TrainedRun.predict`, thread-safe."""
 
     def encode(self, texts: Sequence[Text]) -> list[EncodedRow]:
         """Return the rows that `answer` computes. Raises ConfigError where one is not text that the model reads."""
@@ -50,13 +50,13 @@ class Answering(Protocol):
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is computed at a time, and how much may wait.
+    """Limits on the batches and on the queue.
 
     Attributes:
-        tokens: most per batch, padding included; a longer row is a batch of its own. A few hundred keep a CPU busy, and
-            more only delay the answers; a GPU needs many.
-        rows: most per batch.
-        waiting: most rows in the queue, over all requests.
+        tokens: maximum per batch, including padding; a longer row is a batch of its own. A few hundred keep a CPU busy,
+            and more only delay the answers; a GPU needs many.
+        rows: maximum per batch.
+        waiting: maximum number of rows in the queue, over all requests.
         threads: batches computed in parallel, each with a copy of the model; None chooses by the machine.
     """
 
@@ -218,7 +218,7 @@ class Batcher:
                 self._changed.notify_all()
 
     def _next_asked(self) -> list[PredictionRequest]:
-        """Wait for requests, and return as many as are tokenised at a time; none when all is done."""
+        """Wait for requests, and return as many as are tokenised at a time; none if the batcher has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._asked or self._closed)
             taken: list[PredictionRequest] = []
@@ -228,7 +228,7 @@ class Batcher:
             return taken
 
     def _encoded(self, requests: list[PredictionRequest]) -> Iterator[tuple[PredictionRequest, list[EncodedRow]]]:
-        """Yield requests with their rows: all tokenised in one go, or each by itself where one is at fault."""
+        """Yield requests with their encoded rows: all tokenised together, or if one is invalid, each by itself."""
         try:
             rows = self._encoder.encode([text for each in requests for text in each.texts])
         except Exception as error:  # encoding each by itself shows which request is at fault

@@ -1,4 +1,4 @@
-"""What is counted while the server runs, for Prometheus."""
+"""The counters of the server, for Prometheus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Counts:
-    """The numbers of one server."""
+    """The counters of one server."""
 
     content_type = CONTENT_TYPE_LATEST
 
@@ -41,7 +41,7 @@ class Counts:
         )
 
     def text(self) -> bytes:
-        """Return all of them as Prometheus reads them."""
+        """Return all counters in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def batch(self, model: str, rows: int, tokens: int, seconds: float) -> None:

@@ -21,7 +21,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE = "xdpx_serve"
 OPEN_TO_ALL = frozenset({"/health"})
-"""Answered without a token: what looks after servers asks this, and it tells nothing."""
+"""Paths answered without a token: health checks of load balancers use them, and they reveal nothing."""
 _HEADERS = [
     (name.lower().encode(), value.encode())
     for name, value in {**HEADERS, "Content-Security-Policy": PAGE_POLICY}.items()
@@ -42,7 +42,7 @@ class Guard:
         self._inner, self._token, self._limits, self._is_ending = inner, token, limits, is_ending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await (self._inner(scope, receive, send) if scope["type"] == "lifespan" else _nothing(scope, send))
             return
@@ -72,7 +72,7 @@ class Guard:
         return None
 
     def _measured(self, receive: Receive) -> Receive:
-        """Return what receives a body, and refuses one that turns out to be too large, or takes too long to come."""
+        """Return a `receive` that refuses a body that is too large or takes too long to arrive."""
         seen, until = 0, asyncio.get_running_loop().time() + self._limits.seconds
 
         async def measured() -> Message:
@@ -116,6 +116,6 @@ def _cookies(header: str) -> list[str]:
 
 
 async def _nothing(scope: Scope, send: Send) -> None:
-    """Refuse what is not a request of HTTP, such as a WebSocket."""
+    """Refuse a connection that is not an HTTP request, such as a WebSocket."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})

@@ -25,12 +25,12 @@ from xdpx.utils import commit, io
 from xdpx.utils.verified import RESOURCES
 
 MOST_COPIES = 2
-"""How many batches a CPU computes side by side, with half of the cores each: threads of one batch wait for each other
+"""Batches that a CPU computes in parallel, each with half of the cores: threads of one batch wait for each other
 after every layer, which costs most where the machine has other work, too."""
 LOOKS = 2.0
-"""Seconds between two looks for other weights."""
+"""Seconds between two checks for new weights."""
 LOOKS_UNTIL_GONE = 2
-"""Looks in a row without any weights in the folder, after which a warning is logged."""
+"""Checks in a row without any weights in the folder, after which a warning is logged."""
 SHOWN_NAMES = 5
 MOST_WAIT = 300.0
 """Seconds after which weights that could not be opened are tried again, at the latest: the network may be back."""
@@ -57,7 +57,7 @@ class _Failed(NamedTuple):
 
 
 class Model:
-    """A model that answers, in threads of its own.
+    """A served model, which answers in its own threads.
 
     Args:
         name: in requests.
@@ -78,7 +78,7 @@ class Model:
 
     @property
     def facts(self) -> ModelFacts:
-        """What is known of it."""
+        """The facts that the API reports about the model."""
         run = self._run
         return ModelFacts(name=self.name, texts=list(run.text_fields), labels=run.labels, checkpoint=run.checkpoint)
 
@@ -154,7 +154,7 @@ class Model:
                 log.warning(f"{self.name}: its {what} are now {lists[0]}; they were {lists[1]}")
 
     def _tell_if_gone(self, mark: Mark | None) -> None:
-        """Warn at the second look in a row without weights: at one look, they may just be about to be replaced."""
+        """Warn at the second check in a row without weights: at one check, they may just be being replaced."""
         self._num_blind = self._num_blind + 1 if mark is None else 0
         if self._num_blind == LOOKS_UNTIL_GONE:
             log.warning(
@@ -162,7 +162,7 @@ class Model:
             )
 
     def close(self) -> None:
-        """Answer what was asked, and end."""
+        """Answer the requests received so far, then end the threads."""
         self._batcher.close()
 
     def _started(self) -> tuple[TrainedRun, Batcher]:
@@ -189,7 +189,7 @@ class Models:
     """All models of a server.
 
     Args:
-        folders: of each by its name; the first is asked where no name is given.
+        folders: folder of each model, by name; the first model answers requests without a name.
         make: opens one of them.
     """
 
@@ -202,15 +202,15 @@ class Models:
         return iter(self._models.values())
 
     def get(self, name: str | None) -> Model | None:
-        """Return the model of a name, the first where it is None; None where there is none of that name."""
+        """Return the model of a name, for None the first one; None if there is no model of that name."""
         return next(iter(self._models.values())) if name is None else self._models.get(name)
 
     def watch(self) -> None:
-        """Look for other weights from now on."""
+        """Start to check for new weights, in a thread."""
         self._watching.start()
 
     def close(self) -> None:
-        """Answer what was asked, and end."""
+        """Answer the requests received so far, then end the threads."""
         self._ended.set()
         if self._watching.is_alive():
             self._watching.join()
@@ -245,7 +245,7 @@ def _example(run: TrainedRun) -> Text:
 
 
 def _is_on_cpu(run: TrainedRun) -> bool:
-    """Tell whether a run is computed on the CPU, and not by JAX, which spreads every batch over the cores itself."""
+    """Return whether a run is computed on the CPU, but not by JAX, which distributes a batch over the cores itself."""
     if run.config.get("engine") == SPMD:
         return False
     if "torch" not in sys.modules:

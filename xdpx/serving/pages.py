@@ -10,7 +10,7 @@ from typing import Any
 
 
 def file_text(name: str) -> str:
-    """Return the text of a file of the page, '' where there is none of that name."""
+    """Return the text of a file of the page, '' if there is no such file."""
     try:
         return resources.files("xdpx.serving").joinpath("page", name).read_text(encoding="utf-8")
     except (OSError, ValueError):

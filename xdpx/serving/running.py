@@ -60,7 +60,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End as the class says."""
+        """Shut down in the three steps described in the class."""
         self._ending.begun = True
         for server in self.servers:
             server.close()

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from xdpx.inference.answers import Prediction
 
 MOST_ROWS, MOST_TEXTS, MOST_CHARACTERS = 1024, 8, 100_000
-"""Rows of a request, texts of a row, and characters of a text. What a model does not read of a long text is cut off."""
+"""Maximum rows of a request, texts of a row, and characters of a text; a model cuts texts to its maximum length."""
 
 Words = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 Several = Annotated[list[Words], Field(min_length=1, max_length=MOST_TEXTS)]
@@ -47,7 +47,7 @@ class Pairs(_Body):
 
 
 def _has(*names: str) -> Discriminator:
-    """Return what tells a body of several texts by its key, so that faults are told of the body that was meant."""
+    """Return a function that recognises a kind of body by its keys, so that faults are reported for that kind."""
     several, one = names
 
     def chosen(body: Any) -> str:
@@ -59,16 +59,16 @@ def _has(*names: str) -> Discriminator:
 
 One = Annotated[Annotated[OneText, Tag("text")] | Annotated[OnePair, Tag("pair")], _has("pair", "text")]
 Many = Annotated[Annotated[Texts, Tag("texts")] | Annotated[Pairs, Tag("pairs")], _has("pairs", "texts")]
-"""What the body of a request for one row, or for many, may be."""
+"""The bodies of a request for one row (`One`) and for many (`Many`)."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a request may be, whatever it holds.
+    """Limits on a request, whatever its content.
 
     Attributes:
-        body: bytes of it.
-        seconds: until it has been read.
+        body: maximum size in bytes.
+        seconds: maximum time to receive it.
     """
 
     body: int = 8 << 20
@@ -110,7 +110,7 @@ class Problem(BaseModel):
 
 
 def rows_of(body: One | Many) -> Sequence[str | list[str]]:
-    """Return the rows that a body asks for."""
+    """Return the rows of a body."""
     if isinstance(body, Texts):
         return body.texts
     if isinstance(body, Pairs):
@@ -127,7 +127,7 @@ def first_without_number(predictions: Sequence[Prediction]) -> int | None:
 
 
 def answers_of(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """Return predictions as they are sent: `Answer` without what is null beside the label."""
+    """Return predictions as JSON values: those of `Answer`, without fields that are null, except the label."""
     return [_answer(each) for each in predictions]
 
 
