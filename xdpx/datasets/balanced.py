@@ -54,7 +54,7 @@ class BalancedSampler(Sampler):
     """Each class occurs equally often: the length of an epoch is unchanged, and rare classes are repeated."""
 
     class Parameters(Sampler.Parameters):
-        """How batches are composed."""
+        """Keys of `balanced`."""
 
     def plan_of(self, source: Measured, **options: int) -> EpochPlan:
         """Return the plan of one epoch.

@@ -188,7 +188,7 @@ class Sampler:
     """Whether `held_out` determines the batches of evaluations."""
 
     class Parameters(BaseParameters):
-        """How batches are composed."""
+        """Keys of every sampler."""
 
         batch_by_len: bool = param(False, doc="Put samples of similar length into one batch: less padding, faster.")
 

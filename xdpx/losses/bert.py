@@ -36,7 +36,7 @@ class BertLoss(Loss):
     """
 
     class Parameters(LossParameters):
-        """How much the masked tokens weigh."""
+        """Keys of `bert`."""
 
         lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens.")
         num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
@@ -222,7 +222,7 @@ class ElectraLoss(BesideTokens):
     """
 
     class Parameters(LossParameters):
-        """How much the tasks weigh."""
+        """Keys of `electra`."""
 
         lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens, which train the generator.")
         rtd_weight: float = declare.param(50.0, ge=0, doc="Weight of the detection of replaced tokens.")
@@ -268,7 +268,7 @@ class RMRLoss(BesideTokens):
     """
 
     class Parameters(BertLoss.Parameters):
-        """How much the masked tokens weigh."""
+        """Keys of `rmr`."""
 
     parameters: Parameters
 

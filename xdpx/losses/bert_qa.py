@@ -40,7 +40,7 @@ class BertQALoss(Loss):
     """
 
     class Parameters(LossParameters):
-        """How long answers may be, how many are told, and when there is none."""
+        """Keys of `bert_qa`."""
 
         max_answer_length: int = declare.param(30, gt=0, doc="Maximum length of a predicted answer, in tokens.")
         n_best: int = declare.param(1, gt=0, doc="Answers that x-pred writes for a question, with their probabilities.")

@@ -31,7 +31,7 @@ class SimCSELoss(Graded):
     """
 
     class Parameters(Graded.Parameters):
-        """How sharp the comparison is."""
+        """Keys of `simcse`."""
 
         temperature: float = declare.param(0.05, gt=0, doc="Temperature: the divisor of cosines; smaller is sharper.")
 
@@ -123,7 +123,7 @@ class BertDPRLoss(SimCSELoss):
     """
 
     class Parameters(SimCSELoss.Parameters):
-        """How sharp the comparison is."""
+        """Keys of `bert_dpr`."""
 
     parameters: Parameters
 
@@ -154,7 +154,7 @@ class BertPretrainContrastLoss(BesideTokens):
     """
 
     class Parameters(SimCSELoss.Parameters):
-        """How sharp the comparison is, and how much masked tokens weigh."""
+        """Keys of `bert_pretrain_cl`."""
 
         lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens.")
 
@@ -205,7 +205,7 @@ class PrototypeContrastLoss(SimCSELoss):
     """
 
     class Parameters(SimCSELoss.Parameters):
-        """How sharp the comparisons are, and how much prototypes weigh."""
+        """Keys of `bert_cl`."""
 
         supervised: bool = declare.param(
             False, doc="The prototype of a row is that of its class; else the nearest one."

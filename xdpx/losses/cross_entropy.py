@@ -54,7 +54,7 @@ class CrossEntropy(Loss):
     learns_labels: ClassVar[bool] = True
 
     class Parameters(CrossEntropyParameters):
-        """What is trained and how the scores count."""
+        """Keys of `cross_entropy`."""
 
     parameters: Any
 

@@ -34,7 +34,7 @@ class FewshotLoss(Loss):
     learns_labels: ClassVar[bool] = True
 
     class Parameters(LossParameters, EpisodeShape):
-        """What an episode is, and what is near."""
+        """Keys of `fewshot`."""
 
         distance: Literal["euclidean", "cosine"] = declare.param(
             "euclidean", doc="Distance of a row from a class: squared, or by the angle, which `temperature` sharpens."

@@ -20,7 +20,7 @@ class Graded(Loss):
     """A loss that compares, or is scored by, the grades of labels."""
 
     class Parameters(LossParameters):
-        """The grades that labels are."""
+        """Keys of losses with graded labels."""
 
         label_values: list[float] | None = declare.param(
             None, doc="The grade that each label is, from meta.hjson (target_type: number); null: its class number."

@@ -59,7 +59,7 @@ class MaskedLM(Loss):
     """
 
     class Parameters(LossParameters):
-        """Which data it is not made for."""
+        """Keys of `masked_lm`."""
 
         num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
 

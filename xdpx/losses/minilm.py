@@ -32,7 +32,7 @@ class MiniLMLoss(Imitation):
     hooks_model = True
 
     class Parameters(LossParameters):
-        """Which layer is imitated, and in which relations."""
+        """Keys of `minilm`."""
 
         relation_heads: int | None = declare.param(
             None,

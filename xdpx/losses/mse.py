@@ -28,7 +28,7 @@ class MeanSquaredError(Loss):
     of_any_size: ClassVar[bool] = True
 
     class Parameters(RegressionParameters):
-        """The numbers that labels are."""
+        """Keys of `mse`."""
 
     parameters: Parameters
 

@@ -24,7 +24,7 @@ class MemoryDistill(Taught):
     """
 
     class Parameters(LossParameters):
-        """What all losses let a user decide."""
+        """Keys of `pkm_local_distill`."""
 
     scored_by_teacher = True
     metric_names = {"loss": None, "layer_*_loss": None}

@@ -32,7 +32,7 @@ class RankingLoss(Graded):
     learns_labels: ClassVar[bool] = True
 
     class Parameters(Graded.Parameters):
-        """The grades that labels are."""
+        """Keys of ranking losses."""
 
     parameters: Parameters
 
@@ -91,7 +91,7 @@ class RankingLoss(Graded):
 
 
 class ListNet(RankingLoss):
-    """For each query, the cross-entropy between who should be first and who is thought to be.
+    """For each query, the cross-entropy of the predicted distribution over which candidate is the best.
 
     The probability of being first is a softmax over the grades, and over the scores. The unit is nats per query.
 
@@ -112,7 +112,7 @@ class ListNet(RankingLoss):
 
 
 class RankNet(RankingLoss):
-    """For each two candidates of a query with different grades, the surprise that the better one is better.
+    """For each pair of candidates of a query with different grades, -log P(the better one is ranked higher).
 
     The unit is nats per pair; lists without such a pair count for nothing.
 

@@ -41,7 +41,7 @@ class Tagging(Loss):
     learns_labels: ClassVar[bool] = True
 
     class Parameters(LossParameters):
-        """What the tags are called."""
+        """Keys of `tagging`."""
 
         tags: list[str] | None = declare.param(None, doc="Names of the tags, from meta.hjson.")
         max_len: int = declare.param(doc="Longest text in tokens, from meta.hjson.", gt=0)

@@ -35,7 +35,7 @@ class TinyBertLoss(Imitation):
     hooks_model = True
 
     class Parameters(TinyBertParameters):
-        """What is imitated."""
+        """Keys of `tinybert`."""
 
     parameters: Parameters
 
@@ -75,7 +75,7 @@ class TinyBertTaskLoss(Taught, CrossEntropy):
     hooks_model = True
 
     class Parameters(TinyBertTaskParameters):
-        """What is imitated, and how the scores count."""
+        """Keys of `tinybert_td`."""
 
     parameters: Parameters
 

@@ -28,7 +28,7 @@ class BertLMProcessor(BertProcessor):
     """Samples {input_ids}, no special tokens; batches {input_ids, attention_mask, masked_positions} and target (M,)."""
 
     class Parameters(BertProcessor.Parameters):
-        """How much is masked, and how."""
+        """Keys of `bert_lm`."""
 
         mask_prob: float = param(0.15, doc="Share of the words, or tokens, that are to be predicted.", gt=0, le=1)
         leave_unmasked_prob: float = param(0.1, doc="Share of these that are left unchanged.", ge=0, le=1)
@@ -243,7 +243,7 @@ class BertSupervisedProcessor(BertLMProcessor):
     """[CLS] first [SEP] second [SEP], masked as by `bert_lm`; `cls_target` (B,) is the label in the data."""
 
     class Parameters(BertLMProcessor.Parameters):
-        """How much is masked, and how."""
+        """Keys of `bert_supervised`."""
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2")
     schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32", "first_length": "int32"}
@@ -286,7 +286,7 @@ class ElectraProcessor(BertLMProcessor):
     """
 
     class Parameters(BertLMProcessor.Parameters):
-        """How much is masked, and how."""
+        """Keys of `electra`."""
 
         leave_unmasked_prob: float = param(0.0, doc="Share of these that are left unchanged.", ge=0, le=1)
         random_token_prob: float = param(0.0, doc="Share of these that are replaced by a random token.", ge=0, le=1)

@@ -29,7 +29,7 @@ class BertMixProcessor(BertProcessor):
     learns_labels: ClassVar[bool] = True
 
     class Parameters(BertProcessor.Parameters):
-        """Where words come from."""
+        """Keys of processors of mixed granularity."""
 
         word_vocab_file: str | None = param(
             None, doc="Existing vocabulary of words, one per line; null: built from the data.", path="file"
@@ -94,7 +94,7 @@ class BertSingleMixProcessor(BertMixProcessor):
     """[CLS] text [SEP] in pieces, and the words of the text."""
 
     class Parameters(BertMixProcessor.Parameters):
-        """Where words come from."""
+        """Keys of `bert_single_mix`."""
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
     num_special: ClassVar[int] = 2
@@ -108,7 +108,7 @@ class BertPairMixProcessor(BertMixProcessor):
     """[CLS] first [SEP] second [SEP] in pieces, and the words of both texts; batches also have token_type_ids."""
 
     class Parameters(BertMixProcessor.Parameters):
-        """Where words come from."""
+        """Keys of `bert_pair_mix`."""
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2")
     schema: ClassVar[dict[str, str]] = {**BertMixProcessor.schema, "second_start": "int32"}

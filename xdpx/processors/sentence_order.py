@@ -36,7 +36,7 @@ class SentenceOrderProcessor(BertLMProcessor):
     """
 
     class Parameters(BertLMProcessor.Parameters):
-        """How much is masked, and how."""
+        """Keys of `bert_sop`."""
 
     num_special: ClassVar[int] = 3
     reads_marks: ClassVar[int] = marks.WORD_START | marks.SENTENCE_START
@@ -88,7 +88,7 @@ class NextSentenceProcessor(SentenceOrderProcessor):
     """
 
     class Parameters(SentenceOrderProcessor.Parameters):
-        """How much is masked, and how."""
+        """Keys of `bert_nsp`."""
 
     schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32", "other": "ragged int32"}
     orders: ClassVar[tuple[str, ...]] = ("next", "other")

@@ -31,7 +31,7 @@ class SessionCorpusProcessor(BertLMProcessor):
     """
 
     class Parameters(BertLMProcessor.Parameters):
-        """How much is masked and replaced."""
+        """Keys of `session_corpus`."""
 
         max_messages: int = param(8, ge=2, doc="Maximum number of messages of a session in one sample.")
         replace_prob: float = param(0.2, ge=0, le=1, doc="Share of the messages that come from another session.")

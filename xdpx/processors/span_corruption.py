@@ -36,7 +36,7 @@ class SpanCorruptionProcessor(ColumnProcessor):
     """
 
     class Parameters(ColumnProcessor.Parameters):
-        """How much is removed."""
+        """Keys of `span_corruption`."""
 
         corrupt_span_ratio: float = param(0.15, gt=0, lt=1, doc="Share of the tokens that are removed.")
         corrupt_span_avg_len: float = param(3.0, ge=1, doc="Mean length of a removed span, in tokens.")

@@ -36,7 +36,7 @@ class StructBertProcessor(NextSentenceProcessor):
     """
 
     class Parameters(NextSentenceProcessor.Parameters):
-        """How much is masked, and how; and how much is shuffled."""
+        """Keys of `structbert`."""
 
         shuffle_prob: float = param(0.05, ge=0, le=1, doc="Share of the trigrams without masks that are shuffled.")
 

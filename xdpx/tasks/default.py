@@ -38,7 +38,7 @@ class Task(base.Task):
     `valid_step`, and gradients flow only through what these return."""
 
     class Parameters(DataParameters, NetworkParameters):
-        """What meets what."""
+        """Keys of every task: network, loss and data."""
 
     def __init__(self, parameters: Parameters, model: nn.Module, loss: Loss) -> None:
         self.parameters = parameters

@@ -11,13 +11,13 @@ GROUP = "task"
 
 
 class NetworkParameters(declare.Parameters):
-    """What is trained."""
+    """Keys of the network."""
 
     model: str = declare.param(doc="The network.", registry="model", group=GROUP)
 
 
 class DataParameters(declare.Parameters):
-    """What is minimised, on what."""
+    """Keys of the loss and the data."""
 
     loss: str = declare.param(doc="What training minimises.", registry="loss", group=GROUP)
     dataset: str = declare.param("default", doc="How samples are accessed.", registry="dataset", group=GROUP)
