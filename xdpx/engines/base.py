@@ -42,7 +42,7 @@ Pass = tuple[Any, Any, Mapping[str, Any]]
 
 
 class GradientSize(NamedTuple):
-    """How large the gradient of one weight is.
+    """The size of the gradient of one weight.
 
     Attributes:
         mean, largest: of the absolute values.

@@ -1,4 +1,4 @@
-"""How long a training will be, from its config and the sizes of its splits alone. Needs no torch."""
+"""The length of a training, computed from its config and the sizes of its splits only. Needs no torch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from xdpx.runs.parameters import TrainParameters
 
 @dataclass(frozen=True)
 class Length:
-    """How long a training is.
+    """The length of a training.
 
     Attributes:
-        shards: splits that it trains on.
-        samples: in all of these splits.
-        updates: of the whole schedule.
+        shards: number of splits to train on.
+        samples: number of samples in all of these splits.
+        updates: number of updates of the whole schedule.
         per_update: samples of one update.
     """
 
@@ -27,7 +27,7 @@ class Length:
 
     @property
     def passes(self) -> float:
-        """How often each sample is seen."""
+        """Average number of times that each sample is seen."""
         return self.updates * self.per_update / max(1, self.samples)
 
 

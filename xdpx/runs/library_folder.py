@@ -37,14 +37,14 @@ _EXPORT = "x-script export_hf save_dir={folder} out_dir=... writes {what}"
 
 
 class LibraryFolder(Callback):
-    """Keep the folder: its texts from the start, its weights whenever another checkpoint is the best. After Saving.
+    """Writes the config into the folder, and links the weights of each new best checkpoint. Must come after Saving.
 
     Args:
         save_dir: of the run.
         data_dir: of the run, for the tokenizer.
-        loss: of the run, which says what becomes of the outputs.
+        loss: of the run, which determines how outputs are interpreted.
         labels: names of the classes.
-        processor: frames texts.
+        processor: of the run, which adds special tokens to texts.
     """
 
     def __init__(

@@ -17,19 +17,19 @@ from xdpx.training.progress import Progress
 
 MOST_UPDATES = 8
 SECONDS_MEASURED = 5.0
-"""From the end of the first update on, which is slower than the others."""
+"""Seconds measured, from the end of the first update on, which is slower than the others."""
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a training takes.
+    """Estimate of the time and memory of a training.
 
     Attributes:
-        updates: of the whole schedule.
+        updates: number of updates of the whole schedule.
         seconds_per_update: on this machine, median of a few.
-        weights_bytes: of one checkpoint of the weights alone.
-        state_bytes: of a full one, to resume from.
-        peak_bytes: of memory so far, and `memory` which memory that is.
+        weights_bytes: size of a checkpoint with only the weights.
+        state_bytes: size of a full checkpoint, to resume from.
+        peak_bytes: peak memory so far, of the device or host named by `memory`.
     """
 
     updates: int
@@ -41,7 +41,7 @@ class Outlook:
 
     @property
     def seconds(self) -> float:
-        """Of all updates together, evaluations left out."""
+        """Seconds of all updates together, without evaluations."""
         return self.updates * self.seconds_per_update
 
 

@@ -48,7 +48,7 @@ def shardings(tree: Any, rules: Rules, mesh: Mesh, *, report: Report = silent) -
 
 
 def shardings_of(shapes: Any, axes: Any, rules: Rules, mesh: Mesh, *, report: Report = silent) -> Any:
-    """Say where each leaf of `shapes` lives, whose dimensions are named by the leaf (or branch) of `axes` in its place.
+    """Return the sharding of each leaf of `shapes`; `axes` names the dimensions of each leaf or of a whole branch.
 
     Args:
         shapes: a tree of arrays or `ShapeDtypeStruct`.

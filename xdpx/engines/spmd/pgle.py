@@ -139,7 +139,7 @@ def with_flags(text: str, flags: Mapping[str, str]) -> str:
 
 
 def apply(pgle: Pgle, environ: MutableMapping[str, str] | None = None) -> None:
-    """Set what is asked for, before JAX starts; calling it again with the same changes nothing.
+    """Set XLA's flags for a profile, before JAX starts. A second call with the same profile does nothing.
 
     Raises:
         ConfigError: XLA has read its flags already, in this process, without what is asked for.
@@ -230,7 +230,7 @@ def newest_run(folder: str) -> str:
 
 
 def make_profile(folder: str, convert: Callable[[str], bytes] | None = None) -> str:
-    """Make `profile.pb` from the newest trace, beside it. Returns its path.
+    """Write `profile.pb` beside the newest trace, made from it, and return its path.
 
     Args:
         folder: any path; see `newest_run`.
@@ -267,7 +267,7 @@ _UNFIT = re.compile(r"PGLE profile may not applicable to the module, but will st
 
 @dataclass(frozen=True)
 class Use:
-    """What a log says of a profile.
+    """Whether a profile was used, according to a log.
 
     Attributes:
         files: which profiles XLA read.

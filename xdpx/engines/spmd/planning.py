@@ -80,7 +80,7 @@ class Memory:
 
     @property
     def state(self) -> int:
-        """What stays between updates."""
+        """Bytes that are in use between updates."""
         return self.parameters + self.optimizer + self.other
 
     @property
