@@ -78,7 +78,11 @@ def folders_in(files: Mapping[str, Entry]) -> list[str]:
     return [
         entry.path
         for name, entry in sorted(files.items())
-        if entry.folder and not _is_passed_over(name) and not os.path.islink(entry.path)
+        if entry.folder
+        and name not in PASSED_OVER
+        and is_lasting(name)
+        and not _CHECKPOINT.fullmatch(name)
+        and not os.path.islink(entry.path)
     ]
 
 
@@ -107,7 +111,3 @@ def is_run(files: Mapping[str, Entry]) -> bool:
     if STATUS_FILE in files:
         return not _DATA & files.keys()
     return any(entry.folder and _CHECKPOINT.fullmatch(name) for name, entry in files.items())
-
-
-def _is_passed_over(name: str) -> bool:
-    return name in PASSED_OVER or not is_lasting(name) or bool(_CHECKPOINT.fullmatch(name))

@@ -404,7 +404,11 @@ class Predictor:
         store = Store.open(source.path)
         for start in range(0, len(store), CHUNK_ROWS):
             samples = store.take(np.arange(start, min(start + CHUNK_ROWS, len(store))))
-            targets = self._classes_in(samples) if "target" in samples else None
+            targets = None
+            if "target" in samples:
+                column = samples.columns["target"]
+                num_classes = len(self.targets or ()) or self.plan.train.values["num_classes"]
+                targets = multi_hot(column, num_classes) if isinstance(column, Ragged) else column
             yield Chunk([], samples, np.arange(len(samples)), targets is not None, targets)
 
     def _classes_of(self, cells: list[str], known: TargetMap) -> NDArray[Any]:
@@ -417,11 +421,6 @@ class Predictor:
         for index, row in enumerate(rows):
             found[index, [each for each in row if each is not None]] = 1.0
         return found
-
-    def _classes_in(self, samples: Samples) -> NDArray[Any]:
-        column = samples.columns["target"]
-        num_classes = len(self.targets or ()) or self.plan.train.values["num_classes"]
-        return multi_hot(column, num_classes) if isinstance(column, Ragged) else column
 
     def _cut(
         self,

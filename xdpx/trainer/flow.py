@@ -99,7 +99,10 @@ class Flow(Callback):
     def on_start(self, session: Session) -> None:
         """Fire `on_train_begin`, evaluate if `eval_on_start` is set, and end an epoch that was left complete."""
         run, self._guard = self._run, session.guard
-        self._counts_tokens = own_code = any_process(self._has_own_code())
+        # Users' code may read the state and set the control, and so differently on each process.
+        told = [self._methods, *run.callback_handler.callbacks]
+        own_code = any_process(any(not type(each).__module__.startswith("xdpx.") for each in told))
+        self._counts_tokens = own_code
         run.asks_alike = run.parts.world.size == 1 or not own_code
         run.fire("on_train_begin")
         if run.args.eval_on_start:
@@ -230,11 +233,6 @@ class Flow(Callback):
             more: dict[str, Any] = {"learning_rate": run.learning_rate} if takes(serve, "learning_rate") else {}
             with pulse.doing("logging, evaluating or saving"):
                 serve(*told[: num_positional(serve)], **more)
-
-    def _has_own_code(self) -> bool:
-        """Return whether users' code may read the state, and set the control, and so differently on each process."""
-        told = [self._methods, *self._run.callback_handler.callbacks]
-        return any(not type(each).__module__.startswith("xdpx.") for each in told)
 
     def _any_asked(self, told: bool, number: int) -> bool:
         """Return whether any rank was asked to stop; the same on all ranks, since all take part in saving."""

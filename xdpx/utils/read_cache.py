@@ -205,7 +205,9 @@ def private_folder(files: LocalFiles) -> str:
     folder = os.path.join(top, name)
     with contextlib.suppress(FileExistsError):
         files.make_private_folder(folder)
-    return folder if _is_ours(folder) else tempfile.mkdtemp(prefix="xdpx-")
+    found = os.lstat(folder)
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == 0o700
+    return folder if is_ours else tempfile.mkdtemp(prefix="xdpx-")
 
 
 def _drawn_name(files: LocalFiles, note: str) -> str:
@@ -214,11 +216,6 @@ def _drawn_name(files: LocalFiles, note: str) -> str:
             files.make_folder(os.path.dirname(note))
             files.create(note, f"xdpx-{secrets.token_hex(16)}".encode())
     return files.read_bytes(note).decode().strip().replace("/", "")
-
-
-def _is_ours(folder: str) -> bool:
-    found = os.lstat(folder)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == 0o700
 
 
 def _limit() -> int:
