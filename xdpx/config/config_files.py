@@ -106,7 +106,8 @@ class ConfigFiles:
             with io.open(kept(path), "rb") as file:
                 source = decode(file.read(MAX_BYTES + 1), shown(path))
             tables = _dicts(_reader(path)(source, self.faults), source.file)
-            if _comes_with_data(path, tables):
+            # Metadata of data, by the name of the file, or because x-prepro wrote it.
+            if posixpath.splitext(io.name(path))[0] == META or any(VERSION in table for table in tables):
                 return self._of_data(tables, path)
             self.written.append(path)
             return [as_keys_of_run(table) if describes_network(table, path) else table for table in tables]
@@ -173,11 +174,6 @@ def kind_of(value: object) -> str:
     """Return the type of a value in words, for messages about configs."""
     names: dict[type, str] = {dict: "a dict", list: "a list", str: "a text", bool: "true or false"}
     return names.get(type(value), "nothing" if value is None else "a number")
-
-
-def _comes_with_data(path: str, tables: list[Table]) -> bool:
-    """Return whether a file is metadata of data: by its name, or because x-prepro wrote it."""
-    return posixpath.splitext(io.name(path))[0] == META or any(VERSION in table for table in tables)
 
 
 def _marked(located: Located) -> Located:

@@ -173,7 +173,10 @@ class BertLMProcessor(BertProcessor):
         if size is None:
             problem = "is not known: there is neither a vocabulary nor a meta.hjson."
             raise ConfigError(THIS_RUN, [Fault("vocab_size", problem, "Inherit it: `__parent__: ${data_dir}/meta`.")])
-        special = {self.pad_index, self.cls_index, self.sep_index, self.mask_index, self._unk_index()}
+        special = {self.pad_index, self.cls_index, self.sep_index, self.mask_index}
+        unknown = self.vocabulary.find(known.unk_word) if self.vocabulary is not None else None
+        if unknown is not None:
+            special.add(unknown)
         candidates = np.setdiff1d(np.arange(size), list(special))
         if not len(candidates):
             problem = f"is {size}: there are only special tokens, and none to replace others with."
@@ -187,11 +190,6 @@ class BertLMProcessor(BertProcessor):
             candidates=candidates,
             cumulative=self._cumulative(candidates),
         )
-
-    def _unk_index(self) -> int:
-        """Return the id of the unknown token, or that of padding if the vocabulary is missing or lacks it."""
-        found = self.vocabulary.find(self.parameters.unk_word) if self.vocabulary is not None else None
-        return self.pad_index if found is None else found
 
     def _cumulative(self, candidates: NDArray[np.int64]) -> NDArray[np.float64] | None:
         path = self.parameters.freq_weighted_replacement

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,9 @@ from xdpx.runs.parameters import TrainParameters
 from xdpx.training.progress import Progress
 from xdpx.training.status import Status, read_status
 from xdpx.utils import io
+
+_OF_A_RESUME = re.compile(r"(?:args|starter_config|snapshot)\.resume-(\d+)\.(?:py|hjson|zip)")
+"""Files that a resumed run wrote; the number is the step that it continued from."""
 
 
 def step_to_continue(run: Run, settings: TrainParameters, checkpointer: Checkpointer) -> int | None:
@@ -76,11 +79,13 @@ def already_done(run: Run, settings: TrainParameters) -> str | None:
 def record_parameters(run: Run, folder: str, step: int | None) -> None:
     """Write args.py and the starter config; for a resumed run only if they changed, with the step in their names.
 
-    What was written down at a later step belongs to updates that are taken again, and is removed.
+    Files written at a later step belong to updates that will be repeated, and are removed.
     """
     if step is not None:
-        for name in _written_after(step, io.listdir(folder)):
-            io.remove(io.join(folder, name))
+        for name in io.listdir(folder):
+            written = _OF_A_RESUME.fullmatch(name)
+            if written and int(written[1]) > step:
+                io.remove(io.join(folder, name))
     before = newest_args(folder) if step is not None else None
     if before is None:
         write_args(run, io.join(folder, ARGS_FILE))
@@ -88,12 +93,6 @@ def record_parameters(run: Run, folder: str, step: int | None) -> None:
     elif lasting(read_args(before)) != lasting(run.values):
         write_args(run, io.join(folder, f"args.resume-{step}.py"))
         write_starter_config(run, io.join(folder, f"starter_config.resume-{step}.hjson"), run.meta_keys)
-
-
-def _written_after(step: int, names: Iterable[str]) -> list[str]:
-    """Return the files among `names` that a resume at a later step wrote: parameters, starter configs, snapshots."""
-    pattern = re.compile(r"(?:args|starter_config|snapshot)\.resume-(\d+)\.(?:py|hjson|zip)")
-    return [name for name in names if (found := pattern.fullmatch(name)) and int(found[1]) > step]
 
 
 def same_data(data_dir: str, saved: Mapping[str, Any]) -> dict[str, str]:

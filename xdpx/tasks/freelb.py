@@ -83,14 +83,10 @@ class FreeLB(NoisyTask):
                     noise, gradients, step=known.adv_lr, limit=known.max_norm, norm=known.norm_method,
                     square=known.grad_square,
                 )  # fmt: skip
-        _go_on_below(bottom, below)
-
-
-def _go_on_below(bottom: dict[str, Tensor], gradients: dict[str, Tensor]) -> None:
-    """Propagate the summed gradients of all passes once to the layers below the noise; the loss scale is included."""
-    trained = [name for name in gradients if bottom[name].requires_grad]
-    if trained:
-        torch.autograd.backward([bottom[name] for name in trained], [gradients[name] for name in trained])
+        # To the layers below the noise, the summed gradients of all passes are propagated once.
+        trained = [name for name in below if bottom[name].requires_grad]
+        if trained:
+            torch.autograd.backward([bottom[name] for name in trained], [below[name] for name in trained])
 
 
 FEATURE = "input_ids"

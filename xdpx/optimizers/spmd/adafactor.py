@@ -73,7 +73,9 @@ class ShardedAdafactor(BaseOptimizer):
         def over(axis: int, weight: jax.Array) -> jax.Array:
             return jnp.zeros(_without(weight.shape, axis), jnp.float32) if self._is_factored(weight) else empty(weight)
 
-        kept, scales = self._zero_moment(params, empty)
+        kept, scales = jax.tree.map(empty, params), jax.tree.map(empty, params)
+        if self.hparams.beta1:
+            kept, scales = _unzip(jax.tree.map(lambda weight: self._to_bits(_zeros(weight)), params), params)
         return FactoredState(
             jnp.zeros((), jnp.int32),
             jax.tree.map(lambda weight: over(-1, weight), params),
@@ -82,12 +84,6 @@ class ShardedAdafactor(BaseOptimizer):
             kept,
             scales,
         )
-
-    def _zero_moment(self, params: Tree, empty: Any) -> tuple[Tree, Tree]:
-        if not self.hparams.beta1:
-            return jax.tree.map(empty, params), jax.tree.map(empty, params)
-        moments = jax.tree.map(lambda weight: self._to_bits(_zeros(weight)), params)
-        return _unzip(moments, params)
 
     def _is_factored(self, weight: jax.Array) -> bool:
         least = self.hparams.min_dim_size_to_factor

@@ -38,12 +38,15 @@ def rotate(
     def path(step: int) -> str:
         return io.join(place, folders.folder_name(step))
 
+    best_name = ""
+    if best and io.abspath(io.parent(io.abspath(best))) == io.abspath(place):  # else it is in another folder
+        best_name = io.name(best)
+
     def stay(order: list[int]) -> list[int]:
         # Of those with finite weights, the newest and the newest that can be resumed; usually the same.
         finite = [step for step in order if folders.is_finite(path(step))]
-        wanted = {order[-1], *_newest_resumable(order, path), *finite[-1:], *_newest_resumable(finite, path)} | {
-            step for step in order if folders.folder_name(step) == _name_in(best, place)
-        }
+        wanted = {order[-1], *_newest_resumable(order, path), *finite[-1:], *_newest_resumable(finite, path)}
+        wanted |= {step for step in order if folders.folder_name(step) == best_name}
         excess = max(0, len(order) - max(limit, len(wanted)))
         uploading = {io.plain(each) for each in busy}
         doomed = [step for step in order if step not in wanted and path(step) not in uploading][:excess]
@@ -55,10 +58,3 @@ def rotate(
 
 def _newest_resumable(order: list[int], path: Callable[[int], str]) -> list[int]:
     return next(([step] for step in reversed(order) if not folders.missing_parts(path(step))), [])
-
-
-def _name_in(path: str | None, place: str) -> str:
-    """Return the name of a checkpoint if it is in `place`, however its path is spelt; else ''."""
-    if not path or io.abspath(io.parent(io.abspath(path))) != io.abspath(place):
-        return ""
-    return io.name(path)
