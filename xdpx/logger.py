@@ -221,7 +221,7 @@ class Log:
                 if record.levelno >= handler.level:
                     handler.handle(record)
 
-    def speak_from(self, level: int) -> None:
+    def log_from(self, level: int) -> None:
         """Log everything from this level of `logging` on, to the console on any rank."""
         self._logger.setLevel(level)
         self._console.on_every_rank = True

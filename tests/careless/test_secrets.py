@@ -102,10 +102,10 @@ def test_a_log_line_and_an_error_hide_secrets(tmp_path: Path, capsys: pytest.Cap
 
     level = logging.getLogger("xdpx").level
     with LogFile(tmp_path / "log.txt"):
-        log.speak_from(logging.INFO)
+        log.log_from(logging.INFO)
         log.info(f"reading postgresql://me:{HIDDEN}@host/db")
         assert exit_code(work, verbose=True) == 1
-    log.speak_from(level)
+    log.log_from(level)
     told = capsys.readouterr().err + (tmp_path / "log.txt").read_text()
     assert "://***@host/db" in told
     assert HIDDEN not in told

@@ -34,7 +34,7 @@ from xdpx.config.stored_args import read_args
 from xdpx.config.user_modules import load_user_modules
 from xdpx.datasets.data_files import splits
 from xdpx.datasets.examining.examination import MOST_ROWS, NOISE_ROWS, Examination, examine
-from xdpx.datasets.examining.told import as_told
+from xdpx.datasets.examining.result import plain_result
 from xdpx.datasets.findings.finding import Finding, Findings
 from xdpx.reports.check_text import as_text
 from xdpx.utils import commit, io
@@ -132,7 +132,7 @@ def look(options: CheckOptions) -> dict[str, Any]:
             replace(each, place=f"{place}: {each.place}") for each in found if (each.code, each.problem) not in told
         ]
     ranked = sorted(dict.fromkeys(every), key=lambda each: each.rank)
-    return as_told(options.config, command, ranked, seen, outlook, seconds=monotonic() - start)
+    return plain_result(options.config, command, ranked, seen, outlook, seconds=monotonic() - start)
 
 
 def _look_at(

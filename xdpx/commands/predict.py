@@ -142,7 +142,7 @@ class Predict:
                 continue
             if not self.parameters.binary and target.lower().endswith(OTHER_TEXT):
                 log.warning(f"{target} is written as tab-separated text, despite its ending")
-            sweep_beside(kept_beside(target))
+            sweep_beside(interrupted_path(target))
             rows = self._predict(predictor, each, target)
             log.info(f"{each.name}: {rows} rows predicted into {target}, {predictor.report(each)}")
         if is_master() and plan.exact:
@@ -177,7 +177,7 @@ def _counted(chunks: Iterable[Chunk], bar: Any) -> Iterator[Chunk]:
         bar.update(chunk.num_rows)
 
 
-def kept_beside(target: str) -> str:
+def interrupted_path(target: str) -> str:
     """Return the path of the file for predictions kept after an interruption."""
     stem, extension = os.path.splitext(target)
     return f"{stem}.interrupted{extension}"
@@ -190,7 +190,7 @@ def kept_when_interrupted(target: str, mode: str = "w") -> Generator[IO[Any]]:
     After Ctrl-C what was written so far is kept beside it, as `<name>.interrupted<extension>`, and the target does not
     change. After any other error nothing is kept.
     """
-    beside = kept_beside(target)
+    beside = interrupted_path(target)
     interruption = None
     with replacing(beside, mode, newline="\n" if mode == "w" else None) as out:
         try:

@@ -17,7 +17,7 @@ from typing import Any
 
 from xdpx.commands.script_arguments import need_paths, read_arguments
 from xdpx.config.faults import ConfigError, Fault
-from xdpx.training.replaying import VARIABLE, Replayed, need_state, read, taken_again
+from xdpx.training.replaying import VARIABLE, Replayed, need_state, read, repeat_update
 from xdpx.utils import io
 
 NAME = "replay_nan"
@@ -139,4 +139,4 @@ def _replay(saved: Mapping[str, Any], folder: str) -> int:
         print("seed is null, so its dropout masks differ from those of the run")
     size = settings.batch_size * settings.update_freq
     parts = build_parts(run, settings, progress=progress_of({}, group_size=size), saved={})
-    return _told(taken_again(parts.engine, None, saved))
+    return _told(repeat_update(parts.engine, None, saved))

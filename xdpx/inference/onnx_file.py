@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.config.faults import ConfigError, first_line
 from xdpx.inference.formats import Exportable, Format, Network, refusal
-from xdpx.inference.tracing import hushed, traced
+from xdpx.inference.tracing import only_errors_of, traced
 from xdpx.utils import commit, io
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _rounded(content: bytes) -> bytes:
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with TemporaryDirectory() as folder, hushed("root"):  # it advises a step of its own
+    with TemporaryDirectory() as folder, only_errors_of("root"):  # it advises a step of its own
         path = io.join(folder, "int8.onnx")
         quantize_dynamic(
             onnx.load_from_string(content), path, per_channel=True, weight_type=QuantType.QInt8,

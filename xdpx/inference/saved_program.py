@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.config.faults import ConfigError, Fault, first_line
 from xdpx.inference.formats import Exportable, Format, Network, refusal
-from xdpx.inference.tracing import hushed, in_torch, work_out_weights
+from xdpx.inference.tracing import in_torch, only_errors_of, work_out_weights
 from xdpx.utils import io
 
 if TYPE_CHECKING:
@@ -116,6 +116,6 @@ def without_compiler() -> list[Fault]:
 @contextmanager
 def _quiet() -> Generator[None]:
     """Silence torch's warnings about its own formats."""
-    with warnings.catch_warnings(), hushed("torch"):
+    with warnings.catch_warnings(), only_errors_of("torch"):
         warnings.simplefilter("ignore")
         yield

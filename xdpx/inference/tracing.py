@@ -105,7 +105,7 @@ def trace(network: nn.Module, batches: Sequence[Tensors], *, what: str) -> Any:
         with _looks(looked):
             expected.append(_tensors(network(*each)))
     work_out_weights(network)
-    with warnings.catch_warnings(record=True) as told, hushed("transformers"):
+    with warnings.catch_warnings(record=True) as told, only_errors_of("transformers"):
         warnings.simplefilter("always")
         try:
             found = torch.jit.trace(network, batches[0], check_trace=False)  # type: ignore[no-untyped-call]
@@ -124,7 +124,7 @@ def trace(network: nn.Module, batches: Sequence[Tensors], *, what: str) -> Any:
 
 
 @contextmanager
-def hushed(library: str) -> Generator[None]:
+def only_errors_of(library: str) -> Generator[None]:
     """Let a library log nothing but errors within the `with` block."""
     logger = logging.getLogger(library)
     before = logger.level

@@ -16,7 +16,7 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.arithmetic import scaled_scores
 from xdpx.losses.base import Batch
 from xdpx.losses.parameters import LossParameters
-from xdpx.losses.taught import Imitation, told_by_teacher, unequal_heads
+from xdpx.losses.taught import Imitation, teacher_result, unequal_heads
 from xdpx.models.pytorch.modules.activations import Heads, capture_activations
 
 
@@ -68,7 +68,7 @@ class MiniLMLoss(Imitation):
 
     def parts(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return the divergence of each relation, (B,)."""
-        theirs, ours = told_by_teacher(batch, "teacher_heads"), capture_activations(model, batch["net_input"]).heads[-1]
+        theirs, ours = teacher_result(batch, "teacher_heads"), capture_activations(model, batch["net_input"]).heads[-1]
         mask = batch["net_input"]["attention_mask"].bool()
         pairs = zip(self._relations(theirs).items(), self._relations(ours).values(), strict=True)
         counts = unequal_heads(ours, theirs)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import Batch, Gathered
 from xdpx.losses.parameters import LossParameters
-from xdpx.losses.taught import Taught, told_by_teacher
+from xdpx.losses.taught import Taught, teacher_result
 from xdpx.metrics import ratio
 
 
@@ -48,7 +48,7 @@ class MemoryDistill(Taught):
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over tokens and layers, the number of tokens, and the sum of each layer."""
-        pairs = told_by_teacher(batch, "feed_forward")
+        pairs = teacher_result(batch, "feed_forward")
         made = model({number: pair[0] for number, pair in pairs.items()})
         sums = {
             f"layer_{number}_loss": (made[number].float() - pair[1].float()).square().mean(dim=-1).sum()

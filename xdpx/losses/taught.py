@@ -34,7 +34,7 @@ class Taught(Loss):
         raise NotImplementedError
 
 
-def told_by_teacher(batch: Mapping[str, Any], name: str) -> Any:
+def teacher_result(batch: Mapping[str, Any], name: str) -> Any:
     """Return a value that `ask` has put into a batch.
 
     Raises:

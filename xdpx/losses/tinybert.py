@@ -17,7 +17,7 @@ from xdpx.losses.base import Batch
 from xdpx.losses.bert import texts_of_tokens
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.parameters import TinyBertParameters, TinyBertTaskParameters
-from xdpx.losses.taught import Imitation, Taught, refuse_other_logits, told_by_teacher, unequal_heads
+from xdpx.losses.taught import Imitation, Taught, refuse_other_logits, teacher_result, unequal_heads
 from xdpx.metrics import ratio
 from xdpx.models.pytorch.modules.activations import Activations, Heads, capture_activations
 
@@ -52,7 +52,7 @@ class TinyBertLoss(Imitation):
 
     def parts(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return the parts that the parameters enable, (B,) each."""
-        known, theirs = self.parameters, told_by_teacher(batch, "teacher_activations")
+        known, theirs = self.parameters, teacher_result(batch, "teacher_activations")
         ours = capture_activations(model, batch["net_input"])
         found = intermediate(model, ours, theirs, batch, attention=known.attention_distill, hidden=known.hidden_distill)
         if known.mlm_predict_distill:
@@ -90,7 +90,7 @@ class TinyBertTaskLoss(Taught, CrossEntropy):
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over texts, their number, and the sum of each part."""
-        known, theirs = self.parameters, told_by_teacher(batch, "teacher_activations")
+        known, theirs = self.parameters, teacher_result(batch, "teacher_activations")
         ours = capture_activations(model, batch["net_input"])
         parts = intermediate(model, ours, theirs, batch, attention=known.attention_distill, hidden=known.hidden_distill)
         if known.cls_predict_distill:

@@ -287,7 +287,7 @@ class _Stretch:
         wait_for_all()  # background writes must be complete before the end is reported
         if not stop.finished and self.run.args.world_size > 1:
             collectives.barrier()  # the first process to exit makes the launcher end the others
-            self.preemption.leave_in_peace()
+            self.preemption.ignore_signals()
         self.listening.close()
         if stop.finished:
             self.output = _finish(self.run, self.methods, self.trial, self.first)
@@ -325,7 +325,7 @@ def _prepare(run: TrainerRun, methods: TrainMethods, loader: object, checkpoint:
                 f"create_optimizer_and_scheduler: left self.{name} None. Set it there, or in create_optimizer and "
                 "create_scheduler."
             )
-    wiring.warn_of_strangers(run)
+    wiring.warn_of_unrelated_optimizer(run)
     run.model_wrapped, run.optimizer = run.parts.strategy.join(run.model_wrapped, run.optimizer)
     run.average = averaging.begin(run)
     if checkpoint is not None:

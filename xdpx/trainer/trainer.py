@@ -289,7 +289,7 @@ class Trainer(Conveniences):
             loss = loss.mean()
         if run.accumulation > 1 and not self.loss_calls.is_scaled(num_items_in_batch):
             loss = loss / run.accumulation
-        wiring.look_outside(run, model, loss)
+        wiring.warn_of_untrained_weights(run, model, loss)
         backward(loss, run.optimizer, run.parts.precision, self._get_learning_rate)
         return loss.detach()
 

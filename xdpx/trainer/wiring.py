@@ -254,13 +254,13 @@ def training_mode(run: TrainerRun, model: nn.Module) -> None:
     switch_optimizer(run.optimizer, "train")
 
 
-def look_outside(run: TrainerRun, model: nn.Module, loss: torch.Tensor) -> None:
+def warn_of_untrained_weights(run: TrainerRun, model: nn.Module, loss: torch.Tensor) -> None:
     """Warn in the first update of weights that the loss depends on, but that are neither model's nor optimizer's."""
     if run.optimizer is not None and run.state.global_step == 0 and not run.parts.strategy.shards:
         warn_of_weights_outside(loss, [*model.parameters(), *parameters_of(run.optimizer)])
 
 
-def warn_of_strangers(run: TrainerRun) -> None:
+def warn_of_unrelated_optimizer(run: TrainerRun) -> None:
     """Warn if the optimizer has no weight of the model that is trained, or the schedule belongs to another optimizer.
 
     Both train without an error, but change nothing: the weights, or the learning rate.

@@ -1,1 +1,1 @@
-"""What all doors share: the life of a training, the loop, the callbacks around it, how metrics are accumulated."""
+"""Training, as all doors share it: lifecycle, loop, callbacks, and accumulation of metrics."""

@@ -24,7 +24,7 @@ Trouble = Literal["has died", "is frozen", "is silent", "hangs"]
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a process.
+    """The observations of a process.
 
     Attributes:
         silent: seconds since its last message.
@@ -43,7 +43,7 @@ class Known:
 
     @property
     def place(self) -> tuple[int, int]:
-        """How far it has come: the others wait for the rank that is furthest behind."""
+        """The step and phase it has reached, as a sort key: the others wait for the rank that is furthest behind."""
         return self.standing.step, not self.standing.phase.startswith(DATA)
 
 

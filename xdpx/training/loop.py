@@ -11,7 +11,7 @@ from xdpx.engines.base import Batch, Facts, State, Updater
 from xdpx.training.progress import Progress
 
 Groups = Iterable[tuple[Position, Sequence[Batch]]]
-"""The micro-batches of one update after another, each with the place in the data that is reached after it."""
+"""The micro-batches of each update, with the position in the data after it."""
 
 
 class Interrupted(BaseException):
@@ -60,7 +60,7 @@ class Callback:
     """Observes training, and may ask to stop it. For every event, callbacks are called in the order of their list.
 
     Attributes:
-        name: what its state is called in a checkpoint, unique among the callbacks of a run; "" when it has none.
+        name: key of its state in a checkpoint, unique among the callbacks of a run; "" if it has no state.
     """
 
     name = ""
@@ -97,7 +97,7 @@ def take_steps(engine: Updater, state: State, groups: Groups, *, after: int, unt
 
 
 def fit(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> Stop:
-    """Train from where `session` stands to its last update, and return why it ended."""
+    """Train from the current update of `session` to its last one, and return why training ended."""
     try:
         for callback in callbacks:
             callback.on_start(session)
@@ -111,7 +111,7 @@ def fit(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> Stop
 
 
 def _walk(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> Stop:
-    """Take steps until there is a reason not to. All callbacks see each step; the first reason counts."""
+    """Take steps until a callback returns a Stop. All callbacks are called for each step; the first Stop counts."""
     try:
         for step in take_steps(session.engine, session.state, groups, after=session.number, until=session.until):
             session.state = step.state

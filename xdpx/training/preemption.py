@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGUSR1: finish the update, save, leave with a code that means "continue me"."""
+"""Handle SIGTERM, SIGINT and SIGUSR1: finish the update, save, and exit with a code that means "resume me"."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GRACE_SECONDS = 5.0
 leaves random generators and the user's own source somewhere in between."""
 
 EXIT_CODE = 85
-"""Neither success nor failure: the run was interrupted, and the very same command continues it."""
+"""Exit code of an interrupted run, which the same command resumes: neither success nor failure."""
 
 SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)
@@ -40,13 +40,13 @@ class Preemption:
     """A context in which the first signal is only recorded; another request ends the process at once.
 
     Args:
-        signals: the numbers of those that count.
+        signals: numbers of the signals to handle.
 
     Attributes:
-        listens: whether any signal counts.
-        received: the name of the signal that came, None as long as none did.
-        alone: whether this process trains by itself, and so may stop waiting for data; several stop after an update.
-        goes_on: whether training goes on after a signal.
+        listens: whether any signal is handled.
+        received: name of the signal received, None if there was none.
+        alone: whether this process trains alone, and so may stop waiting for data; several stop after an update.
+        goes_on: whether training continues after a signal.
     """
 
     def __init__(self, signals: Sequence[int] = SIGNALS) -> None:
@@ -66,8 +66,8 @@ class Preemption:
             self._before = {number: signal.signal(number, self._note) for number in self._signals}
         return self
 
-    def leave_in_peace(self) -> None:
-        """Ignore these signals from now on: all is saved, the process is about to end, and launchers insist."""
+    def ignore_signals(self) -> None:
+        """Ignore these signals from now on: all is saved and the process is ending, but launchers repeat signals."""
         self._before = dict.fromkeys(self._before, signal.SIG_IGN)
 
     def __exit__(
@@ -105,10 +105,10 @@ class Preemption:
     def waiting(self) -> Generator[None]:
         """Let a signal interrupt the `with` block, which waits for data (a shard can take hours).
 
-        One that came before ends it at once, one that comes inside after `GRACE_SECONDS`.
+        A signal from before interrupts at once, one inside the block after `GRACE_SECONDS`.
 
         Raises:
-            Interrupted: it was cut short.
+            Interrupted: a signal was received.
         """
         self._waiting = self.alone and not self.goes_on
         if self.received is not None:
@@ -123,7 +123,7 @@ class Preemption:
                 self._before_alarm = None
 
     def watched(self, items: Generator[T]) -> Generator[T]:
-        """Yield `items`; `waiting` for each."""
+        """Yield `items`, waiting for each inside `waiting`."""
         try:
             while True:
                 with self.waiting():

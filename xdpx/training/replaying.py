@@ -17,7 +17,7 @@ from xdpx.training.loop import Session
 from xdpx.utils import io
 
 VARIABLE = "XDPX_REPLAY_NAN"
-"""Names the file; where it is set, a training takes that update again and ends."""
+"""Environment variable with the path of the file; if set, training only repeats that update."""
 
 
 class Replayed(SystemExit):
@@ -25,7 +25,7 @@ class Replayed(SystemExit):
 
     Args:
         lines: of the report.
-        is_finite: whether all of it is finite now.
+        is_finite: whether everything is finite now.
     """
 
     def __init__(self, lines: Sequence[str], *, is_finite: bool) -> None:
@@ -44,11 +44,11 @@ def replay_if_asked(session: Session) -> None:
     if path:
         saved = read(path)
         need_state(saved, path)
-        raise taken_again(session.engine, session.state, saved)
+        raise repeat_update(session.engine, session.state, saved)
 
 
-def taken_again(engine: Updater, state: Any, saved: Mapping[str, Any]) -> Replayed:
-    """Run the update of a file again; return what was found, to be raised or printed."""
+def repeat_update(engine: Updater, state: Any, saved: Mapping[str, Any]) -> Replayed:
+    """Run the update of a file again; return the findings, to be raised or printed."""
     number = saved["number"]
     origin = engine.again(state, saved, number)
     if origin is None:

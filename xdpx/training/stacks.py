@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from xdpx.utils import io
 
 FOLDER = "stacks"
-"""In the folder of a run."""
+"""Subfolder of a run."""
 SECONDS_TO_WRITE = 1.5
 _SIGNAL = int(vars(signal).get("SIGRTMIN", 24)) + 7
 """The signal that asks for stacks: one that launchers, schedulers and accelerators do not send."""

@@ -13,19 +13,19 @@ from xdpx.utils.aside import text_of
 STATUS_FILE = "status.json"
 RunState = Literal["running", "finished", "preempted", "failed"]
 Content = Literal["nothing", "run", "something else"]
-"""What a folder holds; only "run" may be continued or overwritten."""
+"""What a folder contains; only "run" may be resumed or overwritten."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """How a run stands.
+    """The status of a run.
 
     Attributes:
         step, total_steps: updates taken so far, and updates of the whole schedule.
         fingerprint: hash of everything that decides what the run computes.
-        until: the last update of the stretch that was asked for.
-        train_steps: how it was asked for; None when it goes to the end.
-        best_score: of the major metric, so far.
+        until: the last update to take before the run pauses or ends.
+        train_steps: the setting that `until` comes from; None to train to the end.
+        best_score: best score of the major metric so far.
         reason: why it ended.
     """
 

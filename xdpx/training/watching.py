@@ -55,7 +55,7 @@ class Member:
     stacks: str
 
     @property
-    def is_near(self) -> bool:
+    def is_local(self) -> bool:
         """Whether it runs on this machine, where its state can be read from the system."""
         return self.machine == machine_id()
 
@@ -117,7 +117,7 @@ def watched(ranks: Ranks, folder: str | None, hang_seconds: float | None) -> Gen
 
 
 class _Watch:
-    """The thread that watches, and what it knows of the others."""
+    """The thread that watches the other processes, and what it has observed of them."""
 
     def __init__(self, ranks: Ranks, folder: str | None, hang_seconds: float, last_words: LastWords) -> None:
         self._rank, self._hang_seconds, self._last_words = ranks.rank, hang_seconds, last_words
@@ -150,7 +150,7 @@ class _Watch:
         """Begin to watch."""
         if 0 in self._members:
             for rank in self._judged:
-                if rank != self._rank and self._members[rank].is_near:
+                if rank != self._rank and self._members[rank].is_local:
                     self._await_end(rank)
             self._thread.start()
 
@@ -239,7 +239,7 @@ class _Watch:
     def _hear(self, message: dict[str, Any]) -> None:
         rank = message["rank"]
         self._heard[rank] = time.monotonic()
-        if self._members[rank].is_near:
+        if self._members[rank].is_local:
             self._cpu[rank] = look_at(self._members[rank].pid, self._members[rank].started).cpu_seconds
         if "left" in message and rank not in self._left:
             self._left.add(rank)
@@ -270,7 +270,7 @@ class _Watch:
         standing = self._standings[rank] if self._rank == 0 else Standing()  # only the first process judges progress
         if rank in self._gone:
             return Known(rank, silent, standing, "gone")
-        if not member.is_near:
+        if not member.is_local:
             return Known(rank, silent, standing)
         facts = look_at(member.pid, member.started)
         if facts.life == "stopped":
@@ -318,7 +318,7 @@ class _Watch:
     def _end_others(self, verdict: Verdict, reason: str) -> None:
         """End the processes of this machine that cannot exit by themselves; one that hangs can, when told."""
         for rank in verdict.ranks if verdict.trouble != "hangs" else ():
-            if rank != self._rank and self._members[rank].is_near and self._is_its_keeper(verdict):
+            if rank != self._rank and self._members[rank].is_local and self._is_its_keeper(verdict):
                 self._end_other(self._members[rank], reason, dead=verdict.trouble == "has died")
 
     def _write_own_stacks(self, reason: str) -> None:
@@ -330,7 +330,7 @@ class _Watch:
     def _is_its_keeper(self, verdict: Verdict) -> bool:
         """Return whether this is the lowest healthy rank on its machine."""
         others = {*verdict.ranks, *self._left}
-        return self._rank == min(rank for rank, each in self._members.items() if each.is_near and rank not in others)
+        return self._rank == min(rank for rank, each in self._members.items() if each.is_local and rank not in others)
 
     def _end_other(self, member: Member, reason: str, *, dead: bool) -> None:
         """Write the stacks of a process that cannot, and kill it: it would not react to its launcher either."""

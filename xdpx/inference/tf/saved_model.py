@@ -13,7 +13,7 @@ from xdpx.inference.formats import Exportable, Format, Network
 from xdpx.inference.saved_program import fixed_axes, refuse_fixed
 from xdpx.inference.tf import texts
 from xdpx.inference.tf.graph import Graph, program_of
-from xdpx.inference.tracing import hushed, work_out_weights
+from xdpx.inference.tracing import only_errors_of, work_out_weights
 from xdpx.logger import log
 from xdpx.utils import commit, io
 
@@ -88,7 +88,7 @@ class SavedModelFormat(Format):
             held.words_file = tf.saved_model.Asset(io.join(folder, WORDS))
             if self._tables:
                 signatures |= texts.signature(tf, exportable, held, length)
-        with hushed("tensorflow"):
+        with only_errors_of("tensorflow"):
             tf.saved_model.save(held, folder, signatures=signatures)
         for name in (WORDS, LABELS):  # copied to assets by now
             if io.isfile(io.join(folder, name)):

@@ -39,7 +39,7 @@ class LossAggregator(Configurable):
         Raises:
             ConfigError: the model returns no metric of this name.
         """
-        return taken(metrics, self.keys[0])
+        return metric_named(metrics, self.keys[0])
 
 
 class MultiLossAggregator(LossAggregator):
@@ -70,12 +70,12 @@ class MultiLossAggregator(LossAggregator):
     def aggregate(self, metrics: Metrics) -> tuple[Any, Any]:
         """Return (sum of factor * mean, weight of the first)."""
         factors = self.hparams.loss_weights or [1.0] * len(self.hparams.loss_keys)
-        losses = [taken(metrics, key) for key in self.keys]
+        losses = [metric_named(metrics, key) for key in self.keys]
         total = sum(factor * mean for factor, (mean, _) in zip(factors, losses, strict=True))
         return total, losses[0][1]
 
 
-def taken(metrics: Metrics, name: str) -> tuple[Any, Any]:
+def metric_named(metrics: Metrics, name: str) -> tuple[Any, Any]:
     """Return one metric. Raises ConfigError with the nearest name if there is no such metric."""
     if name in metrics:
         return metrics[name]

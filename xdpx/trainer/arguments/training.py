@@ -153,6 +153,6 @@ def apply_log_level(args: TrainingArguments) -> int:
     if (args.log_level if args.should_log else args.log_level_replica) != "passive":
         from transformers.utils import logging
 
-        log.speak_from(level)
+        log.log_from(level)
         logging.set_verbosity(level)
     return level

@@ -116,7 +116,7 @@ def save_checkpoint(  # noqa: PLR0913 - the parts of a checkpoint, and who write
     """
     save = _Save(io.plain(parent), step, _resumable(contents), model, everywhere, then)
     if background is None:
-        save.together(own, ranks)
+        save.write_together(own, ranks)
     else:
         save.later(background, own, ranks)
     return io.join(save.parent, folder_name(step))
@@ -131,7 +131,7 @@ class _Save:
     everywhere: bool
     then: Callable[[str], object]
 
-    def together(self, own: OwnState | None, ranks: Ranks) -> None:
+    def write_together(self, own: OwnState | None, ranks: Ranks) -> None:
         """Write in the foreground; each process its own files."""
         whole = self._commit(ranks, ranks.size)
         with _explained(whole.target), whole as staging:

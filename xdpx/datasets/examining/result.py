@@ -17,7 +17,7 @@ FORMAT = 1
 MOST_SUSPECTS = 2000
 
 
-def as_told(
+def plain_result(
     config: str, command: str, found: Sequence[Finding], seen: Examination | None, outlook: object, *, seconds: float
 ) -> dict[str, Any]:
     """Return the complete result as JSON-serialisable values.
