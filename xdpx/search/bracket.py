@@ -68,7 +68,7 @@ class Bracket(Schedule):
             )
 
     def next(self, trials: Trials, *, more: bool) -> Move | None:
-        """Fill the bracket, wait for all of its trials, and assess them; when none can go on, begin the next."""
+        """Fill the bracket, wait for its trials, and assess them; if none can be promoted, begin the next bracket."""
         members = [trial for trial in trials if trial.bracket == self._bracket]
         if more and len(members) < self.parallel:
             return Move(self.first, f"bracket {self._bracket}", bracket=self._bracket)

@@ -147,7 +147,7 @@ class Journal:
     def _check_facts(self, first: Line) -> None:
         if first.get("search") != FORMAT:
             raise OSError(f"{self.path}: is not a journal of a search that this version can read (format {FORMAT}).")
-        before, now = _apart(first["facts"]), _apart(self._facts)
+        before, now = _flattened(first["facts"]), _flattened(self._facts)
         changed = [key for key in {**before, **now} if key not in before or key not in now or before[key] != now[key]]
         remedy = "Put it back to continue the search, or choose another folder to start over."
         faults = [
@@ -261,8 +261,8 @@ def _result_of(line: Line) -> Result:
     return Result(line["result"], line["samples"], line["score"], history, line["ended"], line["note"])
 
 
-def _apart(facts: Mapping[str, object]) -> dict[str, object]:
-    """Return facts with each entry of a table by itself, as space.dropout, so that the one that differs is told."""
+def _flattened(facts: Mapping[str, object]) -> dict[str, object]:
+    """Return facts with flattened tables (`space.dropout`), so that messages can name the entry that differs."""
     found: dict[str, object] = {}
     for key, value in facts.items():
         found |= {f"{key}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {key: value}

@@ -57,7 +57,7 @@ class Move:
 
 
 class Schedule:
-    """Decides which trials go on. It sees only consumed results, so its decisions are the same on every machine.
+    """Decides which trials are promoted, from consumed results only, so that it decides the same on every machine.
 
     Args:
         parameters: of the class.

@@ -29,7 +29,7 @@ class Search:
     Args:
         space: the search space.
         tuner: proposes its points.
-        schedule: decides which trials go on.
+        schedule: decides which trials are promoted.
         max_trials: most trials to begin.
         parallel: most orders in progress at once.
         direction: whether the score is maximized or minimized.

@@ -11,7 +11,7 @@ from xdpx.config.faults import refusal
 from xdpx.search.spaces import Values
 
 State = Literal["running", "waiting", "culled", "finished", "failed"]
-"""waiting: its order is done, and it may go on; finished: it has seen all samples, or ended by itself."""
+"""waiting: its order is done, and it may be promoted; finished: it has seen all samples, or ended by itself."""
 
 Verdict = Literal["begun", "promoted", "culled", "finished", "failed"]
 Direction = Literal["maximize", "minimize"]
@@ -43,7 +43,7 @@ class Result:
     Attributes:
         order: number of the order.
         samples: training samples that the trial has seen since its beginning.
-        score: of the last evaluation; None when the trial failed and cannot go on.
+        score: of the last evaluation; None if the trial failed.
         history: (samples, score) of each evaluation within this order, oldest first; may be empty.
         ended: the run ended by itself (early stopping, its own limits) and has nothing left to train.
         note: why the trial failed or ended, for the table of decisions.
@@ -111,8 +111,8 @@ class Trial:
                 with a large batch that may be further from `samples` than any deviation.
 
         Returns:
-            None if no evaluation is that near, or the trial failed: it cannot go on, so it must not take the place of
-            one that can. A run that ended by itself earlier keeps its last score.
+            None if no evaluation is that near, or the trial failed: as it cannot be promoted, it must not take the
+            place of one that can. A run that ended by itself earlier keeps its last score.
         """
         if not self.history or self.state == "failed":
             return None
@@ -151,7 +151,7 @@ class Trials(list[Trial]):
         self.decisions.append(row)
 
     def cull(self, trial: Trial, why: str) -> None:
-        """Stop a trial that waits, for good. Raises ConfigError for another: one that runs would go on."""
+        """Stop a waiting trial for good. Raises ConfigError for any other: a running one would not stop."""
         if trial.state != "waiting":
             problem = f"culls trial {trial.number}, which is {trial.state} and not waiting."
             raise refusal("schedule", problem, "Cull trials whose state is 'waiting'.")

@@ -168,7 +168,7 @@ def _add_facts(app: FastAPI, models: Models, counts: Counts, ending: Ending) -> 
 
     @app.get("/health", tags=["server"], response_model=Health, responses={503: {"model": Health}})
     async def health() -> Response:
-        """Tell whether requests are taken; it needs no token."""
+        """Report whether requests are accepted. Needs no token."""
         told = Health(
             status="ending" if ending.begun else "ok",
             models=[each.name for each in models],

@@ -57,7 +57,7 @@ class Line:
 
     @cached_property
     def operands(self) -> list[str]:
-        """Names of what goes in, found once: each line of a program is asked for them by every sum of it."""
+        """Names of the operands; cached, because every sum over the program reads them."""
         return _OPERAND.findall(self.text.partition("), ")[0])
 
     @property

@@ -69,7 +69,7 @@ def write_verified(path: str, content: bytes) -> None:
 
 
 def _read(path: str, lowered: Any) -> Kept | None:
-    """Return the program that was kept; None where there is none that can be used."""
+    """Return the stored program; None if there is none that can be used."""
     content = read_verified(path)
     if content is None:
         return None

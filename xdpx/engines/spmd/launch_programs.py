@@ -38,7 +38,7 @@ class LaunchPrograms:
     Attributes:
         identity: text from which the traced functions follow, apart from code, versions and settings of JAX: all fields
             of the task. "" stores nothing.
-        noted: what tracing a function writes down beside its program; stored and restored with it.
+        noted: what tracing a function records; stored and restored with its program.
     """
 
     identity: str

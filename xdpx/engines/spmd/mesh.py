@@ -102,7 +102,7 @@ def _grid(near: Sequence[int], far: Sequence[int], devices: list[Any]) -> np.nda
 
 
 def _in_order(near: Sequence[int], far: Sequence[int], devices: list[Any]) -> np.ndarray[Any, Any]:
-    """Take each run of neighbouring devices, as they are listed, for one slice."""
+    """Return the grid in which each slice consists of consecutive devices of the list."""
     blocks = np.array(devices, dtype=object).reshape(*far, *near)
     rank = len(near)
     paired = blocks.transpose([axis for dim in range(rank) for axis in (dim, rank + dim)])

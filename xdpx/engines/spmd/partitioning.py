@@ -39,7 +39,7 @@ def shardings(tree: Any, rules: Rules, mesh: Mesh, *, report: Report = silent) -
         tree: of arrays or `ShapeDtypeStruct`, boxed by `nn.with_logical_partitioning`; what is not boxed is replicated.
         rules: which mesh axes split which logical axis.
         mesh: the grid of devices.
-        report: is told of each dimension that does not divide, and is replicated therefore.
+        report: called for each dimension that cannot be split evenly, and is replicated therefore.
 
     Returns:
         The same tree, without boxes, of `NamedSharding`.
@@ -55,7 +55,7 @@ def shardings_of(shapes: Any, axes: Any, rules: Rules, mesh: Mesh, *, report: Re
         axes: names per leaf: a tuple, a `PartitionSpec`, or None, which replicates.
         rules: which mesh axes split which logical axis.
         mesh: the grid of devices.
-        report: is told of each dimension that is not split as its rule says.
+        report: called for each dimension that is not split as its rule says.
     """
     leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
     structure: Any = tree
@@ -85,7 +85,7 @@ def spec_of(
         names: one per dimension: a logical axis, a mesh axis, a tuple of mesh axes, or None.
         rules: which mesh axes split which logical axis.
         mesh: the grid of devices.
-        report: is told of each dimension that is not split as its rule says.
+        report: called for each dimension that is not split as its rule says.
         name: of the array, for the report.
 
     Raises:

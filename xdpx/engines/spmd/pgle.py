@@ -111,9 +111,9 @@ def settings_of(pgle: Pgle, environ: Mapping[str, str], *, profile: str | None =
     """Return the environment variables for the settings, JAX's and `XLA_FLAGS`; flags that are already set stay.
 
     Args:
-        pgle: what is asked for.
-        environ: as it is.
-        profile: where the profile lies on this machine, with `use`.
+        pgle: the requested settings.
+        environ: the current environment.
+        profile: local path of the profile, for the mode `use`.
     """
     if pgle.mode == "off":
         return {}
@@ -142,7 +142,7 @@ def apply(pgle: Pgle, environ: MutableMapping[str, str] | None = None) -> None:
     """Set XLA's flags for a profile, before JAX starts. A second call with the same profile does nothing.
 
     Raises:
-        ConfigError: XLA has read its flags already, in this process, without what is asked for.
+        ConfigError: XLA has read its flags already, in this process, without the requested ones.
     """
     environ = os.environ if environ is None else environ
     profile = io.local(profile_at(pgle.profile)) if pgle.profile is not None else None

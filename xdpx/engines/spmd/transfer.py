@@ -76,7 +76,7 @@ class Placer:
 
     Args:
         rules, mesh: which mesh axes split the rows of a batch.
-        report: is told of batches whose rows do not divide, and which every device gets whole therefore.
+        report: called for batches whose rows cannot be split evenly, so that every device gets all of them.
     """
 
     def __init__(self, rules: Rules, mesh: Mesh, report: Report) -> None:

@@ -23,11 +23,12 @@ class Verdict:
     """Whether a plan fits a device.
 
     Attributes:
-        fits: True: even at most; False: not even at least; None: between, or the memory of the device is not known.
-        room: bytes that are left at most use; below zero, missing.
-        least_room: the same at least use.
-        near: whether at most is within NEAR of at least, so that what lies between may be said to fit.
-        blame: what takes most, in words, when it does not fit.
+        fits: True: by the highest estimate of memory; False: not even by the lowest; None: by the lowest only, or the
+            memory of the device is unknown.
+        room: bytes that are left by the highest estimate; negative if they are missing.
+        least_room: the same by the lowest estimate.
+        near: whether the highest estimate is within a factor of NEAR of the lowest.
+        blame: what takes most memory or time, in words, if it does not fit or communication is slow.
         hints: what would help, in words.
         compute_seconds: of an update at the peak of all devices; None without a peak.
         wire_seconds: of its collectives, were none hidden; None without a known bandwidth.

@@ -185,7 +185,7 @@ class Talk:
         return any(self.exchange(bool(flag)))
 
     def report(self, value: object) -> list[Any]:
-        """Return the last reported values of all processes, by index, without waiting; None where there is none yet.
+        """Return the last reported values of all processes, by index, without waiting; None for those without one.
 
         Unlike the other calls, this one may be made by any number of processes, any number of times.
 

@@ -43,15 +43,15 @@ class WeightPair:
 
     @property
     def our_shape(self) -> tuple[int, ...]:
-        """Our shape, of one layer."""
+        """Shape of the weight of one layer on JAX."""
         return tuple(self.split[axis] for axis in self.order)
 
     def taken(self, value: Array) -> Array:
-        """Return their array in our form."""
+        """Return a weight of PyTorch with our shape."""
         return np.ascontiguousarray(np.asarray(value).reshape(self.split).transpose(self.order))
 
     def given(self, value: Array) -> Array:
-        """Return our array in their form."""
+        """Return a weight of ours with PyTorch's shape."""
         return np.ascontiguousarray(np.asarray(value).transpose(np.argsort(self.order))).reshape(self.their_shape)
 
 
