@@ -1,4 +1,4 @@
-"""The web server of the board: the page and its read-only API."""
+"""The web server of the board: the page, its read-only API, and the access checks before every request."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import numpy as np
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
-from xdpx.board import guards
 from xdpx.board.finding import RunFolder
 from xdpx.board.index import Index
 from xdpx.board.logs import LogName, borders_of, log_file, read_rows
@@ -24,9 +24,12 @@ from xdpx.board.safe_files import NotShown, read_piece
 from xdpx.reports.run_logs import Floats
 from xdpx.utils import io
 from xdpx.utils.storage import scheme_of
-from xdpx.utils.web_guards import PAGE_TYPES
+from xdpx.utils.web_guards import HEADERS, PAGE_POLICY, PAGE_TYPES, Asker, bearer, refusal
 
 T = TypeVar("T")
+COOKIE = "xdpx_board"
+STRANGER_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
+"""Policy for HTML pages in run folders: they are displayed, but cannot run scripts or load anything."""
 MOST_FILES, MOST_COLUMNS = 2_000, 300
 """Limits per request."""
 LONGEST_WAIT = 25.0
@@ -66,7 +69,7 @@ class Board:
 
     def application(self, token: str = "") -> web.Application:
         """Return the web application; every request needs `token`, unless it is ''."""
-        app = web.Application(middlewares=[guards.guard(token)], client_max_size=4 << 20)
+        app = web.Application(middlewares=[guard(token)], client_max_size=4 << 20)
         app.add_routes([
             web.get("/", self.page), web.get("/page/{name:[A-Za-z0-9_.-]+}", self.page_file),
             web.get("/api/runs", self.runs), web.post("/api/rows", self.rows), web.get("/api/epochs", self.epochs),
@@ -204,7 +207,7 @@ class Board:
             piece = await asyncio.to_thread(lambda: read_piece(self._path(request, "pages"), 0, 16 << 20))
         except NotShown as error:
             raise web.HTTPNotFound(text=str(error)) from error
-        headers = {"Content-Security-Policy": guards.STRANGER_POLICY}
+        headers = {"Content-Security-Policy": STRANGER_POLICY}
         return web.Response(text=piece.text, content_type="text/html", headers=headers)
 
 
@@ -265,3 +268,33 @@ def packed(answers: Sequence[tuple[Mapping[str, object], Mapping[str, Floats]]])
     text = json.dumps(heads, allow_nan=False).encode()
     text += b" " * (-(len(text) + 4) % ALIGNED)
     return b"".join([struct.pack("<I", len(text)), text, *bodies])
+
+
+def guard(token: str) -> Middleware:
+    """Return the middleware that refuses or handles a request, and adds security headers to every response.
+
+    A token ('' for none) is passed once in the URL, and in a cookie from then on.
+    """
+
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        headers = request.headers
+        given = (request.query.get("token", ""), request.cookies.get(COOKIE, ""))
+        tokens = (*given, bearer(headers.get("Authorization", "")))
+        asker = Asker(headers.get("Host", ""), request.path, headers.get("Sec-Fetch-Site", "none"), tokens)
+        refused = refusal(asker, token, server="x-board")
+        if refused is not None:
+            answer: web.StreamResponse = web.Response(status=refused.status, text=refused.text)
+        elif token and "token" in request.query:
+            answer = web.Response(status=303, headers={"Location": request.path})
+            answer.set_cookie(COOKIE, token, httponly=True, samesite="Lax", path="/")
+        else:
+            try:
+                answer = await handler(request)
+            except web.HTTPException as error:
+                answer = web.Response(status=error.status, text=error.text or error.reason)
+        answer.headers.update({name: value for name, value in HEADERS.items() if name not in answer.headers})
+        answer.headers.setdefault("Content-Security-Policy", PAGE_POLICY)
+        return answer
+
+    return guarded
