@@ -35,7 +35,7 @@ class Taught(Loss):
 
 
 def teacher_result(batch: Mapping[str, Any], name: str) -> Any:
-    """Return a value that `ask` has put into a batch.
+    """Return a result of the teacher, which `ask` added to the batch.
 
     Raises:
         ConfigError: it is missing, because the task has no teacher.

@@ -20,8 +20,8 @@ HIGH_LOSSES = 3
 class StopRules:
     """When to stop early. Steps are optimizer updates."""
 
-    tolerance: int | None = None  # steps without a better score
-    min_steps: int = 1  # never for want of a better score before this step
+    tolerance: int | None = None  # steps without a better score after which training stops
+    min_steps: int = 1  # before this step, training does not stop for lack of a better score
     warmup: int = 0  # nor before this one
     min_lr: float = 0.0
     max_loss: float = float("inf")
