@@ -7,6 +7,7 @@ import logging
 import math
 import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +253,14 @@ def test_texts_and_pictures_are_handed_over_once() -> None:
     assert pictures["drawn"].startswith(b"\x89PNG")
     assert pictures["bytes"] == b"png"
     assert log.take_notes() == ({}, {})
+
+
+def test_what_an_evaluation_that_is_cut_short_has_added_is_forgotten_and_that_of_training_stays() -> None:
+    log = Log()
+    for scored, value in ((False, 1.0), (True, 9.0)):
+        with log.scoring() if scored else nullcontext():
+            log.add_summary("mean", value)
+            log.add_accumulative_summary("total", value, lambda values: {"total": sum(values)})
+    log.forget_scored()
+    assert log.take_accumulated() == {"total": 1.0}
+    assert log.take_summaries() == {"mean": 1.0}

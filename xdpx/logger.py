@@ -386,6 +386,14 @@ class Log:
                 found |= {f"{prefix}{column}": float(value) for column, value in reduce_fn(values).items()}
         return found
 
+    def forget_scored(self) -> None:
+        """Drop what was added in `scoring` since the last evaluation: this one is cut short, and does not count."""
+        with self._lock:
+            self._summaries = {place: sums for place, sums in self._summaries.items() if not place[0]}
+            self._samples = {place: drawn for place, drawn in self._samples.items() if not place[0]}
+            for _, collected in self._accumulated.values():
+                collected[:] = [one for one in collected if not one[0]]
+
 
 def _quantiles(name: str, numbers: list[float]) -> dict[str, float]:
     """Return the quantiles of the finite values of a distribution by column; NaN if there are none."""

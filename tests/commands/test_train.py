@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -17,8 +18,10 @@ import numpy as np
 import pytest
 
 from xdpx import run as door
+from xdpx.checkpoints.trusted import load_tensors
 from xdpx.datasets import register_sampler
 from xdpx.datasets.plan import Sampler
+from xdpx.engines.pytorch.engine import PyTorchEngine
 from xdpx.training.status import read_status
 from xdpx.utils.commit import Lease
 
@@ -315,6 +318,54 @@ def test_a_signal_saves_a_state_and_exits_85_and_the_same_command_goes_on(
     assert status.status == "preempted"
     assert f"checkpoint-{status.step}.pts" in names()
     assert start(**{**keys, "max_update": status.step + 3}) == 0
+
+
+def signal_at(monkeypatch: pytest.MonkeyPatch, engine: Any) -> list[int]:
+    """Return a list: at the batch to score whose number comes first in it, counted from 1, the run gets SIGTERM."""
+    score, at = engine.score, [0]
+
+    def counted(self: Any, state: Any, batch: Any) -> Any:
+        at[0] -= 1
+        if at[0] == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return score(self, state, batch)
+
+    monkeypatch.setattr(engine, "score", counted)
+    return at
+
+
+def results(folder: str) -> dict[str, Any]:
+    """Return what must not depend on interruptions."""
+    found: dict[str, Any] = {path.name: path.read_bytes() for path in sorted(Path(folder).glob("checkpoint-*.pt"))}
+    for name in ("train.log.tsv", "valid.log.tsv"):
+        rows = csv.DictReader(Path(folder, name).read_text().splitlines(), delimiter="\t")
+        found[name] = [{key: row[key] for key in row if key not in {"ups", "wps", "train_wall"}} for row in rows]
+    newest = load_tensors(str(max(Path(folder).glob("*.pts"), key=lambda path: int(path.stem.split("-")[1]))))
+    newest["progress"].pop("train_seconds")
+    adapter = newest["callbacks"].get("hooks", {})
+    return found | {"progress": newest["progress"], "heard": adapter.get("callbacks")}
+
+
+@pytest.mark.parametrize("number", [2, 3, 8])
+def test_a_signal_ends_an_evaluation_which_comes_first_when_the_run_goes_on_to_the_same_end(
+    start: Start, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    keys = {"resume": "auto", "eval_interval": 5, "tolerance": 4, "save_best_only": True, "major_metric": "loss",
+            "ascending_metric": False, "lr_scheduler": "reduce_lr_on_plateau", "patience": 0}  # fmt: skip
+    at = signal_at(monkeypatch, PyTorchEngine)
+    assert start("whole", **keys) == 0
+    at[0] = number  # the first batch is that of the trial before training; an evaluation has three
+    assert start(**keys) == 85
+    assert at[0] == 0
+    status = read_status("run")
+    assert status is not None
+    assert status.status == "preempted"
+    step = {2: 5, 3: 5, 8: 12}[number]
+    assert status.reason == f"interrupted by SIGTERM after step {step}, in its evaluation, which will begin again"
+    at[0] = 2
+    assert start(**keys) == 85  # again in the same evaluation
+    assert start(**keys) == 0
+    assert results("run") == results("whole")
 
 
 def test_a_full_disk_stops_the_run_and_keeps_what_was_saved(data: Path, start: Start, tmp_path: Path) -> None:

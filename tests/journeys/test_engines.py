@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -274,3 +276,24 @@ def test_a_config_is_checked_without_jax_and_a_missing_extra_is_one_sentence(des
     assert done[0].returncode == 0, done[0].stderr
     assert done[1].returncode == 2
     assert "is spmd, which needs jax, flax, optax, not installed here. Run: pip install 'xdpx[jax]'." in done[1].stderr
+
+
+def test_a_signal_in_an_evaluation_with_jax_changes_nothing_in_the_end(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"max_update": 6, "eval_interval": 3, "major_metric": "loss", "ascending_metric": False, "resume": "auto"}
+    whole = train("causal_lm", "spmd", "whole", **keys)
+    score, at = PairedEngine.score, [3]  # the first batch is that of the trial before training
+
+    def counted(self: Any, state: Any, batch: Any) -> Any:
+        at[0] -= 1
+        if at[0] == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return score(self, state, batch)
+
+    monkeypatch.setattr(PairedEngine, "score", counted)
+    assert x("x-train", "cut", **{**whole, "save_dir": "cut"}) == 85
+    assert train("causal_lm", "spmd", "cut", **keys) == whole
+    assert Path("cut/checkpoint-6.pt").read_bytes() == Path("whole/checkpoint-6.pt").read_bytes()
+    ours, theirs = table("cut/valid.log.tsv"), table("whole/valid.log.tsv")
+    assert [row["valid_loss"] for row in ours] == [row["valid_loss"] for row in theirs]

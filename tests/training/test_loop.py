@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from xdpx.training.loop import Callback, Session, Step, Stop, fit, take_steps
+from xdpx.training.loop import END, Callback, Interrupted, Session, Step, Stop, fit, take_steps
 from xdpx.training.progress import Progress
 
 
@@ -70,3 +70,51 @@ def test_a_session_that_is_complete_already_ends_at_once_and_calls_the_end(engin
     done = begin(engine, until=4, progress=Progress(num_updates=4))
     assert fit(done, groups(), [recorder]).reason == "reached step 4"
     assert recorder.events == ["start", "reached step 4", "closed"]
+
+
+class Cut(Recorder):
+    """Is cut short, once, at a step or at the end."""
+
+    name = "cut"
+
+    def __init__(self, at: int | str) -> None:
+        super().__init__()
+        self.at: int | str | None = at
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        self._raise_at(step.number)
+        return super().on_step(session, step)
+
+    def on_end(self, session: Session, stop: Stop) -> None:
+        self._raise_at("end")
+        super().on_end(session, stop)
+
+    def _raise_at(self, place: int | str) -> None:
+        if place == self.at:
+            self.at = None
+            raise Interrupted("a signal")
+
+
+def test_a_step_that_is_cut_short_goes_on_where_it_was_in_the_next_stretch(engine: Any, groups: Any) -> None:
+    before, cut, after = Recorder(stop_at=2), Cut(2), Recorder()
+    session = begin(engine, until=9)
+    assert fit(session, groups(), [before, cut, after]) == Stop("a signal", finished=False)
+    assert (session.progress.cut_at, session.progress.cut_reason) == ("cut", "asked at 2")
+    assert after.events == ["start", 1, "a signal", "closed"]
+    rest = begin(engine, until=9, progress=Progress.from_dict(session.progress.as_dict()), state=session.state)
+    before, cut, after = Recorder(stop_at=2), Cut(0), Recorder()
+    assert fit(rest, groups((1, 2)), [before, cut, after]) == Stop("asked at 2")
+    assert (before.events, after.events) == (["start", "asked at 2", "closed"], ["start", 2, "asked at 2", "closed"])
+    assert rest.progress.cut_at == ""
+
+
+def test_an_end_that_is_cut_short_comes_first_in_the_next_stretch_for_the_same_reason(engine: Any, groups: Any) -> None:
+    before, cut, after = Recorder(stop_at=2), Cut("end"), Recorder()
+    session = begin(engine, until=9)
+    assert fit(session, groups(), [before, cut, after]) == Stop("a signal", finished=False)
+    assert after.events[-2:] == cut.events[-2:] == ["a signal", "closed"]
+    assert session.progress.cut_at == END
+    rest = begin(engine, until=9, progress=session.progress, state=session.state)
+    recorder = Recorder()
+    assert fit(rest, groups((1, 2)), [recorder]) == Stop("asked at 2")
+    assert recorder.events == ["start", "asked at 2", "closed"]

@@ -43,3 +43,8 @@ def test_neither_nan_nor_a_tie_is_ever_best(ascending: bool, scores: list[float]
 def test_a_run_that_has_not_begun_has_not_been_evaluated() -> None:
     assert not Progress().just_evaluated
     assert not Progress().is_best
+
+
+def test_progress_of_a_checkpoint_from_before_steps_could_be_cut_short_is_read() -> None:
+    saved = {name: value for name, value in Progress(num_updates=3).as_dict().items() if not name.startswith("cut_")}
+    assert Progress.from_dict(saved) == Progress(num_updates=3)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from tests.processes import fork_ranks
 from xdpx.utils import distributed_utils
 
 
@@ -54,3 +58,48 @@ def test_the_loss_of_another_process_is_told_from_other_errors() -> None:
     assert distributed_utils.is_lost_peer(ValueError(gone))
     assert not distributed_utils.is_lost_peer(ValueError("row 3: Connection reset by peer"))
     assert not distributed_utils.is_lost_peer(RuntimeError("no such key"))
+
+
+def test_a_process_alone_stops_before_the_next_item_once_it_was_told_and_closes_their_source() -> None:
+    closed, seen = [], []
+
+    def items() -> Generator[int]:
+        try:
+            yield from range(9)
+        finally:
+            closed.append(True)
+
+    walk = distributed_utils.until_any(items(), lambda: len(seen) == 4)
+    with pytest.raises(distributed_utils.StopTogether):
+        seen.extend(walk)  # list.extend adds each at once
+    assert (seen, closed) == ([0, 1, 2, 3], [True])
+    assert list(distributed_utils.until_any(range(3), lambda: False)) == [0, 1, 2]
+
+
+def test_processes_stop_together_whatever_their_numbers_of_items_and_when_all_are_done_none_does(
+    tmp_path: Path,
+) -> None:
+    def end(rank: int, size: int, told_at: int) -> str:
+        seen: list[int] = []
+        try:
+            for item in distributed_utils.until_any(range(size), lambda: rank == 1 and len(seen) >= told_at):
+                seen.append(item)
+        except distributed_utils.StopTogether:
+            return "stopped"
+        return "done"
+
+    cases = [(9, 4, 3), (4, 9, 6), (0, 9, 2), (9, 9, 9)]  # items of each process; the one at which the second is told
+
+    def work(rank: int) -> None:
+        import torch.distributed as dist
+
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        dist.init_process_group("gloo")
+        ends = [end(rank, sizes[rank], told_at) for *sizes, told_at in cases]
+        (tmp_path / f"{rank}.json").write_text(json.dumps(ends))
+        dist.destroy_process_group()
+
+    codes = fork_ranks(work, 2, str(tmp_path / "words"))
+    assert codes == [0, 0], (tmp_path / "words-0.txt").read_text()
+    ends = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert ends == [["stopped", "stopped", "stopped", "done"]] * 2

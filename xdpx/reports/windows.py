@@ -89,6 +89,8 @@ class Stopwatch:
     def paused(self) -> Generator[None]:
         """Exclude the time spent inside: evaluating, saving, drawing."""
         begun = self._clock()
-        yield
-        if self._last is not None:
-            self._last += self._clock() - begun
+        try:
+            yield
+        finally:
+            if self._last is not None:
+                self._last += self._clock() - begun

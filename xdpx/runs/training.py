@@ -259,7 +259,7 @@ class _Training:
         logging = Logging(tables[0], accumulator, metrics, interval=settings.log_interval)
         evaluating = Evaluating(
             evaluation_plan(settings), self._held_out, parts.loss, table=tables[1], accumulator=accumulator,
-            metrics=metrics, labels=label_names(settings.data_dir),
+            metrics=metrics, labels=label_names(settings.data_dir), preemption=self.preemption,
         )  # fmt: skip
         kept: list[Callback] = [
             logging,

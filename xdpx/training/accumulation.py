@@ -105,6 +105,11 @@ class MetricAccumulator:
         window, self._windows[name] = self._windows[name], Window()
         return window
 
+    def put_back(self, name: str, window: Window) -> None:
+        """Let the window of one reader go on where it was taken."""
+        window.join(self._windows[name])
+        self._windows[name] = window
+
     def peek(self, name: str) -> Window:
         """Settle, then return the window of one reader without emptying it."""
         self.settle()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Any
 
 from xdpx.datasets.plan import Position
@@ -14,10 +15,15 @@ Groups = Iterable[tuple[Position, Sequence[Batch]]]
 """The micro-batches of each update, with the position in the data after it."""
 
 
+END = "end"
+"""In `Progress.cut_at`: what follows the last step was cut short, and not a step."""
+
+
 class Interrupted(BaseException):
-    """Raised by `groups` instead of waiting for data, when the run has been asked to stop.
+    """Raised when the run has been asked to stop: by `groups` instead of waiting for data, in callbacks by evaluations.
 
     It may come at any line that makes a batch; there, an `except Exception` that leaves out a bad row must not take it.
+    A callback that raises it leaves everything as it was before its event: the resumed run calls it again.
     """
 
 
@@ -29,6 +35,7 @@ class Step:
     state: State
     facts: Facts  # may still live on the device
     place: Position  # in the data, after this update
+    cut_at: str = ""  # name of the callback that a signal cut short at this step, which a resumed run calls again
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,8 @@ class Callback:
     """Observes training, and may ask to stop it. For every event, callbacks are called in the order of their list.
 
     Attributes:
-        name: key of its state in a checkpoint, unique among the callbacks of a run; "" if it has no state.
+        name: key of its state in a checkpoint, unique among the callbacks of a run; "" if it has no state. A callback
+            with a name may raise `Interrupted` in `on_step`, and any one in `on_start` and `on_end`.
     """
 
     name = ""
@@ -99,27 +107,67 @@ def take_steps(engine: Updater, state: State, groups: Groups, *, after: int, unt
 def fit(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> Stop:
     """Train from the current update of `session` to its last one, and return why training ended."""
     try:
-        for callback in callbacks:
-            callback.on_start(session)
-        stop = _walk(session, groups, callbacks)
-        for callback in callbacks:
-            callback.on_end(session, stop)
+        try:
+            for callback in callbacks:
+                callback.on_start(session)
+        except Interrupted as interruption:  # no update was taken: there is nothing to save
+            return Stop(str(interruption), finished=False)
+        return _end(session, _walk(session, groups, callbacks), callbacks)
     finally:
         for callback in callbacks:
             callback.close()
-    return stop
 
 
 def _walk(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> Stop:
     """Take steps until a callback returns a Stop. All callbacks are called for each step; the first Stop counts."""
     try:
+        stop = _complete(session, callbacks)
+        if stop:
+            return stop
         for step in take_steps(session.engine, session.state, groups, after=session.number, until=session.until):
             session.state = step.state
             session.progress.advance(step.number, step.place)
-            stops = [callback.on_step(session, step) for callback in callbacks]
-            if any(stops):
-                return next(stop for stop in stops if stop)
+            stop = _show(session, step, callbacks)
+            if stop:
+                return stop
     except Interrupted as interruption:
         return Stop(str(interruption), finished=False)
     reached = session.number >= session.until
     return Stop(f"reached step {session.until}" if reached else f"the data ran out at step {session.number}")
+
+
+def _show(session: Session, step: Step, callbacks: Sequence[Callback], stop: Stop | None = None) -> Stop | None:
+    """Show a step to callbacks, and return `stop`, or else the first reason to end that one of them gives.
+
+    Where one is cut short by a signal, the progress tells a resumed run from where the step goes on.
+    """
+    for callback in callbacks:
+        try:
+            found = callback.on_step(session, step)
+        except Interrupted:
+            session.progress.cut_at, session.progress.cut_reason = callback.name, stop.reason if stop else ""
+            raise
+        stop = stop or found
+    return stop
+
+
+def _complete(session: Session, callbacks: Sequence[Callback]) -> Stop | None:
+    """Let a step that a signal cut short go on, as if nothing had happened; return a reason to end, or None."""
+    progress = session.progress
+    at, reason = progress.cut_at, progress.cut_reason
+    progress.cut_at = progress.cut_reason = ""
+    stop = Stop(reason) if reason else None
+    left = list(dropwhile(lambda callback: callback.name != at, callbacks)) if at else []
+    return _show(session, Step(session.number, session.state, {}, progress.position, at), left, stop)
+
+
+def _end(session: Session, stop: Stop, callbacks: Sequence[Callback]) -> Stop:
+    """Tell callbacks that training ends, and return why; once a signal cuts one of them short, it is unfinished."""
+    for callback in callbacks:
+        try:
+            callback.on_end(session, stop)
+        except Interrupted as interruption:
+            session.progress.cut_at, session.progress.cut_reason = END, stop.reason
+            stop = Stop(str(interruption), finished=False)
+            callback.on_end(session, stop)
+    return stop

@@ -6,12 +6,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 from xdpx.training.loop import Interrupted
+from xdpx.utils.distributed_utils import StopTogether, until_any
 
 T = TypeVar("T")
 Handler = Callable[[int, FrameType | None], Any] | int | None
@@ -121,6 +122,26 @@ class Preemption:
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 signal.signal(signal.SIGALRM, self._before_alarm)
                 self._before_alarm = None
+
+    def ends_evaluation(self) -> bool:
+        """Return whether a signal to this process ends an evaluation: it came, and training does not go on after it."""
+        return self.received is not None and not self.goes_on
+
+    def cut_short(self, number: int) -> Interrupted:
+        """Return what ends the evaluation of update `number`, on all processes."""
+        by = self.received or "a signal to another process"
+        return Interrupted(f"interrupted by {by} after step {number}, in its evaluation, which will begin again")
+
+    def scored(self, batches: Iterable[T], number: int) -> Generator[T]:
+        """Yield the batches that this process scores after update `number`; on all processes that train together.
+
+        Raises:
+            Interrupted: before a batch, because a signal came to one of the processes; on all of them.
+        """
+        try:
+            yield from until_any(batches, self.ends_evaluation)
+        except StopTogether:
+            raise self.cut_short(number) from None
 
     def watched(self, items: Generator[T]) -> Generator[T]:
         """Yield `items`, waiting for each inside `waiting`."""

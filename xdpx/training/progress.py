@@ -9,6 +9,9 @@ from typing import Any
 from xdpx.datasets.plan import Position
 from xdpx.utils.decisions import is_better
 
+NEWER = frozenset({"cut_at", "cut_reason"})
+"""Fields that checkpoints of earlier versions lack."""
+
 
 @dataclass
 class Progress:
@@ -26,6 +29,8 @@ class Progress:
     best_score: float | None = None
     best_step: int = 0
     last_eval_step: int = 0
+    cut_at: str = ""  # the callback whose evaluation a signal cut short, from which this step goes on; see `loop`
+    cut_reason: str = ""  # why training was to end after this step, as far as it was known by then
 
     @property
     def position(self) -> Position:
@@ -73,7 +78,8 @@ class Progress:
             ValueError: a field is unknown or missing, because another version wrote `saved`; the message names it.
         """
         known = {field.name for field in fields(cls)}
-        if known != set(saved):
-            odd = ", ".join(sorted(known ^ set(saved)))
-            raise ValueError(f"the checkpoint was written by another version of xdpx: progress differs in {odd}.")
+        odd = (known ^ set(saved)) - (NEWER - set(saved))
+        if odd:
+            names = ", ".join(sorted(odd))
+            raise ValueError(f"the checkpoint was written by another version of xdpx: progress differs in {names}.")
         return cls(**saved)

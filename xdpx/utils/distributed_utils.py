@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext
 from itertools import islice, zip_longest
 from typing import Any, TypeVar
 
@@ -18,6 +20,14 @@ LAUNCH = "XDPX_LAUNCH"
 
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
 """Parts of the messages of torch.distributed, and of JAX on CPUs, when the process at the other end is gone."""
+
+
+SECONDS_TO_ASK = 0.5
+"""Seconds between two times that processes ask each other, while each does its share of some work."""
+
+
+class StopTogether(Exception):
+    """Raised on all processes that share some work, because one of them was told to stop."""
 
 
 _NOTHING = object()
@@ -149,6 +159,40 @@ def any_process_of_each(flags: Sequence[bool]) -> list[bool]:
     up = sys.modules["torch"].tensor([float(flag) for flag in flags])
     group.all_reduce(up)
     return [number > 0 for number in up.tolist()]
+
+
+def until_any(items: Iterable[T], told: Callable[[], bool]) -> Generator[T]:
+    """Yield `items`; before one of them, raise StopTogether if a process was told to stop, then on all processes.
+
+    A process asks the others about every `SECONDS_TO_ASK`, after a number of items on which all agree, so that asking
+    costs nothing measurable; a single process before each item. They need not have the same number of items: one that
+    has no more keeps asking until nobody has any. When that is so, nothing is raised: all is done.
+
+    Args:
+        items: of this process.
+        told: whether this process was told to stop.
+
+    Raises:
+        StopTogether: some process was told.
+    """
+    is_alone, going, left, stride, since = place_in_group()[0] == 1, True, 1, 1, time.monotonic()
+    walk = iter(items)
+    with closing(walk) if isinstance(walk, Generator) else nullcontext():
+        while True:
+            left -= 1
+            if left == 0 or not going:
+                was_long = time.monotonic() - since > SECONDS_TO_ASK
+                stops, was_long, anyone_goes = any_process_of_each([told(), was_long, going])
+                if not anyone_goes:
+                    return
+                if stops:
+                    raise StopTogether
+                stride = max(1, stride // 2) if was_long or is_alone else 2 * stride
+                left, since = stride, time.monotonic()
+            item = next(walk, _NOTHING) if going else _NOTHING
+            going = item is not _NOTHING
+            if going:
+                yield item  # type: ignore[misc] # a T
 
 
 def is_lost_peer(error: BaseException) -> bool:

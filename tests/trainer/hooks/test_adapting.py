@@ -21,6 +21,7 @@ from xdpx.training.callbacks.evaluating import EVALUATION, Evaluating, Evaluatio
 from xdpx.training.callbacks.logging import LOG, Logging
 from xdpx.training.callbacks.saving import SavePolicy, Saving, restore
 from xdpx.training.loop import Session, Stop, fit
+from xdpx.training.preemption import Preemption
 from xdpx.training.progress import Progress
 
 EVENTS = [name for name in vars(TrainerCallback) if name.startswith("on_")]
@@ -68,6 +69,7 @@ class Desk:
         self.folder, self.engine, self.loss, self.held_out, self.toy_groups = folder, engine, loss, held_out, groups
         self.checkpointer = Checkpointer(str(folder))
         self.ranks = ALONE
+        self.preemption = Preemption()
 
     def train(
         self, *user_callbacks: Any, until: int = 16, save: bool = True, saved: Any = None, **policy: Any
@@ -83,6 +85,7 @@ class Desk:
             table=tables[1],
             accumulator=accumulator,
             metrics=dict,
+            preemption=self.preemption,
         )
         kept: list[Any] = [logging, evaluating]
         saving = Saving(self.checkpointer, SavePolicy(**policy), callbacks=kept, accumulator=accumulator, metadata=dict)
@@ -283,6 +286,59 @@ def test_a_wrong_answer_and_a_method_without_kwargs_are_faults_of_the_config(des
     for callback, told in ((Returning(answer=True), "returned True"), (Narrow(), "cannot be called.*Let it take")):
         with pytest.raises(ConfigError, match=f"callbacks: '{type(callback).__name__}.on_step_end' {told}"):
             desk.train(callback)
+
+
+class Told(Recorder, ExportableState):
+    """Has the run be told to stop in the evaluation after an update, and remembers the batches that were scored."""
+
+    def __init__(self, desk: Desk, step: int, asks: dict[tuple[str, int], str]) -> None:
+        super().__init__(asks)
+        self.desk, self.step, self.batches = desk, step, 0
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.batches += 1
+        if state.global_step == self.step:
+            self.desk.preemption.received, self.step = "SIGTERM", 0
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": {"batches": self.batches}}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Any:
+        return SimpleNamespace(**state["attributes"])
+
+
+@pytest.mark.parametrize(("step", "asks"), [
+    (8, {}),
+    (16, {}),
+    (3, {("step_end", 3): "should_evaluate"}),
+    (3, {("log", 3): "should_evaluate", ("step_end", 3): "should_log"}),
+    (8, {("step_end", 8): "should_training_stop"}),
+    (8, {("step_end", 8): "should_save", ("evaluate", 8): "should_training_stop"}),
+])  # fmt: skip
+def test_an_evaluation_that_is_cut_short_is_followed_by_all_events_of_an_undisturbed_run(
+    tmp_path: Path, engine: Any, loss: Any, held_out: Any, groups: Any, step: int, asks: dict[tuple[str, int], str]
+) -> None:
+    def train(name: str, at: int) -> tuple[Told, list[Any], Any]:
+        desk = Desk(tmp_path / name, engine, loss, held_out, groups)
+        told = Told(desk, at, asks)
+        stop, session = desk.train(told, resumable=True)
+        if at:
+            assert not stop.finished
+            desk.preemption, heard = Preemption(), list(told.heard)
+            saved = desk.checkpointer.load_state(session.number)
+            again = Told(desk, 0, asks)
+            stop, session = desk.train(again, resumable=True, saved=saved)
+            again.heard[: again.heard.index(("train_begin", step)) + 1] = heard[: heard.index(("save", step))]
+            told = again
+        history = [{key: row[key] for key in row if "per_second" not in key} for row in desk.adapter.state.log_history]
+        session.progress.train_seconds = 0.0
+        return told, [stop, history], (session.state, session.progress)
+
+    whole, cut = train("whole", 0), train("cut", step)
+    assert cut[0].heard == whole[0].heard
+    assert cut[0].batches == whole[0].batches
+    assert cut[1:] == whole[1:]
 
 
 def test_callbacks_may_be_added_to_a_run_that_began_without(desk: Desk) -> None:

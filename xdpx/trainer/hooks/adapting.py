@@ -38,9 +38,15 @@ INSIDE = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step")
 
 
 class Evaluates(Protocol):
-    """Evaluates on held-out data, when due or requested. `metrics`: of the last evaluation, empty before."""
+    """Evaluates on held-out data, when due or requested.
+
+    Attributes:
+        metrics: of the last evaluation, empty before.
+        is_cut_short: whether a signal may end an evaluation, which a resumed run then begins again.
+    """
 
     metrics: dict[str, float]
+    is_cut_short: bool
 
     def evaluate(self, session: Session) -> None:
         """Evaluate now."""
@@ -120,6 +126,7 @@ class CallbackAdapter:
         self._length = 1  # of this epoch, in updates
         self.left = 0
         self._told = {"log": 0, "evaluation": 0, "save": 0}  # the step at which each was fired last
+        self._midway: Mapping[str, Any] = {}  # of a checkpoint: what matters if its step was cut short by a signal
         self._made = self._kept()  # the initial states of the callbacks, to find later which arguments were changed
 
     # ---- around the data
@@ -137,12 +144,20 @@ class CallbackAdapter:
                 yield place, group
 
     def scored(self, batches: Callable[[], Iterable[Batch]]) -> Callable[[], Iterable[Batch]]:
-        """Return a function that yields the same batches, and fires on_prediction_step after each."""
+        """Return a function that yields the same batches, and fires on_prediction_step after each.
+
+        If an evaluation is cut short, the states of callbacks are as before it: they will hear of its batches again.
+        """
 
         def walk() -> Generator[Batch]:
-            for batch in batches():
-                yield batch
-                self.fire("on_prediction_step")
+            before = self._kept()
+            try:
+                for batch in batches():
+                    yield batch
+                    self.fire("on_prediction_step")
+            except GeneratorExit:
+                restore_states(self.handler.callbacks, before)
+                raise
 
         return walk
 
@@ -173,6 +188,11 @@ class CallbackAdapter:
         self._told = {"log": self._logging.logged_step, "evaluation": session.progress.last_eval_step, "save": 0}
         self.fire("on_init_end")
         self.fire("on_train_begin")
+        if session.progress.cut_at and self._midway:  # the step goes on after events that were fired already
+            self._told = dict(self._midway["told"])
+            self.control = TrainerControl(**self._midway["control"])
+            self._epoch = self._midway["epoch"]
+            self._length = max(1, self._epoch_length(self._epoch or session.progress.epoch))
 
     def end_step(self, session: Session, step: Step) -> Stop | None:
         """Fire the end of a step."""
@@ -221,7 +241,9 @@ class CallbackAdapter:
         self._epoch, self.left = None, self._now_left
         self.fire("on_epoch_end")
         self._agree()
+        self._evaluating.is_cut_short = False  # a resumed run could not tell it from one of the step
         self.serve(session)
+        self._evaluating.is_cut_short = True
         if self._saving is not None:
             self._saving.save(session)
         return self.end_saving(session)
@@ -263,7 +285,10 @@ class CallbackAdapter:
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the training as the callbacks see it, and the states of ExportableState callbacks."""
         state = json.loads(self.state.to_json())
-        return {"state": state, "callbacks": self._kept(), "made": self._made, "left": self._now_left}
+        midway = {"told": dict(self._told), "control": asdict(self.control), "epoch": self._epoch}
+        return {
+            "state": state, "callbacks": self._kept(), "made": self._made, "left": self._now_left, "midway": midway,
+        }  # fmt: skip
 
     @staticmethod
     def _at_home(state: TrainerState, ranks: Ranks) -> TrainerState:
@@ -277,6 +302,7 @@ class CallbackAdapter:
         """Restore the result of `state_dict`."""
         self.state = self._at_home(TrainerState(**saved["state"]), self._ranks)
         self.left = saved.get("left", 0)
+        self._midway = saved.get("midway", {})
         made = saved.get("made", {})
         states = {
             name: with_new(state, made.get(name), self._made.get(name)) for name, state in saved["callbacks"].items()

@@ -14,7 +14,8 @@ from xdpx.reports.run_tables import valid_row
 from xdpx.tasks.scoring import Metrics, in_one_line, score
 from xdpx.training.accumulation import MetricAccumulator
 from xdpx.training.callbacks.logging import TrainMetrics, train_metrics
-from xdpx.training.loop import Callback, Session, Step, Stop
+from xdpx.training.loop import Callback, Interrupted, Session, Step, Stop
+from xdpx.training.preemption import Preemption
 from xdpx.utils.decisions import due
 from xdpx.utils.pulse import pulse
 
@@ -48,11 +49,16 @@ class EvaluationPlan:
 class Scoring(Callback):
     """Base of evaluation callbacks: scores held-out data and writes valid.log.tsv. Subclasses define when and what.
 
-    It has no state to save: scores are part of the progress, and training facts are part of the accumulator.
+    It has no state to save: scores are part of the progress, and training facts are part of the accumulator. A signal
+    ends an evaluation between two batches; nothing of it is recorded, and the resumed run begins it again.
 
     Attributes:
         metrics: of the last evaluation; empty before the first.
+        is_cut_short: whether a signal may end an evaluation.
     """
+
+    name = "evaluating"
+    is_cut_short = True
 
     def __init__(
         self, table: GrowingTable, accumulator: MetricAccumulator, metrics: TrainMetrics, *, ascending: bool
@@ -74,7 +80,12 @@ class Scoring(Callback):
         window, progress = self._accumulator.take(EVALUATION), session.progress
         train_wall = progress.train_seconds + self._accumulator.peek("log").seconds
         with self._accumulator.stopwatch.paused(), pulse.doing("evaluating"):
-            self.metrics = self._score(session)
+            try:
+                self.metrics = self._score(session)
+            except Interrupted:
+                self._accumulator.put_back(EVALUATION, window)
+                log.forget_scored()
+                raise
             if not self.metrics:
                 return
             is_best = progress.take_score(self._decisive(), ascending=self._ascending)
@@ -105,9 +116,8 @@ class Evaluating(Scoring):
     Args:
         batches: returns an iterable of the held-out batches, the same ones at each call.
         labels: names of the classes, if known.
+        preemption: records signals, which end an evaluation; None for none.
     """
-
-    name = "evaluating"
 
     def __init__(
         self,
@@ -119,12 +129,14 @@ class Evaluating(Scoring):
         accumulator: MetricAccumulator,
         metrics: TrainMetrics,
         labels: Sequence[str] | None = None,
+        preemption: Preemption | None = None,
     ) -> None:
         super().__init__(table, accumulator, metrics, ascending=plan.ascending)
         self.plan = plan
         self._batches = batches
         self._loss = loss
         self._labels = labels
+        self._preemption = preemption
         self._each_class = ""
         self._told_nan = False
 
@@ -136,8 +148,8 @@ class Evaluating(Scoring):
             log.info(f"major_metric {name}: the {average} average of the classes; f1_average chooses another")
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Evaluate if that is due."""
-        if self.plan.due(step.number):
+        """Evaluate if that is due, or was cut short."""
+        if self.plan.due(step.number) or step.cut_at == self.name:
             self.evaluate(session)
         return None
 
@@ -153,7 +165,10 @@ class Evaluating(Scoring):
         session.engine.take_score(session.state, self._decisive())
 
     def _score(self, session: Session) -> dict[str, float]:
-        scores = score(session.engine, session.state, self._batches(), self._loss, labels=self._labels)
+        batches = self._batches()
+        if self._preemption is not None and self.is_cut_short:
+            batches = self._preemption.scored(batches, session.number)
+        scores = score(session.engine, session.state, batches, self._loss, labels=self._labels)
         self._each_class = in_one_line(scores.each_class) if scores.each_class else ""
         return scores.metrics
 

@@ -174,7 +174,7 @@ class Saving(Checkpointing):
         self._values = values
         self._asked_steps: list[int] = []  # steps whose weights were requested: they stay
         self._weights: list[int] = []  # steps whose weights the policy wanted, oldest first
-        self._last_state = (0, 0)  # its step, and the last evaluation that it knows of
+        self._last_state = (0, 0, "")  # its step, the last evaluation that it knows of, and where it was cut short
 
     def on_start(self, session: Session) -> None:
         """Remember where the run stands: that state is on disk already. Finish the pruning that a kill cut short."""
@@ -323,8 +323,8 @@ def refuse_nonfinite(session: Session) -> None:
         )
 
 
-def _state_key(progress: Progress) -> tuple[int, int]:
-    return progress.num_updates, progress.last_eval_step
+def _state_key(progress: Progress) -> tuple[int, int, str]:
+    return progress.num_updates, progress.last_eval_step, progress.cut_at
 
 
 def restore(saved: Mapping[str, Any], callbacks: Sequence[Callback]) -> None:
