@@ -85,7 +85,7 @@ def test_one_process_needs_nothing_and_finds_nobody():
     assert not world.start(environment={})
     assert world.agree_any(True)
     assert world.Talk("x").exchange({"a": 1}) == [{"a": 1}]
-    assert not world.preempted(3)
+    assert not world.Preempted()()
 
 
 def test_half_a_launch_is_refused_with_what_is_missing():

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from xdpx.checkpoints.spmd_files import named_leaves
+from xdpx.checkpoints.spmd_folders import read_metadata
 from xdpx.commands.visualise import expand
 from xdpx.config.faults import ConfigError
-from xdpx.experiments.running import run
+from xdpx.experiments.running import programs, run
 from xdpx.experiments.running.options import options_of
 from xdpx.experiments.running.parts import build_parts
 from xdpx.experiments.running.starting import begin
@@ -31,6 +32,7 @@ from xdpx.utils import io
 
 ROOT = Path(__file__).parents[3]
 QUIET: dict[str, Any] = {"plots": False, "enable_summary_writer": False}
+TIMES = {"ups", "wps", "train_wall"}
 KILLS = 2 * int(os.environ.get("XDPX_KILLS", "1"))
 """Of one job that saves ten times or so. `make faults` takes more."""
 
@@ -135,6 +137,57 @@ def test_a_job_that_was_interrupted_ends_with_the_same_bits(tiny: ModuleType, jo
     assert Path(folder, "eval_out/text/eval_out_8_metrics.json").read_text() == (
         Path(job, "eval_out/text/eval_out_8_metrics.json").read_text()
     )
+
+
+@pytest.mark.parametrize(("number", "cut_at"), [(1, "evaluating"), (5, "decoding")])
+def test_a_signal_ends_an_evaluation_or_decoding_which_comes_first_when_the_job_goes_on_to_the_same_end(
+    tiny: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, cut_at: str
+) -> None:
+    given: dict[int, list[Any]] = {}  # what early_stopping_fn was given at each step
+
+    class Asked(tiny.Tiny):  # type: ignore[name-defined, misc]
+        STEPS, SAVE, EVAL = 6, 2, 4
+
+        @staticmethod
+        def STOP(metrics: Any, mode: str, step: int, last: bool, path: str = "") -> bool:
+            given.setdefault(step, []).append((mode, dict(metrics)))
+            return False
+
+        def decode_datasets(self) -> list[Any]:
+            return [tiny.Characters.HParams(name="said", batch_size=4, num_batches=2, eval_window="full_epoch")]
+
+    def end(name: str) -> tuple[int, Any]:
+        folder = str(tmp_path / name)
+        code = run(Asked, job_log_dir=folder, eval_on_test=True, decode_during_train=True, **QUIET)
+        valid = read_table(f"{folder}/valid.log.tsv")
+        return code, {column: valid[column].tolist() for column in valid.columns if column not in TIMES}
+
+    whole, asked = end("whole"), dict(given)
+    given.clear()
+    check, left = programs.check_content, [number]
+
+    def counted(*args: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return check(*args, **options)
+
+    monkeypatch.setattr(programs, "check_content", counted)
+    assert end("job")[0] == 85
+    step = 4 if number < 3 else 6
+    checkpoint = tmp_path / f"job/checkpoints/checkpoint_{step:08d}"
+    assert read_metadata(str(checkpoint))["facts"]["progress"]["cut_at"] == cut_at
+    left[0] = 1
+    assert end("job")[0] == 85  # again
+    assert end("job") == whole
+    assert given == asked
+    assert same(tiny.state_of(str(tmp_path / "job"), 6), tiny.state_of(str(tmp_path / "whole"), 6))
+    ends = [
+        read_metadata(str(tmp_path / f"{name}/checkpoints/checkpoint_00000006"))["facts"] for name in ("job", "whole")
+    ]
+    for facts in ends:
+        facts["progress"].pop("train_seconds")
+    assert ends[0]["progress"] == ends[1]["progress"]
 
 
 def test_a_job_may_save_at_a_signal_and_go_on(tiny: ModuleType, tmp_path: Path) -> None:

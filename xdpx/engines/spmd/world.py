@@ -109,12 +109,25 @@ def local_index(environment: Mapping[str, str] | None = None) -> int:
     return process_index() if found is None else found
 
 
-def preempted(step: int) -> bool:
-    """Return whether the run is being preempted, at the same step on all processes; call it once per step.
+class Preempted:
+    """Finds out that the run is being preempted, at the same call on all processes, which must call it equally often.
 
-    A signal to one process reaches all. Always False for a single process, which handles the signal itself.
+    A signal to one process reaches all. Always False for a single process, which handles the signal itself. To ask
+    costs next to nothing: JAX counts the calls, and its processes only talk once a signal has come.
     """
-    return process_count() > 1 and bool(multihost_utils.reached_preemption_sync_point(step))
+
+    def __init__(self) -> None:
+        self._is_so = False
+
+    def __call__(self) -> bool:
+        """Return whether it is; from then on it stays so."""
+        if not self._is_so and process_count() > 1:
+            self._is_so = bool(multihost_utils.reached_preemption_sync_point(next(_calls)))
+        return self._is_so
+
+
+_calls = count(1)
+"""Numbers for the calls of all `Preempted`: JAX wants them to grow."""
 
 
 _talks: dict[str, tuple[Iterator[int], list[str]]] = {}

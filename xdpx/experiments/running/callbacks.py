@@ -28,7 +28,7 @@ from xdpx.tasks.spmd.metrics import Totals, final_of
 from xdpx.training.accumulation import Diverged, MetricAccumulator
 from xdpx.training.callbacks.evaluating import Scoring
 from xdpx.training.callbacks.logging import Logging
-from xdpx.training.loop import Callback, Session, Step, Stop
+from xdpx.training.loop import Callback, Interrupted, Session, Step, Stop
 from xdpx.utils import io
 from xdpx.utils.decisions import SKIPPED_AT_MOST, due
 
@@ -168,9 +168,10 @@ class Evaluating(Scoring):
         self._writer = tags.SummaryWriter(io.join(parts.folder, SUMMARIES) if shown else None, "eval_train")
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Evaluate if it is due, and after the last update."""
+        """Evaluate if it is due or was cut short, and after the last update."""
         interval = self._parts.train.eval_interval_steps
-        if interval > 0 and (due(step.number, interval) or step.number == session.until):
+        wanted = due(step.number, interval) or step.number == session.until or step.cut_at == self.name
+        if interval > 0 and wanted:
             self.evaluate(session)
         return None
 
@@ -181,7 +182,14 @@ class Evaluating(Scoring):
             self.evaluate(session)
 
     def _score(self, session: Session) -> dict[str, float]:
-        self.step, self.results = session.number, {}
+        before, (self.step, self.results) = (self.step, self.results), (session.number, {})
+        try:
+            return self._run_programs(session)
+        except Interrupted:
+            self.step, self.results = before
+            raise
+
+    def _run_programs(self, session: Session) -> dict[str, float]:
         if not self._parts.train.eval_skip_train:
             self._note("eval_train", self._next_batch(session))
         found: dict[str, float] = {}
@@ -210,6 +218,14 @@ class Evaluating(Scoring):
         self._writer.scalars(shown, session.number)
         return metrics
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the last results, which callbacks after this one need when a signal ends the decoding of this step."""
+        return {"step": self.step, "results": self.results, "metrics": self.metrics}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Restore the result of `state_dict`."""
+        self.step, self.results, self.metrics = saved["step"], dict(saved["results"]), dict(saved["metrics"])
+
     def close(self) -> None:
         """Close files."""
         self._writer.close()
@@ -232,16 +248,18 @@ class Decoding(Callback):
         step: of the last decoding; -1 before the first.
     """
 
+    name = "decoding"
+
     def __init__(self, parts: Parts, programs: Sequence[DecodeProgram], accumulator: MetricAccumulator) -> None:
         self.results: dict[str, float] = {}
         self.step = -1
         self._parts, self._programs, self._accumulator = parts, programs, accumulator
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Decode if it is due, and after the last update."""
+        """Decode if it is due or was cut short, and after the last update."""
         train = self._parts.train
         wanted = due(step.number, train.decode_interval_steps) and step.number >= train.decode_start_after_n_steps
-        if self._programs and (wanted or step.number == session.until):
+        if self._programs and (wanted or step.number == session.until or step.cut_at == self.name):
             self._decode(session)
         return None
 
@@ -253,8 +271,16 @@ class Decoding(Callback):
     def _decode(self, session: Session) -> None:
         self._accumulator.settle()
         with self._accumulator.stopwatch.paused():
-            self.step = session.number
             self.results = run_all(self._programs, session.state, session.number, again=True)
+        self.step = session.number
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the last results."""
+        return {"step": self.step, "results": self.results}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Restore the result of `state_dict`."""
+        self.step, self.results = saved["step"], dict(saved["results"])
 
     def close(self) -> None:
         """Close files."""

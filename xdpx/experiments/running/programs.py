@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
 from typing import Any
@@ -49,6 +49,7 @@ class Program:
 
     Attributes:
         name: of the program: `<kind>_<input>`.
+        before_batch: called before each batch with the step, on all processes; may end the program by raising.
     """
 
     folder, prefix, decodes = "", "", False
@@ -56,6 +57,7 @@ class Program:
     def __init__(self, parts: Parts, data: BaseInput, kind: str, *, after: int | None = None) -> None:
         self.parts, self.data, self.name = parts, data, f"{kind}_{data.name}"
         self.window = data.window
+        self.before_batch: Callable[[int], object] = lambda step: None
         shown = parts.options.enable_summary_writer and parts.is_first
         self._writer = SummaryWriter(
             io.join(parts.folder, job_folder.SUMMARIES) if shown else None, self.name, after=after
@@ -99,10 +101,14 @@ class Program:
             self._writer.scalars(tags, step)
         return metrics
 
-    def _batches(self) -> Iterator[Any]:
+    def _batches(self, step: int) -> Iterator[Any]:
         count, told = 0, time.monotonic()
         with closing(walk(self.data, self.window)) as batches:
-            while (batch := next(batches, None)) is not None:
+            while True:
+                self.before_batch(step)
+                batch = next(batches, None)
+                if batch is None:
+                    break
                 self._refuse_uneven(batch)
                 yield check_content(batch, self.parts, self.data, decoding=self.decodes)
                 count += 1
@@ -158,7 +164,7 @@ class EvalProgram(Program):
     def _do(self, state: SpmdState, step: int) -> Result:
         totals, rows = Totals(), list[tuple[str | None, Mapping[str, Any]]]()
         engine = self.parts.engine
-        for batch in self._batches():
+        for batch in self._batches(step):
             found = engine.predictions_to_host(engine.score(state, batch))
             self._warn_of_padding(batch, found)
             totals.add({name: value for name, value in found.items() if isinstance(value, float)})
@@ -189,7 +195,7 @@ class DecodeProgram(Program):
 
     def _do(self, state: SpmdState, step: int) -> Result:
         decoded, processed, rows = Totals(), Totals(), list[tuple[str | None, Mapping[str, Any]]]()
-        for index, batch in enumerate(self._batches()):
+        for index, batch in enumerate(self._batches(step)):
             metrics, _, found = tree_to_host(self.parts.decoding_engine.decode(state, batch, index=index))
             decoded.add(_sums(metrics))
             more, told = self.parts.task.process_decode_out(self.data, found)
@@ -214,7 +220,7 @@ class InferProgram(Program):
         count = self.parts.task.hparams.infer.output_num_shards
         shards: list[list[dict[str, Any]]] = [[] for _ in range(count)]
         total = 0
-        for batch in self._batches():
+        for batch in self._batches(step):
             columns = _columns(tree_to_host(self.parts.decoding_engine.predict(state, batch)))
             rows = rows_of(columns, _rows_in(batch))
             left_out = ", ".join(sorted(set(columns) - set(rows[0])))

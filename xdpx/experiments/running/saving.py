@@ -44,11 +44,12 @@ class Saving(Checkpointing):
         self._parts, self._feed, self._copies, self._goes_on = parts, feed, copies, goes_on
         self._parent = io.join(parts.folder, spmd_folders.PARENT)
         self._last: int | None = None
+        self._cut_at = ""  # of the progress that was saved last
 
     def on_start(self, session: Session) -> None:
         """Save a new run before its first update; a resumed run already has its starting point on disk or in memory."""
         if io.isdir(io.join(self._parent, spmd_folders.folder_name(session.number))) and session.number:
-            self._last = session.number
+            self._last, self._cut_at = session.number, session.progress.cut_at
         elif not self._goes_on:
             self._save(session)
 
@@ -69,21 +70,24 @@ class Saving(Checkpointing):
 
     def _save(self, session: Session) -> None:
         self._asked = False
-        if self._last == session.number:
+        if self._is_last(session):
             return
         with self._writing(session):
             spmd_files.wait()
-            if self._last is not None:
+            if self._last is not None and self._last != session.number:
                 self._rotate(self._last)
             spmd_files.save(
                 session.state, self._parent, step=session.number, facts=self._facts(session),
                 train_input=self._feed.state(session.progress.group), ranks=self._parts.ranks,
                 background=self._parts.options.jax_fully_async_checkpoint,
             )  # fmt: skip
-        self._last = session.number
+        self._last, self._cut_at = session.number, session.progress.cut_at
+
+    def _is_last(self, session: Session) -> bool:
+        return (self._last, self._cut_at) == (session.number, session.progress.cut_at)
 
     def _is_saved(self, session: Session) -> bool:
-        return self._last == session.number and not self._parts.options.jax_fully_async_checkpoint
+        return self._is_last(session) and not self._parts.options.jax_fully_async_checkpoint
 
     def _copy_of(self, session: Session) -> Callable[[], object] | None:
         copies, step, engine = self._copies, session.number, self._parts.engine

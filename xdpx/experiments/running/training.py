@@ -113,6 +113,7 @@ class _Training:
     changed: list[str] = field(default_factory=list)
     evaluated: list[BaseInput] = field(default_factory=list)
     decoded: list[BaseInput] = field(default_factory=list)
+    _preempted: world.Preempted = field(default_factory=world.Preempted)
 
     def begin(self) -> Session | Stop:
         """Restore the newest checkpoint of the job, or initialise a new one."""
@@ -121,10 +122,10 @@ class _Training:
         self.start = begin(parts, until, self.copies)
         self.changed = [] if self.start.checkpoint is None else job_folder.changes(parts)
         progress = self._progress()
-        if progress.num_updates >= until:
+        if progress.num_updates >= until and not progress.cut_at:
             return Stop(f"all {until} updates were already done")
         reason = StoppingEarly.reason_in(self.start.facts)
-        if reason and not self.changed:
+        if reason and not self.changed and not progress.cut_at:
             return Stop(f"{reason}, before. To train on, give another early_stopping_fn, or None")
         return Session(parts.engine, self.start.state, progress, until, total)
 
@@ -192,14 +193,15 @@ class _Training:
         decodes = [DecodeProgram(parts, data, "decode_test", after=after) for data in self.decoded]
         evaluating = Evaluating(parts, tests, feed, accumulator=accumulator, table=tables[1])
         decoding = Decoding(parts, decodes, accumulator)
+        ends_not = not parts.options.exit_after_ondemand_checkpoint and parts.options.enable_checkpoint_saving
+        self._end_at_signals(tests, decodes, at_all=not ends_not)
         stopping = StoppingEarly(parts, evaluating, decoding, self.ranks)
-        kept: list[Callback] = [logging, stopping]
+        kept: list[Callback] = [logging, stopping, evaluating, decoding]
         goes_on = self.start.checkpoint is not None
         saving = Saving(parts, feed, accumulator, kept, copies=self.copies, goes_on=goes_on)
-        ends_not = not parts.options.exit_after_ondemand_checkpoint and parts.options.enable_checkpoint_saving
         callbacks: list[Callback] = [
             logging, Summarising(parts, accumulator, after=after, texts=self._texts(session)), evaluating, decoding,
-            stopping, StopWhenAsked(self.preemption, any_asked=_any_asked, saving=saving if ends_not else None),
+            stopping, StopWhenAsked(self.preemption, any_asked=self._any_asked, saving=saving if ends_not else None),
             CollectingGarbage(train.gc_interval_steps), Profiling(parts),
         ]  # fmt: skip
         saves = parts.options.enable_checkpoint_saving
@@ -220,6 +222,26 @@ class _Training:
             callbacks.append(Plotting(partial(_draw, parts.folder), accumulator.stopwatch))
         restore_callbacks(self.start.facts, callbacks)
         return callbacks
+
+    def _any_asked(self, told: bool, number: int) -> bool:
+        """Return whether to stop after an update: a single process gets the signal itself, several through JAX."""
+        del number
+        return told or self._preempted()
+
+    def _end_at_signals(self, *each: Sequence[EvalProgram] | Sequence[DecodeProgram], at_all: bool) -> None:
+        """Let a signal end evaluations and decodings before their next batch, on all processes.
+
+        A rolling window would have moved on by then, and so is walked to its end.
+        """
+
+        def end_if_asked(step: int) -> None:
+            if self._any_asked(self.preemption.ends_evaluation(), step):
+                raise self.preemption.cut_short(step)
+
+        for programs in each:
+            for program in programs:
+                if at_all and all(other.window.resets for other in programs):
+                    program.before_batch = end_if_asked
 
     def _adapt(
         self, session: Session, logging: Logging, evaluating: Evaluating, saving: Saving | None
@@ -280,11 +302,6 @@ def _copies(parts: Parts) -> MemoryShares | None:
         return None
     ranks, report = ranks_for("copies", parts.options), world.Talk("copies").report
     return MemoryShares(parts.folder, ranks, interval=interval, report=report)
-
-
-def _any_asked(told: bool, number: int) -> bool:
-    """Return whether to stop after update `number`: a single process gets the signal itself, several through JAX."""
-    return told or world.preempted(number)
 
 
 def _user_callbacks(parts: Parts) -> list[Any]:
