@@ -37,13 +37,15 @@ class Noisy(nn.Module):
 
 
 class Kill(TrainerCallback):
-    """Sends the signal to this process only."""
+    """Sends the signal to this process only, before an update or in the evaluation after one."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, event: str) -> None:
         self.step = step
+        setattr(self, event, self.heard)
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def heard(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step == self.step:
+            self.step = -1
             os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -56,16 +58,18 @@ def train(stage: dict[str, Any], rank: int) -> None:
     args = TrainingArguments(
         str(folder / "out"), use_cpu=True, disable_tqdm=True, save_strategy="epoch", logging_steps=1,
         per_device_train_batch_size=2, num_train_epochs=2, learning_rate=0.01, ddp_timeout=300, fsdp=stage["fsdp"],
+        eval_strategy="steps", eval_steps=15, per_device_eval_batch_size=2,
     )  # fmt: skip
-    killed = [Kill(10)] if rank == stage["killed"] else []
-    trainer = Trainer(Noisy(), args, train_dataset=rows, callbacks=killed)
+    place = (15, "on_prediction_step") if stage["in_evaluation"] else (10, "on_step_begin")
+    killed = [Kill(*place)] if rank == stage["killed"] else []
+    trainer = Trainer(Noisy(), args, train_dataset=rows, eval_dataset=rows[:41], callbacks=killed)
     try:
         trainer.train(resume_from_checkpoint=any((folder / "out").glob("checkpoint-*")) or None)
     except SystemExit as leaving:
         tell(folder / f"stopped-{rank}.json", {"step": trainer.state.global_step, "code": leaving.code})
         raise
     weights = trainer.strategy.weights(trainer.model_wrapped, wanted=True)
-    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    losses = [row[name] for row in trainer.state.log_history for name in ("loss", "eval_loss") if name in row]
     tell(folder / f"rank-{rank}.json", {"weights": {name: each.tolist() for name, each in weights.items()},
                                         "losses": losses})  # fmt: skip
 

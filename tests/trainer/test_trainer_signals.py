@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -18,7 +19,8 @@ import pytest
 import torch
 from torch import nn
 
-from xdpx import Trainer, TrainerCallback, TrainingArguments
+from xdpx import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
+from xdpx.trainer.hooks.state import ExportableState
 from xdpx.training import preemption
 from xdpx.training.preemption import EXIT_CODE
 
@@ -133,6 +135,80 @@ def test_a_signal_at_the_end_of_an_epoch_changes_neither_evaluations_nor_logs_no
     events = [("on_step_end", 2), ("on_step_end", 4), ("on_epoch_end", 4), ("on_prediction_step", 4), ("on_save", 4)]
     for event, step in [*events, ("on_epoch_begin", 4), ("on_step_end", 12)]:
         assert trained(tmp_path / f"{event}_{step}", Told(event, step), **each) == whole, (event, step)
+
+
+class ToldInEvaluation(Trainer):
+    """Gets a signal at a batch of its evaluations, counted from 1."""
+
+    at = 0
+
+    def prediction_step(self, *args: Any, **options: Any) -> Any:
+        ToldInEvaluation.at -= 1
+        if ToldInEvaluation.at == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().prediction_step(*args, **options)
+
+
+CUT: dict[str, dict[str, Any]] = {
+    "epoch": dict.fromkeys(("eval_strategy", "logging_strategy", "save_strategy"), "epoch"),
+    "best": {"eval_strategy": "steps", "eval_steps": 3, "logging_steps": 2, "save_strategy": "best",
+             "metric_for_best_model": "loss"},
+    "saved before the end of the epoch": {"eval_strategy": "epoch", "save_steps": 4, "logging_steps": 3},
+    "early": {**dict.fromkeys(("eval_strategy", "logging_strategy", "save_strategy"), "epoch"),
+              "metric_for_best_model": "loss", "load_best_model_at_end": True, "greater_is_better": True,
+              "restore_callback_states_from_checkpoint": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CUT)
+def test_a_signal_ends_an_evaluation_which_comes_first_when_the_run_goes_on_to_the_same_end(
+    tmp_path: Path, case: str
+) -> None:
+    def train(name: str) -> Any:
+        callbacks = [EarlyStoppingCallback(1)] if case == "early" else []
+        folder = tmp_path / name
+        found = trained(folder, *callbacks, kind=ToldInEvaluation, per_device_eval_batch_size=2, **CUT[case])
+        newest = max(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+        state = json.loads((newest / "trainer_state.json").read_text())
+        kept = ("best_metric", "best_global_step", "global_step", "stateful_callbacks")
+        return found, newest.name, {name: state[name] for name in kept}
+
+    ToldInEvaluation.at = 0
+    whole = train("whole")
+    for at in (1, 2, 7, 8):  # an evaluation has four batches
+        ToldInEvaluation.at = at
+        assert train(str(at)) == whole, at
+
+
+class Counting(TrainerCallback, ExportableState):
+    """Counts the batches of evaluations that it hears of."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.heard += 1
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": {"heard": self.heard}}
+
+
+def test_callbacks_are_as_before_an_evaluation_that_was_cut_short_and_nothing_is_logged_of_it(tmp_path: Path) -> None:
+    settings = {**CUT["epoch"], "use_cpu": True, "num_train_epochs": 1, "report_to": [], "disable_tqdm": True}
+    rows = [{"x": torch.tensor([float(i)]), "labels": torch.tensor(float(i))} for i in range(8)]
+    args = TrainingArguments(str(tmp_path), per_device_eval_batch_size=2, **settings)
+    ToldInEvaluation.at = 3
+    trainer = ToldInEvaluation(Doubtful(), args, train_dataset=rows, eval_dataset=rows, callbacks=[Counting()])
+    with pytest.raises(SystemExit) as leaving:
+        trainer.train()
+    assert leaving.value.code == EXIT_CODE
+    assert ToldInEvaluation.at == 0
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert status["status"] == "preempted"
+    assert status["reason"] == "interrupted by SIGTERM after step 1, in its evaluation, which will begin again"
+    state = json.loads((tmp_path / "checkpoint-1/trainer_state.json").read_text())
+    assert state["stateful_callbacks"]["Counting"]["attributes"] == {"heard": 0}
+    assert not any("eval_loss" in row for row in state["log_history"])
 
 
 @pytest.mark.parametrize("strategy", ["epoch", "steps"])

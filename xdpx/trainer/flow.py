@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import asdict
+from functools import partial
 from math import isfinite, isnan
 from typing import Any, Protocol
 
@@ -18,15 +22,16 @@ from xdpx.reports.results import plain_numbers, speed_metrics, wanted_metric
 from xdpx.reports.run_tables import beside
 from xdpx.trainer.data.agreement import StreamOrders
 from xdpx.trainer.data.randomness import StateWatch
-from xdpx.trainer.hooks.state import TrainerState
+from xdpx.trainer.files import rng
+from xdpx.trainer.hooks.state import TrainerControl, TrainerState, restore_states, states_of
 from xdpx.trainer.loss.model_loss import num_positional, takes
 from xdpx.trainer.loss.windows import READ, WAITED, DataClock, over_ranks
-from xdpx.trainer.parts import TrainerRun
+from xdpx.trainer.parts import Midway, TrainerRun
 from xdpx.trainer.stepping import Group
 from xdpx.training.callbacks.evaluating import warn_of_nan
 from xdpx.training.callbacks.logging import LOG
 from xdpx.training.callbacks.stopping import StopWhenAsked
-from xdpx.training.loop import Callback, Session, Step, Stop
+from xdpx.training.loop import Callback, Interrupted, Session, Step, Stop
 from xdpx.training.preemption import Preemption
 from xdpx.utils.decisions import is_better
 from xdpx.utils.distributed_utils import any_process
@@ -99,6 +104,7 @@ class Flow(Callback):
     def on_start(self, session: Session) -> None:
         """Fire `on_train_begin`, evaluate if `eval_on_start` is set, and end an epoch that was left complete."""
         run, self._guard = self._run, session.guard
+        run.preemption = self._preemption if self._preemption.listens and not self._hears_all else None
         # Users' code may read the state and set the control, and so differently on each process.
         told = [self._methods, *run.callback_handler.callbacks]
         own_code = any_process(any(not type(each).__module__.startswith("xdpx.") for each in told))
@@ -108,12 +114,27 @@ class Flow(Callback):
         if run.args.eval_on_start:
             self._methods._evaluate(self._trial, self._ignore_keys, skip_scheduler=True)
         run.accumulator.stopwatch.start()
+        self._go_on_midway(session)
         left = run.continued.open_epoch if run.continued else None
-        if left is not None and (left < session.progress.epoch - 1 or session.number >= session.until):
+        is_over = session.number >= session.until or self._stops_at_start
+        if left is not None and (left < session.progress.epoch - 1 or is_over):
             self._restore_random_state()
             self._epoch = left
             self.end_epoch()
             self._stops_at_start = run.control.should_training_stop
+
+    def _go_on_midway(self, session: Session) -> None:
+        """Evaluate, and do what else callbacks had asked for, where a signal had cut the evaluation short."""
+        run = self._run
+        if run.continued is None or run.continued.midway is None:
+            return
+        midway = run.continued.midway
+        self._restore_random_state()
+        run.control, run.open_epoch = TrainerControl(**midway.control), run.continued.open_epoch
+        self._epoch = run.open_epoch if midway.ended_epoch is None else midway.ended_epoch
+        self._serve(ended_epoch=midway.ended_epoch)
+        self._epoch = None
+        self._stops_at_start = run.control.should_training_stop
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Record the facts of an update, fire `on_step_end`, and log, evaluate or save as the callbacks ask."""
@@ -217,10 +238,11 @@ class Flow(Callback):
             self._run.open_epoch = None
             self._run.fire("on_epoch_end")
             self._run.agree()
-            self._serve()
+            self._serve(ended_epoch=self._epoch)
             self._epoch = None
 
-    def _serve(self) -> None:
+    def _serve(self, *, ended_epoch: int | None = None) -> None:
+        """Log, evaluate and save as callbacks ask; `ended_epoch`: whose end was just signalled, None after a step."""
         run, control = self._run, self._run.control
         if control.should_evaluate or control.should_save:
             self._guard()
@@ -231,8 +253,12 @@ class Flow(Callback):
             )  # fmt: skip
             serve = self._methods._maybe_log_save_evaluate
             more: dict[str, Any] = {"learning_rate": run.learning_rate} if takes(serve, "learning_rate") else {}
-            with pulse.doing("logging, evaluating or saving"):
-                serve(*told[: num_positional(serve)], **more)
+            try:
+                with pulse.doing("logging, evaluating or saving"):
+                    serve(*told[: num_positional(serve)], **more)
+            except Interrupted:
+                run.midway = Midway(asdict(run.control), ended_epoch)
+                raise
 
     def _any_asked(self, told: bool, number: int) -> bool:
         """Return whether any rank was asked to stop; the same on all ranks, since all take part in saving."""
@@ -261,7 +287,8 @@ def log_save_evaluate(
     with run.accumulator.stopwatch.paused():
         if run.control.should_evaluate:
             run.token_counter.settle(run.state, run.args.device)  # an evaluation logs their number, too
-            metrics = methods._evaluate(trial, ignore_keys)
+            with _ending_at_signals(run):
+                metrics = methods._evaluate(trial, ignore_keys)
             better = methods._determine_best_metric(metrics=metrics, trial=trial)
             if run.args.save_strategy == "best":
                 run.control.should_save = better
@@ -272,6 +299,28 @@ def log_save_evaluate(
             methods._save_checkpoint(run.model_wrapped, trial)
             run.fire("on_save")
             run.agree()
+
+
+@contextmanager
+def _ending_at_signals(run: TrainerRun) -> Generator[None]:
+    """Let a signal end the evaluation inside, until it logs: what the run holds is then as before it.
+
+    Not one at a step at which a callback ends the epoch: a resumed run would go on with that epoch.
+    """
+    if run.preemption is None or run.control.should_epoch_stop:
+        yield
+        return
+    random, states = rng.capture(), deepcopy(states_of(run.exportable()))
+    run.between_batches = partial(run.preemption.scored, number=run.state.global_step)
+    try:
+        yield
+    except Interrupted:
+        rng.restore(random)
+        restore_states(run.exportable(), states)
+        log.forget_scored()
+        raise
+    finally:
+        run.between_batches = None
 
 
 def _log_step(run: TrainerRun, methods: FlowMethods, facts: dict[str, Any]) -> None:
@@ -321,6 +370,7 @@ def log_numbers(run: TrainerRun, logs: dict[str, float], started: float | None) 
         if started is not None:
             tokens = state.num_input_tokens_seen - run.tokens_before
             logs |= speed_metrics("train", started, num_tokens=tokens)
+    run.between_batches = None  # what is logged counts, so this evaluation goes on to its end
     state.log_history.append(plain_numbers({**logs, "step": state.global_step}))  # a tensor would keep its graph
     run.fire("on_log", logs)
 

@@ -6,7 +6,7 @@ it take its `TrainerRun`, or parts of it; attributes of the Trainer that are sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -38,6 +38,7 @@ from xdpx.trainer.loss.counts import TokenCounter
 from xdpx.trainer.loss.model_loss import LossFacts
 from xdpx.training.accumulation import LOOKED_AT, MetricAccumulator
 from xdpx.training.callbacks.logging import LOG
+from xdpx.training.preemption import Preemption
 
 Value = TypeVar("Value")
 
@@ -70,6 +71,18 @@ class TrainerParts:
         )  # fmt: skip
 
 
+class Midway(NamedTuple):
+    """A place between two updates at which an evaluation was cut short, with which a resumed run begins.
+
+    Attributes:
+        control: the flags of the control.
+        ended_epoch: the epoch, from 0, whose end was signalled just before; None if a step was.
+    """
+
+    control: Mapping[str, bool]
+    ended_epoch: int | None = None
+
+
 class Continued(NamedTuple):
     """What a resumed run needs of its checkpoint.
 
@@ -78,12 +91,14 @@ class Continued(NamedTuple):
         loader: the state of the data loader of this process.
         open_epoch: the epoch, from 0, whose end was not signalled yet; None if there was none, or if it is not known.
         unlogged: what the updates after the last log gave, see `TrainerRun.unlogged`; empty if there were none.
+        midway: what the callbacks had asked for when a signal cut an evaluation short, see `Midway`; None if none was.
     """
 
     path: str
     loader: Any
     open_epoch: int | None = None
     unlogged: Mapping[str, Any] = MappingProxyType({})
+    midway: Midway | None = None
 
 
 @dataclass
@@ -145,6 +160,9 @@ class TrainerRun:
         before_read: random generators of the host, and `ahead` of the loader, before that reading.
         has_read: whether those of an update were read in this training; before, its data loader has no place yet.
         open_epoch: the epoch, from 0, whose end is not signalled yet; None between epochs.
+        preemption: notes signals, which may end evaluations of this training; None if they may not.
+        between_batches: yields the batches of an evaluation until a signal ends it; None if no signal may end it.
+        midway: where an evaluation was cut short; None if none was.
         grad_norm, learning_rate: of the last update; None before the first.
         started: when training began, in seconds of `time.time`.
         tokens_before: input tokens seen before that.
@@ -188,6 +206,9 @@ class TrainerRun:
     before_read: tuple[Randomness, dict[str, Any]]
     reading = has_read = False
     open_epoch: int | None = None
+    between_batches: Callable[[Iterator[Any]], Iterator[Any]] | None = None
+    preemption: Preemption | None = None
+    midway: Midway | None = None
     grad_norm: Any = None
     learning_rate: float | None = None
     tokens_before = 0
@@ -274,6 +295,14 @@ class TrainerRun:
     def forget_model(self) -> None:
         """Drop the references to the model; e.g. each Ray trial makes its own in another process."""
         self.model = self.model_wrapped = self.callback_handler.model = None  # type: ignore[assignment]
+
+    def until_asked(self, batches: Iterator[Value]) -> Iterator[Value]:
+        """Yield the batches of an evaluation; on all processes.
+
+        Raises:
+            Interrupted: a signal to one of the processes ends this evaluation; on all of them.
+        """
+        return batches if self.between_batches is None else self.between_batches(batches)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Return a context in which the model has its averaged weights, if an average is kept and has begun."""

@@ -24,7 +24,7 @@ from xdpx.trainer.files import checkpoint_files as trainer_files
 from xdpx.trainer.files import rng
 from xdpx.trainer.files.checkpoint_files import TrainerCheckpoint
 from xdpx.trainer.hooks.state import TrainerState, restore_states
-from xdpx.trainer.parts import Continued, TrainerRun
+from xdpx.trainer.parts import Continued, Midway, TrainerRun
 from xdpx.utils import io
 
 FREE = ("output_dir", "resume_from_checkpoint", "do_train", "do_eval", "do_predict", "overwrite_output_dir", "run_name",
@@ -123,7 +123,8 @@ def place(run: TrainerRun, checkpoint: str, global_step: int) -> Position:
     found = TrainerCheckpoint(checkpoint)
     progress = found.progress() or {}
     own = found.loader(run.parts.world.rank, run.parts.world.size)
-    run.continued = Continued(checkpoint, own, progress.get("open_epoch"), progress.get("unlogged") or {})
+    midway = Midway(**progress["midway"]) if progress.get("midway") else None
+    run.continued = Continued(checkpoint, own, progress.get("open_epoch"), progress.get("unlogged") or {}, midway)
     if "position" in progress:
         position = run.plan.carried_over(Position(**progress["position"]), progress["samples_per_batch"])
     else:  # written by an older version, which kept the loader state, or by the original

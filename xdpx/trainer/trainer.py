@@ -382,7 +382,7 @@ class Trainer(Conveniences):
         seen = scoring.Seen(self, run, dataloader, streaming=args.batch_eval_metrics and description != "Prediction")
         with run.averaged():
             model = wiring.evaluation_model(run, self._wrap_model)
-            for inputs, last in seen.batches():
+            for inputs, last in run.until_asked(seen.batches()):
                 with log.scoring(), log.muted(unless=not seen.idle):
                     loss, logits, labels = self.prediction_step(model, inputs, only_loss, ignore_keys=ignore_keys)
                 seen.add(inputs, loss, logits, labels, last=last)
