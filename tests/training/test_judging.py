@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from xdpx.training.judging import Known, Verdict, judge
-from xdpx.utils.pulse import DATA, LONG, Pulse, Standing
+from xdpx.utils.pulse import LONG, UNLIKE_OTHERS, Pulse, Standing
 
 AT_WORK = Standing(7, "update", 1.0, 30.0)
 OVERDUE = Standing(7, "update", 40.0, 31.0)
@@ -43,11 +43,12 @@ def test_all_hang_only_when_nobody_does_what_may_take_long_and_the_last_one_is_n
 
 def test_one_whose_data_ended_before_those_of_the_others_is_named() -> None:
     pulse = Pulse()
-    pulse.enter(f"{DATA} ended", compiles=False)
+    pulse.enter(f"{UNLIKE_OTHERS}: ended", compiles=False)
     ended = pulse.standing(30.0)
     assert ended.allowed == 30.0  # the first time, too
     late = Standing(7, ended.phase, 31.0, ended.allowed)
-    assert judge([Known(0, 0.1, OVERDUE), Known(1, 0.1, late)], 30.0) == Verdict("hangs", (1,))
+    assert judge([Known(0, 0.1, OVERDUE), Known(1, 0.1, late)], 30.0) == Verdict("hangs", (1,), comes_again=True)
+    assert judge([Known(0, 0.1, WAITING), Known(1, 0.1, late)], 30.0) == Verdict("hangs", (0, 1))  # a slow disk
 
 
 def test_the_first_of_a_kind_may_take_long_and_the_next_ones_twice_as_long_as_the_longest() -> None:

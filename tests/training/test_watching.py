@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from xdpx.checkpoints.folders import Ranks
 from xdpx.training.lifecycle import claimed, live
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.training.preemption import Preemption
-from xdpx.training.watching import EXIT_CODE
+from xdpx.training.watching import EXIT_CODE, FINAL_EXIT_CODE
 from xdpx.utils.distributed_utils import barrier, broadcast_object, gather_objects
+from xdpx.utils.pulse import UNLIKE_OTHERS, pulse
 
 HANG_SECONDS = 0.6
 Deed = Callable[[int, int], object]
@@ -135,6 +137,19 @@ def test_one_that_hangs_in_an_update_ends_all_with_the_line_in_its_stacks(tmp_pa
     assert train(tmp_path, of_second(wait_for_ever), nothing, groups) == [EXIT_CODE, EXIT_CODE]
     assert "in wait_for_ever" in stacks_of(tmp_path, 1)
     assert " hang, for" in (tmp_path / "run/log.txt").read_text()
+
+
+def test_one_whose_data_have_ended_ends_all_with_a_code_that_no_launcher_restarts(tmp_path: Path) -> None:
+    def ending() -> Generator[Any]:
+        yield from groups() if os.environ["RANK"] == "0" else islice(groups(), 2)
+        with pulse.doing(f"{UNLIKE_OTHERS}: ended", patience=1.0, compiles=False):
+            time.sleep(1000)
+
+    assert train(tmp_path, nothing, nothing, ending) == [FINAL_EXIT_CODE, FINAL_EXIT_CODE]
+    assert (
+        "'data unlike that of other processes: ended': this training ends, as would another start"
+        in (json.loads((tmp_path / "run/status.json").read_text())["reason"])
+    )
 
 
 def test_a_slow_first_step_a_long_callback_and_rare_data_are_no_hang(tmp_path: Path) -> None:

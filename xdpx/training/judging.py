@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from xdpx.utils.process_facts import Life
-from xdpx.utils.pulse import DATA, Standing
+from xdpx.utils.pulse import DATA, UNLIKE_OTHERS, Standing
 
 FROZEN_SECONDS = 1.0
 """How long a process of this machine may be stopped (SIGSTOP). Short: the system reports it, so it is not a guess."""
@@ -49,10 +49,15 @@ class Known:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why a training must end: what is wrong, and with which ranks."""
+    """Why a training must end: what is wrong, and with which ranks.
+
+    Attributes:
+        comes_again: whether a restart would only lead there again.
+    """
 
     trouble: Trouble
     ranks: tuple[int, ...]
+    comes_again: bool = False
 
 
 def judge(known: Sequence[Known], hang_seconds: float, *, unmoved_seconds: float = math.inf) -> Verdict | None:
@@ -74,7 +79,9 @@ def judge(known: Sequence[Known], hang_seconds: float, *, unmoved_seconds: float
     if not known or unmoved_seconds <= hang_seconds or not all(each.standing.overdue for each in known):
         return None
     last = min(each.place for each in known)
-    return Verdict("hangs", tuple(each.rank for each in known if each.place == last))
+    behind = [each for each in known if each.place == last]
+    comes_again = all(each.standing.phase.startswith(UNLIKE_OTHERS) for each in behind)
+    return Verdict("hangs", tuple(each.rank for each in behind), comes_again)
 
 
 def _died(each: Known, hang_seconds: float) -> bool:

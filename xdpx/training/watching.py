@@ -34,6 +34,8 @@ HANG_SECONDS = 30.0
 """Silence, or time beyond twice the longest update seen, after which a process counts as frozen or hanging."""
 EXIT_CODE = 75
 """Exit code of a process that ends because another one is dead, frozen or hangs: EX_TEMPFAIL, "try again"."""
+FINAL_EXIT_CODE = 2
+"""Exit code where a restart would only lead there again: that of a fault in a config, which no launcher restarts."""
 SECONDS_TO_TELL = 2.0
 """Time limit for an ending process to write why it ends: the disk may be what hangs."""
 LOOK_SECONDS = 0.25
@@ -248,8 +250,8 @@ class _Watch:
             facts = message["standing"]
             self._note(rank, Standing(**{**facts, "allowed": facts["allowed"] or LONG}))
         if "verdict" in message:
-            trouble, ranks, reason = message["verdict"]
-            self._end(Verdict(trouble, tuple(ranks)), reason)
+            trouble, ranks, comes_again, reason = message["verdict"]
+            self._end(Verdict(trouble, tuple(ranks), comes_again), reason)
 
     def _note(self, rank: int, standing: Standing) -> None:
         """Store what a process is doing, and when that last changed."""
@@ -299,10 +301,10 @@ class _Watch:
         frozen = verdict.ranks if verdict.trouble != "hangs" else ()  # others end it, and it must not continue
         told = [rank for rank in self._members if rank not in frozen]
         for _ in range(_REPEATS if found_here else 0):
-            self._say({"verdict": [verdict.trouble, verdict.ranks, reason]}, to=told)
+            self._say({"verdict": [verdict.trouble, verdict.ranks, verdict.comes_again, reason]}, to=told)
         _within(SECONDS_TO_TELL, lambda: self._end_others(verdict, reason))
         _within(SECONDS_TO_TELL, lambda: log.warning(reason))
-        os._exit(EXIT_CODE)
+        os._exit(FINAL_EXIT_CODE if verdict.comes_again else EXIT_CODE)
 
     def _reason(self, verdict: Verdict) -> str:
         names = " and ".join(f"rank {rank} on {self._members[rank].host}" for rank in verdict.ranks)
@@ -310,9 +312,12 @@ class _Watch:
         seconds = standing.seconds if verdict.trouble == "hangs" else time.monotonic() - self._heard[verdict.ranks[0]]
         where = f"stacks of all ranks are in {self._folder}/{stacks.FOLDER}" if self._folder else "no folder for stacks"
         trouble = verdict.trouble if len(verdict.ranks) == 1 else _OF_SEVERAL[verdict.trouble]
+        then = ", so that its launcher restarts it"
+        if verdict.comes_again:
+            then = ", as would another start: give all processes the same number of batches, of the same shapes"
         return (
             f"{names} {trouble}, for {seconds:.1f} seconds, after step {standing.step}, in phase "
-            f"'{standing.phase}': this training ends, so that its launcher restarts it; {where}."
+            f"'{standing.phase}': this training ends{then}; {where}."
         )
 
     def _end_others(self, verdict: Verdict, reason: str) -> None:

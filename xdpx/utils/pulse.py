@@ -18,6 +18,9 @@ DATA_PATIENCE = 20.0
 DATA = "data"
 """The phase in which the host waits for data, or how its name begins."""
 
+UNLIKE_OTHERS = f"{DATA} unlike that of other processes"
+"""How the phase of a process begins that waits in vain, because others got other data: a restart leads there again."""
+
 WAITING = "waiting for the device"
 """The phase in which the host waits for values from the device."""
 

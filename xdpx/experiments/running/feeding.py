@@ -20,15 +20,15 @@ from xdpx.experiments.running.batches import batch_text, check_batch, check_cont
 from xdpx.experiments.running.parts import Parts
 from xdpx.logger import log
 from xdpx.utils import io
-from xdpx.utils.pulse import DATA, pulse
+from xdpx.utils.pulse import UNLIKE_OTHERS, pulse
 
 TRAINING = "train"
 """The key of the training input's state; other inputs use their names."""
 
-OUT_OF_DATA = f"{DATA} ended, but those of other processes have not"
+OUT_OF_DATA = f"{UNLIKE_OTHERS}: it has ended here, and not there"
 """The phase of a process that waits for the others at the end of its data."""
 
-OTHER_SHAPES = f"{DATA} of other shapes than before, unlike that of other processes"
+OTHER_SHAPES = f"{UNLIKE_OTHERS}: it has other shapes than before here, and not there"
 """The phase of a process whose batches change their shapes, until those of the others do, too."""
 
 _FROM, _BATCHES = "__from__", "__batches__"
