@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,9 +22,11 @@ from xdpx.commands import export_int8, rounding
 from xdpx.commands.script import SHIPPED, main
 from xdpx.config.faults import ConfigError
 from xdpx.inference import export_folder, exporting
+from xdpx.inference.answering import answers_fully
 from xdpx.inference.formats import FORMATS, format_named
-from xdpx.inference.plan import InferenceParameters, make_plan
+from xdpx.inference.plan import InferenceParameters, Input, make_plan
 from xdpx.inference.predictor import Predictor
+from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.run import main as command
 from xdpx.tokenizers.words import SpaceTokenizer
 
@@ -69,6 +74,52 @@ def test_an_export_answers_as_its_run_wherever_it_lies(
 
 
 LAST: dict[str, Any] = {"checkpoint": "<last>"}
+SAYS = """
+import json, sys
+import xdpx
+
+found = xdpx.load_run(sys.argv[1]).predict(json.loads(sys.argv[2]))
+print(json.dumps(["torch" in sys.modules, [one.label for one in found], [one.probabilities for one in found]]))
+"""
+
+
+def test_a_classifier_in_onnx_predicts_without_torch(run_dir: Path, exported: Callable[[str], Path]) -> None:
+    for package in format_named("onnx").packages:
+        pytest.importorskip(package)
+    words = [sys.executable, "-c", SAYS, str(exported("onnx")), json.dumps(TEXTS)]
+    done = subprocess.run(words, timeout=100, check=True, capture_output=True, text=True, cwd=run_dir)
+    with_torch, labels, probabilities = json.loads(done.stdout)
+    wanted = xdpx.load_run(run_dir, **LAST).predict(TEXTS)
+    assert not with_torch
+    assert labels == [one.label for one in wanted]
+    for one, other in zip(probabilities, wanted, strict=True):
+        assert one == pytest.approx(other.probabilities, abs=1e-6)
+
+
+def test_a_file_with_answers_does_not_answer_for_a_loss_that_was_changed(exported: Callable[[str], Path]) -> None:
+    for package in format_named("onnx").packages:
+        pytest.importorskip(package)
+    folder = str(exported("onnx"))
+    plain = xdpx.load_run(folder).predict(TEXTS)
+    assert {one.label for one in plain} == {"neg", "pos"}
+    certain = xdpx.load_run(folder, extra_config={"predict_threshold": 1.0}).predict(TEXTS)
+    assert {one.label for one in certain} == {"neg"}
+    predictor = Predictor(make_plan(InferenceParameters(save_dir=folder), folder), temperature=100.0)
+    chunk = next(
+        predictor.chunks(Input("rows", "rows", is_store=False, reading=predictor.plan.prepro, rows=[["good"]]))
+    )
+    assert predictor.predict(chunk)["prob"] == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_loss_of_a_user_is_asked_itself_and_not_written_into_a_file() -> None:
+    class Own(CrossEntropy):
+        pass
+
+    def written(loss: type[CrossEntropy]) -> bool:
+        return answers_fully(SimpleNamespace(outputs=["logits"], loss=loss(loss.Parameters())))  # type: ignore[arg-type]
+
+    assert written(CrossEntropy)
+    assert not written(Own)
 
 
 def test_the_commands_take_an_export_for_a_run(

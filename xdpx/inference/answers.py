@@ -98,20 +98,20 @@ def answers(predictor: Predictor, rows: Sequence[EncodedRow], *, batch_size: int
 def refuse_without_answer(predictor: Predictor) -> None:
     """Raise ConfigError for a model that predicts nothing for single rows."""
     values = predictor.plan.train.values
-    if predictor.plan.joins_lines or predictor.task.header()[0] in NO_ANSWER:
+    if predictor.plan.joins_lines or predictor.columns[0] in NO_ANSWER:
         problem = f"'{values['model']}' with loss '{values['loss']}' predicts no label, tags or number for a text."
         remedy = "Predict with a model that was trained for that; evaluate() scores this one."
         raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
 
 
 def _said(predictor: Predictor, found: Mapping[str, Any]) -> Iterator[Prediction]:
-    columns = tuple(predictor.task.header())
+    columns = predictor.columns
     if columns == NUMBER_COLUMNS:
         written = (row[0] for row in predictor.task.rows(found, predictor.labels))
         return _scored(np.asarray(found["score"]).tolist(), written)
     if columns == LABEL_COLUMNS:
         told = _labelled(np.asarray(found["prob"]), np.asarray(found["pred"]), predictor.labels)
-        own = predictor.task.own_rows(found, predictor.labels)
+        own = predictor.own_rows(found)
         if own is None:
             return told
         return (replace(one, label=label, labels=(label,)) for one, (label, *_) in zip(told, own, strict=True))

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from functools import cached_property
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from xdpx.config.faults import ConfigError
 from xdpx.inference import export_folder
+from xdpx.inference.answering import ANSWERS
 from xdpx.inference.formats import Network, format_named
 from xdpx.utils import io
 
 if TYPE_CHECKING:
     from xdpx.config.loading import Run
     from xdpx.engines.base import Batch, Predictions
+    from xdpx.engines.pytorch.exact import ExactRows
 
 
-@dataclass
 class Opened:
     """The state of an `ExportedEngine`.
 
-    Attributes:
-        task: turns the outputs of the network into predictions.
+    Args:
+        make_task: returns what turns the outputs of the network into predictions and rows.
     """
 
-    task: Any
+    def __init__(self, make_task: Callable[[], Any]) -> None:
+        self._make_task = make_task
+
+    @cached_property
+    def task(self) -> Any:
+        """The task; built when it is first needed, as it imports torch, a second and 200 MB of memory."""
+        return self._make_task()
 
 
 class ExportedEngine:
@@ -37,8 +46,12 @@ class ExportedEngine:
         folder: any path.
         threads: CPU threads for one batch; None for the default of the format.
         exact: make the outputs of a row bit-identical whatever rows are in its batch.
+        changed: whether predictions are not those at the time of the export: parameters of the loss were overridden,
+            or a temperature divides the logits. Then the loss is asked, even if the file gives predictions.
 
     Attributes:
+        columns: names of the columns that x-pred adds; None in exports that do not say.
+        answers: whether the file itself gives all predictions for rows without a label, so that no task is needed.
         one_by_one: whether rows must be scored in batches of one: the outputs of a row depend on the others in its
             batch, or `exact` is set and it cannot be checked which batch sizes give the same bits.
 
@@ -47,16 +60,19 @@ class ExportedEngine:
         ConfigError: a package is missing, the table of contents is invalid, or only the encoder was exported.
     """
 
-    def __init__(self, run: Run, folder: str, *, threads: int | None = None, exact: bool = False) -> None:
-        from xdpx.engines.pytorch.exact import ExactRows
-
+    def __init__(
+        self, run: Run, folder: str, *, threads: int | None = None, exact: bool = False, changed: bool = False
+    ) -> None:
         self._run = run
         self._facts = export_folder.read(folder)
+        self.columns: list[str] | None = self._facts.get("columns")
+        self.answers = bool(self._facts["of_format"].get("answers")) and not (exact or changed)
         keeps_apart = format_named(str(self._facts["format"])).keeps_rows_apart(self._facts["of_format"])
         # With one number per row, as in a regression, rounding may hide differences inside, so no check is possible.
         self.one_by_one = not keeps_apart or (exact and not self._facts["labels"])
-        self.exact = ExactRows() if exact and not self.one_by_one else None
+        self.exact = _exact_rows() if exact and not self.one_by_one else None
         export_folder.refuse_damaged(folder)
+        self._inputs = [each["name"] for each in self._facts["inputs"]]
         self._place = _Local(folder)  # kept alive as long as the network
         self._network = open_network(self._place.path, self._facts, threads=threads, source=folder)
 
@@ -68,16 +84,20 @@ class ExportedEngine:
     def start(self, seed: int) -> Opened:
         """Return the only state there is; the seed is ignored."""
         del seed
+        return Opened(self._task)
+
+    def _task(self) -> Any:
         from xdpx.models.pytorch.positional import FromFile
         from xdpx.tasks.default import Task
 
-        names, form = [each["name"] for each in self._facts["inputs"]], self._facts["form"]
-        model = FromFile(self._network, names, form)
+        model = FromFile(self._network, self._inputs, self._facts["form"])
         # The default task: other tasks only change training.
-        return Opened(Task(self._run.parameters("task"), model, self._run.build("loss")))
+        return Task(self._run.parameters("task"), model, self._run.build("loss"))
 
     def score(self, state: Opened, batch: Batch) -> Predictions:
         """Return the predictions and sums for one batch."""
+        if self.answers and "target" not in batch:
+            return self._answered(batch)
         import torch
 
         from xdpx.engines.pytorch.transfer import to_device
@@ -87,11 +107,26 @@ class ExportedEngine:
             found: Predictions = state.task.valid_step(to_device(batch, torch.device("cpu")))
             return found
 
+    def _answered(self, batch: Batch) -> dict[str, Any]:
+        """Return the predictions of the file itself for a batch of arrays, as the loss would return them."""
+        found = self._network({name: batch["net_input"][name] for name in self._inputs})
+        prob, pred = (found[name] for name in ANSWERS)
+        ids = {"query_id": batch["query_id"]} if "query_id" in batch else {}
+        return {"prob": prob, "pred": pred if pred.ndim == 1 else pred.astype(bool), **ids}
+
     def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
         """Return predictions on the host: numpy arrays for tensors with rows, floats for scalars."""
+        if all(isinstance(each, np.ndarray) for each in predictions.values()):
+            return dict(predictions)
         from xdpx.engines.pytorch.transfer import to_arrays
 
         return to_arrays(predictions)
+
+
+def _exact_rows() -> ExactRows:
+    from xdpx.engines.pytorch.exact import ExactRows
+
+    return ExactRows()
 
 
 def open_network(folder: str, facts: Mapping[str, Any], *, threads: int | None, source: str) -> Network:

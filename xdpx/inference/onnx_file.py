@@ -10,8 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.config.faults import ConfigError, first_line
+from xdpx.inference.answering import ANSWERS, answering, answers_fully
 from xdpx.inference.formats import Exportable, Format, Network, refusal
 from xdpx.inference.tracing import only_errors_of, traced
+from xdpx.logger import log
 from xdpx.utils import commit, io
 
 if TYPE_CHECKING:
@@ -41,10 +43,10 @@ class OnnxFormat(Format):
         self.quantise = quantise
 
     def write(self, exportable: Exportable, folder: str) -> dict[str, Any]:
-        """Write the traced network."""
-        content = content_of(exportable)
+        """Write the traced network; with its answers if these are all that the loss predicts."""
+        content, answers = content_and_answers(exportable)
         commit.write_bytes(io.join(folder, self.file), _rounded(content) if self.quantise else content)
-        return {"opset": OPSET, "quantised": self.quantise}
+        return {"opset": OPSET, "quantised": self.quantise, "answers": answers}
 
     @classmethod
     def open(cls, folder: str, facts: Mapping[str, Any], *, threads: int | None = None) -> Network:
@@ -60,7 +62,7 @@ class OnnxFormat(Format):
         except Exception as error:  # onnxruntime has many error classes, all from C++
             raise OSError(f"{io.join(folder, cls.file)} cannot be opened: {first_line(error)}") from error
         inputs = [each.name for each in session.get_inputs()]  # without inputs that do not affect the outputs
-        outputs = list(facts["outputs"])
+        outputs = [*facts["outputs"], *facts.get("answers", ())]
 
         def run(given: Mapping[str, Any]) -> Mapping[str, NDArray[Any]]:
             return dict(zip(outputs, session.run(outputs, {name: given[name] for name in inputs}), strict=True))
@@ -73,6 +75,20 @@ class OnnxFormat(Format):
         return not facts.get("quantised")
 
 
+def content_and_answers(exportable: Exportable) -> tuple[bytes, list[str]]:
+    """Return a network as the bytes of an ONNX file, and which `ANSWERS` it returns beside its outputs: all, or none.
+
+    Raises:
+        ConfigError: as `content_of`.
+    """
+    if answers_fully(exportable):
+        try:
+            return content_of(answering(exportable)), list(ANSWERS)
+        except ConfigError as error:
+            log.info(f"probabilities are omitted: {error}")
+    return content_of(exportable), []
+
+
 def content_of(exportable: Exportable) -> bytes:
     """Return a network as the bytes of an ONNX file, with named inputs and outputs.
 
@@ -83,7 +99,8 @@ def content_of(exportable: Exportable) -> bytes:
 
     inputs = dict(zip(exportable.inputs, exportable.example(), strict=True))
     free = {name: {0: "rows"} | {dim: f"{name}_{dim}" for dim in range(1, each.dim())} for name, each in inputs.items()}
-    free |= {name: {0: "rows"} for name in exportable.outputs if len(exportable.outputs) == 1}
+    by_row = tuple(exportable.outputs[1:]) in {(), ANSWERS}  # of several outputs, some may have no axis of rows
+    free |= {name: {0: "rows"} for name in exportable.outputs if by_row}
     buffer = BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch recommends its newer exporter, which fixes lengths that are halved

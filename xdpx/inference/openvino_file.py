@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.config.faults import first_line
 from xdpx.inference.formats import Exportable, Format, Network, refusal
-from xdpx.inference.onnx_file import content_of
+from xdpx.inference.onnx_file import content_and_answers, content_of
 from xdpx.utils import io
 
 if TYPE_CHECKING:
@@ -33,18 +33,19 @@ class OpenVinoFormat(Format):
         self.quantise = quantise
 
     def write(self, exportable: Exportable, folder: str) -> dict[str, Any]:
-        """Write the traced network, by way of ONNX."""
+        """Write the traced network, by way of ONNX; with its answers as there, but in 8 bits they would be rounded."""
         import openvino
 
+        content, answers = (content_of(exportable), []) if self.quantise else content_and_answers(exportable)
         try:
-            model = openvino.Core().read_model(content_of(exportable))
+            model = openvino.Core().read_model(content)
             if self.quantise:
                 model = _calibrated(model, exportable)
             openvino.save_model(model, io.join(folder, self.file), compress_to_fp16=False)
         except RuntimeError as error:
             what = type(exportable.model).__name__
             raise refusal(what, f"cannot be read by OpenVINO: {first_line(error).rstrip('.')}") from error
-        return {"quantised": self.quantise}
+        return {"quantised": self.quantise, "answers": answers}
 
     @classmethod
     def open(cls, folder: str, facts: Mapping[str, Any], *, threads: int | None = None) -> Network:
@@ -61,7 +62,7 @@ class OpenVinoFormat(Format):
             raise OSError(f"{io.join(folder, cls.file)} cannot be opened: {first_line(error)}") from error
         known = set(facts["inputs"])  # the file lacks inputs without effect; each may have several names
         inputs = {name: each for each in compiled.inputs for name in each.get_names() & known}
-        outputs = list(facts["outputs"])
+        outputs = [*facts["outputs"], *facts.get("answers", ())]
 
         def run(given: Mapping[str, Any]) -> Mapping[str, NDArray[Any]]:
             found = compiled.create_infer_request().infer({port: given[name] for name, port in inputs.items()})

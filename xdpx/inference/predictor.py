@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -106,7 +106,7 @@ class Predictor:
         self.targets = TargetMap.read(labels) if labels else None
         self.processor = plan.train.build("processor", vocabulary=self.vocabulary)
         self._sampler = plan.train.build("sampler")
-        self.engine = _engine(plan, cuda=cuda, seed=seed, split=self.processor.split)
+        self.engine = _engine(plan, cuda=cuda, seed=seed, split=self.processor.split, is_tempered=temperature != 1.0)
         # Some networks quantise a row by the range of its whole batch: only batches of one give it a fixed answer.
         self._one_by_one = plan.exported is not None and self.engine.one_by_one
         if temperature == 1.0 and get_world_size() == 1:  # else it belongs to one checkpoint, or all must read the same
@@ -115,11 +115,10 @@ class Predictor:
         if temperature != 1.0:
             _temper(self.task, plan, temperature)
         self._ranks = Ranks(*place_in_group())
-        of_batches = self.task.loss.compares_rows or self._sampler.draws_held_out
         on_torch = plan.exported is None and plan.train.values["engine"] != SPMD
         self._is_to_try = (
             on_torch
-            and not (plan.exact or of_batches)
+            and not (plan.exact or self.task.loss.compares_rows or self._sampler.draws_held_out)
             and may_mix(self.task, self.task.model, self.task.loss, self.processor)
         )
         self._tried: Samples | None = None
@@ -132,10 +131,23 @@ class Predictor:
         """The task, which turns predictions into metrics and rows."""
         return self.state.task
 
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns of a row's prediction; an export says them, so that its task is not needed."""
+        told = self.engine.columns if self.plan.exported is not None else None
+        return tuple(told if told is not None else self.task.header())
+
+    def own_rows(self, found: Mapping[str, Any]) -> Iterator[list[str]] | None:
+        """Return the rows that the loss makes of predictions; None where these are classes and probabilities."""
+        if self.plan.exported is not None and self.engine.answers:
+            return None
+        rows: Iterator[list[str]] | None = self.task.own_rows(found, self.labels)
+        return rows
+
     @property
     def labels(self) -> list[str] | None:
         """Names of the classes; None if there are none, as in a regression."""
-        return self.targets.labels if self.targets and tuple(self.task.header()) != NUMBER_COLUMNS else None
+        return self.targets.labels if self.targets and self.columns != NUMBER_COLUMNS else None
 
     @cached_property
     def loader(self) -> Any:
@@ -288,7 +300,7 @@ class Predictor:
             for name, value in parts[0][1].items()
             if np.ndim(value) > 0
         }
-        if "prob" not in predictions and "prob" in self.task.header():
+        if "prob" not in predictions and "prob" in self.columns:
             loss = self.plan.train.values.get("loss")
             raise ConfigError(THIS_RUN, [Fault("loss", f"'{loss}' predicts no classes.", "Use x-eval to score it.")])
         return predictions
@@ -450,10 +462,11 @@ class Predictor:
         drawn: list[NDArray[np.int64]] | None = None,
     ) -> EvaluationData:
         positions = self.plan.train.values.get("max_position_embeddings")
+        can_shuffle = most is not None or self.plan.exported is None  # a task imports torch
+        shuffled = can_shuffle and self.plan.train.picked("task").shuffles_held_out
         return EvaluationData(
             samples, self.processor, batch_size=batch_size, max_steps=most,
-            seed=self.plan.train.values.get("seed") or 0, drawn=drawn,
-            shuffled=self.plan.train.picked("task").shuffles_held_out,
+            seed=self.plan.train.values.get("seed") or 0, drawn=drawn, shuffled=shuffled,
             pad_multiple=exact_width(self.processor, positions) if exact else 1, alike=exact,
         )  # fmt: skip
 
@@ -492,14 +505,14 @@ def _without_labels(source: Input) -> ConfigError:
     return ConfigError(source.path, [Fault(source.key, problem, "Use x-pred for it.")])
 
 
-def _engine(plan: InferencePlan, *, cuda: bool | None, seed: int, split: Split) -> Any:
-    from xdpx.checkpoints.trusted import load_weights
-
+def _engine(plan: InferencePlan, *, cuda: bool | None, seed: int, split: Split, is_tempered: bool) -> Any:
     run = plan.train
     if plan.exported is not None:
         from xdpx.inference.exported import ExportedEngine
 
-        return ExportedEngine(run, plan.exported, threads=plan.threads, exact=plan.exact)
+        changed = is_tempered or bool(plan.given - {"data_dir"})
+        return ExportedEngine(run, plan.exported, threads=plan.threads, exact=plan.exact, changed=changed)
+    from xdpx.checkpoints.trusted import load_weights
 
     def make_task() -> Any:
         return run.picked("task").built(run, run.build("loss"))
@@ -525,10 +538,12 @@ def _engine(plan: InferencePlan, *, cuda: bool | None, seed: int, split: Split) 
 
 def _state(engine: Any, plan: InferencePlan, *, seed: int) -> Any:
     """Return the engine's state: with the weights of the checkpoint, or the initial ones if there is none."""
+    if plan.exported is not None:
+        return engine.start(seed)
     from xdpx.checkpoints.trusted import load_weights
     from xdpx.models.pytorch.weights import MOST_NAMES_SHOWN, read
 
-    if plan.checkpoint is not None and plan.exported is None:
+    if plan.checkpoint is not None:
         return engine.with_weights(read(plan.checkpoint, load_weights))
     state = engine.start(seed)
     lacking = getattr(getattr(state.task, "model", None), "not_in_file", []) if plan.of_tensorflow else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -210,9 +211,10 @@ class TrainedRun:
     @property
     def _locks(self) -> _Locks:
         if os.getpid() != self._of_process.process:  # forked: threads that held a lock do not exist here
-            import torch
+            if "torch" in sys.modules:
+                import torch
 
-            torch.set_num_threads(1)
+                torch.set_num_threads(1)
             self._of_process = _Locks()
         return self._of_process
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.config import extras
 from xdpx.config.faults import ConfigError, first_line
+from xdpx.inference.answering import answering, can_answer
 from xdpx.inference.formats import Exportable, Format, Network
 from xdpx.inference.saved_program import fixed_axes, refuse_fixed
 from xdpx.inference.tf import texts
@@ -19,14 +20,11 @@ from xdpx.utils import commit, io
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import nn
     from torch.export import ExportedProgram
 
 DEFAULT = "serving_default"
 LABELS, WORDS = "labels.txt", "vocab.txt"
 """Files in `assets` that fill the tables of the graph when it is loaded."""
-ANSWERS = ("prob", "pred_index")
-"""Outputs that the loss computes from the logits."""
 NARROW, WIDE = 1e-5, 1e-4
 
 
@@ -151,31 +149,14 @@ def followed(exportable: Exportable) -> tuple[ExportedProgram, list[str]]:
     Raises:
         ConfigError: torch.export cannot trace the network.
     """
-    plain = list(exportable.outputs)
     work_out_weights(exportable.network)
-    if plain == ["logits"] and all(hasattr(exportable.loss, name) for name in ("probabilities", "predict")):
+    if can_answer(exportable):
+        wider = answering(exportable)
         try:
-            return program_of(answering(exportable), exportable.example()), [*plain, *ANSWERS]
+            return program_of(wider.network, exportable.example()), list(wider.outputs)
         except ConfigError as error:
             log.info(f"probabilities are omitted: {error}")
-    return program_of(exportable.network, exportable.example()), plain
-
-
-def answering(exportable: Exportable) -> nn.Module:
-    """Return a network that returns logits, probabilities (B, C) and classes (B,)."""
-    from torch import Tensor, int64, nn
-
-    class Answering(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = exportable.network
-
-        def forward(self, *given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            logits = self.network(*given)
-            prob = exportable.loss.probabilities(logits.float())
-            return logits, prob, exportable.loss.predict(prob).to(int64)
-
-    return Answering().eval()
+    return program_of(exportable.network, exportable.example()), list(exportable.outputs)
 
 
 def filled(given: NDArray[Any], name: str, length: int | None, pad_index: int) -> NDArray[Any]:
