@@ -29,6 +29,7 @@ from xdpx.inference.predictor import Predictor
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.run import main as command
 from xdpx.tokenizers.words import SpaceTokenizer
+from xdpx.utils import io
 
 TEXTS = ["good film", "very bad", "", "I 💛 \U0001d518 好", "good " * 200]
 LIGHT = ("onnx", "openvino", "pt2", "torchscript")
@@ -222,6 +223,17 @@ def test_what_came_into_a_folder_while_an_export_was_written_stays(tmp_path: Pat
     with pytest.raises(ConfigError, match="contains something"):
         written_slowly()
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "notes.txt"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("basic_ios::clear: iostream error"), ConfigError("x", [])])
+def test_a_full_disk_is_told_of_whatever_error_a_library_makes_of_it(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(type(error)), exporting.told_of_full_disk(str(tmp_path)):
+        raise error
+    monkeypatch.setattr(io.local_files, "usable_space", lambda path: 0)
+    with pytest.raises(OSError, match="No space left on device"), exporting.told_of_full_disk(str(tmp_path)):
+        raise error
 
 
 def test_what_a_killed_export_left_is_cleared_by_the_next_and_what_it_replaced_comes_back(

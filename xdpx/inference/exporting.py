@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -43,6 +44,8 @@ INPUTS = "inputs.json"
 TIMED = (8, 32)
 """Text lengths in tokens for which the latency is measured, beside the longest."""
 MOST_WORDS = 50
+LEAST_SPACE = 1 << 16
+"""Free bytes of a disk below which an error while a network is written comes of the full disk."""
 ANY_NUMBER = float(np.finfo(np.float64).max)
 """Tolerance for a quantised network, which is judged by its scores; NaN and infinity are still refused."""
 CALIBRATED_ON = 32
@@ -123,7 +126,8 @@ def export(
     exportable = exportable_of(predictor, chunks, calibrated=kind.quantise is not None and kind.calibrates)
     with staged(out_dir, {"format": kind.name, "checkpoint": predictor.plan.checkpoint}) as folder:
         facts = _contents(kind, exportable, predictor)
-        facts["of_format"] = kind.write(exportable, folder)
+        with told_of_full_disk(folder):
+            facts["of_format"] = kind.write(exportable, folder)
         _write_texts(folder, predictor, facts)
         lines = [_size(kind, folder, out_dir, exportable)]
         if not facts["of_format"].get("without_head"):
@@ -406,6 +410,20 @@ def staged(out_dir: str, facts: Mapping[str, Any], *, replaces: Sequence[str] = 
         publishing.publish(parent, name, owner, facts=facts, kind=export_folder.SET)
     finally:
         publishing.remove_tree(folder)
+
+
+@contextmanager
+def told_of_full_disk(folder: str) -> Generator[None]:
+    """Raise OSError for any error within the block if the disk is full: libraries that write files have their own."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        full = os.strerror(errno.ENOSPC)
+        if full in str(error) or io.local_files.usable_space(folder) < LEAST_SPACE:
+            raise OSError(errno.ENOSPC, full, folder) from error
+        raise
 
 
 def occupied(out_dir: str, kinds: Sequence[str]) -> list[Fault]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.config.faults import ConfigError, Fault, first_line
 from xdpx.inference.formats import Exportable, Format, Network, refusal
 from xdpx.inference.tracing import in_torch, only_errors_of, work_out_weights
-from xdpx.utils import io
+from xdpx.utils import commit, io
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -39,16 +40,18 @@ class ProgramFormat(Format):
         work_out_weights(exportable.network)
         what, example = type(exportable.model).__name__, exportable.example()
         free = tuple(dict.fromkeys(range(each.dim()), torch.export.Dim.AUTO) for each in example)
+        buffer = BytesIO()  # torch ends the process if the disk is full
         with _quiet():
             try:
                 program = torch.export.export(exportable.network, example, dynamic_shapes=(free,))
                 refuse_fixed(fixed_axes(program, exportable), exportable)
-                torch.export.save(program, io.join(folder, self.file))
+                torch.export.save(program, buffer)
             except ConfigError:
                 raise
             except Exception as error:  # torch has dozens of error classes for this
                 problem = f"cannot be followed by torch.export: {first_line(error).rstrip('.')}"
                 raise refusal(what, problem, "Use export_torchscript or export_onnx.") from error
+            commit.write_bytes(io.join(folder, self.file), buffer.getvalue())
             if self._compiled:
                 self._compile(program, exportable, folder)
         return {"compiled": COMPILED if self._compiled else None}
