@@ -277,10 +277,11 @@ def test_a_damaged_checkpoint_and_a_wrong_path_are_named(
     checkpoints: dict[str, tuple[str, dict[str, Any]]], tmp_path: Path
 ) -> None:
     prefix, _ = checkpoints["bert"]
-    for end in (".index", ".data-00000-of-00001"):
-        (tmp_path / f"cut.ckpt{end}").write_bytes(Path(prefix + end).read_bytes()[:200])
-    with pytest.raises(trusted.DamagedFile, match=r"cut.ckpt.index: is not a complete checkpoint of TensorFlow \("):
-        trusted.load_weights(tf_files.index_of(str(tmp_path / "cut.ckpt")))
+    for size in (200, None):  # both files, or the values alone
+        for end, most in ((".index", size), (".data-00000-of-00001", 200)):
+            (tmp_path / f"cut.ckpt{end}").write_bytes(Path(prefix + end).read_bytes()[:most])
+        with pytest.raises(trusted.DamagedFile, match=r"cut.ckpt.index: is not a complete checkpoint of TensorFlow \("):
+            trusted.load_weights(tf_files.index_of(str(tmp_path / "cut.ckpt")))
     with pytest.raises(
         FileNotFoundError, match=r"'.*model.index' does not exist, and '.*' is not a folder of a SavedModel"
     ):

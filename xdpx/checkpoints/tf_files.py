@@ -81,7 +81,7 @@ def read(index: str) -> dict[str, Tensor]:
             kept = {name: kind for name, kind in reader.get_variable_to_dtype_map().items() if _is_number(kind)}
             names = _own_names(reader)
             return {names.get(key, key): _tensor(reader.get_tensor(key)) for key in kept if names.get(key, key)}
-        except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:  # the last: values are cut off
             reason = first_line(error).rstrip(".")
             raise NotWhole(f"{index}: is not a complete checkpoint of TensorFlow ({reason}). Copy it again.") from error
 
