@@ -27,6 +27,7 @@ from xdpx.inference.formats import FORMATS, format_named
 from xdpx.inference.plan import InferenceParameters, Input, make_plan
 from xdpx.inference.predictor import Predictor
 from xdpx.losses.cross_entropy import CrossEntropy
+from xdpx.losses.static_distill import StaticDistill
 from xdpx.run import main as command
 from xdpx.tokenizers.words import SpaceTokenizer
 from xdpx.utils import io
@@ -120,6 +121,7 @@ def test_a_loss_of_a_user_is_asked_itself_and_not_written_into_a_file() -> None:
         return answers_fully(SimpleNamespace(outputs=["logits"], loss=loss(loss.Parameters())))  # type: ignore[arg-type]
 
     assert written(CrossEntropy)
+    assert written(StaticDistill)  # a student is served without its teacher
     assert not written(Own)
 
 

@@ -30,11 +30,10 @@ def answers_fully(exportable: Exportable) -> bool:
     from xdpx.losses.cross_entropy import CrossEntropy
 
     kind = type(exportable.loss)
-    if not (can_answer(exportable) and isinstance(exportable.loss, CrossEntropy) and kind.reads_class_logits):
+    if not can_answer(exportable) or getattr(kind, "predictions", None) is not CrossEntropy.predictions:
         return False
     shipped = all(each.__module__.startswith(("xdpx.", "builtins")) for each in kind.__mro__)
-    usual = kind.predictions is CrossEntropy.predictions and kind.logits is CrossEntropy.logits
-    return shipped and usual and kind.rows is Loss.rows
+    return shipped and kind.rows is Loss.rows
 
 
 def answering(exportable: Exportable) -> Exportable:
