@@ -1,6 +1,7 @@
 """Requests over a real socket, polite and hostile, while the server works and while it ends."""
 
 import asyncio
+import http.client
 import json
 import math
 import re
@@ -10,6 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from tests.serving.conftest import Serving
 from xdpx.inference import export_folder
 from xdpx.inference.answers import Prediction
 from xdpx.inference.session import load_run
-from xdpx.serving.application import SEND_JSON
+from xdpx.serving.application import NO_KIND, SEND_JSON
 from xdpx.serving.batching import Sizes
 from xdpx.serving.counting import Counts
 from xdpx.serving.models import Model
@@ -96,6 +98,20 @@ def test_what_cannot_be_answered_is_told_in_a_sentence(serving, path, body, stat
 def test_json_that_is_sent_as_something_else_is_told_the_header(serving):
     status, _, told = ask(f"{serving.address}/predict", {"text": "good"}, **{"Content-Type": "text/plain"})
     assert (status, told["detail"]) == (400, f"The body is not JSON, but text/plain. {SEND_JSON}")
+    with closing(http.client.HTTPConnection(*serving.ear.getsockname(), timeout=20)) as line:
+        line.request("POST", "/predict", b'{"text": "good"}')  # names no kind
+        answer = line.getresponse()
+        assert (answer.status, json.load(answer)["detail"]) == (400, f"{NO_KIND} {SEND_JSON}")
+        line.request("POST", "/predict")
+        answer = line.getresponse()
+        assert (answer.status, json.load(answer)["detail"]) == (422, "body: Field required.")
+
+
+def test_a_monitor_may_ask_for_the_health_without_its_text(serving):
+    with closing(http.client.HTTPConnection(*serving.ear.getsockname(), timeout=20)) as line:
+        line.request("HEAD", "/health")
+        answer = line.getresponse()
+        assert (answer.status, answer.read()) == (200, b"")
 
 
 def test_a_row_without_a_number_and_a_failure_are_told_in_a_sentence_too(run, monkeypatch):

@@ -38,6 +38,7 @@ from xdpx.utils.web_guards import PAGE_TYPES
 SUMMARY = "Ask trained models for labels and their probabilities."
 SHOWN_PROBLEMS = 5
 NO_JSON = "The body is not JSON."
+NO_KIND = "The request does not say that its body is JSON."
 SEND_JSON = "Send the header Content-Type: application/json."
 UNREADABLE = "There was an error parsing the body"
 """FastAPI's message for JSON that is nested too deeply, or has a number with too many digits."""
@@ -166,6 +167,7 @@ def _add_facts(app: FastAPI, models: Models, counts: Counts, ending: Ending) -> 
         """Return what is known of a model."""
         return _json(_model(models, name).facts.model_dump())
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", tags=["server"], response_model=Health, responses={503: {"model": Health}})
     async def health() -> Response:
         """Report whether requests are accepted. Needs no token."""
@@ -225,6 +227,8 @@ async def _told_invalid(request: Request, error: Exception) -> Response:
     found, kind = error.errors(), request.headers.get("Content-Type", "")
     if kind and "json" not in kind.lower():
         return JSONResponse({"detail": f"{NO_JSON[:-1]}, but {_plain(kind)}. {SEND_JSON}"}, 400)
+    if any(isinstance(each.get("input"), bytes) for each in found):  # it was not read as JSON
+        return JSONResponse({"detail": f"{NO_KIND} {SEND_JSON}"}, 400)
     if any(each["type"] == "json_invalid" for each in found):
         return JSONResponse({"detail": NO_JSON}, 400)
     told = [f"{'.'.join(map(str, each['loc'][2:])) or 'body'}: {each['msg']}." for each in found[:SHOWN_PROBLEMS]]
