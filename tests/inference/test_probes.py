@@ -1,7 +1,9 @@
+import numpy as np
+import pytest
 import torch
 from torch import nn
 
-from xdpx.inference.probes import draws, of_neighbours, remembered
+from xdpx.inference.probes import difference, draws, of_neighbours, remembered
 from xdpx.models.pytorch.positional import Positional
 
 
@@ -62,3 +64,10 @@ def test_a_network_that_draws_random_numbers_when_it_is_evaluated_is_found():
 def test_what_a_network_returns_in_bfloat16_is_exported_in_float32():
     found = Positional(nn.Linear(4, 2).bfloat16(), ["input"])(torch.ones(3, 4).bfloat16())
     assert found.dtype == torch.float32
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_that_are_infinite_on_both_sides_do_not_differ():
+    wanted = np.array([-np.inf, 1.0], np.float32)
+    assert difference(np.array([-np.inf, 1.5]), wanted) == 0.25
+    assert difference(np.array([0.0, 1.0]), wanted) == np.inf

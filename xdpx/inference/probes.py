@@ -153,7 +153,7 @@ def difference(found: Any, wanted: Any) -> float:
     there = np.isfinite(wanted)
     if not np.array_equal(np.where(there, 0, found), np.where(there, 0, wanted), equal_nan=True):
         return float("inf")
-    apart = np.abs(found.astype(np.float64) - wanted)[there] / (1 + np.abs(wanted[there]))
+    apart = np.abs(found[there].astype(np.float64) - wanted[there]) / (1 + np.abs(wanted[there]))
     return float(apart.max(initial=0.0)) if np.isfinite(apart).all() else float("inf")
 
 
