@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,11 +24,13 @@ from xdpx.commands.script import SHIPPED, main
 from xdpx.config.faults import ConfigError
 from xdpx.inference import export_folder, exporting
 from xdpx.inference.answering import answers_fully
+from xdpx.inference.exported import ExportedEngine
 from xdpx.inference.formats import FORMATS, format_named
 from xdpx.inference.plan import InferenceParameters, Input, make_plan
 from xdpx.inference.predictor import Predictor
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.static_distill import StaticDistill
+from xdpx.processors.samples import Samples
 from xdpx.run import main as command
 from xdpx.tokenizers.words import SpaceTokenizer
 from xdpx.utils import io
@@ -281,6 +284,23 @@ def test_an_export_that_answers_other_than_the_run_is_refused(
         exporting.compared(predictor, str(exported("torchscript")), chunks, outputs, 1e-4)
     rounded = exporting.compared(predictor, str(exported("torchscript")), chunks, outputs, exporting.ANY_NUMBER)
     assert rounded.predictions > 1e-4
+
+
+def test_what_a_file_answers_itself_is_compared_on_labelled_rows_too(
+    exported: Callable[[str], Path], run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in format_named("onnx").packages:
+        pytest.importorskip(package)
+    own = ExportedEngine._answered
+    plan = make_plan(InferenceParameters(save_dir=str(run_dir), checkpoint="<last>"), "test")
+    predictor = Predictor(plan, cuda=False)
+    (chunk, *_), _ = exporting.real_rows(predictor, str(run_dir.parent / "rows.tsv"), 4, "test")
+    labelled = Samples({**chunk.samples.columns, "target": np.zeros(4, np.int64)})
+    of_store, none = chunk._replace(rows=[], samples=labelled), exporting.Compared(0, 0.0, 0.0, 0, "4 rows")
+    assert exporting.compared(predictor, str(exported("onnx")), [of_store], none, 1e-4).changed == 0
+    monkeypatch.setattr(ExportedEngine, "_answered", lambda self, batch: own(self, batch) | {"prob": np.zeros((4, 2))})
+    with pytest.raises(ConfigError, match="differs from the run: predictions for 4 rows differ by"):
+        exporting.compared(predictor, str(exported("onnx")), [of_store], none, 1e-4)
 
 
 def test_rows_that_a_loss_compares_are_scored_together_though_8_bits_take_them_one_by_one(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from xdpx.inference.plan import InferenceParameters, Input, find_input, make_pla
 from xdpx.inference.predictor import Chunk, Predictor
 from xdpx.inference.transformers_folder import tokenizer_of
 from xdpx.logger import log
+from xdpx.processors.samples import Samples
 from xdpx.tokenizers import agreement
 from xdpx.tokenizers.base import kept_files
 from xdpx.utils import commit, io
@@ -343,20 +344,29 @@ def compared(predictor: Predictor, folder: str, chunks: Sequence[Chunk], outputs
         if not len(chunk.samples):
             continue
         try:
-            found, wanted = again.predict(same, alone=True), predictor.predict(chunk, alone=True)
+            wanted = predictor.predict(chunk, alone=True)
+            every = [again.predict(each, alone=True) for each in _ways(again, same)]
         except AttributeError as error:
             loss = type(predictor.task.loss).__name__
             raise refusal(f"The loss {loss}", f"looks into the network ({error})") from error
         rows += len(chunk.samples)
         floats = [name for name, each in wanted.items() if np.asarray(each).dtype.kind == "f"]
-        worst = max([worst, *(probes.difference(found[name], wanted[name]) for name in floats)])
+        worst = max([worst, *(probes.difference(found[name], wanted[name]) for name in floats for found in every)])
         if "pred" in wanted:
-            apart = np.asarray(found["pred"]) != np.asarray(wanted["pred"])
-            changed += int(apart.reshape(len(apart), -1).any(axis=1).sum())
+            apart = [np.reshape(found["pred"] != wanted["pred"], (len(chunk.samples), -1)) for found in every]
+            changed += int(np.hstack(apart).any(axis=1).sum())
         if not worst <= most:
             problem = f"differs from the run: predictions for {outputs.what} differ by {worst:.1e}"
             raise refusal("What was written", problem)
     return outputs._replace(rows=rows, predictions=worst, changed=changed)
+
+
+def _ways(again: Predictor, chunk: Chunk) -> list[Chunk]:
+    """Return a chunk with its labels and without, if an export predicts these in two ways: by the loss, and itself."""
+    if "target" not in chunk.samples or not again.engine.answers:
+        return [chunk]
+    kept = {name: column for name, column in chunk.samples.columns.items() if name != "target"}
+    return [chunk, chunk._replace(samples=Samples(kept, ids=chunk.samples.ids))]
 
 
 def _read_again(again: Predictor, chunk: Chunk) -> Chunk:
