@@ -25,6 +25,8 @@ ADDRESS = "RAY_ADDRESS"
 SECONDS_TO_ANSWER = 10.0
 TRIES = 2
 """Starts of a stage without progress, if its worker is killed each time; then its trial has failed."""
+STARTS = 3
+"""Starts of the Ray of this search without a single stage that ends; then the search ends."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,9 @@ class _Work:
 class RayExecutor:
     """Trains up to `capacity` stages at a time; Ray decides where.
 
+    A worker that is lost counts against its stage, since a stage may have taken too much memory. Ray itself being lost
+    does not: a Ray that was started for the search is started again, and a cluster ends the search without a result.
+
     Args:
         capacity: number of stages.
         demand: resources of each.
@@ -159,6 +164,8 @@ class RayExecutor:
         self.capacity = capacity
         self._demand, self._preload, self._own = demand, list(preload), own
         self._active: dict[ObjectRef[Any], _Work] = {}
+        self._waiting: list[_Work] = []
+        self._starts = 1
         self._stopping = False
         self._remote: Any = ray.remote(max_retries=0)(_work)
 
@@ -176,22 +183,32 @@ class RayExecutor:
         """Return the stages that have ended; one whose worker was killed is started again, and resumes its run."""
         import ray
 
-        if not self._active:
-            return []
+        if self._active:
+            ray.wait(list(self._active), timeout=seconds)
+        done, _ = ray.wait(list(self._active), num_returns=len(self._active), timeout=0) if self._active else ([], [])
         ended = []
-        ray.wait(list(self._active), timeout=seconds)
-        done, _ = ray.wait(list(self._active), num_returns=len(self._active), timeout=0)
         for reference in done:
             work = self._active.pop(reference)
             outcome = self._outcome(reference, work)
             if outcome is not None:
+                self._starts = 1
                 ended.append((work.stage, outcome))
+        if self._waiting and not self._active:  # workers outlive their raylet until their task ends
+            ended += self._restarted()
         return ended
 
     def _outcome(self, reference: ObjectRef[Any], work: _Work) -> Outcome | None:
-        """Return the outcome of a stage; None if its worker was killed and it is started once more."""
+        """Return the outcome of a stage; None if it is started once more."""
         import ray
-        from ray.exceptions import RayError, RayTaskError, TaskCancelledError
+        from ray.exceptions import (
+            NodeDiedError,
+            ObjectLostError,
+            OutOfMemoryError,
+            RayError,
+            RayTaskError,
+            TaskCancelledError,
+            WorkerCrashedError,
+        )
 
         try:
             found: Outcome = ray.get(reference)
@@ -199,20 +216,58 @@ class RayExecutor:
             return Outcome("interrupted")
         except RayTaskError as error:  # an exception of ours, or of the user's modules
             return Outcome("world", str(error))
-        except RayError as error:  # the worker, or its machine, is gone
+        except RayError as error:
             if self._stopping:
                 return Outcome("interrupted")
-            return self._once_more(work, f"{type(error).__name__}: {first_line(error)}")
+            if isinstance(error, WorkerCrashedError | OutOfMemoryError | NodeDiedError | ObjectLostError):
+                return self._once_more(work, _told(error))
+            return self._without_ray(work, error)
         return found
 
     def _once_more(self, work: _Work, reason: str) -> Outcome | None:
         step = _newest(work.stage)
         tries = work.tries + 1 if step <= work.step else 1
+        where = f"at update {step}" if step >= 0 else "before its first save"
         if tries > TRIES:
-            return Outcome("failed", f"its worker was lost {TRIES} times at update {step}, last by {reason}")
-        log.warning(f"{work.stage.name}: its worker was lost ({reason}); it continues at update {step}.")
+            return Outcome("failed", f"its worker was lost {TRIES} times {where}, last by {reason}")
+        goes_on = f"continues {where}" if step >= 0 else "starts again"
+        log.warning(f"{work.stage.name}: its worker was lost ({reason}); it {goes_on}.")
         self._begin(_Work(work.stage, step, tries))
         return None
+
+    def _without_ray(self, work: _Work, error: Exception) -> Outcome | None:
+        """Keep a stage until Ray is started again; return an outcome if Ray is not of this search."""
+        from ray.exceptions import LocalRayletDiedError
+
+        if not isinstance(error, LocalRayletDiedError) or not self._own:
+            where = os.environ.get(ADDRESS, "")
+            lost = f"the Ray cluster{where and f' at {where}'} was lost ({_told(error)})"
+            return Outcome("world", f"{lost}. The same command continues, on another one or with executor=local, too.")
+        if not self._waiting:
+            log.warning(
+                "the Ray of this search was killed (perhaps memory ran out: see min_rss). It is started again once the "
+                "runs that are still training have ended."
+            )
+        self._waiting.append(_Work(work.stage, work.step))  # what it has lost before was Ray's fault, too
+        return None
+
+    def _restarted(self) -> list[tuple[Stage, Outcome]]:
+        """Start Ray again, and all stages that were set aside; return them as ended if Ray was lost too often."""
+        import ray
+
+        waiting, self._waiting = self._waiting, []
+        if self._stopping:
+            return [(work.stage, Outcome("interrupted")) for work in waiting]
+        if self._starts >= STARTS:
+            lost = Outcome("world", f"Ray was lost {STARTS} times in a row (perhaps memory ran out: see min_rss)")
+            return [(work.stage, lost) for work in waiting]
+        self._starts += 1
+        ray.shutdown()
+        _connect()
+        self._remote = ray.remote(max_retries=0)(_work)
+        for work in waiting:
+            self._begin(work)
+        return []
 
     def stop(self) -> None:
         """Ask every running stage to save and end; one that has not started is cancelled."""
@@ -220,7 +275,8 @@ class RayExecutor:
 
         self._stopping = True
         for reference in self._active:
-            ray.cancel(reference, force=False)
+            with suppress(Exception):  # a Ray that was lost hears nothing; the stages end as interrupted
+                ray.cancel(reference, force=False)
 
     def close(self) -> None:
         """Cancel running stages, and stop Ray if it was started for this search."""
@@ -232,6 +288,10 @@ class RayExecutor:
         self._active.clear()
         if self._own:
             ray.shutdown()
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _newest(stage: Stage) -> int:
