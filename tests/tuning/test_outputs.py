@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xdpx.search.trials import Result
-from xdpx.tuning.outputs import _reference, prune
+from xdpx.tuning.outputs import _reference, finish, prune
 from xdpx.tuning.plan import Plan
 
 
@@ -26,6 +26,18 @@ def test_the_weights_of_a_failed_trial_are_removed_however_good_its_score_was(
     prune(plan, search)
     assert not (tmp_path / "tuned/trial_0/checkpoint-8.pt").exists()
     assert (tmp_path / "tuned/trial_1/checkpoint-8.pt").exists()
+
+
+def test_it_is_said_that_every_trial_failed_though_one_has_a_score(
+    planned: Callable[..., Plan], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = planned(max_trials=2)
+    search, total = plan.search(), plan.budget.total
+    for order in search.ready():
+        search.tell(Result(order.number, total, None, [(total // 2, 0.9)], ended=True, note="diverged"))
+    (tmp_path / "tuned").mkdir()
+    finish(plan, search)
+    assert "no trial came to its end: all 2 failed" in capsys.readouterr().err
 
 
 def test_a_reference_is_read_by_the_metric_of_the_search_and_named_if_it_lacks_it(

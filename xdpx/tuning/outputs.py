@@ -23,7 +23,7 @@ from xdpx.search.search import Search
 from xdpx.search.trials import Trial
 from xdpx.training.status import STATUS_FILE
 from xdpx.tuning import overview, tables
-from xdpx.tuning.folder import BEST, CONFIGS, IMPORTANCE, IMPORTANCE_FIGURE, OVERVIEW
+from xdpx.tuning.folder import BEST, CONFIGS, IMPORTANCE, IMPORTANCE_FIGURE, OVERVIEW, RESULTS
 from xdpx.tuning.objective import interval_at, progress_of
 from xdpx.tuning.plan import Plan
 from xdpx.utils import io
@@ -125,6 +125,11 @@ def finish(plan: Plan, search: Search) -> None:
     interval = intervals(plan, search).get(best.number)
     spread = f" (95 % interval {interval[0]:.4g} to {interval[1]:.4g})" if interval else ""
     log.info(f"best: trial {best.number} with {plan.metric} {best.best:.6g}{spread}")
+    if best.state == "failed":  # then all others have no score at all
+        log.warning(
+            f"no trial came to its end: all {len(search.trials)} failed, and this is the best score before that. With "
+            f"these values, training fails as well: see {io.join(plan.settings.save_dir, RESULTS)}."
+        )
     for name, value in best.values.items():
         log.info(f"  {name}: {value}")
     where = ", ".join(filter(None, map(best_weights, member_folders(plan, best.number))))
