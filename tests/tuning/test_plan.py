@@ -71,6 +71,7 @@ def test_every_fault_of_all_three_configs_is_told_at_once(search: Words, tmp_pat
         ({"seeds": []}, "1 fault"),
         ({"folds": True}, "there are no folds to take the mean over"),
         ({"base_config": "./trian"}, "train.json"),
+        ({"base_config": "train"}, "write './train' for the file beside this one"),
     ],
 )
 def test_what_no_search_can_do_is_refused(search: Words, keys: dict[str, Any], words: str) -> None:

@@ -61,12 +61,13 @@ class RawRun:
     files: tuple[str, ...] = ()
 
 
-def read_runs(path: str, overrides: Sequence[str] = ()) -> list[RawRun]:
+def read_runs(path: str, overrides: Sequence[str] = (), *, asked: Origin = ORIGIN) -> list[RawRun]:
     """Return the runs of a config: hjson, JSON or YAML, suffix optional, local or remote.
 
     Args:
         path: the config file; '' to use only the overrides.
         overrides: `key=value` texts, which take precedence over all files.
+        asked: where the path was written.
 
     Returns:
         One `RawRun` per run, in the order of execution; at least one.
@@ -78,7 +79,7 @@ def read_runs(path: str, overrides: Sequence[str] = ()) -> list[RawRun]:
     files = ConfigFiles()
     settings, faults = read_overrides(overrides)
     files.fatal.extend(faults)
-    found = files.find(str(path), ORIGIN, "config") if path else None
+    found = files.find(str(path), asked, "config") if path else None
     tables = _merged(found, settings, files) if found else [{}]
     if files.fatal:
         raise ConfigError(str(path) or COMMAND_LINE, at_most(list(dict.fromkeys([*files.faults, *files.fatal]))))

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from xdpx.config import parameters as declare
 from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS, newest_args
 from xdpx.config.catalogue import entry
+from xdpx.config.config_files import resolve_path
 from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.hints import listed
 from xdpx.config.loading import Run, load, resolve
@@ -327,7 +328,7 @@ def _values_of_run(options: InferenceParameters, source: str) -> dict[str, Any]:
 
 
 def _values_of_config(options: InferenceParameters, source: str) -> dict[str, Any]:
-    path = _beside(str(options.config), source)
+    path = resolve_path(str(options.config), beside=source)
     with _faults_of("config", source):
         runs = load(path, "x-train", paths=False)
     if len(runs) > 1:
@@ -341,7 +342,7 @@ def _extra_values(extra: Mapping[str, Any] | str, source: str) -> dict[str, Any]
     from xdpx.config.reading import read_runs
 
     with _faults_of("extra_config", source):
-        raw = read_runs(_beside(extra, source))
+        raw = read_runs(resolve_path(extra, beside=source))
     if raw[0].faults:
         raise ConfigError(raw[0].source, raw[0].faults)
     if len(raw) > 1:
@@ -361,11 +362,6 @@ def _faults_of(key: str, source: str) -> Generator[None]:
         else:
             faults = [replace(fault, key=key, origin=None, code="missing_path") for fault in absent]
         raise ConfigError(source, faults) from error
-
-
-def _beside(path: str, source: str) -> str:
-    """Resolve a path that begins with ./ or ../ relative to the config that names it."""
-    return io.join(io.parent(source), path) if path.startswith(("./", "../")) else path
 
 
 def _find_checkpoint(options: InferenceParameters, source: str) -> str | None:

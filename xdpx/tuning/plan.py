@@ -11,9 +11,11 @@ from functools import cached_property, partial
 from typing import Any
 
 from xdpx.config import catalogue
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.config_files import resolve_path
+from xdpx.config.faults import ConfigError, Fault, Origin
 from xdpx.config.hints import shown
 from xdpx.config.loading import RUN_ONLY_KEYS, Run, fingerprint, load
+from xdpx.config.overrides import ORIGIN
 from xdpx.config.reading import read_runs
 from xdpx.runs.length import Length, length_of
 from xdpx.search.journal import facts_of
@@ -229,9 +231,11 @@ def make_plan(run: Run, *, inspect: Inspect | None = None) -> Plan:
     """
     settings: TuneParameters = run.parameters("command")
     errors: list[Fault] = []
-    space = _caught(errors, "space_config", lambda: read_space(settings.space_config, run.source))
-    base = beside(settings.base_config, run.source)
-    raws = _caught(errors, "base_config", lambda: read_runs(base))
+    asked = {key: run.origins.get(key, ORIGIN) for key in ("space_config", "base_config")}
+    space_path = resolve_path(settings.space_config, beside=run.source)
+    space = _caught(errors, "space_config", lambda: read_space(space_path, asked=asked["space_config"]))
+    base = resolve_path(settings.base_config, beside=run.source)
+    raws = _caught(errors, "base_config", lambda: read_runs(base, asked=asked["base_config"]))
     if space is not None:
         errors += _forbidden(space, settings)
     if raws is not None and len(raws) > 1 and not settings.folds:
@@ -306,18 +310,13 @@ def _code(fault: Fault) -> Any:
     return "missing_path" if fault.key == "config" else fault.code
 
 
-def beside(path: str, source: str) -> str:
-    """Return a path that begins with ./ or ../ as seen from the config that names it."""
-    return io.join(io.parent(source), path) if path.startswith(("./", "../")) else path
-
-
-def read_space(path: str, source: str) -> Space:
-    """Return the search space that a config describes.
+def read_space(path: str, *, asked: Origin = ORIGIN) -> Space:
+    """Return the search space that a config describes; `asked` is where its path was written.
 
     Raises:
         ConfigError: with all faults of the config.
     """
-    raws = read_runs(beside(path, source))
+    raws = read_runs(path, asked=asked)
     faults = [*(fault for raw in raws for fault in raw.faults)]
     if len(raws) > 1:
         faults.append(Fault("__parent__", f"describes {len(raws)} spaces.", "Write one."))
