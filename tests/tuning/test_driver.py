@@ -55,8 +55,17 @@ def test_a_search_with_other_values_does_not_go_on_in_the_same_folder(
     assert main(search(max_trials=1, schedule="full", assess_interval=None)) == 2  # no key of full
     (tmp_path / "tune.json").write_text(json.dumps(without(tmp_path / "tune.json", "assess_interval")))
     assert main(["x-tune", str(tmp_path / "tune.json")]) == 0
-    assert main(["x-tune", str(tmp_path / "tune.json"), "seed=2"]) == 2
-    assert "seed" in capsys.readouterr().err
+    capsys.readouterr()
+    assert main(["x-tune", str(tmp_path / "tune.json"), "--dry"]) == 0
+    told = capsys.readouterr().out
+    assert "nothing is stored" not in told
+    assert f"continues the search in {tmp_path}/tuned" in told
+    for words in (["seed=2"], ["seed=2", "--dry"]):
+        assert main(["x-tune", str(tmp_path / "tune.json"), *words]) == 2
+        assert (
+            f"seed (command line): is 2, but the search in {tmp_path}/tuned was started with 1."
+            in capsys.readouterr().err
+        )
 
 
 def without(path: Path, key: str) -> dict[str, object]:

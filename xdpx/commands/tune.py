@@ -11,7 +11,7 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.logger import wrong_name
 from xdpx.training.preemption import EXIT_CODE
-from xdpx.tuning.folder import fault_of
+from xdpx.tuning.folder import fault_of, holds_search
 from xdpx.tuning.parameters import TuneParameters
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Tune:
             f"at most {settings.max_trials} trials{runs} over {parameters}; {settings.tuner} proposes, "
             f"{settings.schedule} decides by {plan.metric} which trials continue; "
             f"a whole run has {plan.budget.total:,} samples"
+            + (f"; continues the search in {settings.save_dir}" if holds_search(settings.save_dir) else "")
         )
 
     def run(self) -> int:
@@ -70,3 +71,6 @@ class Tune:
             self._plan.search()
         except ConfigError as error:
             yield from error.faults
+            return
+        if self._settings.resume:
+            yield from self._plan.journal().differences()

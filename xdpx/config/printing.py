@@ -71,9 +71,12 @@ def _difference_from_stored(run: Run) -> list[str]:
         return []
     from xdpx.config.args_file import differences, newest_args
     from xdpx.config.stored_args import read_args
+    from xdpx.utils import io
 
     path = newest_args(folder)
     if path is None:
+        if io.isdir(folder) and io.listdir(folder):  # of another command, which says itself what it finds there
+            return []
         return [f"\nresume: nothing is stored in {folder} yet"]
     lines = differences(read_args(path), dict(run.values))
     title = f"\ndifferences from {path}" if lines else f"\nno difference from {path}"

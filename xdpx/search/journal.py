@@ -87,6 +87,14 @@ class Journal:
         self.search.tell(result)
         self._keep_new_orders()
 
+    def differences(self) -> list[Fault]:
+        """Return the facts that differ from those of the search in the folder; [] if it holds none. Writes nothing."""
+        if not io.isfile(self.path):
+            return []
+        with io.open(self.path, "rb") as file:
+            first = _checked(bytes(file.readline()))
+        return [] if first is None or first.get("search") != FORMAT else self._differences(first)
+
     # ---- opening
 
     def _open(self) -> None:
@@ -147,15 +155,19 @@ class Journal:
     def _check_facts(self, first: Line) -> None:
         if first.get("search") != FORMAT:
             raise OSError(f"{self.path}: is not a journal of a search that this version can read (format {FORMAT}).")
-        before, now = _flattened(first["facts"]), _flattened(self._facts)
-        changed = [key for key in {**before, **now} if key not in before or key not in now or before[key] != now[key]]
-        remedy = "Put it back to continue the search, or choose another folder to start over."
-        faults = [
-            Fault(key, f"is {_told(now, key)}, but the search was started with {_told(before, key)}.", remedy)
-            for key in changed
-        ]
+        faults = self._differences(first)
         if faults:
             raise ConfigError(self.path, faults)
+
+    def _differences(self, first: Line) -> list[Fault]:
+        before, now = _flattened(first["facts"]), _flattened(self._facts)
+        changed = [key for key in {**before, **now} if key not in before or key not in now or before[key] != now[key]]
+        there = f"the search in {io.parent(self.path)}"
+        remedy = "Put it back to continue the search, or choose another folder to start over."
+        return [
+            Fault(key, f"is {_told(now, key)}, but {there} was started with {_told(before, key)}.", remedy)
+            for key in changed
+        ]
 
     def _check_orders(self, orders: list[Line]) -> None:
         """Raise OSError if the replayed orders differ from those in the journal: continuing would mix two searches."""

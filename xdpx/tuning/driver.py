@@ -61,7 +61,7 @@ def _claimed(plan: Plan) -> Generator[tuple[Journal, Preemption]]:
     with ExitStack() as stack:
         preemption = stack.enter_context(Preemption())
         begun = holds_search(folder)
-        journal = stack.enter_context(Journal(folder, facts=plan.facts(), build=plan.search))
+        journal = stack.enter_context(plan.journal())
         commit.sweep_top(folder)  # a killed driver may have left a partly written table
         if log_file is not None:
             stack.enter_context(LogFile(io.join(folder, log_file)))

@@ -18,7 +18,7 @@ from xdpx.config.loading import RUN_ONLY_KEYS, Run, fingerprint, load
 from xdpx.config.overrides import ORIGIN
 from xdpx.config.reading import read_runs
 from xdpx.runs.length import Length, length_of
-from xdpx.search.journal import facts_of
+from xdpx.search.journal import Journal, facts_of
 from xdpx.search.schedules import Budget
 from xdpx.search.search import Search, make_search
 from xdpx.search.spaces import Categorical, Dimension, Float, Space, Values
@@ -208,6 +208,10 @@ class Plan:
         text = json.dumps(bases, sort_keys=True, ensure_ascii=True, default=repr)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         return {**facts_of(self.search()), "seeds": self.settings.seeds, "base_config": f"of digest {digest}"}
+
+    def journal(self) -> Journal:
+        """Return the journal of the search, not yet opened."""
+        return Journal(self.settings.save_dir, facts=self.facts(), build=self.search)
 
 
 Inspect = Callable[[Run], Iterable[Fault]]
