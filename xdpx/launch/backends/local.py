@@ -117,7 +117,8 @@ def _torchrun(job: Job) -> str:
             return words
         return [job.python, "-m", "torch.distributed.run", *meeting, f"--nproc-per-node={count}", *words[1:]]
 
-    how = f"bash {job.in_folder(TORCHRUN)}" if nodes == 1 else f"HEAD=host:29500 bash {job.in_folder(TORCHRUN)}"
+    path = shlex.quote(job.in_folder(TORCHRUN))
+    how = f"bash {path}" if nodes == 1 else f"HEAD=host:29500 bash {path}"
     needs = [': "${HEAD:?is host:port of the first machine}"'] if nodes > 1 else []
     body = [f"{script.line(launch(step))} || exit $?" for step in job.steps]
     return "\n".join(["#!/bin/bash", *script.header(job, how=how), *needs, *script.in_order(job, body), ""])

@@ -64,7 +64,9 @@ class Ssh:
     def files(self, job: Job) -> dict[str, str]:
         """Return the script that runs here, and the one that each host runs."""
         known = with_nodes(job)
-        script = node_script(known, MEETING, how=f"bash {job.in_folder(JOB)}", task=MEETING.index, setup=_PID)
+        script = node_script(
+            known, MEETING, how=f"bash {shlex.quote(job.in_folder(JOB))}", task=MEETING.index, setup=_PID
+        )
         return {LAUNCH: launch_script(known), JOB: script}
 
     def line(self, job: Job) -> str:
