@@ -49,3 +49,9 @@ def test_what_is_packed_goes_along_and_what_is_written_does_not_come_back(run: R
     assert far.faults([run]) == []
     values = {"data_dir": "raw", "save_dir": "raw", "valid_subset": "dev"}
     assert [fault.key for fault in far.faults([replace(run, values=values, command="x-train")])] == ["save_dir"]
+
+
+def test_a_far_root_does_not_bring_back_what_is_written_into_a_package(run: Run) -> None:
+    far = FarSide(shared=False, packed=True, root="/mnt/me")
+    [fault] = far.faults([replace(run, values={"save_dir": "raw"}, command="x-train")])
+    assert "--far-root" not in fault.remedy

@@ -139,7 +139,7 @@ def _of_experiment(step: JobStep, far_side: FarSide) -> list[Fault]:
             far_side.notes.append("x-exp: JAX is not installed here, so the experiment was not checked.")
             return []
         return list(error.faults)
-    if "://" in place or place.startswith("/") or far_side.shared or far_side.root:
+    if "://" in place or place.startswith("/") or far_side.shared or (far_side.root and not far_side.packed):
         return []
     return [
         Fault("--job_log_dir", f"is '{place}', a relative path on a machine that is not kept.", "Name a remote path.")

@@ -22,7 +22,7 @@ class FarSide:
 
     Attributes:
         shared: whether it sees the files of this machine under the same paths.
-        root: the path of the working directory there; '' for the same as here.
+        root: the path of the working directory there; '' for the same as here. Of no use where it is `packed`.
         only_there: paths that exist there, and need not exist here.
         packed: whether a copy of the working directory is sent; what the job writes into it is lost.
         notes: messages about what cannot be checked from here; `faults` adds to them.
@@ -53,8 +53,10 @@ class FarSide:
                 self._note(f"{key}: {path} is on a disk that is usually local to each machine.")
         elif self.packed and key not in WRITTEN and io.exists(path):
             return
-        elif not self.shared and not self.root:
-            remedy = "Use a remote path or one on a volume there, or give this folder's path there with --far-root."
+        elif not self.shared and (self.packed or not self.root):
+            remedy = "Use a remote path or one on a volume there" + (
+                "." if self.packed else ", or give this folder's path there with --far-root."
+            )
             yield Fault(
                 key, f"is '{path}', a relative path, but only code and configs are sent.", remedy, run.origins.get(key)
             )
