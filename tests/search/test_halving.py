@@ -173,7 +173,7 @@ def test_promotion_by_resuming_costs_27_percent_less_than_restarting_five_rungs(
 
 
 def test_by_itself_the_first_rung_is_no_shorter_than_an_update() -> None:
-    for schedule, wanted in (("asha", [16, 64, 384]), ("hyperband", [16, 48, 144, 384])):
+    for schedule in ("asha", "hyperband"):
         search = make_search(SPACE, budget=Budget(384, per_step=16), max_trials=30, schedule=schedule)
-        assert search.schedule.rungs == wanted
+        assert search.schedule.rungs == [16, 48, 144, 384]
     assert make_search(SPACE, budget=Budget(16, per_step=16), max_trials=4, schedule="asha").schedule.rungs == [8, 16]

@@ -81,7 +81,6 @@ class Halving(Schedule):
 class AshaParameters(RungParameters):
     """Keys of `asha`: the rungs, and the number of trials trained to the end."""
 
-    eta: int | float = param(4, gt=1, group=GROUP, doc="One in eta trials goes on to a rung eta times as far.")
     keep_best: int = param(
         3, ge=1, group=GROUP, doc="Trials that run to the end, one after another, where the rungs promote fewer."
     )
