@@ -162,3 +162,20 @@ def test_a_value_that_two_points_of_the_space_have_is_blamed_by_its_own_paramete
     told = faults_of(search(space=space))
     assert "space_config: dropout: is '0.1'. Use a number: write 0.1 without quotes." in told
     assert "hidden_size" not in told
+
+
+@pytest.mark.parametrize(
+    ("base", "told"),
+    [
+        ({"major_metric": "best_threshold"}, "the highest best_threshold wins"),
+        ({"major_metric": "best_threshold", "ascending_metric": True}, ""),
+        ({"major_metric": "acc"}, ""),
+    ],
+)
+def test_a_metric_whose_direction_nothing_tells_is_named(
+    planned: Callable[..., Plan], base: dict[str, Any], told: str
+) -> None:
+    plan = planned(base=base)
+    assert plan.better == "higher"
+    assert told in plan.doubt
+    assert bool(told) == bool(plan.doubt)

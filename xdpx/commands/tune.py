@@ -39,7 +39,7 @@ class Tune:
         runs = f" of {len(plan.members)} runs each" if len(plan.members) > 1 else ""
         return (
             f"at most {settings.max_trials} trials{runs} over {parameters}; {settings.tuner} proposes, "
-            f"{settings.schedule} decides by {plan.metric} which trials continue; "
+            f"{settings.schedule} decides by {plan.metric} ({plan.better} is better) which trials continue; "
             f"a whole run has {plan.budget.total:,} samples"
             + (f"; continues the search in {settings.save_dir}" if holds_search(settings.save_dir) else "")
         )

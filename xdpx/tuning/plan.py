@@ -26,6 +26,7 @@ from xdpx.search.trials import Direction
 from xdpx.tuning.parameters import EQUAL_IN_FOLDS, KEPT_FROM_TRIALS, SCALE_OF_LOSS, SCALE_OF_SCORES, TuneParameters
 from xdpx.tuning.stages import Stage
 from xdpx.utils import io
+from xdpx.utils.metric_names import is_higher_better
 
 FORCED: Mapping[str, Any] = {
     "save": True, "save_best_only": True, "save_last_only": False, "save_full_checkpoint": True,
@@ -96,6 +97,21 @@ class Plan:
     def direction(self) -> Direction:
         """Whether higher or lower scores are better: `maximize` or `minimize`."""
         return "maximize" if self.base_runs[0].values["ascending_metric"] else "minimize"
+
+    @property
+    def better(self) -> str:
+        """Which scores are better, as a word: higher or lower."""
+        return "higher" if self.direction == "maximize" else "lower"
+
+    @property
+    def doubt(self) -> str:
+        """A warning if neither the config nor the name of the metric says which scores are better; '' otherwise."""
+        if is_higher_better(self.metric) is not None or "ascending_metric" in self.base_runs[0].origins:
+            return ""
+        return (
+            f"ascending_metric is not set in {self.base}, so the highest {self.metric} wins. If lower is better, set "
+            "ascending_metric: false; else set it to true, and this warning is gone."
+        )
 
     @cached_property
     def length(self) -> Length:
