@@ -3,8 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from xdpx.engines.spmd import transfer
+from xdpx.models.spmd.sharding import TRANSFORMER_RULES
 
 
 def test_a_tree_arrives_as_arrays_and_plain_numbers():
@@ -24,3 +26,12 @@ def test_a_tree_arrives_in_one_go(monkeypatch):
     monkeypatch.setattr(jax, "device_get", lambda given: asked.append(given) or fetch(given))
     transfer.tree_to_host({str(number): jnp.full(3, number) for number in range(5)})
     assert len(asked) == 1
+
+
+def test_numbers_of_every_kind_reach_the_device_and_texts_do_not():
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), ("replica", "data", "mdl"))
+    kinds = ("bool", "int32", "uint8", "float16", "bfloat16", "complex64")
+    batch = {**{kind: np.ones(2, jnp.dtype(kind)) for kind in kinds}, "text": np.array(["a", "b"])}
+    there = transfer.Placer(TRANSFORMER_RULES, mesh, print).put(batch)
+    assert there.pop("text") is None
+    assert {name: value.dtype for name, value in there.items()} == {kind: jnp.dtype(kind) for kind in kinds}

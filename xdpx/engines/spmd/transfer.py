@@ -217,4 +217,4 @@ def _numeric(leaf: object) -> Any:
     if isinstance(leaf, jax.Array):
         return leaf
     array = np.asarray(leaf)
-    return array if array.dtype.kind in "biufV" and array.dtype != object else None
+    return array if array.dtype.kind in "biufcV" and array.dtype != object else None
