@@ -190,3 +190,11 @@ def test_the_learner_uses_the_rule_of_its_template() -> None:
     learner = Learner(optimizer=optimizers.Lion.HParams(learning_rate=RATE))
     params, _, _ = learner.update(GRADS[0], learner.init(PARAMS), PARAMS, step=0)
     np.testing.assert_allclose(params["b"], 0.9, rtol=1e-6)
+
+
+@pytest.mark.parametrize("wants", [optax.contrib.reduce_on_plateau(), optax.polyak_sgd()])
+def test_a_transformation_that_follows_the_loss_is_refused(wants: Any) -> None:
+    weights = {"w": jnp.ones(2)}
+    rule = optimizers.OptaxOptimizer(grad_tx=optax.chain(optax.sgd(RATE), wants)).rule()
+    with pytest.raises(ValueError, match=r"grad_tx: wants more than gradients and weights: .*'value'"):
+        rule.update(weights, rule.init(weights), weights, learning_rate=RATE)

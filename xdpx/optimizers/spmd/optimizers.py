@@ -265,6 +265,7 @@ class OptaxOptimizer(BaseOptimizer):
 
         Attributes:
             grad_tx: the transformation of gradients to steps. `learning_rate` and `lr_schedule` are only logged.
+                One that needs the loss, such as `reduce_on_plateau`, is refused.
         """
 
         grad_tx: Any = None
@@ -277,7 +278,7 @@ class OptaxOptimizer(BaseOptimizer):
         """Return the transformation."""
         if self.hparams.grad_tx is None:
             raise refusal("OptaxOptimizer.grad_tx", "is None.", "Give an optax transformation, e.g. optax.adamw(1e-3).")
-        return chain(self.hparams.grad_tx)
+        return chain(_refusing(self.hparams.grad_tx))
 
 
 class DistributedShampoo(BaseOptimizer):
@@ -372,6 +373,26 @@ def joins_weights(rule: optax.GradientTransformation) -> bool:
             return not bool(jnp.allclose(step(1.0), step(1000.0)))
     except Exception:
         return False
+
+
+def _refusing(rule: optax.GradientTransformation) -> Transformation:
+    """Return `rule`, which raises ConfigError if it wants to know more of an update than gradients and weights."""
+    given = optax.with_extra_args_support(rule)
+
+    def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+        try:
+            return given.update(updates, state, params, **extra)
+        except TypeError as error:
+            if "required keyword-only argument" not in str(error):
+                raise
+            problem = f"wants more than gradients and weights: {error}."
+            remedy = (
+                "Leave out transformations that follow the loss (reduce_on_plateau, polyak_sgd, lbfgs); "
+                "for a rate that falls, use a schedule."
+            )
+            raise refusal("OptaxOptimizer.grad_tx", problem, remedy) from error
+
+    return Transformation(given.init, update)
 
 
 def regularised_mask(optimizer: BaseOptimizer, params: Any) -> Any:
