@@ -476,6 +476,18 @@ def test_a_plateau_follows_the_evaluation(tmp_path: Path) -> None:
     assert toy.optimizer.param_groups[0]["lr"] < 5.0
 
 
+@pytest.mark.parametrize("when", ["epoch", "no"])
+def test_a_plateau_of_ones_own_follows_the_loss_of_evaluations(when: str, tmp_path: Path, capsys: Any) -> None:
+    model = line()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.99, factor=0.5)
+    args = arguments(tmp_path, eval_strategy=when)
+    data = {"train_dataset": points(), "eval_dataset": points(10)}
+    Trainer(model, args, **data, optimizers=(optimizer, plateau)).train()
+    assert optimizer.param_groups[0]["lr"] == (0.1 if when == "no" else 0.05)
+    assert ("changes the learning rate after evaluations" in capsys.readouterr().err) == (when == "no")
+
+
 def test_predictions_are_rows_in_the_order_of_the_data(tmp_path: Path) -> None:
     toy = trainer(tmp_path)
     output = toy.predict(points(10))

@@ -418,7 +418,7 @@ class Trainer(Conveniences):
             raise
         self._report_to_hp_search(trial, self.state.global_step, metrics)
         if steps_on_metric(self.lr_scheduler) and not skip_scheduler:
-            self.lr_scheduler.step(wanted_metric(self.args.metric_for_best_model, metrics))
+            self.lr_scheduler.step(wanted_metric(self.args.metric_for_best_model or "loss", metrics))
         return metrics
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: object) -> bool:

@@ -21,6 +21,7 @@ from xdpx.engines.pytorch.strategies import Strategy
 from xdpx.engines.pytorch.strategies.states import parameters_of
 from xdpx.engines.pytorch.strategies.whole import spans_devices
 from xdpx.logger import log
+from xdpx.optimizers.pytorch.scheduling import steps_on_metric
 from xdpx.reports.trackers.choosing import trackers_for
 from xdpx.reports.trackers.json_lines import MetricsFile
 from xdpx.trainer.arguments import TrainingArguments
@@ -261,7 +262,7 @@ def warn_of_untrained_weights(run: TrainerRun, model: nn.Module, loss: torch.Ten
 
 
 def warn_of_unrelated_optimizer(run: TrainerRun) -> None:
-    """Warn if the optimizer has no weight of the model that is trained, or the schedule belongs to another optimizer.
+    """Warn if the optimizer has no weight of the model that is trained, or the schedule cannot change its rate.
 
     Both train without an error, but change nothing: the weights, or the learning rate.
     """
@@ -280,6 +281,11 @@ def warn_of_unrelated_optimizer(run: TrainerRun) -> None:
         log.warning(
             "lr_scheduler: changes the learning rate of another optimizer than the one that trains, whose rate stays "
             "as it is. Make the schedule of the same optimizer, or let the Trainer make it."
+        )
+    if steps_on_metric(run.lr_scheduler) and run.args.eval_strategy == "no":
+        log.warning(
+            f"lr_scheduler: {type(run.lr_scheduler).__name__} changes the learning rate after evaluations, of which "
+            "eval_strategy='no' makes none. Set eval_strategy, unless a callback asks for them."
         )
 
 
