@@ -14,6 +14,7 @@ from xdpx.logger import log
 from xdpx.optimizers.pytorch.building import fused_backward_of
 from xdpx.trainer.data.columns import explained
 from xdpx.trainer.loss.counts import targets_of
+from xdpx.trainer.loss.misfits import misfits_named
 from xdpx.trainer.loss.model_loss import CallShape, Count, count_targets, global_count, loss_of, uses
 from xdpx.trainer.loss.windows import record_losses
 from xdpx.trainer.parts import TrainerRun
@@ -84,7 +85,7 @@ class LossCalls:
 
     def loss(self, model: nn.Module, inputs: Inputs, num_items: Count) -> Tensor:
         """Return the loss of `compute_loss`: one number, which depends on weights."""
-        with explained(removes=self._run.args.remove_unused_columns):
+        with explained(removes=self._run.args.remove_unused_columns), misfits_named(model, inputs):
             loss = self._methods.compute_loss(model, inputs, **self._compute.extras(num_items))
         replicas = max(1, self._run.args.n_gpu)  # of DataParallel, which returns a loss for each
         if not isinstance(loss, Tensor) or not 1 <= loss.numel() <= replicas:
@@ -96,7 +97,7 @@ class LossCalls:
     def loss_and_outputs(self, model: nn.Module, inputs: Inputs) -> tuple[Tensor, Any]:
         """Return (loss, outputs) of `compute_loss` in an evaluation; the loss is the mean over the batch's targets."""
         extras = self._compute.extras(self._told(inputs), return_outputs=True)
-        with explained(removes=self._run.args.remove_unused_columns):
+        with explained(removes=self._run.args.remove_unused_columns), misfits_named(model, inputs):
             answer = self._methods.compute_loss(model, inputs, **extras)
         if not isinstance(answer, tuple | list) or len(answer) != 2 or not isinstance(answer[0], Tensor):
             raise TypeError(

@@ -1,0 +1,43 @@
+"""What of a batch does not fit the model is named when its loss cannot be computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from xdpx import Trainer, TrainingArguments
+
+
+def bert() -> BertForSequenceClassification:
+    small = {"hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 8, "num_hidden_layers": 1}
+    return BertForSequenceClassification(BertConfig(vocab_size=9, max_position_embeddings=6, num_labels=3, **small))
+
+
+def failing(folder: Path, **row: Any) -> str:
+    data = [{"input_ids": torch.tensor([1, 2, 3]), "labels": 1} | row] * 2
+    args = TrainingArguments(str(folder), use_cpu=True, save_strategy="no", disable_tqdm=True)
+    with pytest.raises((IndexError, ValueError, RuntimeError)) as found:
+        Trainer(bert(), args, train_dataset=data).train()
+    return " ".join(getattr(found.value, "__notes__", ()))
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ({"labels": 3}, "labels: are 3 to 3, but the model has num_labels=3"),
+        ({"labels": -1}, "labels: are -1 to -1"),
+        ({"labels": 1.0}, "labels: are torch.float32"),
+        ({"input_ids": torch.tensor([1, 9])}, "input_ids: has 9, but the model has 9 embeddings"),
+        ({"input_ids": torch.ones(7, dtype=torch.long)}, "7 tokens in a row, but the model has max_position_embe"),
+    ],
+)
+def test_labels_and_ids_that_do_not_fit_are_named(row: dict[str, Any], named: str, tmp_path: Path) -> None:
+    assert named in failing(tmp_path, **row)
+
+
+def test_nothing_is_added_to_an_error_of_another_kind(tmp_path: Path) -> None:
+    assert not failing(tmp_path, labels=1, position_ids=torch.ones(2, dtype=torch.long))

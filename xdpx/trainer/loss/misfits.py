@@ -1,0 +1,69 @@
+"""Say which labels or ids of a batch a model of transformers cannot take, after computing its loss has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, TypeGuard
+
+from torch import Tensor, nn
+
+from xdpx.models.pytorch import preparing
+from xdpx.trainer.loss.model_loss import IGNORED
+
+
+@contextmanager
+def misfits_named(model: nn.Module, inputs: Any) -> Generator[None]:
+    """Add to an error what in the inputs does not fit the sizes of the model: torch names neither input nor size."""
+    given = dict(inputs) if isinstance(inputs, Mapping) else {}  # labels may be taken out before the loss is computed
+    try:
+        yield
+    except (IndexError, ValueError, RuntimeError) as error:
+        for misfit in _misfits(preparing.bare(model), given):
+            error.add_note(misfit)
+        raise
+
+
+def _misfits(model: nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:
+    config, labels, ids = getattr(model, "config", None), inputs.get("labels"), inputs.get("input_ids")
+    if _on_host(labels) and "Classification" in type(model).__name__:
+        yield from _of_labels(labels, getattr(config, "num_labels", None))
+    if not _on_host(ids):
+        return
+    table = None
+    with suppress(AttributeError, NotImplementedError):  # networks of users, and some with several embeddings
+        table = getattr(model.get_input_embeddings(), "num_embeddings", None)  # type: ignore[operator]
+    if table is not None and int(ids.max()) >= table:
+        yield (
+            f"input_ids: has {int(ids.max())}, but the model has {table} embeddings. Use the tokenizer that belongs to "
+            "the model; if tokens were added to it, call model.resize_token_embeddings(len(tokenizer))."
+        )
+    longest = getattr(config, "max_position_embeddings", None)
+    if isinstance(longest, int) and ids.shape[-1] > longest:
+        yield (
+            f"input_ids: has {ids.shape[-1]} tokens in a row, but the model has max_position_embeddings={longest}. "
+            f"Tokenize with truncation=True, max_length={longest}."
+        )
+
+
+def _of_labels(labels: Tensor, num_labels: int | None) -> Iterator[str]:
+    if num_labels is None or num_labels < 2:
+        return
+    if labels.is_floating_point():
+        if labels.ndim == 1:
+            yield (
+                f"labels: are {labels.dtype}, which the model takes for several labels per row. Give integers for "
+                "classes, or num_labels=1 for numbers to be predicted."
+            )
+        return
+    targets = labels[labels.ne(IGNORED)]
+    if targets.numel() and not 0 <= int(targets.min()) <= int(targets.max()) < num_labels:
+        yield (
+            f"labels: are {int(targets.min())} to {int(targets.max())}, but the model has num_labels={num_labels}. "
+            f"Number them from 0, {IGNORED} where there is no target, and load the model with that many as num_labels."
+        )
+
+
+def _on_host(value: object) -> TypeGuard[Tensor]:
+    """Return whether a value can be looked at: after an error on a GPU, nothing there can."""
+    return isinstance(value, Tensor) and value.device.type == "cpu" and value.ndim > 0 and value.numel() > 0
