@@ -198,3 +198,33 @@ def test_jax_sees_into_nested_maps_in_the_order_of_their_keys():
     assert isinstance(doubled, NestedMap)
     assert doubled.b[0] == 2
     assert jax.tree_util.keystr(jax.tree_util.tree_leaves_with_path(batch)[0][0]) == "['a']['c']"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("cuont", jnp.zeros(()), r"update_var\('cuont'\): has no such variable; those without training are: count"),
+        ("count", jnp.zeros(3), r"gets float32\[3\], but is float32\[\]"),
+    ],
+)
+def test_an_update_of_a_variable_that_is_none_or_of_another_shape_is_refused(
+    name: str, value: jax.Array, told: str
+) -> None:
+    class Wrong(Scale):
+        def __call__(self, x):
+            self.update_var(name, value)
+            return super().__call__(x)
+
+    variables = Wrong().init(KEY, ROW)
+    with pytest.raises(ValueError, match=told):
+        Wrong().apply(variables, ROW, mutable=["non_trainable"])
+
+
+def test_a_variable_keeps_its_type_when_it_is_updated_in_another() -> None:
+    class Half(Scale):
+        def __call__(self, x):
+            self.update_var("count", jnp.bfloat16(2))
+            return x
+
+    _, changed = Half().apply(Half().init(KEY, ROW), ROW, mutable=["non_trainable"])
+    assert opened(changed["non_trainable"]["count"]).dtype == jnp.float32

@@ -267,11 +267,30 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         return value
 
     def update_var(self, name: str, value: jax.Array) -> None:
-        """Replace a non-trainable variable, if the collection is mutable; not in `init`, whose batch is no data."""
+        """Replace a non-trainable variable, if the collection is mutable; not in `init`, whose batch is no data.
+
+        Raises:
+            ConfigError: there is no such variable, or its shape or kind of number is another.
+        """
         if self.is_mutable_collection(NON_TRAINABLE) and not self.is_initializing():
             boxed: Any = self.get_variable(NON_TRAINABLE, name)
+            value = self._like_stored(name, None if boxed is None else opened(boxed), value)
             new = boxed.replace_boxed(value) if isinstance(boxed, meta.AxisMetadata) else value
             self.put_variable(NON_TRAINABLE, name, new)
+
+    def _like_stored(self, name: str, stored: jax.Array | None, value: Any) -> jax.Array:
+        """Return a new value in the type of the stored one, which would change from update to update otherwise."""
+        where = f"{type(self).__name__}.update_var('{name}')"
+        if stored is None:
+            declared = [each for each, weight in self.__dict__.get("_weights", {}).items() if not weight.trainable]
+            known = ", ".join(declared) or "none"
+            raise refusal(where, f"has no such variable; those without training are: {known}.", "Declare it in setup.")
+        new: jax.Array = jnp.asarray(value)
+        floats = jnp.issubdtype(stored.dtype, jnp.floating)
+        if new.shape != stored.shape or (not floats and jnp.issubdtype(new.dtype, jnp.inexact)):
+            problem = f"gets {new.dtype}{list(new.shape)}, but is {stored.dtype}{list(stored.shape)}."
+            raise refusal(where, problem, "Give a value of its shape, or declare another one in setup.")
+        return new if new.dtype == stored.dtype else new.astype(stored.dtype)
 
     def create_child(self, name: str, template: object, **overrides: Any) -> None:
         """Build a child in `setup` and assign it to `self.<name>`; fields that it does not set are inherited.
