@@ -76,3 +76,19 @@ def test_an_input_knows_its_host_when_it_is_asked_for_its_shapes(
     parts = build_parts(Sharing(ICI_MESH_SHAPE=(1, 1, 1)), options_of(tmp_path / "job", {}))
     assert parts.spec.src.ids.shape == (2, 3)
     check_batch(parts.training_input().get_next(), parts)
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "told"),
+    [
+        ("datasets", IterableAdaptor.HParams(input=pairs, is_training=True), "datasets: gave .*, not a list"),
+        ("datasets", None, "datasets: gave None, not a list"),
+        ("datasets", [IterableAdaptor], r"is no template. Return its template, \w+.HParams"),
+        ("task", "built", r"task: gave a task that is built already. Return its template, SingleTask.HParams"),
+    ],
+)
+def test_what_is_built_already_or_is_no_list_is_refused(field: str, given: Any, told: str, tmp_path: Path) -> None:
+    found = Translating().task().Instantiate() if given == "built" else given
+    mistaken = type("Mistaken", (Translating,), {field: lambda self: found})
+    with pytest.raises(ConfigError, match=told):
+        build_parts(mistaken(ICI_MESH_SHAPE=(1, 1, 1)), options_of(tmp_path / "job", {}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from xdpx.checkpoints.folders import Ranks
 from xdpx.config.faults import ConfigError, Fault
-from xdpx.config.hparams import build
+from xdpx.config.hparams import BaseHParams, build
 from xdpx.datasets.inputs.ahead_of_time import build_input
 from xdpx.datasets.inputs.base_input import BaseInput, name_of, with_hosts
 from xdpx.engines.spmd import world
@@ -28,6 +28,9 @@ from xdpx.models.spmd.base_layer import layers_noted
 from xdpx.models.spmd.base_model import BaseModel
 from xdpx.tasks.spmd.single_task import SingleTask
 from xdpx.utils.nested_map import NestedMap
+
+TEMPLATE = "Return its template, {}.HParams(...), which is built in each process."
+"""What to return instead of the object itself."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,10 @@ def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
     devices = jax.devices()
     experiment.use_devices(len(devices))
     experiment.validate()
-    _refuse_equal_names(experiment)
+    _refuse_inputs(experiment)
+    task = experiment.task()
+    if isinstance(task, SingleTask):
+        raise fault_of(experiment, "task", "gave a task that is built already.", TEMPLATE.format("SingleTask"))
     shape = experiment.mesh_shape(len(devices))
     if world.process_count() == 1:
         devices = devices[: shape.num_devices]  # a mesh may be smaller than the machine
@@ -172,7 +178,7 @@ def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
     rules = rules_of(experiment)
     host = infeed(rules, mesh)
     return Parts(
-        experiment, options, build(experiment.task()), mesh, rules, _specs(experiment, host),
+        experiment, options, build(task), mesh, rules, _specs(experiment, host),
         ranks_for("save", options), host,
     )  # fmt: skip
 
@@ -207,9 +213,18 @@ def ranks_for(part: str, options: RunOptions) -> Ranks:
     )
 
 
-def _refuse_equal_names(experiment: BaseExperiment) -> None:
-    for kind, templates in (("datasets", experiment.datasets()), ("decode_datasets", experiment.decode_datasets())):
-        names = [name_of(template) for template in templates]
+def _refuse_inputs(experiment: BaseExperiment) -> None:
+    """Reject inputs that are not templates, and several of one name."""
+    defined: dict[str, Any] = {"datasets": experiment.datasets(), "decode_datasets": experiment.decode_datasets()}
+    for kind, templates in defined.items():
+        if isinstance(templates, BaseHParams) or not isinstance(templates, Iterable):
+            raise fault_of(experiment, kind, f"gave {templates!r:.60}, not a list.", "Return a list of templates.")
+        listed = list(templates)
+        built = next((each for each in listed if not isinstance(each, BaseHParams)), None)
+        if built is not None:
+            kind_of = built.__name__ if isinstance(built, type) else type(built).__name__
+            raise fault_of(experiment, kind, f"{built!r:.60} is no template.", TEMPLATE.format(kind_of))
+        names = [name_of(template) for template in listed]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             remedy = "Give each input a name of its own: files and summaries are named after it."
