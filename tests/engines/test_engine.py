@@ -1,4 +1,5 @@
 import math
+import random
 
 import numpy as np
 import pytest
@@ -114,6 +115,36 @@ def test_a_snapshot_stands_still_while_training_goes_on():
     before = saved["model"]["top.weight"].clone()
     train(chosen, state, range(2, 4))
     assert torch.equal(saved["model"]["top.weight"], before)
+
+
+class DrawingLoss(losses["cross_entropy"]):
+    """A loss that draws from the global generators of Python and NumPy."""
+
+    def __call__(self, model, batch):
+        loss_sum, count, facts = super().__call__(model, batch)
+        return loss_sum * (1 + random.random() + np.random.rand()), count, facts
+
+
+def test_a_resumed_run_repeats_what_a_loss_draws_from_python_and_numpy():
+    chosen = own_engine(Small, DrawingLoss)
+    state = train(chosen, chosen.start(1), range(2))
+    saved = chosen.snapshot(state)
+    whole = chosen.weights(train(chosen, state, range(2, 4)))
+    assert same(whole, chosen.weights(train(chosen, chosen.restore(saved), range(2, 4))))
+
+
+def test_the_seed_decides_weights_that_are_drawn_from_python_and_numpy():
+    class Drawn(Small):
+        def __init__(self):
+            super().__init__()
+            self.top.weight.data.mul_(float(np.random.rand())).add_(random.random())
+
+    chosen = own_engine(Drawn)
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    first, again, other = (chosen.weights(chosen.start(seed)) for seed in (1, 1, 2**40))
+    assert same(first, again)
+    assert not same(first, other)
+    assert before == (random.getstate(), np.random.get_state()[1].tolist())
 
 
 def test_the_seed_decides_the_first_weights_and_the_dropout():

@@ -38,7 +38,14 @@ from xdpx.engines.pytorch.gradients import (
     use_row_gradients,
     warn_of_weights_outside,
 )
-from xdpx.engines.pytorch.kernels import compile_in_place, prefer_deterministic, require_deterministic, use_tf32
+from xdpx.engines.pytorch.kernels import (
+    compile_in_place,
+    prefer_deterministic,
+    require_deterministic,
+    seed_python_and_numpy,
+    seeded,
+    use_tf32,
+)
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.memory import keep_freed_memory
 from xdpx.engines.pytorch.nonfinite import Guard, all_finite
@@ -313,8 +320,7 @@ class PyTorchEngine:
         return to_arrays(predictions)
 
     def _build(self, seed: int) -> Task:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             task = self._make_task()
         _refuse_lazy(task.model)
         return task
@@ -412,13 +418,14 @@ class PyTorchEngine:
         self.hear_nonfinite(number)
 
     def _seed_update(self, num_update: int, rank: int) -> None:
-        """Make dropout depend only on (seed, number of the update, rank), so that a resumed run repeats it."""
+        """Make dropout, and what users draw, depend only on (seed, number of the update, rank): resuming repeats it."""
         # Odd multipliers keep neighbouring seeds and updates apart: seed 1 update 2 differs from seed 2 update 1.
         mixed = self.options.seed * 0x9E3779B97F4A7C15 + rank * 0xD1B54A32D192ED03 + num_update
         mixed &= 0x7FFFFFFFFFFFFFFF
         torch.default_generator.manual_seed(mixed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(mixed)
+        seed_python_and_numpy(mixed)
 
     def _meet(self, state: PyTorchState) -> None:
         """Make all processes agree on one model before it is scored or saved, if they train independently (BMUF)."""

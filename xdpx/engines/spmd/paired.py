@@ -327,10 +327,9 @@ class PairedEngine:
         return int(np.prod([self._mesh.shape[axis] for axis in batch_axes(self._rules, self._mesh)]))
 
     def _host_task(self, seed: int) -> Any:
-        import torch
+        from xdpx.engines.pytorch.kernels import seeded
 
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             return self._make_task()
 
     def _engine_for(self, host: Any) -> tuple[SpmdEngine, Pair]:
