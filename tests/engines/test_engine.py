@@ -544,6 +544,25 @@ class Hidden(Small):
         return self.top(found.mean(dim=1))
 
 
+class Plain(Small):
+    """A network with a weight that is a plain tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.randn(4, requires_grad=True)
+
+    def forward(self, tokens):
+        return self.top(self.scale * self.table(tokens).mean(dim=1))
+
+
+class Perturbed(Small):
+    """A network that adds noise with a gradient, as adversarial training does."""
+
+    def forward(self, tokens):
+        found = self.table(tokens).mean(dim=1)
+        return self.top(found + torch.zeros_like(found).requires_grad_())
+
+
 class Temperate(losses["cross_entropy"]):
     """A loss with a weight of its own."""
 
@@ -560,6 +579,8 @@ class Temperate(losses["cross_entropy"]):
     [
         (Hidden, None, "weights that are not trained (2, of shape (4, 4), (4, 4))"),
         (Small, Temperate, "weights that are not trained (1, of shape (1,))"),
+        (Plain, None, "weights that are not trained (1, of shape (4,))"),
+        (Perturbed, None, ""),
         (Small, None, ""),
     ],
 )

@@ -479,7 +479,7 @@ class PyTorchEngine:
                 _refuse_other_results(found)
                 loss_sum, count, facts = found
                 if not self._looked_outside and not self.strategy.shards:  # whose parameters are others in use
-                    warn_of_weights_outside(loss_sum, parameters_of(state.optimizer))
+                    warn_of_weights_outside(loss_sum, parameters_of(state.optimizer), state.task.model)
                 self._looked_outside = True
                 backward(loss_sum, count)
                 yield {LOSS: loss_sum.detach(), "count": count, **facts}

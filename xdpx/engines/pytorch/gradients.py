@@ -106,22 +106,25 @@ def sizes_of(model: nn.Module) -> dict[str, GradientSize]:
     }
 
 
-def warn_of_weights_outside(loss: Tensor, known: Iterable[Tensor]) -> None:
+def warn_of_weights_outside(loss: Tensor, known: Iterable[Tensor], model: nn.Module) -> None:
     """Warn of weights that a loss depends on but that are not trained, such as those of layers in a plain list.
 
     Args:
         loss: of the first batch; its graph is walked once, also after the backward pass.
         known: weights that are trained, or left out on purpose.
+        model: plain tensors that want a gradient are weights if it keeps them; others may be noise of one update.
     """
     ours = {id(weight) for weight in known}
-    outside = [weight for weight in _leaves(loss) if isinstance(weight, nn.Parameter) and id(weight) not in ours]
+    kept = {id(each) for module in model.modules() for each in vars(module).values() if isinstance(each, Tensor)}
+    leaves = [leaf for leaf in _leaves(loss) if id(leaf) not in ours]
+    outside = [leaf for leaf in leaves if isinstance(leaf, nn.Parameter) or id(leaf) in kept]
     if outside:
         shapes = ", ".join(str(tuple(weight.shape)) for weight in outside[:4])
         log.warning(
             f"the loss depends on weights that are not trained ({len(outside)}, of shape {shapes}"
-            f"{', ...' if len(outside) > 4 else ''}): the optimizer was not given them. Make weights in the __init__ "
-            "of the model, also those for a loss or a task, and keep layers in nn.ModuleList or nn.ModuleDict, not in "
-            "a plain list or dict. If they are not to be trained: requires_grad_(False).",
+            f"{', ...' if len(outside) > 4 else ''}): the optimizer was not given them. Make each an nn.Parameter in "
+            "the __init__ of the model, also those for a loss or a task, and keep layers in nn.ModuleList or "
+            "nn.ModuleDict, not in a plain list or dict. If they are not to be trained: requires_grad_(False).",
             once=True,
         )
 
