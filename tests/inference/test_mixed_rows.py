@@ -31,9 +31,15 @@ def test_a_network_that_lets_rows_look_at_each_other_is_told(capsys, how):
 def test_other_answers_than_those_of_rows_and_rounding_are_not_told(capsys):
     assert not warned(capsys, lambda x: {"prob": x * (1 + 1e-6 * len(x)), "pred": len(x) * torch.ones(len(x)).long()})
     assert not warned(capsys, lambda x: {"loss": x.sum(), "of_classes": x.sum(0), "none": 3.0})
-    assert not warned(capsys, lambda x: {"prob": torch.rand(len(x), 2)})  # not for the others of the batch
     wide, narrow = torch.ones(2, 5), torch.ones(1, 3)
     assert not warned(capsys, lambda x: {"of_tokens": x}, wide, narrow)
+
+
+def test_a_network_that_draws_random_numbers_is_told_as_that(capsys):
+    warn_of_mixing(lambda x: {"prob": torch.rand(len(x), 2)}, ROWS, ROWS[-1:], num_rows=3, what="Mine")
+    told = capsys.readouterr().err
+    assert "Mine: gives another answer when the same batch is computed again" in told
+    assert "differently in a batch" not in told
 
 
 def test_trying_changes_neither_random_numbers_nor_what_is_logged(capsys):

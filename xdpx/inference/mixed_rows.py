@@ -1,4 +1,4 @@
-"""Warn if code of a user lets the answer for a row depend on the rows that share its batch."""
+"""Warn if code of a user lets the answer for a row depend on chance, or on the rows that share its batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def may_mix(*parts: object) -> bool:
 
 
 def warn_of_mixing(score: Callable[[Any], Answers], batch: Any, alone: Any, *, num_rows: int, what: str) -> None:
-    """Warn if the last row of a batch gets another answer than alone; nothing that is scored here counts.
+    """Warn if the last row of a batch gets another answer than alone, or each time; what is scored here never counts.
 
     Args:
         score: returns the answers for a batch, arrays with a row for each of its rows among them.
@@ -38,8 +38,16 @@ def warn_of_mixing(score: Callable[[Any], Answers], batch: Any, alone: Any, *, n
             apart = _apart(together, _of_last_row(score(alone), 1))
         except (RuntimeError, ValueError):  # such as of BatchNorm: no variance of one row
             apart = float("inf")
-        if apart <= MOST_OF_NEIGHBOURS or _apart(together, _of_last_row(score(batch), num_rows)) > 0:
-            return  # in the latter case the same batch gets other answers, so the network draws random numbers
+        if apart <= MOST_OF_NEIGHBOURS:
+            return
+        again = _apart(together, _of_last_row(score(batch), num_rows))
+    if again > 0:
+        log.warning(
+            f"{what}: gives another answer when the same batch is computed again (they differ by {again:.1e}): scores "
+            "and predictions depend on chance. Dropout and noise belong into training alone: nn.Dropout instead of "
+            "functional.dropout, which needs training=self.training; and no .train() in forward."
+        )
+        return
     how = f"they differ by {apart:.1e}" if apart < float("inf") else "alone it fails, or they differ without limit"
     log.warning(
         f"{what}: predicts a row differently in a batch than alone ({how}): the result depends on which rows share a "
