@@ -118,6 +118,24 @@ def test_what_is_no_batch_of_the_samples_is_the_fault_of_its_processor(vocabular
     assert collated(processor, samples) is answer
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_a_batch_that_depends_on_chance_or_state_is_told_once(vocabulary: Any, capsys: Any, training: bool) -> None:
+    class Mine(LastWordProcessor):
+        def collate(self, samples: Samples, *, epoch: int = 0, seed: int = 0, **options: Any) -> Any:
+            words = samples.columns["word"] + (np.random.default_rng().random(2) if noisy else 0.0)
+            return {"id": samples.ids, "net_input": {"word": words / 0 if not noisy else words}}
+
+    samples = Samples({"word": np.array([0, 6])})
+    for noisy in (True, False):
+        kind = type("Mine", (Mine,), {})
+        for _ in range(2):
+            with np.errstate(all="ignore"):
+                collated(kind(Mine.Parameters(max_len=3), vocabulary=vocabulary), samples, training=training)
+        told = capsys.readouterr().err
+        assert told.count("Mine.collate makes another batch of the same samples") == noisy
+        assert ("only if training is true" in told) == (noisy and not training)
+
+
 def without_others(sample: Any) -> Any:
     """Leave out what a sample has of another one, by design."""
     return {name: value for name, value in sample.items() if name != "other"}

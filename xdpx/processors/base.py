@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, wrong_return
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
+from xdpx.logger import log
 from xdpx.processors.samples import Column, ColumnKind, Ragged, Samples, Schema, multi_hot, offsets_of, stored_as
 from xdpx.tokenizers.vocabulary import Vocabulary
 
@@ -247,6 +249,8 @@ def collated(processor: Processor, samples: Samples, **options: Any) -> Batch:
     Raises:
         ConfigError: a user's `collate` returns something else than a batch of these samples.
     """
+    training = bool(options.get("training"))
+    copied = deepcopy(samples) if _is_to_try(processor, training=training) else None
     batch: Any = processor.collate(samples, **options)
     if not isinstance(batch, dict):
         found = type(batch).__name__
@@ -255,9 +259,42 @@ def collated(processor: Processor, samples: Samples, **options: Any) -> Batch:
     elif len(batch["id"]) != len(samples):
         found = f"the ids of {len(batch['id'])} samples for {len(samples)}"
     else:
+        if copied is not None:
+            _warn_of_another(batch, processor.collate(copied, **options), processor, training=training)
         return batch
     remedy = "Return self._batch(samples, net_input, ntokens); net_input is a dict of the arrays that the model takes."
     raise wrong_return("processor", processor, "collate", found, remedy)
+
+
+_tried: set[tuple[type[Processor], bool]] = set()
+
+
+def _is_to_try(processor: Processor, *, training: bool) -> bool:
+    """Return True once in a process for a user's class in training, and once in evaluation."""
+    kind = type(processor)
+    if kind.__module__.partition(".")[0] == "xdpx" or (kind, training) in _tried:
+        return False
+    _tried.add((kind, training))
+    return True
+
+
+def _warn_of_another(batch: Batch, again: object, processor: Processor, *, training: bool) -> None:
+    """Warn if `collate` made another batch when it was called again with a copy of the same samples."""
+    if _same(batch, again):
+        return
+    effect = "a resumed or repeated run sees other batches" if training else "scores and predictions depend on chance"
+    log.warning(
+        f"processor: {type(processor).__name__}.collate makes another batch of the same samples when it is called "
+        f"again: {effect}. Draw random numbers from (seed, epoch, sample id), by xdpx.processors.randomness"
+        f"{'' if training else ', and only if training is true'}; and keep no state."
+    )
+
+
+def _same(first: object, second: object) -> bool:
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(_same(first[name], second[name]) for name in first)
+    one, other = np.asarray(first), np.asarray(second)
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
 class ColumnProcessor(Processor):
