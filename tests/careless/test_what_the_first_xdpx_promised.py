@@ -136,6 +136,22 @@ def test_compare_origin_compares_what_training_scored_and_names_what_it_did_not(
     assert "raw/test.txt loss" not in text
 
 
+def test_scores_that_are_not_those_of_training_are_told_without_being_asked(desk: Desk, said: Said) -> None:
+    assert desk.prepare() == 0
+    assert desk.train() == 0
+    said()
+    assert desk.run("x-eval", save_dir="run") == 0
+    assert "training logged other scores" not in said()
+    log = desk.folder / "run/valid.log.tsv"
+    rows = [line.split("\t") for line in log.read_text().splitlines()]
+    rows[1][rows[0].index("valid_loss")] = "9.5"
+    log.write_text("".join("\t".join(row) + "\n" for row in rows))
+    assert desk.run("x-eval", save_dir="run", valid_subset=["dev", "test"]) == 0
+    assert said().count("9.5 in training") == 1
+    assert desk.run("x-eval", save_dir="run", extra_config={"batch_size": 2}) == 0
+    assert "9.5 in training" not in said()
+
+
 # ---- weights and their configs
 
 PRUNE = {"train_subset": "train", "train_steps": 1, "prune_config": {"0": 1}}

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 SAME_SCORE = 1e-6
 """Two scores that differ by at most this much count as equal."""
+ROUNDING = 5e-3
+"""Difference of a score, as a share of 1 + the score, that another device or precision may explain."""
 ENDS = ("low", "high")
 
 Row = dict[str, Any]
@@ -161,6 +163,15 @@ class Evaluate:
             self._draw(told)
         if self.parameters.compare_origin:
             self._compare(predictor, inputs, rows, comparable)
+        elif self._should_be_as_logged(predictor):
+            _tell_of_others(plan, str(self.parameters.save_dir), inputs, rows)
+
+    def _should_be_as_logged(self, predictor: Predictor) -> bool:
+        """Return whether scores of the split that training evaluated should be those it logged, up to rounding."""
+        plan, options = predictor.plan, self.parameters
+        if options.save_dir is None or plan.exported is not None or plan.given or predictor.compares_rows:
+            return False
+        return (options.temperature, options.max_eval_steps, plan.train.values.get("max_eval_steps")) == (None,) * 3
 
     def _compare(
         self, predictor: Predictor, inputs: Sequence[Input], rows: Sequence[Row], comparable: Sequence[bool]
@@ -376,12 +387,37 @@ def _is_origin(plan: InferencePlan) -> Callable[[Input], bool]:
     return lambda source: io.abspath(source.path) in origins
 
 
-def compare(rows: Sequence[Row], plan: InferencePlan, save_dir: str) -> list[str]:
-    """Return a line for each metric that differs from the one that training logged."""
+def _tell_of_others(plan: InferencePlan, save_dir: str, inputs: Sequence[Input], rows: Sequence[Row]) -> None:
+    """Warn if training logged other scores for this checkpoint, so that the model is not the one that it chose."""
+    is_origin = _is_origin(plan)
+    like = [row for each, row in zip(inputs, rows, strict=True) if is_origin(each)]
+    lines = compare(like, plan, save_dir, rounding=ROUNDING)
+    if lines:
+        text = "\n".join(lines)
+        log.warning(
+            f"training logged other scores for this checkpoint:\n{text}\nTo find the cause: compare_origin=true"
+        )
+
+
+def compare(rows: Sequence[Row], plan: InferencePlan, save_dir: str, *, rounding: float = 0.0) -> list[str]:
+    """Return a line for each metric that differs from the one that training logged.
+
+    Args:
+        rows: of the table of scores.
+        plan: of the checkpoint that was scored.
+        save_dir: of its run.
+        rounding: what may differ beyond SAME_SCORE, as a share of 1 + the score.
+    """
     logged = logged_scores(plan, save_dir) or {}
     return [
         f"  {row['split']} {name}: {value:.9g} now, {logged[f'valid_{name}']:.9g} in training"
         for row in rows
         for name, value in row.items()
-        if f"valid_{name}" in logged and not math.isclose(value, logged[f"valid_{name}"], abs_tol=SAME_SCORE)
+        if f"valid_{name}" in logged and not _is_near(value, logged[f"valid_{name}"], rounding)
     ]
+
+
+def _is_near(value: float, logged: float, rounding: float) -> bool:
+    if math.isnan(value) and math.isnan(logged):
+        return True
+    return math.isclose(value, logged, abs_tol=SAME_SCORE + rounding * (1 + abs(logged)))

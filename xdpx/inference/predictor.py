@@ -118,7 +118,7 @@ class Predictor:
         on_torch = plan.exported is None and plan.train.values["engine"] != SPMD
         self._is_to_try = (
             on_torch
-            and not (plan.exact or self.task.loss.compares_rows or self._sampler.draws_held_out)
+            and not (plan.exact or self.compares_rows)
             and may_mix(self.task, self.task.model, self.task.loss, self.processor)
         )
         self._tried: Samples | None = None
@@ -130,6 +130,11 @@ class Predictor:
     def task(self) -> Any:
         """The task, which turns predictions into metrics and rows."""
         return self.state.task
+
+    @property
+    def compares_rows(self) -> bool:
+        """Whether scores depend on which rows share a batch, by design."""
+        return bool(self.task.loss.compares_rows or self._sampler.draws_held_out)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
