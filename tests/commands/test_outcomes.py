@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -61,6 +63,20 @@ def test_a_bug_is_called_a_bug_with_its_traceback_and_own_code_is_named(
     monkeypatch.setitem(sys.modules, "xdpx_user_modules.mine", ModuleType("mine"))
     assert exit_code(ours["work"]) == 1
     assert "check your own classes first (mine.py)" in capsys.readouterr().err
+
+
+def test_an_own_class_whose_init_never_calls_that_of_its_base_is_pointed_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ours: dict[str, Any] = {}
+    base = "class Base:\n    def __init__(self):\n        self.kept = 1\n    def ask(self):\n        return self.kept"
+    exec(compile(base, xdpx.__file__, "exec"), ours)
+    mine = "class Mine(Base):\n    def __init__(self):\n        pass"
+    exec(compile(mine, str(tmp_path / "mine.py"), "exec"), ours)
+    assert exit_code(ours["Mine"]().ask) == 1
+    written = capsys.readouterr().err
+    assert f"call super().__init__ with all arguments at {tmp_path / 'mine.py'}:2." in written
+    assert "this is a bug" not in written
 
 
 def test_verbose_shows_the_traceback_of_every_error(capsys: pytest.CaptureFixture[str]) -> None:

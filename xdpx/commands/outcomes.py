@@ -112,6 +112,11 @@ def _tell_whose(error: Exception, *, verbose: bool) -> None:
         return
     own = [index for index, frame in enumerate(frames) if _is_users(frame.filename)]
     ours = [index for index, frame in enumerate(frames) if frame.filename.startswith(_PACKAGE)]
+    if not own and (initialiser := _unfinished_initialiser(error)):
+        _traceback_if(verbose)
+        _tell(f"{type(error).__name__}: {_one_line(error)}")
+        _tell(f"If its base class sets that, call super().__init__ with all arguments at {initialiser}.")
+        return
     if not own:
         from xdpx import __version__
 
@@ -132,6 +137,14 @@ def _tell_whose(error: Exception, *, verbose: bool) -> None:
     notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", []))
     _tell(f"{type(error).__name__}: {_one_line(error)}\n  in {place.name}: {place.line}{notes}")
     _tell(f"the error comes from your module {where}." + " --verbose shows the traceback." * (not verbose))
+
+
+def _unfinished_initialiser(error: Exception) -> str:
+    """Return file:line of a user's `__init__` if an object that it made lacks an attribute; "" if there is none."""
+    code = getattr(getattr(type(getattr(error, "obj", None)), "__init__", None), "__code__", None)
+    if not isinstance(error, AttributeError) or code is None or not _is_users(code.co_filename):
+        return ""
+    return f"{code.co_filename}:{code.co_firstlineno}"
 
 
 _INSTALL = {
