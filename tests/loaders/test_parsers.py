@@ -341,6 +341,12 @@ def test_a_cell_behind_the_named_columns_of_a_sheet_is_bad(tmp_path: Path) -> No
     assert (rows, bad) == ([["a", "1"], ["b", "0"], ["c", "1"]], [])
 
 
+def test_empty_cells_of_a_workbook_are_explained_by_merged_ones_and_formulas():
+    problem = make("excel", sheet_name="Data").remedy("has an empty label")
+    assert "Of merged cells only the first has a value, and a formula" in problem
+    assert "merged cells" not in make("excel", sheet_name="Data").remedy("has 3 columns")
+
+
 def test_a_sheet_or_column_that_is_not_there_is_refused_with_the_nearest(workbook: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'Data'"):
         read(make("excel", sheet_name="Date"), workbook)

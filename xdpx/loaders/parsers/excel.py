@@ -40,6 +40,13 @@ class ExcelParser(RowParser):
             names = self._names(next(self._sheet(stream, path).iter_rows(values_only=True), ()))
             return [names[index] for index in picked(names, self.parameters.fields, path)]
 
+    def remedy(self, problem: str) -> str:
+        """Return what to do about a row that cannot be used, for messages."""
+        hint = (
+            "Of merged cells only the first has a value, and a formula has none until a spreadsheet program saved it. "
+        )
+        return hint * ("empty" in problem) + super().remedy(problem)
+
     def _sheet(self, stream: IO[bytes], path: str) -> Any:
         book = _book(stream, path)
         name = self.parameters.sheet_name
