@@ -362,8 +362,9 @@ def test_an_encoding_that_fits_by_chance_alone_is_told(
 # ---- first rows, and rows that are headers
 
 
-def test_a_header_within_a_file_is_no_row(tmp_path: Path, said: Said) -> None:
-    rows = "text,label\n" + "".join(f"film {index},{'ab'[index % 2]}\n" for index in range(20))
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_header_within_a_file_is_no_row(tmp_path: Path, said: Said, mark: str) -> None:
+    rows = mark + "text,label\n" + "".join(f"film {index},{'ab'[index % 2]}\n" for index in range(20))
     raw(tmp_path, train_csv=rows + rows)
     keys = {"delimiter": ",", "fields": ["text", "label"]}
     prepro(tmp_path, code=2, **keys)

@@ -265,7 +265,12 @@ def _take(rows: Rows, positions: tuple[int, ...], width: int, names: Row) -> Row
     for line, row in zip(rows.lines, rows.rows, strict=True):
         if len(row) == width:
             cells = [row[index] for index in positions]
-            if cells[0].strip() == names[0] and [cell.strip() for cell in cells] == names[: len(cells)] and cells[1:]:
+            first = cells[0].lstrip("\ufeff").strip()  # each of the joined files may begin with a byte order mark
+            if (
+                first == names[0]
+                and [first, *(cell.strip() for cell in cells[1:])] == names[: len(cells)]
+                and cells[1:]
+            ):
                 bad.append(BadLine(line, "repeats the header, as after joining files"))
                 continue
             good.append(cells)
