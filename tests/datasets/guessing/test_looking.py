@@ -57,6 +57,27 @@ def test_sheets_called_like_splits_are_splits(tmp_path: Path) -> None:
     assert len(look(tmp_path / "f.xlsx", sheet="train").rows["train"]) == 32
 
 
+def test_files_that_are_not_read_are_told(tmp_path: Path) -> None:
+    for name in ("train.csv", "dev.csv", "val.csv", "old.csv"):
+        (tmp_path / name).write_text("text,label\n" + LINES)
+    assert told(look(tmp_path), "files") == "train.csv for train, dev.csv for dev; not read: old.csv, val.csv"
+
+
+def test_a_split_with_none_of_the_labels_of_training_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text(LINES)
+    (tmp_path / "dev.csv").write_text("".join(f"{label},{text}\n" for text, label in ROWS))
+    with pytest.raises(ConfigError, match=r"dev.csv: 1 fault\n  label: has none of the labels of training \("):
+        look(tmp_path)
+
+
+def test_a_column_of_labels_without_any_is_asked_about(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text(
+        "text,label\n" + "".join(f"{text} {index},\n" for index, (text, _) in enumerate(ROWS))
+    )
+    with pytest.raises(ConfigError, match="label: column 'label' holds no label in any row"):
+        look(tmp_path / "f.csv")
+
+
 def test_a_missing_value_is_no_class_and_its_rows_are_told(tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_text("text,label\n" + LINES + "one more day,NaN\nand another,\n")
     found = look(tmp_path / "f.csv")

@@ -140,9 +140,40 @@ def test_a_header_that_comes_again_where_files_were_joined_is_no_row(tmp_path: P
     assert (found.rows, found.left_out) == (ROWS * 3, ("2 rows that repeat the header",))
 
 
+def test_the_same_header_behind_a_byte_order_mark_is_no_row(tmp_path: Path) -> None:
+    part = "\ufefftext,label\n" + "".join(map(quoted, ROWS))
+    found = table(tmp_path, "f.csv", part * 2)
+    assert (found.rows, found.left_out) == (ROWS * 2, ("a row that repeats the header",))
+
+
+def test_the_line_by_which_excel_knows_the_delimiter_is_no_row(tmp_path: Path) -> None:
+    found = table(tmp_path, "f.csv", "sep=;\r\ntext;label\r\n" + "".join(f"{text};{label}\r\n" for text, label in ROWS))
+    assert (found.names, found.rows, found.delimiter) == (["text", "label"], ROWS, ";")
+
+
+def test_columns_without_name_and_content_are_left_out(tmp_path: Path) -> None:
+    lines = "".join(
+        f'{head},"{text}",{label},,\n' for head, text, label in [("", "text", "label"), *(("", *row) for row in ROWS)]
+    )
+    found = table(tmp_path, "f.csv", lines)
+    assert (found.names, found.rows) == (["text", "label"], ROWS)
+    assert table(tmp_path, "g.csv", "".join(f'"{text}",{label},,\n' for text, label in ROWS)).rows == ROWS
+
+
+def test_a_sheet_without_names_keeps_its_first_row(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for row in ROWS:
+        book.active.append(row)
+    book.save(tmp_path / "f.xlsx")
+    found = read_table(str(tmp_path / "f.xlsx"), Wishes())[0]
+    assert (found.rows, found.named) == (ROWS, False)
+    assert read_table(str(tmp_path / "f.xlsx"), Wishes(header=True))[0].rows == ROWS[1:]
+
+
 NO_TABLES = [
     ("", "is empty"),
-    ("a\0b", "NUL"),
+    ("a\nc\0b", "NUL characters, the first in line 2"),
+    ('{"a": {"b": 1}}\n{"a": {"b": 2}}\n', "has no texts or labels in a, but objects"),
     ("one\ntwo\nthree\n", "delimiter"),
     ("text,label\ngood, cheap,yes\nbad,no\n" * 9, "',' splits lines into 2 to 3 columns.* need quotes around them"),
     ("such a day 1\nno day 0\n" * 20, "each ends in a blank and one of 0, 1. Put a tab"),
@@ -151,6 +182,7 @@ NO_TABLES = [
     ("%PDF-1.4", "is a PDF. Export a table"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1", "is an old Excel"),
     (b"\x1f\x8b\x08", "Give it the ending .gz"),
+    (b"PK\x03\x04 and so on", "is a zip archive, but not a workbook"),
 ]
 
 

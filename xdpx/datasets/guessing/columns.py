@@ -65,8 +65,12 @@ def columns_of(table: Table, wishes: Wishes) -> tuple[Columns, list[Decision]]:
         raise question(table.path, "file", problem, "Provide more rows, or write your own configs: x-init --list.")
     if table.tagged:
         columns = Columns((0,), 1, "tags", characters=False)
-        return columns, [Decision("task", f"tags: {_listed(_tags(table))}", "certain")]
+        return columns, [Decision("task", f"tags: {listed(_tags(table))}", "certain")]
     label, label_sure = _label(table, wishes)
+    if not any(map(is_label, _cells(table, label))):
+        problem = f"column '{table.names[label]}' holds no label in any row."
+        remedy = "Fill it; formulas of a workbook have no values until a spreadsheet program has saved it."
+        raise question(table.path, "label", problem, remedy)
     texts, texts_sure = _texts(table, label, wishes)
     task, separator, task_sure = _task(table, label, wishes)
     if task == "class":
@@ -78,7 +82,7 @@ def columns_of(table: Table, wishes: Wishes) -> tuple[Columns, list[Decision]]:
     columns = Columns(texts, label, task, separator, characters)
     unused = [f"'{name}'" for column, name in enumerate(table.names) if column not in {*texts, label}]
     return columns, [
-        *([Decision("unused", _listed(unused, 8), "likely")] if unused else []),
+        *([Decision("unused", listed(unused, 8), "likely")] if unused else []),
         Decision("text" if len(texts) == 1 else "pair", named, texts_sure, f"text={','.join(_key(table, texts))}"),
         Decision("label", f"'{table.names[label]}'", label_sure, f"label={_key(table, [label])[0]}"),
         Decision("task", _task_shown(table, columns), task_sure, f"task={'|'.join(TASKS[:3])}"),
@@ -122,11 +126,11 @@ def _label(table: Table, wishes: Wishes) -> tuple[int, Any]:
         return found[0], "likely" if len(table.names) > 2 else "certain"
     if not found:
         raise question(
-            table.path, "label", f"no column looks like labels, of {_listed(table.names)}.",
+            table.path, "label", f"no column looks like labels, of {listed(table.names)}.",
             "Name it: label=NAME. A classifier cannot be trained without labels.",
         )  # fmt: skip
     shown = " or ".join(f"label={key}" for key in _key(table, found))
-    examples = "; ".join(f"{table.names[column]}: {_listed(_few(table, column))}" for column in found)
+    examples = "; ".join(f"{table.names[column]}: {listed(_few(table, column))}" for column in found)
     raise question(table.path, "label", f"could be one of {len(found)} columns ({examples}).", f"Choose: {shown}.")
 
 
@@ -171,7 +175,8 @@ def _few(table: Table, column: int) -> list[str]:
     return [value for value, _ in Counter(_cells(table, column)).most_common(3)]
 
 
-def _listed(values: Sequence[str], most: int = 4) -> str:
+def listed(values: Sequence[str], most: int = 4) -> str:
+    """Return the first values, each cut to 30 characters, separated by commas."""
     return ", ".join(value if len(value) <= 30 else value[:27] + "..." for value in values[:most]) + (
         ", ..." if len(values) > most else ""
     )
@@ -209,7 +214,7 @@ def _texts(table: Table, label: int, wishes: Wishes) -> tuple[tuple[int, ...], A
         raise question(table.path, "text", "no column is left for the text.", "Name it: text=NAME.")
     longest = max(texts, key=lambda column: sum(len(row[column]) for row in table.rows[:1000]))
     keys = _key(table, texts)
-    problem = f"could be one of {_listed([table.names[column] for column in texts], 8)}, or two of a pair."
+    problem = f"could be one of {listed([table.names[column] for column in texts], 8)}, or two of a pair."
     remedy = f"Choose: text={_key(table, [longest])[0]}, or text={keys[0]},{keys[1]} for a pair."
     raise question(table.path, "text", problem, remedy)
 
@@ -303,6 +308,6 @@ def _task_shown(table: Table, columns: Columns) -> str:
         return f"number, between {min(numbers, default=0):g} and {max(numbers, default=0):g}"
     if columns.task == "several":
         parts = Counter(part.strip() for cell in cells for part in cell.split(columns.separator) if part.strip())
-        return f"several labels, separated by {columns.separator!r}, of {len(parts)}: {_listed([*parts])}"
+        return f"several labels, separated by {columns.separator!r}, of {len(parts)}: {listed([*parts])}"
     classes = _classes(table, columns.label)
-    return f"class, of {len(classes)}: " + _listed([f"{label} ({count:,})" for label, count in classes.items()])
+    return f"class, of {len(classes)}: " + listed([f"{label} ({count:,})" for label, count in classes.items()])

@@ -93,6 +93,9 @@ def _table(path: str, things: Iterable[Any], shape: str) -> Read:
     if not found:
         raise question(path, "file", "contains no objects.", "Is it the right one?")
     plain = [name for name in names if any(_cell(thing.get(name)) is not None for thing in found[:LOOKED_AT])]
+    if not plain:
+        problem = f"has no texts or labels in {', '.join(names)}, but objects or lists of objects within objects."
+        raise question(path, "file", problem, "Write {text, label} for each row, e.g. with jq.")
     return plain, [[_cell(thing.get(name)) or "" for name in plain] for thing in found], shape
 
 

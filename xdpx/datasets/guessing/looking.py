@@ -8,10 +8,11 @@ from typing import Any
 
 from xdpx.config.faults import ConfigError, nearest
 from xdpx.datasets.findings.labels import NOTHINGS
-from xdpx.datasets.guessing.columns import Columns, columns_of, is_label
+from xdpx.datasets.guessing.columns import Columns, columns_of, is_label, listed
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.datasets.guessing.reading import Table, read_table, sheets_of
 from xdpx.datasets.guessing.splitting import SPLITS, data_files, nearest_file, split_rows, splits_among
+from xdpx.tokenizers.target_map import folded
 from xdpx.utils import io
 
 SHARE = 0.1
@@ -49,6 +50,8 @@ def look_at(path: str, wishes: Wishes, shares: Mapping[str, float]) -> Found:
     rows = {split: _usable(each, columns) for split, each in tables.items()}
     split, how = _split(rows, columns, shares)
     _refuse_empty(path, split)
+    for name, source in sources.items():
+        _refuse_other_labels(source[0], split[name or "train"], split["train"], columns)
     decisions = [*of_files, *of_table, *_left_out(tables, rows, columns), *of_columns, how]
     return Found(columns, split, decisions)
 
@@ -77,7 +80,9 @@ def _sources(path: str, wishes: Wishes) -> tuple[dict[str, tuple[str, Wishes]], 
         problem = "is a folder without a file called train."
         raise question(path, "file", problem, f"Name a file, or call it train.csv.{holds}")
     shown = ", ".join(f"{io.name(file)} for {split}" for split, (file, _) in found.items())
-    return found, [Decision("files", shown, "certain")]
+    others = [io.name(file) for file in files if file not in {path for path, _ in found.values()}]
+    rest = f"; not read: {listed(others, 8)}" if others else ""
+    return found, [Decision("files", shown + rest, "likely" if others else "certain")]
 
 
 def _other(path: str, wishes: Wishes, first: Table) -> Table:
@@ -129,7 +134,7 @@ def _split(
 ) -> tuple[dict[str, list[list[str]]], Decision]:
     """Return the three splits: a single file is split, and dev or test is taken from train if it has no file."""
     given = [split for split in SPLITS if split in rows]
-    whole = rows.get("") or rows["train"]
+    whole = rows[""] if "" in rows else rows["train"]
     wanted = {split: 0.0 if split in given else shares[split] for split in ("dev", "test")}
     classes = columns.task == "class"
     texts = ["\n".join(row[:-1]) for row in whole]
@@ -139,6 +144,17 @@ def _split(
     sizes = " / ".join(f"{len(split[name]):,}" for name in SPLITS)
     how = "as the files are" if len(given) == len(SPLITS) else "by a hash of the text, equal texts together"
     return split, Decision("split", f"train / dev / test = {sizes}, {how}", "certain", f"dev={SHARE} test={SHARE}")
+
+
+def _refuse_other_labels(
+    path: str, rows: Sequence[Sequence[str]], trained: Sequence[Sequence[str]], columns: Columns
+) -> None:
+    """Raise ConfigError if no label of a file is one of training, as if columns are in another order."""
+    found, known = ({folded(row[-1]): row[-1] for row in each} for each in (rows, trained))
+    if columns.task == "class" and not found.keys() & known.keys():
+        shown, wanted = listed(sorted(found.values()), 3), listed(sorted(known.values()), 3)
+        problem = f"has none of the labels of training ({wanted}), but {shown}."
+        raise question(path, "label", problem, "Write them alike, with the columns in the same order.")
 
 
 def _refuse_empty(path: str, split: Mapping[str, Sequence[Sequence[str]]]) -> None:

@@ -35,6 +35,12 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".json", ".xlsx", ".parquet", ".co
 
 _FASTTEXT = re.compile(r"((?:__label__\S+\s+)+)(.*)")
 
+_SEPARATOR = re.compile(r'"?sep=([,;|\t])"?\n')
+"""A first line by which Excel knows the delimiter; it is no row."""
+
+WORKBOOK = b"[Content_Types].xml"
+"""The name of a file in every .xlsx workbook, which is a zip archive."""
+
 EVEN = 0.98
 """Minimum share of lines that a delimiter must split into the same number of columns."""
 
@@ -77,14 +83,35 @@ def ending(path: str) -> str:
 def read_table(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
     """Return the table in a file, which is read into memory, and the decisions made.
 
+    Columns without a name and without content, as spreadsheets write them, are left out.
+
     Raises:
         ConfigError: the file cannot be read, or its format cannot be guessed.
     """
+    table, decisions = _read(path, wishes)
+    kept = [
+        index
+        for index, (name, number) in enumerate(zip(table.names, numbered(len(table.names)), strict=True))
+        if (name != number and not name.startswith("Unnamed: ")) or any(row[index].strip() for row in table.rows)
+    ]
+    last = max(kept, default=0)
+    if not table.named:  # columns in front keep their numbers, by which they are chosen
+        kept = list(range(last + 1))
+    if len(kept) < len(table.names):
+        rows = [[row[index] for index in kept] for row in table.rows]
+        table = replace(table, names=[table.names[index] for index in kept], rows=rows)
+    return table, decisions
+
+
+def _read(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
     with open_raw(path) as stream:
         data = stream.read()
     if not data.strip():
         raise question(path, "file", "is empty.", "Is it the right one?")
     if data.startswith(ZIP):
+        if WORKBOOK not in data:
+            remedy = "Unpack it; then name a file, or a folder with train, dev and test."
+            raise question(path, "file", "is a zip archive, but not a workbook (.xlsx).", remedy)
         return _excel(path, wishes)
     if (known := no_text(data)) is not None:
         raise question(path, "file", f"is {known[0]}.", known[1])
@@ -101,12 +128,15 @@ def _text(path: str, text: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
     if "\0" in text:
         likely = unmarked_utf16(text.encode())
         remedy = f"It is likely {likely}: encoding={likely}." if likely else "Is it damaged, or in another format?"
-        raise question(path, "file", "holds NUL characters, so it is not text.", remedy)
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise question(path, "file", f"holds NUL characters, the first in line {line:,}, so it is not text.", remedy)
     if (found := read_json(path, text)) is not None:
         names, rows, shape = found
         return Table(path, names, True, rows), [Decision("format", f"JSON, {shape}", "certain")]
     if all(map(_FASTTEXT.match, lines[:LOOKED_AT])):
         return _fasttext(path, lines), [Decision("format", "__label__ in front of each text (fastText)", "certain")]
+    if (said := _SEPARATOR.match(text)) is not None:
+        return _text(path, text[said.end() :], replace(wishes, delimiter=wishes.delimiter or said[1]))
     if wishes.delimiter is None and (ending(path) in {".conll", ".bio"} or _is_conll(text)):
         return _conll(path, text), [Decision("format", "words and their tags (CoNLL)", "certain")]
     return _delimited(path, text, lines, wishes)
@@ -118,26 +148,35 @@ def _text(path: str, text: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
 def _delimited(path: str, text: str, lines: Sequence[str], wishes: Wishes) -> tuple[Table, list[Decision]]:
     delimiter, quoted, sure = _delimiter(path, lines[:LOOKED_AT], wishes)
     rows, left_out = _cut_all(path, text, delimiter, quoted=quoted)
-    header, header_sure = (wishes.header, "given") if wishes.header is not None else has_header(rows[:LOOKED_AT])
-    names = numbered(len(rows[0]))
-    if header:
-        names = [name.strip().strip('"') or number for name, number in zip(rows[0], names, strict=True)]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise question(path, "header", f"two columns are called '{twice}'.", "Rename one of them.")
     shown = f"{DELIMITERS.get(delimiter, repr(delimiter))} between columns" + (", quotes around cells" * quoted)
-    header_shown = f"yes: {', '.join(names)}" if header else "no"
-    decisions = [
-        Decision("format", shown, sure, "delimiter=..."),
-        Decision("header", header_shown, header_sure, f"header={str(not header).lower()}"),  # type: ignore[arg-type]
-    ]
+    first = [_name(cell) for cell in rows[0]]
+    header, header_sure = (wishes.header, "given") if wishes.header is not None else has_header(rows[:LOOKED_AT])
+    names, decision = _named(path, first, header_sure, header=bool(header))
     if header:  # it is repeated further down in files that were concatenated
-        first, several = rows[0], len(rows) - 1
-        rows = [row for row in rows[1:] if row != first]
+        several = len(rows) - 1
+        rows = [row for row in rows[1:] if [_name(cell) for cell in row] != first]
         if again := several - len(rows):
             repeated = f"{again:,} rows that repeat the header" if again > 1 else "a row that repeats the header"
             left_out = (*left_out, repeated)
-    return Table(path, names, bool(header), rows, left_out, delimiter=delimiter), decisions
+    table = Table(path, names, bool(header), rows, left_out, delimiter=delimiter)
+    return table, [Decision("format", shown, sure, "delimiter=..."), decision]
+
+
+def _named(path: str, first: Row, sure: Any, *, header: bool) -> tuple[list[str], Decision]:
+    """Return the names of the columns, in the first row or by number, and the decision about them."""
+    names = numbered(len(first))
+    if header:
+        names = [cell or number for cell, number in zip(first, names, strict=True)]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise question(path, "header", f"two columns are called '{twice}'.", "Rename one of them.")
+    shown = f"yes: {', '.join(names)}" if header else "no"
+    return names, Decision("header", shown, sure, f"header={str(not header).lower()}")
+
+
+def _name(cell: str) -> str:
+    """Return a cell of a header without quotes, white space and the byte order mark of a file that was joined."""
+    return cell.strip("\ufeff \t\r\n").strip('"')
 
 
 def numbered(count: int) -> list[str]:
@@ -329,8 +368,8 @@ def _of_parser(path: str, parser: RowParser) -> Table:
 def sheets_of(path: str) -> list[str]:
     """Return the names of the sheets of a workbook; [] for other files."""
     with open_raw(path) as stream:
-        is_zip = stream.read(4) == ZIP
-    return sheet_names(path) if is_zip else []
+        is_workbook = stream.read(4) == ZIP and WORKBOOK in stream.read()
+    return sheet_names(path) if is_workbook else []
 
 
 def _excel(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
@@ -351,10 +390,18 @@ def _excel(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
     rivals = [name for name, table in tables.items() if name != most and 5 * len(table.rows) > len(tables[most].rows)]
     if rivals:
         raise question(path, "sheet", f"both '{most}' and '{rivals[0]}' contain rows.", f"Choose: sheet='{most}'.")
-    table = replace(tables[most], path=path)
     sure: Any = "given" if wishes.sheet else "certain" if len(names) == 1 else "likely"
     what = f"Excel, sheet '{most}' of {len(names)}"
-    return table, [
-        Decision("format", what, sure, "sheet=..." if len(names) > 1 else ""),
-        Decision("header", f"yes: {', '.join(table.names)}", "certain"),
-    ]
+    table, decision = _with_header(replace(tables[most], path=path), wishes)
+    return table, [Decision("format", what, sure, "sheet=..." if len(names) > 1 else ""), decision]
+
+
+def _with_header(table: Table, wishes: Wishes) -> tuple[Table, Decision]:
+    """Return a sheet, whose first row may be a row instead of names, and the decision about its header."""
+    first = [_name(cell) for cell in table.names]
+    header, sure = (wishes.header, "given") if wishes.header is not None else (True, "certain")
+    if wishes.header is None and not any(is_column_name(folded(cell)) for cell in first):
+        header, sure = has_header([first, *table.rows[:LOOKED_AT]])
+    names, decision = _named(table.path, first, sure, header=bool(header))
+    rows = table.rows if header else [table.names, *table.rows]
+    return replace(table, names=names, named=bool(header), rows=rows), decision
