@@ -147,6 +147,11 @@ def registry_of(kind: str) -> Registry[Any]:
     return REGISTRIES[kind]
 
 
+def are_shipped(*parts: object) -> bool:
+    """Return whether the classes of all parts come with XDPX, unlike those of users and of other packages."""
+    return all(type(part).__module__.partition(".")[0] == "xdpx" for part in parts)
+
+
 def made(kind: str, chosen: Callable[..., T], *words: Any, **named: Any) -> T:
     """Return an object of a class of a kind. Raises ConfigError if it cannot be called so: it may be the user's own."""
     try:

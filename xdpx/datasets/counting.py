@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from xdpx.datasets.raw_data import RawFile
+from xdpx.datasets.sample_making import same_every_time
 from xdpx.datasets.workers import Crew
 from xdpx.loaders.base import Loader
 from xdpx.loaders.parsers.base import BadLine, Block, Parser
@@ -52,6 +53,11 @@ class _Count:
         self._tokenizer = tokenizer
 
     def __call__(self, work: _Work) -> _Counted:
+        parts = [part for part in (self._parser, self._loader, self._tokenizer) if part is not None]
+        with same_every_time(work.block, *parts):
+            return self._counted(work)
+
+    def _counted(self, work: _Work) -> _Counted:
         records = self._loader.records(self._parser.parse(work.block), labelled=work.labelled)
         tokens: Counter[str] = Counter()
         if self._tokenizer is not None and work.words:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
@@ -12,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.faults import nearest
+from xdpx.config.registry import are_shipped
 from xdpx.datasets.findings.same_texts import TextKeys, keys_of
 from xdpx.loaders import marks
 from xdpx.loaders.base import Loader, Records
 from xdpx.loaders.parsers.base import BadLine, Block, Parser, Row, Rows
 from xdpx.processors.base import Processor, samples_of
+from xdpx.processors.randomness import global_generators
 from xdpx.processors.samples import Ragged, Samples, offsets_of
 from xdpx.tokenizers.encoder import Encoded, Encoder
 from xdpx.tokenizers.target_map import UNKNOWN, TargetMap, folded
@@ -169,6 +172,11 @@ class Made(NamedTuple):
     lines: Sequence[int] = ()
 
 
+def same_every_time(block: Block, *parts: object) -> AbstractContextManager[None]:
+    """Return a context in which the random numbers that code of a user draws depend only on the block."""
+    return nullcontext() if are_shipped(*parts) else global_generators(block.first_line)
+
+
 class Maker:
     """The task of a worker: makes samples of one block of a raw file."""
 
@@ -176,7 +184,12 @@ class Maker:
         self._recipe = recipe
 
     def __call__(self, work: Work) -> Made:
-        """Parse and tokenize the block, and return its samples."""
+        """Parse and tokenize the block, and return its samples; what code of a user draws depends only on the block."""
+        recipe = self._recipe
+        with same_every_time(work.block, recipe.parser, recipe.loader, recipe.encoder.tokenizer, recipe.processor):
+            return self._made(work)
+
+    def _made(self, work: Work) -> Made:
         recipe = self._recipe
         rows = recipe.parser.parse(work.block)
         records = recipe.loader.records(rows, labelled=work.labelled)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xdpx.config.registry import are_shipped
 from xdpx.inference.probes import MOST_OF_NEIGHBOURS, difference
 from xdpx.logger import log
 
@@ -16,7 +17,7 @@ Answers = Mapping[str, Any]
 
 def may_mix(*parts: object) -> bool:
     """Return whether one of the parts, such as network and loss, is a user's: the shipped ones do not mix rows."""
-    return any(type(part).__module__.partition(".")[0] != "xdpx" for part in parts)
+    return not are_shipped(*parts)
 
 
 def warn_of_mixing(score: Callable[[Any], Answers], batch: Any, alone: Any, *, num_rows: int, what: str) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, wrong_return
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
+from xdpx.config.registry import are_shipped
 from xdpx.logger import log
 from xdpx.processors.samples import Column, ColumnKind, Ragged, Samples, Schema, multi_hot, offsets_of, stored_as
 from xdpx.tokenizers.vocabulary import Vocabulary
@@ -272,7 +273,7 @@ _tried: set[tuple[type[Processor], bool]] = set()
 def _is_to_try(processor: Processor, *, training: bool) -> bool:
     """Return True once in a process for a user's class in training, and once in evaluation."""
     kind = type(processor)
-    if kind.__module__.partition(".")[0] == "xdpx" or (kind, training) in _tried:
+    if are_shipped(processor) or (kind, training) in _tried:
         return False
     _tried.add((kind, training))
     return True
