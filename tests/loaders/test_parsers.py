@@ -435,6 +435,16 @@ def test_an_array_read_as_lines_names_the_parser_of_arrays() -> None:
     assert "use parser: json." in make("jsonl", fields=["t"]).remedy("is a list, not an object")
 
 
+def test_a_parser_of_ones_own_may_fill_one_list_for_all_rows(tmp_path: Path) -> None:
+    class Mine(RowParser):
+        def read(self, path: str) -> Any:
+            row = [""]
+            for number, row[0] in enumerate("abc"):
+                yield number, row
+
+    assert read(Mine(Mine.Parameters()), tmp_path)[0] == [["a"], ["b"], ["c"]]
+
+
 @pytest.mark.parametrize(
     ("rows", "words"),
     [

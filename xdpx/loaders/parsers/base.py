@@ -190,7 +190,7 @@ def gather(numbered: Iterable[tuple[int, Row | BadLine]], *, reader: object = No
         if isinstance(row, BadLine):
             bad.append(row)
         else:
-            rows.append(row)
+            rows.append(row[:] if isinstance(row, list) else row)  # a user's parser may fill one list for all rows
             lines.append(line)
         if len(rows) + len(bad) >= BLOCK_ROWS or characters >= BLOCK_CHARACTERS:
             yield Block(line, rows=rows, lines=lines, bad=tuple(bad))
