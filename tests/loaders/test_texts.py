@@ -172,7 +172,17 @@ def test_too_many_names_of_columns_are_refused_with_what_there_may_be(
 
 
 @pytest.mark.parametrize(
-    "odd", [None, [], "a", {}, {"text": 3, "target": "1"}, {"text": "a"}, {"text": "a", "target": 1}]
+    "odd",
+    [
+        None,
+        [],
+        "a",
+        {},
+        {"text": 3, "target": "1"},
+        {"text": "a"},
+        {"text": "a", "target": 1},
+        {"text": ["a"], "target": "1"},
+    ],
 )
 def test_a_parse_of_ones_own_that_returns_no_record_is_refused(odd: Any) -> None:
     class Mine(SingleLoader):

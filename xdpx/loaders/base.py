@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from numbers import Number
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -193,7 +192,7 @@ class Loader:
         found = f"{type(record).__name__}"
         if isinstance(record, Mapping):
             values = {name: record.get(name) for name in wanted}
-            if not any(value is None or isinstance(value, Number) for value in values.values()):
+            if all(isinstance(value, str) for value in values.values()):
                 return
             found = f"{values}"
         remedy = f"Return a dict with texts for {', '.join(wanted)}; raise ValueError for a line that yields none."
