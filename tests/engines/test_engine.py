@@ -530,6 +530,54 @@ def test_a_schedule_that_counts_its_calls_but_keeps_no_state_is_told_when_it_is_
         assert f"lr_scheduler: {kind.__name__} gives other factors" in "".join(capsys.readouterr())
 
 
+class Stepping(Small):
+    """A network with a counter, as a plain number or in a buffer."""
+
+    def __init__(self, *, buffer=False):
+        super().__init__()
+        self.width = 4
+        self.step = 0
+        if buffer:
+            del self.step
+            self.register_buffer("step", torch.zeros(()))
+
+    def forward(self, tokens):
+        self.step += 1
+        return super().forward(tokens)
+
+
+class DrawingItself(losses["cross_entropy"]):
+    """A loss with a generator of its own."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters)
+        self.dice = random.Random(1)
+
+    def __call__(self, model, batch):
+        self.dice.random()
+        return super().__call__(model, batch)
+
+
+@pytest.mark.parametrize(
+    ("make_model", "loss", "told"),
+    [
+        (Stepping, None, "Stepping.step changed during training, but no checkpoint keeps it"),
+        (Small, DrawingItself, "DrawingItself.dice changed during training"),
+        (lambda: Stepping(buffer=True), None, ""),
+        (Small, None, ""),
+    ],
+)
+def test_what_changes_but_is_not_saved_is_told_of(capsys, make_model, loss, told):
+    chosen = own_engine(make_model, loss)
+    state = chosen.start(1)
+    chosen.snapshot(state)
+    assert "no checkpoint keeps it" not in "".join(capsys.readouterr())
+    chosen.snapshot(train(chosen, state, range(2)))
+    shown = "".join(capsys.readouterr())
+    assert told in shown
+    assert ("no checkpoint keeps it" in shown) == bool(told)
+
+
 class Hidden(Small):
     """A network whose middle layers stand in a plain list."""
 

@@ -59,6 +59,7 @@ from xdpx.engines.pytorch.strategies import Single, Strategy
 from xdpx.engines.pytorch.strategies.states import parameters_of
 from xdpx.engines.pytorch.tracing_back import origin_of
 from xdpx.engines.pytorch.transfer import to_arrays, to_device, to_float
+from xdpx.engines.pytorch.unsaved import unsaved_values, warn_of_unsaved
 from xdpx.engines.pytorch.update import LOSS, Gradients, StepsInBackward, SummedLosses, UpdateTaker
 from xdpx.engines.pytorch.world import alone
 from xdpx.logger import log
@@ -112,6 +113,7 @@ class PyTorchEngine:
         self._read_weights = read_weights
         self._in_parts = InParts(split)
         self._looked_outside = False
+        self._unsaved: dict[str, Any] = {}
         self.exact = ExactRows() if self.options.exact else None
         self.tell: Callable[[str], object] = _unheard
         self.hear_nonfinite: Callable[[int], object] = _unheard
@@ -216,6 +218,7 @@ class PyTorchEngine:
         self._meet(state)
         if state.own_average is not None:
             state.own_average.hide()
+        warn_of_unsaved(self._unsaved, state.task)
         strategy = self.strategy.state_dict(state.optimizer)
         give = partial(self.strategy.weights, wanted=wanted, copied=True)
         return {
@@ -355,6 +358,7 @@ class PyTorchEngine:
             if self.device.type == "cpu" and not dense:  # rows are neither exchanged nor compiled
                 use_row_gradients(state.task.model, state.optimizer)
             _tell_size(state.task.model, state.optimizer)
+        self._unsaved = unsaved_values(task)
         if self.options.compile is not None:
             compile_in_place(state.task.model, self.options.compile, dynamic=True)
         if self.options.precision == "fp16":

@@ -1,0 +1,66 @@
+"""Tell of counters and generators of own classes that change during training, but are in no checkpoint."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from xdpx.logger import log
+
+LIBRARIES = frozenset({"xdpx", "torch", "transformers"})
+"""Packages whose classes save all that training changes."""
+
+
+def unsaved_values(task: Any) -> dict[str, Any]:
+    """Return the numbers and the states of generators that own classes keep outside of every checkpoint, by name."""
+    found = {}
+    for part in _own_parts(task):
+        for name, value in vars(part).items():
+            kept = _comparable(value)
+            if kept is not None and not name.startswith("_"):
+                found[f"{type(part).__name__}.{name}"] = kept
+    return found
+
+
+def warn_of_unsaved(before: Mapping[str, Any], task: Any) -> None:
+    """Warn of such values that are not what they were when training began."""
+    now = unsaved_values(task)
+    changed = [name for name, value in before.items() if name in now and now[name] != value]
+    if changed:
+        log.warning(
+            f"{', '.join(changed[:4])} changed during training, but no checkpoint keeps it: a resumed run, and x-eval, "
+            "begin with its first value. In a model use register_buffer, in a loss or task state_dict and "
+            "load_state_dict; random numbers: from the global generators, which are seeded for every update.",
+            once=True,
+        )
+
+
+def _own_parts(task: Any) -> Iterator[Any]:
+    """Yield the task, its loss and the modules of its model that are of own classes without a state of their own."""
+    for part in (task, getattr(task, "loss", None), *task.model.modules()):
+        if part is None or type(part).__module__.partition(".")[0] in LIBRARIES:
+            continue
+        if isinstance(part, nn.Module):
+            saves = type(part).get_extra_state is not nn.Module.get_extra_state
+        else:
+            saves = not hasattr(part, "state_dict") or bool(part.state_dict())
+        if not saves:
+            yield part
+
+
+def _comparable(value: object) -> Any:
+    """Return a number itself, a generator as its state; None for anything else."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return repr(value.get_state())
+    return value.get_state().tolist() if isinstance(value, torch.Generator) else None
