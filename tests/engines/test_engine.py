@@ -578,6 +578,32 @@ def test_what_changes_but_is_not_saved_is_told_of(capsys, make_model, loss, told
     assert ("no checkpoint keeps it" in shown) == bool(told)
 
 
+class Forgetful(torch.optim.SGD):
+    """An optimizer that keeps its momentum in a dict of its own, or where torch keeps it."""
+
+    def __init__(self, groups, *, properly):
+        super().__init__(groups)
+        self.kept = {}
+        self.properly = properly
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for weight in group["params"]:
+                kept = self.state[weight] if self.properly else self.kept.setdefault(id(weight), {})
+                kept["momentum"] = weight.grad + 0.9 * kept.get("momentum", 0.0)
+                weight.sub_(group["lr"] * kept["momentum"])
+
+
+@pytest.mark.parametrize("properly", [True, False])
+def test_what_an_optimizer_keeps_elsewhere_than_in_its_state_is_told_of(capsys, properly):
+    chosen = own_engine(Small)
+    chosen._make_optimizer = lambda model: Forgetful(model.parameter_groups(0.05), properly=properly)
+    chosen.snapshot(train(chosen, chosen.start(1), range(2)))
+    shown = "".join(capsys.readouterr())
+    assert ("optimizer: Forgetful keeps tensors in kept, which no checkpoint has" in shown) == (not properly)
+
+
 class Hidden(Small):
     """A network whose middle layers stand in a plain list."""
 

@@ -59,7 +59,7 @@ from xdpx.engines.pytorch.strategies import Single, Strategy
 from xdpx.engines.pytorch.strategies.states import parameters_of
 from xdpx.engines.pytorch.tracing_back import origin_of
 from xdpx.engines.pytorch.transfer import to_arrays, to_device, to_float
-from xdpx.engines.pytorch.unsaved import unsaved_values, warn_of_unsaved
+from xdpx.engines.pytorch.unsaved import unsaved_values, warn_of_unsaved, warn_of_unsaved_tensors
 from xdpx.engines.pytorch.update import LOSS, Gradients, StepsInBackward, SummedLosses, UpdateTaker
 from xdpx.engines.pytorch.world import alone
 from xdpx.logger import log
@@ -219,6 +219,7 @@ class PyTorchEngine:
         if state.own_average is not None:
             state.own_average.hide()
         warn_of_unsaved(self._unsaved, state.task)
+        warn_of_unsaved_tensors(state.optimizer)
         strategy = self.strategy.state_dict(state.optimizer)
         give = partial(self.strategy.weights, wanted=wanted, copied=True)
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ from torch import nn
 
 from xdpx.logger import log
 
-LIBRARIES = frozenset({"xdpx", "torch", "transformers"})
-"""Packages whose classes save all that training changes."""
+LIBRARIES = frozenset({"xdpx", "torch", "transformers", "builtins"})
+"""Packages whose classes save all that training changes, or have nothing of that kind."""
 
 
 def unsaved_values(task: Any) -> dict[str, Any]:
@@ -40,16 +40,42 @@ def warn_of_unsaved(before: Mapping[str, Any], task: Any) -> None:
         )
 
 
+def warn_of_unsaved_tensors(optimizer: torch.optim.Optimizer | None) -> None:
+    """Warn of an own optimizer that keeps tensors, such as momentum, elsewhere than in its `state`."""
+    if optimizer is None or type(optimizer).__module__.partition(".")[0] in LIBRARIES:
+        return
+    kind = type(optimizer)
+    if kind.state_dict is not torch.optim.Optimizer.state_dict:
+        return
+    trained = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    names = [
+        name
+        for name, value in vars(optimizer).items()
+        if name not in {"state", "param_groups", "defaults"} and _has_tensors(value, trained)
+    ]
+    if names:
+        log.warning(
+            f"optimizer: {kind.__name__} keeps tensors in {', '.join(names)}, which no checkpoint has: a resumed run "
+            "would not continue as before. Keep them in self.state[weight], as the optimizers of torch do.",
+            once=True,
+        )
+
+
+def _has_tensors(value: object, known: Collection[int]) -> bool:
+    """Return whether a value is or holds tensors, other than known ones."""
+    if isinstance(value, torch.Tensor):
+        return id(value) not in known
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return any(_has_tensors(part, known) for part in parts)
+
+
 def _own_parts(task: Any) -> Iterator[Any]:
     """Yield the task, its loss and the modules of its model that are of own classes without a state of their own."""
-    for part in (task, getattr(task, "loss", None), *task.model.modules()):
-        if part is None or type(part).__module__.partition(".")[0] in LIBRARIES:
-            continue
-        if isinstance(part, nn.Module):
-            saves = type(part).get_extra_state is not nn.Module.get_extra_state
-        else:
-            saves = not hasattr(part, "state_dict") or bool(part.state_dict())
-        if not saves:
+    saved = bool(task.state_dict())  # that of the loss, unless the task has another
+    for part in (task, vars(task).get("loss"), *task.model.modules()):
+        is_module = isinstance(part, nn.Module)
+        saves = type(part).get_extra_state is not nn.Module.get_extra_state if is_module else saved
+        if not saves and type(part).__module__.partition(".")[0] not in LIBRARIES:
             yield part
 
 
