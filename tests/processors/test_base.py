@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -123,7 +124,13 @@ def test_a_batch_that_depends_on_chance_or_state_is_told_once(vocabulary: Any, c
     class Mine(LastWordProcessor):
         def collate(self, samples: Samples, *, epoch: int = 0, seed: int = 0, **options: Any) -> Any:
             words = samples.columns["word"] + (np.random.default_rng().random(2) if noisy else 0.0)
-            return {"id": samples.ids, "net_input": {"word": words / 0 if not noisy else words}}
+            net_input = {"word": words / 0 if not noisy else words}
+            return {
+                "id": samples.ids,
+                "net_input": net_input,
+                "lists": [[1], [2, 3]],
+                "unlike": [torch.ones(2).to_sparse()],
+            }
 
     samples = Samples({"word": np.array([0, 6])})
     for noisy in (True, False):

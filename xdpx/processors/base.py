@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -261,7 +262,7 @@ def collated(processor: Processor, samples: Samples, **options: Any) -> Batch:
         found = f"the ids of {len(batch['id'])} samples for {len(samples)}"
     else:
         if copied is not None:
-            _warn_of_another(batch, processor.collate(copied, **options), processor, training=training)
+            _warn_of_another(batch, processor, copied, options, training=training)
         return batch
     remedy = "Return self._batch(samples, net_input, ntokens); net_input is a dict of the arrays that the model takes."
     raise wrong_return("processor", processor, "collate", found, remedy)
@@ -279,10 +280,13 @@ def _is_to_try(processor: Processor, *, training: bool) -> bool:
     return True
 
 
-def _warn_of_another(batch: Batch, again: object, processor: Processor, *, training: bool) -> None:
-    """Warn if `collate` made another batch when it was called again with a copy of the same samples."""
-    if _same(batch, again):
-        return
+def _warn_of_another(
+    batch: Batch, processor: Processor, samples: Samples, options: Mapping[str, Any], *, training: bool
+) -> None:
+    """Warn if `collate` makes another batch, or none, when it is called again with a copy of the same samples."""
+    with suppress(Exception):
+        if _same(batch, processor.collate(samples, **options)):
+            return
     effect = "a resumed or repeated run sees other batches" if training else "scores and predictions depend on chance"
     log.warning(
         f"processor: {type(processor).__name__}.collate makes another batch of the same samples when it is called "
@@ -291,10 +295,16 @@ def _warn_of_another(batch: Batch, again: object, processor: Processor, *, train
     )
 
 
-def _same(first: object, second: object) -> bool:
+def _same(first: Any, second: Any) -> bool:
+    """Return whether two values of a batch are equal; True for those that cannot be compared."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return first.keys() == second.keys() and all(_same(first[name], second[name]) for name in first)
-    one, other = np.asarray(first), np.asarray(second)
+    try:
+        one, other = np.asarray(first), np.asarray(second)
+    except ValueError:  # lists of different lengths
+        return len(first) == len(second) and all(map(_same, first, second))
+    except (TypeError, RuntimeError):  # such as sparse tensors
+        return True
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
