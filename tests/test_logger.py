@@ -256,7 +256,8 @@ def test_texts_and_pictures_are_handed_over_once() -> None:
 
 
 def test_what_an_evaluation_that_is_cut_short_has_added_is_forgotten_and_that_of_training_stays() -> None:
-    log = Log()
+    log.take_summaries()
+    log.take_accumulated()
     for scored, value in ((False, 1.0), (True, 9.0)):
         with log.scoring() if scored else nullcontext():
             log.add_summary("mean", value)

@@ -282,7 +282,7 @@ def test_a_signal_in_an_evaluation_with_jax_changes_nothing_in_the_end(
     desk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {"max_update": 6, "eval_interval": 3, "major_metric": "loss", "ascending_metric": False, "resume": "auto"}
-    whole = train("causal_lm", "spmd", "whole", **keys)
+    whole = train("causal_lm", "spmd", "uncut", **keys)
     score, at = PairedEngine.score, [3]  # the first batch is that of the trial before training
 
     def counted(self: Any, state: Any, batch: Any) -> Any:
@@ -294,6 +294,6 @@ def test_a_signal_in_an_evaluation_with_jax_changes_nothing_in_the_end(
     monkeypatch.setattr(PairedEngine, "score", counted)
     assert x("x-train", "cut", **{**whole, "save_dir": "cut"}) == 85
     assert train("causal_lm", "spmd", "cut", **keys) == whole
-    assert Path("cut/checkpoint-6.pt").read_bytes() == Path("whole/checkpoint-6.pt").read_bytes()
-    ours, theirs = table("cut/valid.log.tsv"), table("whole/valid.log.tsv")
+    assert Path("cut/checkpoint-6.pt").read_bytes() == Path("uncut/checkpoint-6.pt").read_bytes()
+    ours, theirs = table("cut/valid.log.tsv"), table("uncut/valid.log.tsv")
     assert [row["valid_loss"] for row in ours] == [row["valid_loss"] for row in theirs]

@@ -101,9 +101,12 @@ def test_labels_from_python_are_those_that_x_pred_writes_for_a_loss_with_rows_of
             return ([labels[int(prob[1] > 0.9)], str(prob.tolist()), "1"] for prob in predictions["prob"])
 
     found = {"prob": np.array([[0.2, 0.8], [0.05, 0.95]]), "pred": np.array([1, 1])}
-    predictor = SimpleNamespace(task=task(loss=Sure(None)), labels=["no", "yes"])
+    sure, labels = task(loss=Sure(None)), ["no", "yes"]
+    predictor = SimpleNamespace(
+        columns=tuple(sure.header()), labels=labels, own_rows=lambda found: sure.own_rows(found, labels)
+    )
     told = list(answers._said(predictor, found))
-    assert [one.label for one in told] == [row[0] for row in predictor.task.rows(found, predictor.labels)]
+    assert [one.label for one in told] == [row[0] for row in sure.rows(found, labels)]
     assert [(one.label, one.labels, one.probabilities["yes"]) for one in told] == [
         ("no", ("no",), 0.8),
         ("yes", ("yes",), 0.95),

@@ -81,8 +81,8 @@ def test_a_long_evaluation_says_how_far_it_is(
     parts = build_parts(tiny.Tiny(), options_of(tmp_path / "job", {"enable_summary_writer": False}))
     data = tiny.Characters(name="text", batch_size=4, num_batches=3, eval_window="full_epoch")
     program = EvalProgram(parts, data, "eval_test")
-    assert len(list(program._batches())) == 3
+    assert len(list(program._batches(1))) == 3
     assert "so far" not in capsys.readouterr().err
     monkeypatch.setattr("xdpx.experiments.running.programs.SECONDS_BETWEEN_NOTES", 0.0)
-    assert len(list(program._batches())) == 3
+    assert len(list(program._batches(1))) == 3
     assert "eval_test_text: 3 batches so far; eval_window is 'full_epoch'" in capsys.readouterr().err
