@@ -47,13 +47,14 @@ def engine(optimizer="adam", schedule="one_cycle", width=4, total_steps=20, **op
     return own_engine(lambda: Small(width), None, optimizer, schedule, total_steps, **options)
 
 
-def own_engine(make_model, loss=None, optimizer="adam", schedule="one_cycle", total_steps=20, **options):
+def own_engine(
+    make_model, loss=None, optimizer="adam", schedule="one_cycle", total_steps=20, task_kind=tasks["default"], **options
+):
     loss = loss or losses["cross_entropy"]
 
     def task():
-        kind = tasks["default"]
-        parameters = kind.Parameters(model="cls_cnn", loss="cross_entropy")
-        return kind(parameters, model=make_model(), loss=loss(loss.Parameters()))
+        parameters = task_kind.Parameters(model="cls_cnn", loss="cross_entropy")
+        return task_kind(parameters, model=make_model(), loss=loss(loss.Parameters()))
 
     kind, curve = optimizers[optimizer], lr_schedulers[schedule]
     return PyTorchEngine(
@@ -130,6 +131,24 @@ def test_a_resumed_run_repeats_what_a_loss_draws_from_python_and_numpy():
     state = train(chosen, chosen.start(1), range(2))
     saved = chosen.snapshot(state)
     whole = chosen.weights(train(chosen, state, range(2, 4)))
+    assert same(whole, chosen.weights(train(chosen, chosen.restore(saved), range(2, 4))))
+
+
+def test_a_resumed_run_repeats_what_a_task_draws_before_an_update():
+    class Drawing(tasks["default"]):
+        def begin_update(self, number):
+            self.factor = 1 + random.random() + np.random.rand() + float(torch.rand(()))
+
+        def train_step(self, batch):
+            loss_sum, count, facts = super().train_step(batch)
+            return loss_sum * self.factor, count, facts
+
+    chosen = own_engine(Small, task_kind=Drawing)
+    state = train(chosen, chosen.start(1), range(2))
+    saved = chosen.snapshot(state)
+    whole = chosen.weights(train(chosen, state, range(2, 4)))
+    random.seed(5)
+    torch.manual_seed(5)
     assert same(whole, chosen.weights(train(chosen, chosen.restore(saved), range(2, 4))))
 
 

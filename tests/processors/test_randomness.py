@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xdpx.processors.randomness import below, bits, global_generators, key, mix, permute, units
+from xdpx.processors.randomness import below, bits, key, mix, permute, units
 
 
 def test_the_hash_is_that_of_splitmix64() -> None:
@@ -65,14 +62,3 @@ def test_units_and_integers_are_uniform() -> None:
 def test_mix_is_a_bijection_on_what_we_see() -> None:
     words = np.arange(100_000, dtype=np.uint64)
     assert len(np.unique(mix(words))) == len(words)
-
-
-def test_global_generators_are_seeded_inside_and_left_as_they_were():
-    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
-    drawn = []
-    for seed in (3, 3, 4, 2**40):
-        with global_generators(seed):
-            drawn.append((random.random(), np.random.rand(), float(torch.rand(()))))
-    assert drawn[0] == drawn[1]
-    assert len(set(drawn)) == 3
-    assert before == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())

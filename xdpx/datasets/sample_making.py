@@ -19,10 +19,10 @@ from xdpx.loaders import marks
 from xdpx.loaders.base import Loader, Records
 from xdpx.loaders.parsers.base import BadLine, Block, Parser, Row, Rows
 from xdpx.processors.base import Processor, samples_of
-from xdpx.processors.randomness import global_generators
 from xdpx.processors.samples import Ragged, Samples, offsets_of
 from xdpx.tokenizers.encoder import Encoded, Encoder
 from xdpx.tokenizers.target_map import UNKNOWN, TargetMap, folded
+from xdpx.utils.seeds import seeded
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Made(NamedTuple):
 
 def same_every_time(block: Block, *parts: object) -> AbstractContextManager[None]:
     """Return a context in which the random numbers that code of a user draws depend only on the block."""
-    return nullcontext() if are_shipped(*parts) else global_generators(block.first_line)
+    return nullcontext() if are_shipped(*parts) else seeded(block.first_line)
 
 
 class Maker:

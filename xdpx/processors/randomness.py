@@ -8,10 +8,6 @@ Source: the finaliser of SplitMix64, Steele, Lea and Flood, OOPSLA 2014, figure 
 
 from __future__ import annotations
 
-import random
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -84,24 +80,3 @@ def _shuffle_bits(items: Words, width: int, keys: Words) -> Words:
         items = (items * (constants[0] | UINT64(1)) + constants[1]) & mask
         items ^= items >> shift
     return items
-
-
-@contextmanager
-def global_generators(seed: int) -> Generator[None]:
-    """Seed the global generators of Python, NumPy and torch inside, and restore them afterwards.
-
-    For code of users, who often draw from them; torch is left alone if nothing has imported it.
-    """
-    python, numpy, torch = random.getstate(), np.random.get_state(), sys.modules.get("torch")
-    state = torch.get_rng_state() if torch is not None else None
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    if torch is not None:
-        torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        if torch is not None:
-            torch.set_rng_state(state)

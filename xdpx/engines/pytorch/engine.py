@@ -38,14 +38,7 @@ from xdpx.engines.pytorch.gradients import (
     use_row_gradients,
     warn_of_weights_outside,
 )
-from xdpx.engines.pytorch.kernels import (
-    compile_in_place,
-    prefer_deterministic,
-    require_deterministic,
-    seed_python_and_numpy,
-    seeded,
-    use_tf32,
-)
+from xdpx.engines.pytorch.kernels import compile_in_place, prefer_deterministic, require_deterministic, use_tf32
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.memory import keep_freed_memory
 from xdpx.engines.pytorch.nonfinite import Guard, all_finite
@@ -63,6 +56,7 @@ from xdpx.engines.pytorch.unsaved import unsaved_values, warn_of_unsaved, warn_o
 from xdpx.engines.pytorch.update import LOSS, Gradients, StepsInBackward, SummedLosses, UpdateTaker
 from xdpx.engines.pytorch.world import alone
 from xdpx.logger import log
+from xdpx.utils.seeds import seed_python_and_numpy, seeded
 
 FORMAT = "xdpx-pytorch-1"
 IN_BACKWARD = "but the optimizer steps within the backward pass"
@@ -140,6 +134,7 @@ class PyTorchEngine:
         _set_mode(state.task.model, training=True)
         if state.own_average is not None:
             state.own_average.hide()
+        self._seed_update(number, self.strategy.world.rank)
         state.task.begin_update(number)
         sums, state.update_parts = self._in_parts.do(
             lambda batches: self._add_gradients(taker, state, batches),
@@ -168,6 +163,7 @@ class PyTorchEngine:
         _set_mode(state.task.model, training=True)
         if state.own_average is not None:
             state.own_average.hide()
+        self._seed_update(number, rank)
         state.task.begin_update(number)
         if backward_of(state.optimizer) is not None:
             return None  # its backward pass would move the weights

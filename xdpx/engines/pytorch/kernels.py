@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import random
-from collections.abc import Generator
-from contextlib import contextmanager
 
-import numpy as np
 import torch
 from torch import nn
 
 from xdpx.config.faults import did_you_mean
+from xdpx.utils.seeds import seed_all
 
 DETERMINISTIC_ENVIRONMENT = {
     "CUDA_LAUNCH_BLOCKING": "1",
@@ -27,29 +24,9 @@ def set_seed(seed: int, deterministic: bool = False) -> None:
     The random numbers are the same as after `transformers.set_seed`, which is not called because importing it takes
     seconds, even if no model of that library is trained.
     """
-    seed_python_and_numpy(seed)
-    torch.manual_seed(seed)  # for every device, including those of other vendors
+    seed_all(seed)
     if deterministic:
         torch.use_deterministic_algorithms(True)
-
-
-def seed_python_and_numpy(seed: int) -> None:
-    """Seed the global generators of Python and NumPy, from which models and losses of users often draw."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-
-
-@contextmanager
-def seeded(seed: int) -> Generator[None]:
-    """Seed the generators of Python, NumPy and torch inside, and restore those of the host afterwards."""
-    python, numpy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            set_seed(seed)
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
 
 
 def seed_training(seed: int, *, full_determinism: bool) -> None:

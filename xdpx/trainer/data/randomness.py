@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 
+from xdpx.utils.seeds import seed_all
+
 WATCHED_BATCHES = 2
 """Number of batches after which it is known which generators are used in making batches."""
 
@@ -154,6 +156,4 @@ def seed_worker(worker_index: int, num_workers: int, rank: int) -> None:
     """
     del worker_index
     seed = num_workers * rank + torch.initial_seed() % 2**32
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    seed_all(seed)
