@@ -81,6 +81,17 @@ def test_a_request_to_end_reaches_the_processes_which_may_save_first(tmp_path: P
     assert process.wait(30) == 85
 
 
+@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize("handles", [True, False])
+def test_a_request_to_end_that_comes_while_a_process_starts_is_not_lost(
+    tmp_path: Path, gpus: int, handles: bool
+) -> None:
+    asks = "kill -TERM $PPID\nfor ((i = 0; i < 400; i++)); do sleep 0.05; done\n"
+    program = "#!/bin/bash\n" + ('trap "exit 85" TERM\n' if handles else "") + asks
+    job = job_in(tmp_path, program, ("x-train", "a"), gpus=gpus)
+    assert [run(job).returncode for _ in range(5)] == [85] * 5
+
+
 def test_what_one_process_does_is_not_sent_to_machines_that_would_not_wait_for_it() -> None:
     job = job_of(("x-prepro", "a"), ("x-train", "b"), nodes=2)
     (fault,) = faults_of_several(job, "--on k8s")

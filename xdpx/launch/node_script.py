@@ -21,19 +21,21 @@ PORT = 29500
 RUN = f"""
 # run COUNT COMMAND...: so many processes of it here. One that fails ends the others, after 10 seconds for last words.
 run() {{
-    local count=$1 codes=() children=() code=0 deadline= index left
+    local count=$1 codes=() children=() code=0 deadline= asked= index left
     shift
-    trap 'end_them TERM' TERM INT
+    trap 'asked=TERM; end_them TERM' TERM INT
     for ((index = 0; index < count; index++)); do
         process "$@" &
         children+=($!)
     done
+    if [ -n "$asked" ]; then end_them TERM; fi  # of those that were started since, none had a number yet
     while :; do
         left=
         for index in "${{!children[@]}}"; do
             if [ -n "${{codes[index]:-}}" ]; then continue; fi
             if kill -0 "${{children[index]}}" 2>/dev/null; then left=1; continue; fi
             wait "${{children[index]}}"; codes[index]=$?
+            case $asked${{codes[index]}} in TERM143) codes[index]={EXIT_CODE} ;; esac  # it had nothing to save yet
             case ${{codes[index]}} in
                 0) continue ;;
                 {EXIT_CODE}) case $code in 0) code={EXIT_CODE} ;; esac ; continue ;;
@@ -48,9 +50,7 @@ run() {{
     done
 }}
 """.strip("\n")
-
-"""Starts `count` processes by the bash function `process`, waits for them, and ends them by `end_them`.
-"""
+"""A bash function: starts processes by the function `process`, waits for them, and ends them by `end_them`."""
 
 END = 'end_them() { kill -"$1" "${children[@]}" 2>/dev/null; }'
 

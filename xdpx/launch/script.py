@@ -20,9 +20,9 @@ RUN_INDEX = Variable("$XDPX_RUN")
 
 STEPS = """
 child=
-stopping=
+stopping=  # the signal that came
 pass_on() {  # SIGNAL: let the step that runs save and end, and begin no other
-    stopping=1
+    stopping=$1
     [ -z "$child" ] || kill "-$1" "$child" 2>/dev/null
 }
 
@@ -34,9 +34,11 @@ step() {
     [ -z "$stopping" ] || return INTERRUPTED
     "$@" &
     child=$!
+    [ -z "$stopping" ] || kill "-$stopping" "$child" 2>/dev/null  # it came while the step had no number yet
     wait "$child"; code=$?
     while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done  # a signal ends a wait, not the child
     child=
+    case $stopping$code in TERM143|USR1138) code=INTERRUPTED ;; esac  # it was just starting, and had nothing to save
     if [ "$code" = 0 ]; then mkdir -p "$folder/done" && : > "$mark"; fi
     return "$code"
 }

@@ -37,7 +37,7 @@ class Ray:
         """Return the files that run the job."""
         lines = [
             "#!/bin/bash", *script.header(job, how=f"bash {shlex.quote(job.in_folder(JOB))}"), script.STEPS,
-            'leave() { exit "$1"; }', "trap 'stopping=1' TERM  # Ray sends it to all processes",
+            'leave() { exit "$1"; }', "trap 'stopping=TERM' TERM  # Ray sends it to all processes",
             *script.on_one_machine(job), "leave 0",
         ]  # fmt: skip
         return {JOB: "\n".join([*lines, ""])}
