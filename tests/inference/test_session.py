@@ -236,3 +236,14 @@ def test_a_thread_encodes_while_another_computes(run):
 
 def test_what_is_no_text_is_refused_by_encode_with_its_place(run):
     assert "texts[1]: is a int, 3" in refused(run.encode, ["good", 3])
+
+
+def test_weights_that_are_nan_are_told_of_by_name(finished_run, caplog):
+    path = finished_run.run / "checkpoint-10.pt"
+    weights = torch.load(path, weights_only=True)
+    name = next(iter(weights))
+    weights[name][0] = float("nan")
+    torch.save(weights, path)
+    xdpx.load_run(finished_run.run)
+    (told,) = [each.getMessage() for each in caplog.records if "NaN" in each.getMessage()]
+    assert f"checkpoint-10.pt: {name}: contains NaN" in told

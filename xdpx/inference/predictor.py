@@ -549,7 +549,12 @@ def _state(engine: Any, plan: InferencePlan, *, seed: int) -> Any:
     from xdpx.models.pytorch.weights import MOST_NAMES_SHOWN, read
 
     if plan.checkpoint is not None:
-        return engine.with_weights(read(plan.checkpoint, load_weights))
+        weights = read(plan.checkpoint, load_weights)
+        broken = [name for name, weight in weights.items() if weight.isnan().any()]
+        if broken:
+            names = first_few(broken, MOST_NAMES_SHOWN)
+            log.warning(f"{plan.checkpoint}: {names}: contains NaN, so no prediction of this model means anything.")
+        return engine.with_weights(weights)
     state = engine.start(seed)
     lacking = getattr(getattr(state.task, "model", None), "not_in_file", []) if plan.of_tensorflow else []
     if lacking:
