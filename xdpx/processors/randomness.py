@@ -19,6 +19,8 @@ _FIRST = UINT64(0xBF58476D1CE4E5B9)
 _SECOND = UINT64(0x94D049BB133111EB)
 _TO_UNIT = 2.0**-53
 _TURNS = 6  # with five, orders of fewer than ten items are visibly uneven
+_WIDTH_OF_TABLE = 8
+"""Most bits of a permutation that is computed once for all its items: walking through a table is then faster."""
 
 Words = NDArray[np.uint64]
 
@@ -66,17 +68,24 @@ def permute(positions: NDArray[Any], size: int, keys: Words) -> NDArray[np.int64
         keys: one word from `key`, which selects the permutation.
     """
     width = max(6, (size - 1).bit_length())
-    items = _shuffle_bits(np.asarray(positions).astype(UINT64), width, keys)
-    while (outside := items >= size).any():
-        items[outside] = _shuffle_bits(items[outside], width, keys)
+    constants = bits(keys, np.arange(2 * _TURNS))
+    items = np.asarray(positions).astype(UINT64)
+    if width > _WIDTH_OF_TABLE:
+        items = _shuffle_bits(items, width, constants)
+        while (outside := items >= size).any():
+            items[outside] = _shuffle_bits(items[outside], width, constants)
+    else:
+        shuffled = _shuffle_bits(np.arange(1 << width, dtype=UINT64), width, constants)
+        items = shuffled[items]
+        while (outside := items >= size).any():
+            items[outside] = shuffled[items[outside]]
     return items.astype(np.int64)
 
 
-def _shuffle_bits(items: Words, width: int, keys: Words) -> Words:
+def _shuffle_bits(items: Words, width: int, constants: Words) -> Words:
     mask = UINT64((1 << width) - 1)
     shift = UINT64(width // 2)
-    for turn in range(_TURNS):
-        constants = bits(keys, np.array([2 * turn, 2 * turn + 1]))
-        items = (items * (constants[0] | UINT64(1)) + constants[1]) & mask
+    for factor, summand in constants.reshape(_TURNS, 2):
+        items = (items * (factor | UINT64(1)) + summand) & mask
         items ^= items >> shift
     return items
