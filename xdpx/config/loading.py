@@ -236,8 +236,11 @@ def _is_in(path: str, folders: frozenset[str]) -> bool:
 
 def _reads_from(draft: Draft, folders: frozenset[str]) -> bool:
     """Return whether a run names a file in these folders, other than by the keys of its own output."""
-    values = [value for key, value in draft.values.items() if key not in draft.selection.new_folders()]
-    return bool(folders) and any("/" in text and _is_in(text, folders) for text in texts_in(values))
+    if not folders:
+        return False
+    own = draft.selection.new_folders()
+    values = [value for key, value in draft.values.items() if key not in own]
+    return any("/" in text and _is_in(text, folders) for text in texts_in(values))
 
 
 def _not_awaited(faults: Iterable[Fault], run: Run, before: frozenset[str]) -> list[Fault]:
