@@ -211,3 +211,11 @@ def test_a_folder_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch
     folder = spmd_files.save(on(mesh, tree), "job/checkpoints", step=1)
     assert folder.startswith("job/checkpoints/")
     assert_same_bits(spmd_files.restore(folder, target(mesh, tree)), tree)
+
+
+@pytest.mark.parametrize("name", ["lr[1e-3]", "what?", "all*"])
+def test_a_folder_may_have_the_characters_of_patterns_in_its_name(tmp_path: Path, name: str) -> None:
+    mesh = mesh_of(1, 2, 2)
+    saved = spmd_files.save(on(mesh, values()), tmp_path / name, step=1, background=True)
+    spmd_files.wait()
+    assert_same_bits(spmd_files.restore(saved, target(mesh, values())), values())

@@ -7,6 +7,9 @@ that a checkpoint can be read onto any mesh, by any number of processes, and in 
 from __future__ import annotations
 
 import json
+import os
+import re
+import tempfile
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 Subset = Callable[[str], bool] | Collection[str]
 """A choice of tensors: a predicate on the name, or prefixes of names, such as `params` or `params/lm/softmax`."""
+
+_PATTERN = re.compile(r"[*?\[]")
 
 _background = Background()
 
@@ -73,8 +78,8 @@ def save(
     with ExitStack() as stack:
         staging = stack.enter_context(whole)
         agree(ranks, attempt(lambda: _write_small_files(staging, text, train_input)), whole.target)
-        writer = _writer()
-        writer.save(io.abspath(io.join(staging.path, STATE)), _arguments().PyTreeSave(_with_content(arrays)))
+        writer, place = _writer(), stack.enter_context(_by_plain_name(io.abspath(staging.path)))
+        writer.save(io.join(place, STATE), _arguments().PyTreeSave(_with_content(arrays)))
         rest = stack.pop_all()
 
     def finish() -> None:
@@ -127,8 +132,8 @@ def read(folder: StrPath, wanted: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if content:
         request = _arguments().PyTreeRestore(item=content, restore_args=restoring, partial_restore=True)
-        with _on_this_machine(folder) as place:
-            found = dict(_reader().restore(io.abspath(io.join(place, STATE)), request))
+        with _on_this_machine(folder) as local, _by_plain_name(io.abspath(local)) as place:
+            found = dict(_reader().restore(io.join(place, STATE), request))
     return found | {name: _without_elements(leaf) for name, leaf in wanted.items() if name not in content}
 
 
@@ -230,6 +235,22 @@ def _on_this_machine(folder: StrPath) -> Generator[str]:
         yield copy
     finally:
         remove_tree(copy)
+
+
+@contextmanager
+def _by_plain_name(folder: str) -> Generator[str]:
+    """Yield a path of a local folder without `*`, `?` and `[`; a temporary link if its own has some.
+
+    Orbax looks for the shards it has written with a pattern that begins with the path. It finds none in `lr[1e-3]`, and
+    completes a checkpoint without its tensors.
+    """
+    if _PATTERN.search(folder) is None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="xdpx-checkpoint-") as place:
+        link = os.path.join(place, "link")
+        os.symlink(folder, link, target_is_directory=True)
+        yield link
 
 
 @cache
