@@ -13,6 +13,7 @@ from xdpx.engines.spmd.partitioning import (
     batch_axes,
     batch_sharding,
     bytes_per_device,
+    idle_axes,
     infeed,
     logical_axes,
     shardings,
@@ -98,3 +99,10 @@ def test_rows_of_a_batch_are_dealt_out_over_replicas_and_data(mesh):
     assert batch_sharding(8, RULES, mesh).spec == P(("replica", "data"))
     assert batch_sharding(3, RULES, mesh).spec == P()
     assert infeed(RULES, mesh) == (0, 1)
+
+
+def test_axes_that_split_neither_weights_nor_rows_are_named(mesh):
+    rows_only = (("batch", "data"),)
+    split = NamedSharding(mesh, P(None, ("data", "mdl")))
+    assert "mdl 2" not in idle_axes([split], rows_only, mesh)
+    assert "mdl 2" in idle_axes([NamedSharding(mesh, P())], rows_only, mesh)

@@ -19,6 +19,7 @@ from xdpx.engines.base import Batch, Facts, GradientSize, OutOfMemory, Predictio
 from xdpx.engines.origin import NonFiniteOrigin
 from xdpx.engines.spmd import kept_programs, profiling, transfer, world
 from xdpx.engines.spmd.launch_programs import LaunchPrograms
+from xdpx.engines.spmd.partitioning import idle_axes
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.seeds import WORD, key_of
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, plan_state
@@ -99,6 +100,12 @@ class SpmdEngine:
         self.hear_nonfinite: Callable[[int], object] = str  # never called: the host does not look at each update
         self._retraces = Retraces()
         self.plan = plan_state(task, spec, rules, mesh, report=self._report)
+        idle = idle_axes(jax.tree.leaves(self.plan.placed), rules, mesh)
+        if idle:
+            self._report(
+                f"no weight and no rows of a batch are split over {' and '.join(idle)} of the mesh: unless activations "
+                "are, its devices all compute the same."
+            )
         self._placer = transfer.Placer(rules, mesh, self._report)
         self._compiled = functions_of(task, mesh, rules, self.options, self._retraces)
         finite = jax.jit(_all_finite, out_shardings=self.plan.everywhere)

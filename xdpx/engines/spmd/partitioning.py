@@ -121,6 +121,14 @@ def batch_sharding(rows: int, rules: Rules, mesh: Mesh, *, report: Report = sile
     return NamedSharding(mesh, spec_of((rows,), ("batch",), rules, mesh, report=report, name="the batch"))
 
 
+def idle_axes(placed: Iterable[NamedSharding], rules: Rules, mesh: Mesh) -> list[str]:
+    """Return the axes with several devices, as `mdl 4`, that split neither these arrays nor the rows of a batch."""
+    used = set(batch_axes(rules, mesh))
+    for where in placed:
+        used.update(*((entry,) if isinstance(entry, str) else entry or () for entry in where.spec))
+    return [f"{axis} {size}" for axis, size in mesh.shape.items() if size > 1 and axis not in used]
+
+
 def infeed(rules: Rules, mesh: Mesh, process: int | None = None) -> tuple[int, int]:
     """Return (index, count) of the input that a process reads: processes that hold the same rows read the same.
 
