@@ -12,8 +12,9 @@ import pytest
 from xdpx.config.faults import ConfigError
 from xdpx.engines.spmd.mesh import make_mesh
 from xdpx.engines.spmd.peaks import device_named
+from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.experiments.describing import facts_of
-from xdpx.experiments.planning import efficiency_of, plan_experiment
+from xdpx.experiments.planning import efficiency_of, plan_experiment, rules_of
 from xdpx.experiments.registry import resolve
 
 TINY = {
@@ -143,3 +144,32 @@ def split(data: dict) -> int:
     for axis, size in data["mesh"].items():
         parts *= 1 if axis == "replica" else size
     return parts
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ({"batch": "data"}, r"Ruled.rules: gave \{'batch': 'data'\}. Return pairs"),
+        ((("batch", 1),), "Return pairs"),
+        ((("embed", "data"),), "has no rule for 'batch', the rows"),
+    ],
+)
+def test_rules_that_are_no_rules_are_refused(rules: object, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        rules_of(ruled(rules))
+
+
+def test_a_rule_with_an_axis_that_no_mesh_has_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    rules = (("batch", ("replica", "data")), ("mlp", "mld"), ("layers", "stage"))
+    assert rules_of(ruled(rules)) == rules
+    told = capsys.readouterr().err
+    assert "the mesh has no axis 'mld', so that does not split mlp. Did you mean 'mdl'?" in told
+    assert "stage" not in told.partition("It has")[0]
+
+
+def ruled(given: object) -> BaseExperiment:
+    class Ruled(BaseExperiment):
+        def rules(self) -> object:
+            return given
+
+    return Ruled()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, did_you_mean, first_few, refusal
 from xdpx.config.hparams import BaseHParams, build
 from xdpx.engines.spmd import flops
 from xdpx.engines.spmd.engine import SpmdOptions
@@ -20,9 +20,11 @@ from xdpx.engines.spmd.partitioning import without_boxes
 from xdpx.engines.spmd.peaks import Device, Efficiency, device_of_kind
 from xdpx.engines.spmd.planning import StepPlan, as_bfloat16, plan_update, rows_and_tokens
 from xdpx.experiments.base_experiment import BaseExperiment
+from xdpx.logger import log
 from xdpx.models.spmd.layers import fused_attention
 from xdpx.models.spmd.sharding import TRANSFORMER_RULES
 from xdpx.tasks.spmd.single_task import SingleTask
+from xdpx.utils.axis_splits import MESH_AXES, Rules
 from xdpx.utils.nested_map import NestedMap
 
 
@@ -98,9 +100,46 @@ def _holds(template: object, kind: object) -> bool:
 
 
 def rules_of(experiment: BaseExperiment) -> Any:
-    """Return the sharding rules of an experiment; those of transformers if it has none of its own."""
+    """Return the sharding rules of an experiment; those of transformers if it has none of its own.
+
+    Raises:
+        ConfigError: they are not pairs of names, or none is for the rows of a batch.
+    """
     own = experiment.rules()
-    return TRANSFORMER_RULES if own is None else own
+    if own is None:
+        return TRANSFORMER_RULES
+    where = f"{type(experiment).__name__}.rules"
+    remedy = (
+        "Return pairs of a logical axis and the mesh axes that split it, e.g. (('batch', ('replica', 'data')), ...)."
+    )
+    if isinstance(own, str) or not (isinstance(own, Sequence) and all(map(_is_rule, own))):
+        raise refusal(where, f"gave {own!r:.80}.", remedy)
+    if "batch" not in dict(own):
+        raise refusal(where, "has no rule for 'batch', the rows.", "Add one: ('batch', ('replica', 'data')).")
+    _warn_of_no_axis(where, own, experiment.mesh_shape().names)
+    return own
+
+
+def _warn_of_no_axis(where: str, rules: Rules, names: Sequence[str]) -> None:
+    """Warn of rules that name an axis which neither this mesh nor the usual one has: they split nothing."""
+    known, idle = {*names, *MESH_AXES}, dict[str, list[str]]()
+    for name, axes in rules:
+        for axis in (axes,) if isinstance(axes, str) else axes or ():
+            if axis not in known:
+                idle.setdefault(axis, []).append(name)
+    for axis, logical in idle.items():
+        advice = did_you_mean(axis, known, rest=f"It has {', '.join(names)}.")
+        log.warning(
+            f"{where}: the mesh has no axis '{axis}', so that does not split {first_few(logical, 4)}. {advice}",
+            once=True,
+        )
+
+
+def _is_rule(rule: Any) -> bool:
+    pair = isinstance(rule, tuple | list) and len(rule) == 2 and isinstance(rule[0], str)
+    if not pair or rule[1] is None or isinstance(rule[1], str):
+        return pair
+    return isinstance(rule[1], tuple | list) and all(isinstance(axis, str) for axis in rule[1])
 
 
 def specs_of(experiment: BaseExperiment) -> NestedMap:
