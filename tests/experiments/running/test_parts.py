@@ -92,3 +92,22 @@ def test_what_is_built_already_or_is_no_list_is_refused(field: str, given: Any, 
     mistaken = type("Mistaken", (Translating,), {field: lambda self: found})
     with pytest.raises(ConfigError, match=told):
         build_parts(mistaken(ICI_MESH_SHAPE=(1, 1, 1)), options_of(tmp_path / "job", {}))
+
+
+@pytest.mark.parametrize("given", [None, SingleTask, SequenceModel.HParams()])
+def test_a_task_of_another_kind_is_refused(given: Any, tmp_path: Path) -> None:
+    class Odd(Translating):
+        def task(self) -> Any:
+            return given
+
+    with pytest.raises(ConfigError, match=r"Odd.task: is .*Return its template, SingleTask.HParams"):
+        build_parts(Odd(), options_of(tmp_path / "job", {}))
+
+
+def test_a_training_without_data_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+    class Empty(Translating):
+        def datasets(self) -> list[Any]:
+            return []
+
+    with pytest.raises(ConfigError, match=r"datasets: 0 inputs are for training \(none\)"):
+        build_parts(Empty(), options_of(tmp_path / "job", {}))

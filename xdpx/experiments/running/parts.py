@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from xdpx.checkpoints.folders import Ranks
 from xdpx.config.faults import ConfigError, Fault
-from xdpx.config.hparams import BaseHParams, build
+from xdpx.config.hparams import BaseHParams, build_a
 from xdpx.datasets.inputs.ahead_of_time import build_input
 from xdpx.datasets.inputs.base_input import BaseInput, name_of, with_hosts
 from xdpx.engines.spmd import world
@@ -140,12 +140,7 @@ class Parts:
         Raises:
             ConfigError: there is not exactly one.
         """
-        found = [template for template in self.experiment.datasets() if template.is_training]
-        if len(found) != 1:
-            names = ", ".join(name_of(template) for template in found) or "none"
-            remedy = "Give one with is_training=True; join several by MultiInput."
-            raise fault_of(self.experiment, "datasets", f"{len(found)} inputs are for training ({names}).", remedy)
-        return self.inputs(found)[0]
+        return self.inputs([_for_training(self.experiment)])[0]
 
     def eval_inputs(self) -> list[BaseInput]:
         """Build the evaluation inputs."""
@@ -168,9 +163,12 @@ def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
     experiment.use_devices(len(devices))
     experiment.validate()
     _refuse_inputs(experiment)
+    if options.trains:
+        _for_training(experiment)
     task = experiment.task()
     if isinstance(task, SingleTask):
         raise fault_of(experiment, "task", "gave a task that is built already.", TEMPLATE.format("SingleTask"))
+    built = build_a(SingleTask, task, f"{type(experiment).__name__}.task", TEMPLATE.format("SingleTask"))
     shape = experiment.mesh_shape(len(devices))
     if world.process_count() == 1:
         devices = devices[: shape.num_devices]  # a mesh may be smaller than the machine
@@ -178,7 +176,7 @@ def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
     rules = rules_of(experiment)
     host = infeed(rules, mesh)
     return Parts(
-        experiment, options, build(task), mesh, rules, _specs(experiment, host),
+        experiment, options, built, mesh, rules, _specs(experiment, host),
         ranks_for("save", options), host,
     )  # fmt: skip
 
@@ -229,6 +227,16 @@ def _refuse_inputs(experiment: BaseExperiment) -> None:
         if twice:
             remedy = "Give each input a name of its own: files and summaries are named after it."
             raise fault_of(experiment, kind, f"two inputs are named '{twice[0]}'.", remedy)
+
+
+def _for_training(experiment: BaseExperiment) -> Any:
+    """Return the template of the training input. Raises ConfigError if there is not exactly one."""
+    found = [template for template in experiment.datasets() if template.is_training]
+    if len(found) != 1:
+        names = ", ".join(name_of(template) for template in found) or "none"
+        remedy = "Give one with is_training=True; join several by MultiInput."
+        raise fault_of(experiment, "datasets", f"{len(found)} inputs are for training ({names}).", remedy)
+    return found[0]
 
 
 def fault_of(experiment: BaseExperiment, key: str, problem: str, remedy: str) -> ConfigError:
