@@ -39,6 +39,19 @@ def test_updates_that_were_skipped_are_counted_and_others_that_are_no_numbers_en
         accumulator.take("log")
 
 
+def test_a_loss_without_gradient_is_told_of_but_not_a_single_update_without(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    accumulator = SkippingAccumulator(Engine().facts_to_host, windows=("log",))
+    for number, norm in enumerate((0.0, 0.0, 1.0, 0.0, 0.0), start=1):
+        accumulator.add(number, {"loss_sum": 2.0, "count": 1.0, "grad_norm": norm, "skipped": 0.0})
+    accumulator.take("log")
+    assert "gradient" not in capsys.readouterr().err
+    accumulator.add(6, {"loss_sum": 2.0, "count": 1.0, "grad_norm": 0.0, "skipped": 0.0})
+    accumulator.take("log")
+    assert "the gradient was exactly 0 in 3 updates in a row, up to step 6" in capsys.readouterr().err
+
+
 def test_garbage_is_collected_at_its_updates_only() -> None:
     callback, session = CollectingGarbage(2), SimpleNamespace()
     try:

@@ -35,6 +35,9 @@ from xdpx.utils.decisions import SKIPPED_AT_MOST, due
 SUMMARY = "summary"
 """The name of the accumulator window for summaries."""
 
+STILL_UPDATES = 3
+"""Consecutive updates with the gradient 0 that are told of: of one, the data may be the reason."""
+
 SCORES = ("log_pplx", "total_loss")
 """The first of these metrics that is measured decides which evaluation is best; lower is better."""
 
@@ -53,9 +56,10 @@ class SkippingAccumulator(MetricAccumulator):
     ) -> None:  # fmt: skip
         super().__init__(*values, **options)
         self._most, self._hear = most, hear
-        self._in_a_row = 0
+        self._in_a_row = self._without_gradient = 0
 
     def _enter(self, number: int, facts: dict[str, float]) -> None:
+        self._warn_of_no_gradient(number, facts)
         self._in_a_row = self._in_a_row + 1 if facts.get("skipped") else 0
         if self._in_a_row >= self._most:
             raise Diverged(
@@ -76,6 +80,17 @@ class SkippingAccumulator(MetricAccumulator):
                 "an update has no rows that count, as all weights of its batches are 0: its loss is NaN", once=True
             )
         super()._enter(number, facts)
+
+    def _warn_of_no_gradient(self, number: int, facts: Mapping[str, float]) -> None:
+        still = facts.get("grad_norm") == 0 and facts.get("count", 1) > 0
+        self._without_gradient = self._without_gradient + 1 if still else 0
+        if self._without_gradient == STILL_UPDATES:
+            log.warning(
+                f"the gradient was exactly 0 in {STILL_UPDATES} updates in a row, up to step {number}: no weight "
+                "learns from them. Does the loss depend on trained weights? stop_gradient, argmax, comparisons and integers "
+                "have no gradient; bprop_variable_exclusion and bprop_variable_inclusion freeze weights.",
+                once=True,
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the windows and the number of consecutive skipped updates."""
