@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
+from xdpx.config.faults import ConfigError
 from xdpx.models.spmd.sharding import (
     PIPELINE_RULES,
     TRANSFORMER_RULES,
@@ -86,3 +87,10 @@ def test_hidden_mesh_axes_are_not_named():
 
     with placed(_mesh()):
         assert "mdl" not in jax.jit(program).lower(jnp.ones((8, 4))).as_text().split("sharding_constraint", 1)[1][:80]
+
+
+def test_a_split_mapping_with_the_index_of_no_axis_is_refused_with_the_axes():
+    with pytest.raises(
+        ConfigError, match=r"\[5, -1\] has axis 5 of the mesh. Count from 0 to 2 \(replica, data, mdl\)"
+    ):
+        axes_from_mapping([5, -1])

@@ -241,6 +241,7 @@ class Silent(BaseModel):
     [
         (({"total_loss": 1.0}, {}), "gave for 'total_loss' no pair of single numbers"),
         (({"total_loss": (np.ones(3), np.ones(3))}, {}), "gave for 'total_loss' no pair of single numbers"),
+        (({"total_loss": (1.0, 3.0)}, [2.0]), "gave a list as the values per row, which have no names"),
         ({"total_loss": (1.0, 3.0)}, "gave a dict, which is not a pair of mappings"),
     ],
 )

@@ -12,6 +12,7 @@ import jax
 from flax import linen as nn
 from jax.sharding import Mesh, PartitionSpec
 
+from xdpx.config.faults import refusal
 from xdpx.utils.axis_splits import DATA, MDL, REPLICA, STAGE, Rules, splits
 
 Axis = str | tuple[str, ...] | None
@@ -120,12 +121,19 @@ def resolve(axes: Sequence[Axis], shape: Sequence[int], rules: Rules, sizes: Map
 
 
 def axes_from_mapping(mapping: Sequence[Any], mesh_axis_names: Sequence[str] = (REPLICA, DATA, MDL)) -> Axes:
-    """Return axes from a split mapping of axis names, tuples of names, indices of mesh axes, -1 or None."""
+    """Return axes from a split mapping of axis names, tuples of names, indices of mesh axes, -1 or None.
+
+    Raises:
+        ConfigError: there is no mesh axis of an index.
+    """
     axes: list[Axis] = []
     for entry in mapping:
         if entry is None or (isinstance(entry, int) and entry < 0):
             axes.append(None)
         elif isinstance(entry, int):
+            if entry >= len(mesh_axis_names):
+                remedy = f"Count from 0 to {len(mesh_axis_names) - 1} ({', '.join(mesh_axis_names)}), or give its name."
+                raise refusal("split_dims_mapping", f"{list(mapping)} has axis {entry} of the mesh.", remedy)
             axes.append(mesh_axis_names[entry])
         else:
             axes.append(entry if isinstance(entry, str) else tuple(entry))

@@ -206,6 +206,8 @@ def _refuse_no_metrics(model: str, found: object) -> None:
     remedy = "Return ({name: (mean, weight)} of single numbers, {name: values per row})."
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Mapping)):
         raise refusal(where, f"gave a {type(found).__name__}, which is not a pair of mappings.", remedy)
+    if not isinstance(found[1], Mapping):
+        raise refusal(where, f"gave {_described(found[1])} as the values per row, which have no names.", remedy)
     for name, pair in found[0].items():
         if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(jnp.ndim(part) == 0 for part in pair)):
             raise refusal(where, f"gave for '{name}' no pair of single numbers.", remedy)
