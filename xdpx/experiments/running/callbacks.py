@@ -87,8 +87,8 @@ class SkippingAccumulator(MetricAccumulator):
         if self._without_gradient == STILL_UPDATES:
             log.warning(
                 f"the gradient was exactly 0 in {STILL_UPDATES} updates in a row, up to step {number}: no weight "
-                "learns from them. Does the loss depend on trained weights? stop_gradient, argmax, comparisons and integers "
-                "have no gradient; bprop_variable_exclusion and bprop_variable_inclusion freeze weights.",
+                "learns from them. Does the loss depend on trained weights? stop_gradient, argmax, comparisons and "
+                "integers have no gradient; bprop_variable_exclusion and bprop_variable_inclusion freeze weights.",
                 once=True,
             )
 
