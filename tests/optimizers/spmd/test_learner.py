@@ -278,6 +278,21 @@ def test_a_learning_rate_that_was_never_set_is_told(optimizer: Any, told: bool, 
     assert ("learning_rate is 0, which multiplies every step" in capsys.readouterr().err) is told
 
 
+@pytest.mark.parametrize(("rate", "told"), [(0.0, True), (0.1, False)])
+def test_decay_at_no_rate_beside_a_transformation_with_its_own_is_told(rate: float, told: bool, capsys: Any) -> None:
+    decayed = OptaxOptimizer.HParams(grad_tx=optax.sgd(0.1), weight_decay=0.5, learning_rate=rate)
+    Learner(optimizer=decayed).init(PARAMS)
+    assert ("weight_decay: is 0.5, but is multiplied by learning_rate, which is 0" in capsys.readouterr().err) is told
+
+
+def test_all_weights_of_a_further_optimizer_may_be_frozen() -> None:
+    wanted = {"auxiliary_optimizers": [Sgd.HParams(learning_rate=3.0)], "auxiliary_regex": ["head"]}
+    params, state, _ = take(MultiOptimizerLearner(optimizer=SGD, bprop_variable_exclusion="head", **wanted))
+    np.testing.assert_array_equal(params["head"], PARAMS["head"])
+    np.testing.assert_allclose(params["lm"]["emb"], 0.9, rtol=1e-6)
+    assert list(state["rules"]) == ["main"]
+
+
 def test_weights_may_be_frozen_by_an_optimizer_of_their_own(capsys: Any) -> None:
     wanted = {"auxiliary_optimizers": [Sgd.HParams()], "auxiliary_regex": ["head"]}
     MultiOptimizerLearner(optimizer=SGD, **wanted).init(PARAMS)

@@ -169,12 +169,23 @@ class Learner(Configurable):
         return axes_of_state(opt_state_shapes, named(params_axes, is_leaf=is_axes), self._shapes)
 
     def _warn_of_no_rate(self, groups: Sequence[WeightGroup]) -> None:
-        """Warn of the learning rate 0, the default of Pax; a part of the weights may be frozen by it."""
+        """Warn of the learning rate 0, the default of Pax; a part of the weights may be frozen by it.
+
+        It also undoes the weight decay of a transformation that has a rate of its own.
+        """
         rules = [group.optimizer.inner or group.optimizer for group in groups]
         if rules and all(type(rule).moves_by_rate and not rule.hparams.learning_rate for rule in rules):
             log.warning(
                 f"{self.hparams.name}.optimizer: learning_rate is 0, which multiplies every step. Set it.", once=True
             )
+        for rule in rules:
+            if rule.hparams.weight_decay and not (type(rule).moves_by_rate or rule.hparams.learning_rate):
+                log.warning(
+                    f"{type(rule).__name__}.weight_decay: is {rule.hparams.weight_decay}, but is multiplied by "
+                    "learning_rate, which is 0. Set that to the rate of grad_tx, or let grad_tx decay the weights, as "
+                    "optax.adamw does.",
+                    once=True,
+                )
 
     def _warn_of_layers_alone(self, group: WeightGroup) -> None:
         """Warn of an optimizer that looks at all weights together, but gets those of one layer at a time."""
@@ -209,8 +220,10 @@ class Learner(Configurable):
         """Return the groups of weights and their optimizers."""
         kept = set(weights) if self.hparams.keep_optimizer_state_for_excluded_vars else self.trained(weights)
         found = []
-        for label, optimizer, names in self.shares(sorted(kept)):
-            for stack, members in self._stacks(weights, names).items():
+        for label, optimizer, names in self.shares(
+            sorted(weights)
+        ):  # all, so that a pattern may match frozen ones only
+            for stack, members in self._stacks(weights, [name for name in names if name in kept]).items():
                 key = "_".join([label, *map(str, stack)])
                 found.append(WeightGroup(key, optimizer, self._rule(optimizer, len(stack)), members, bool(stack)))
         return found

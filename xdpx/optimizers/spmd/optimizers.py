@@ -264,7 +264,8 @@ class OptaxOptimizer(BaseOptimizer):
         """Fields of a transformation.
 
         Attributes:
-            grad_tx: the transformation of gradients to steps. `learning_rate` and `lr_schedule` are only logged.
+            grad_tx: the transformation of gradients to steps. `learning_rate` and `lr_schedule` only
+                multiply `weight_decay`, and are logged.
                 One that needs the loss, such as `reduce_on_plateau`, is refused.
         """
 
