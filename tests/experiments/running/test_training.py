@@ -335,6 +335,29 @@ def test_a_rule_that_fits_nothing_is_refused(
         run(tiny.Tiny(INIT={job: {"load_rules": [(pattern, template)]}}), job_log_dir=tmp_path / "job", **QUIET)
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({"load_rulez": []}, "Did you mean 'load_rules'"), ("params/.*", "is 'params/.*'. Give CheckpointLoadingRules")],
+)
+def test_what_is_no_loading_rule_is_refused(
+    tiny: ModuleType, job: str, tmp_path: Path, given: object, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        begin(build_parts(tiny.Tiny(INIT={job: given}), options_of(tmp_path / "job", {})), 8)
+
+
+def test_a_loading_rule_beside_others_that_matches_nothing_is_told_of(
+    tiny: ModuleType, job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = {"load_rules": [("params/encoder/(.*)", "{}"), ("(.*)", "{}")], "ignore_rules": ["final_ln"]}
+    begin(build_parts(tiny.Tiny(INIT={job: rules}), options_of(tmp_path / "job", {})), 8)
+    told = capsys.readouterr().err
+    assert "load_rules: 'params/encoder/(.*)' matches no variable" in told
+    assert "ignore_rules: 'final_ln' matches no variable. Write an expression for whole names" in told
+    with pytest.raises(ConfigError, match="'final_ln' matches no variable"):
+        begin(build_parts(tiny.Tiny(INIT={job: {**rules, "safe_load": True}}), options_of(tmp_path / "job", {})), 8)
+
+
 def test_a_job_may_be_anywhere(tiny: ModuleType) -> None:
     folder = f"memory://jobs/{uuid.uuid4().hex}"
     for steps in (1, 2):

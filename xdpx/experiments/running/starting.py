@@ -67,9 +67,20 @@ def begin(parts: Parts, until: int, copies: MemoryShares | None = None) -> Start
     state = parts.engine.start(parts.train.random_seed)
     start = Start(state, provenance=dict.fromkeys(dict(spmd_files.named_leaves(state)), RANDOM))
     for folder, given in (parts.train.init_from_checkpoint_rules or {}).items():
-        rules = CheckpointLoadingRules(**given) if isinstance(given, Mapping) else given
-        _apply(parts, start, str(folder), rules)
+        _apply(parts, start, str(folder), _rules(folder, given))
     return start
+
+
+def _rules(folder: str, given: object) -> CheckpointLoadingRules:
+    """Return the rules for one job. Raises ConfigError if they are something else."""
+    try:
+        rules = CheckpointLoadingRules(**given) if isinstance(given, Mapping) else given
+    except (TypeError, AttributeError) as error:  # of templates, which say what is wrong
+        raise ConfigError(SOURCE, [Fault(folder, str(error))]) from error
+    if not isinstance(rules, CheckpointLoadingRules):
+        remedy = "Give CheckpointLoadingRules(...), or a dict of its fields; {} loads every weight of the same name."
+        raise ConfigError(SOURCE, [Fault(folder, f"is {given!r:.60}.", remedy)])
+    return rules
 
 
 def _step_of(checkpoint: str) -> int:
@@ -177,11 +188,17 @@ def _sources(
                 sources[name] = averaged if rules.load_ema_states and averaged in saved else plain
                 used.add(pattern)
                 break
-    unused = [pattern for pattern, _ in rules.load_rules if pattern not in used]
-    if unused and (rules.safe_load or not used):
-        remedy = f"Write an expression for whole names; variables are named like: {', '.join(names[:3])}."
-        faults = [Fault("load_rules", f"'{pattern}' matches no variable.", remedy) for pattern in unused]
+    remedy = f"Write an expression for whole names; variables are named like: {', '.join(names[:3])}."
+    unused = [("load_rules", pattern) for pattern, _ in rules.load_rules if pattern not in used]
+    idle = [pattern for pattern in rules.ignore_rules if not any(re.fullmatch(pattern, name) for name in names)]
+    faults = [
+        Fault(key, f"'{pattern}' matches no variable.", remedy)
+        for key, pattern in (*unused, *(("ignore_rules", pattern) for pattern in idle))
+    ]
+    if (unused and not used) or (faults and rules.safe_load):
         raise ConfigError(where, faults)
+    for fault in faults:
+        log.warning(f"{where}.{fault.key}: {fault.problem} {fault.remedy}")
     return sources
 
 

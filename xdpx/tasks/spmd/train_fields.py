@@ -24,7 +24,7 @@ class CheckpointLoadingRules(BaseHParams):
         load_rules: (regular expression, template) pairs. A variable whose whole name, `params/<path>`, one matches
             begins as the variable whose name the template gives, with `{}` for each group. The first that matches wins.
         ignore_rules: regular expressions of whole names that no rule touches.
-        safe_load: a rule that matches nothing is an error.
+        safe_load: a rule that matches nothing is an error, not just a warning.
         step: of the checkpoint; None for the newest.
         load_step: also go on counting updates from there.
         load_opt_states: also take over the optimizer's state, whole.
