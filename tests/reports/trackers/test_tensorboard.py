@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib
 import socket
+import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -135,3 +136,33 @@ def test_files_are_written_without_importing_tensorflow() -> None:
     tensorboard._spare_tensorflow()
     if "tensorflow" not in sys.modules:
         assert importlib.import_module("tensorboard.compat").tf.__version__ == "stub"
+
+
+def test_the_writer_without_torch_writes_what_torch_would(tmp_path) -> None:
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    torchs = pytest.importorskip("torch.utils.tensorboard").SummaryWriter
+    found = []
+    for name, kind in (("plain", tensorboard.PlainWriter), ("torch", torchs)):
+        for purge_step, value in ((None, 0.25), (4, 0.5)):  # a job, and its restart from step 3
+            writer = kind(str(tmp_path / name), purge_step=purge_step)
+            for step in (3, 4) if purge_step is None else (4,):
+                writer.add_scalar("loss", value, step)
+            writer.add_text("Model", "a `layer`", 4)
+            writer.flush()
+            writer.close()
+        read = reading.EventAccumulator(str(tmp_path / name)).Reload()
+        texts = [(one.step, one.tensor_proto.string_val[:]) for one in read.Tensors("Model/text_summary")]
+        plugin = read.SummaryMetadata("Model/text_summary").plugin_data.plugin_name
+        found.append(([(one.step, one.value) for one in read.Scalars("loss")], texts, plugin))
+    assert found[0] == found[1]
+    assert found[0][0] == [(3, 0.25), (4, 0.5)]
+
+
+def test_summaries_of_a_job_do_not_load_torch(tmp_path) -> None:
+    pytest.importorskip("tensorboard")
+    code = (
+        "import sys; from xdpx.reports.trackers.tensorboard import new_writer\n"
+        f"writer = new_writer({str(tmp_path)!r}); writer.add_scalar('loss', 1.0, 1); writer.add_text('a', 'b', 1)\n"
+        "writer.close(); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,6 +6,7 @@ import importlib
 import os
 import socket
 import sys
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from importlib.util import find_spec
@@ -86,8 +87,57 @@ def _folder_of_run() -> str:
     return io.join("runs", f"{datetime.now().astimezone():%b%d_%H-%M-%S}_{socket.gethostname()}")
 
 
+class PlainWriter:
+    """Writes scalars and texts like torch's `SummaryWriter`, without torch, whose import takes a second of CPU time.
+
+    Args:
+        log_dir: any path that TensorBoard can write to.
+        purge_step: events of this step and later ones, from an earlier writer, are no longer shown.
+
+    Raises:
+        ImportError: tensorboard is not installed.
+    """
+
+    def __init__(self, log_dir: str, purge_step: int | None = None) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._event = Event
+        self._file = EventFileWriter(log_dir)
+        if purge_step is not None:
+            self._add(purge_step, file_version="brain.Event:2")
+            self._add(purge_step, session_log=SessionLog(status=SessionLog.START))
+
+    def add_scalar(self, tag: str, value: float, step: int | None = None) -> None:
+        """Write a number."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        self._add(step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=float(value))]))
+
+    def add_text(self, tag: str, text: str, step: int | None = None) -> None:
+        """Write a text, which TensorBoard displays as Markdown."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.plugins.text.metadata import create_summary_metadata
+        from tensorboard.util.tensor_util import make_tensor_proto
+
+        about, content = create_summary_metadata(tag, ""), make_tensor_proto([text.encode()])
+        value = Summary.Value(tag=f"{tag}/text_summary", metadata=about, tensor=content)
+        self._add(step, summary=Summary(value=[value]))
+
+    def flush(self) -> None:
+        """Write what is pending."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _add(self, step: int | None, **content: Any) -> None:
+        self._file.add_event(self._event(wall_time=time.time(), step=step or 0, **content))
+
+
 def new_writer(folder: str, *, purge_step: int | None = None) -> Any:
-    """Return a `SummaryWriter` for a folder.
+    """Return a writer of scalars and texts for a folder: a `SummaryWriter`, or a `PlainWriter` if torch is not loaded.
 
     Args:
         folder: any path that TensorBoard can write to.
@@ -96,6 +146,9 @@ def new_writer(folder: str, *, purge_step: int | None = None) -> Any:
     Raises:
         RuntimeError: if neither tensorboard nor tensorboardX is installed.
     """
+    if "torch" not in sys.modules and find_spec("tensorboard") is not None:
+        _spare_tensorflow()
+        return PlainWriter(folder, purge_step)
     return _find_writer()(log_dir=folder, purge_step=purge_step)
 
 
