@@ -8,9 +8,11 @@ import optax
 import pytest
 
 from xdpx.config.faults import ConfigError
+from xdpx.config.hparams import sub_config_field
 from xdpx.engines.spmd.steps import sums_of, tracing_step
 from xdpx.models.spmd.base_layer import BaseLayer, Weight
 from xdpx.models.spmd.base_model import BaseModel
+from xdpx.models.spmd.decoding.sampling import SampleDecoder
 from xdpx.optimizers.spmd.learner import Learner
 from xdpx.optimizers.spmd.optimizers import Sgd
 from xdpx.tasks.spmd.aggregating import MultiLossAggregator
@@ -253,6 +255,14 @@ def test_what_is_no_loss_is_named(gives: Any, told: str) -> None:
     task = build(model=Odd.HParams())
     with pytest.raises(ConfigError, match=rf"Odd.compute_loss: {told}. Return \("):
         task.train_loss(variables(task), BATCH, KEY)
+
+
+def test_a_decoder_with_wrong_fields_is_refused_before_training() -> None:
+    class Saying(Line):
+        decoder_tpl: Any = sub_config_field(SampleDecoder.HParams, temperature=-1.0)
+
+    with pytest.raises(ConfigError, match=r"SampleDecoder.temperature: is -1.0"):
+        build(model=Saying.HParams())
 
 
 def test_what_a_model_does_not_define_is_named() -> None:

@@ -105,6 +105,9 @@ class SingleTask(Configurable):
         if hparams.model is None:
             raise ConfigError(THIS_RUN, [Fault(f"{hparams.name}.model", "is None.", "Give the template of a model.")])
         self.model: Any = build(hparams.model)
+        decoder = getattr(self.model, "decoder_tpl", None)
+        if isinstance(decoder, BaseHParams):
+            build(decoder.clone())  # refuses wrong fields now, not when it decodes after hours of training
         if not callable(self.model):
             problem = f"'{type(self.model).__name__}' has no __call__()."
             remedy = "Derive it from xdpx.models.spmd.base_model.BaseModel."
