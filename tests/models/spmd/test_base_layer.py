@@ -121,6 +121,20 @@ def test_a_name_can_be_taken_once():
         Twice().init(KEY, ROW)
 
 
+def test_a_weight_without_elements_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    class Wide(BaseLayer):
+        width: int = 0
+
+        def setup(self) -> None:
+            self.create_variable("w", Weight((3, self.width)))
+
+        def __call__(self, x: Any) -> Any:
+            return x @ self.theta.w
+
+    jax.eval_shape(build(Wide.HParams()).init, KEY, ROW)
+    assert "w: has no elements, its shape is [3, 0]. Was a size not set?" in capsys.readouterr().err
+
+
 def test_an_undeclared_weight_is_told_with_the_declared_ones():
     class Wrong(Scale):
         def __call__(self, x):

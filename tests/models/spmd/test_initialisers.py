@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from xdpx.config.faults import ConfigError
 from xdpx.models.spmd.initialisers import METHODS, WeightInit, draw, fans
 
 SHAPE = (400, 100)
@@ -52,6 +53,11 @@ KEY = jax.random.key(0)
 def test_an_unknown_method_is_refused():
     with pytest.raises(ValueError, match="Did you mean 'gaussian'"):
         WeightInit.of("gausian")
+
+
+def test_an_unknown_method_in_a_template_is_refused_when_a_weight_is_declared():
+    with pytest.raises(ConfigError, match="no method 'gaussian_sqrt_fan_in'. Did you mean 'gaussian_sqrt_fanin'"):
+        draw(WeightInit(method="gaussian_sqrt_fan_in"))
 
 
 def test_fans_count_heads_as_outputs_and_leave_batches_out():

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
-from xdpx.models.spmd.scoring import cross_entropy, mean_of, smoothed, with_rows
+from xdpx.config.faults import ConfigError
+from xdpx.models.spmd.scoring import cross_entropy, mean_of, smoothed, smoothing_of, with_rows
 
 LOGITS = jax.random.normal(jax.random.key(0), (3, 4, 7)) * 3
 LABELS = jax.random.randint(jax.random.key(1), (3, 4), 0, 7)
@@ -23,3 +27,13 @@ def test_rows_that_fill_up_a_batch_count_nothing_and_nothing_has_the_mean_zero()
     weights = with_rows(jnp.ones((3, 4)), {"eval_sample_weights": jnp.array([1, 0, 1])})
     np.testing.assert_array_equal(weights.sum(1), [4, 0, 4])
     assert float(mean_of(jnp.ones(4), jnp.zeros(4))) == 0
+
+
+def test_smoothing_is_a_share_in_training_only() -> None:
+    model = SimpleNamespace(label_smoothing_prob=0.1, do_eval=False)
+    assert smoothing_of(model) == 0.1
+    model.do_eval = True
+    assert smoothing_of(model) == 0.0
+    model.label_smoothing_prob = 10
+    with pytest.raises(ConfigError, match="label_smoothing_prob: is 10. Give a share"):
+        smoothing_of(model)

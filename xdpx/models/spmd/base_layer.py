@@ -18,6 +18,7 @@ from jax.typing import DTypeLike
 from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, Configurable, build, from_fiddle
 from xdpx.config.hparams_types import made_by
+from xdpx.logger import log
 from xdpx.models.spmd.initialisers import WeightInit, draw
 from xdpx.models.spmd.layer_fields import checking_fields, declare_nested_fields
 from xdpx.models.spmd.sharding import Axes, axes_from_mapping
@@ -216,6 +217,9 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         """Declare one weight, in `setup`; in `__call__` it is `self.theta.<name>`."""
         self._refuse_taken(name)
         axes = self._axes_of(name, weight)
+        if 0 in weight.shape:
+            where = "/".join((*self.path, name))
+            log.warning(f"{where}: has no elements, its shape is {list(weight.shape)}. Was a size not set?", once=True)
         dtype = self.dtype if weight.dtype is None else weight.dtype
         drawn = draw(
             weight.init or self.params_init or WeightInit.Xavier(), num_in=weight.num_in, num_batch=weight.num_batch

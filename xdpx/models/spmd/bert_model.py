@@ -14,7 +14,7 @@ from xdpx.models.spmd.base_model import BaseModel
 from xdpx.models.spmd.initialisers import WeightInit
 from xdpx.models.spmd.layers.bert import INIT_STD, BertEncoder, MaskedLmHead
 from xdpx.models.spmd.layers.embeddings import SharedEmbeddingSoftmax
-from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, with_rows
+from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, smoothing_of, with_rows
 from xdpx.utils.nested_map import NestedMap
 
 MASKED, REPLACED = 0.8, 0.1
@@ -106,7 +106,7 @@ class BertModel(BaseModel):
         logits, labels, weights = predictions.logits, predictions.labels, predictions.weights
         xent = cross_entropy(logits, labels)
         total = weights.sum()
-        smoothing = 0.0 if self.do_eval else self.label_smoothing_prob
+        smoothing = smoothing_of(self)
         correct = (jnp.argmax(logits, axis=-1) == labels).astype(jnp.float32)
         avg_xent = mean_of(xent, weights)
         metrics = {

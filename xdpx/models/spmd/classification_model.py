@@ -14,7 +14,7 @@ from xdpx.models.spmd.layers.bert import INIT_STD, BertEncoder
 from xdpx.models.spmd.layers.embeddings import BaseSoftmax, FullSoftmax
 from xdpx.models.spmd.layers.linears import MLPBlock
 from xdpx.models.spmd.layers.stochastics import Dropout
-from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, with_rows
+from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, smoothing_of, with_rows
 from xdpx.utils.nested_map import NestedMap
 
 TOP = 5
@@ -71,7 +71,7 @@ class ClassificationModel(BaseModel):
         weights = batch.get("weights")
         weights = with_rows(jnp.ones(labels.shape) if weights is None else weights, batch)
         xent, total = cross_entropy(logits, labels), weights.sum()
-        smoothing = 0.0 if self.do_eval else self.label_smoothing_prob
+        smoothing = smoothing_of(self)
         predicted = jnp.argmax(logits, axis=-1).astype(jnp.int32)
         correct = (predicted == labels).astype(jnp.float32)
         metrics = {

@@ -36,9 +36,7 @@ class WeightInit(BaseHParams):
     @classmethod
     def of(cls, method: str, scale: float = 1.0) -> WeightInit:
         """Return a frozen initialisation. Raises ConfigError for an unknown method."""
-        if method not in METHODS:
-            remedy = did_you_mean(method, METHODS, rest=f"Methods: {', '.join(METHODS)}.")
-            raise refusal("WeightInit", f"no method '{method}'.", remedy)
+        _refuse_unknown(method)
         return cls(method=method, scale=scale).freeze()
 
     @classmethod
@@ -82,6 +80,12 @@ class WeightInit(BaseHParams):
         return cls.of("uniform_unit_scaling", scale)
 
 
+def _refuse_unknown(method: str) -> None:
+    if method not in METHODS:
+        remedy = did_you_mean(method, METHODS, rest=f"Methods: {', '.join(METHODS)}.")
+        raise refusal("WeightInit", f"no method '{method}'.", remedy)
+
+
 def fans(shape: Sequence[int], num_in: int = 1, num_batch: int = 0) -> tuple[int, int]:
     """Return (fan_in, fan_out) of a weight whose dimensions are batch, in, out.
 
@@ -98,7 +102,8 @@ def fans(shape: Sequence[int], num_in: int = 1, num_batch: int = 0) -> tuple[int
 
 
 def draw(init: WeightInit, *, num_in: int = 1, num_batch: int = 0) -> Callable[[Any, Sequence[int], Any], jax.Array]:
-    """Return `function(key, shape, dtype)` that initialises a weight."""
+    """Return `function(key, shape, dtype)` that initialises a weight. Raises ConfigError for an unknown method."""
+    _refuse_unknown(init.method)
 
     def drawn(key: jax.Array, shape: Sequence[int], dtype: DTypeLike) -> jax.Array:
         return _draw(init, key, tuple(shape), dtype, fans(shape, num_in, num_batch))

@@ -35,6 +35,7 @@ from xdpx.models.spmd.misreading import (
     several_prompts,
     too_few_positions,
 )
+from xdpx.models.spmd.scoring import smoothing_of
 from xdpx.models.spmd.sharding import constrain
 from xdpx.utils.nested_map import NestedMap
 
@@ -77,6 +78,9 @@ class TransformerLm(BaseLayer):
 
     def setup(self) -> None:
         """Build the parts."""
+        for name in ("vocab_size", "model_dims"):
+            if getattr(self, name) < 1:
+                raise refusal(f"TransformerLm.{name}", f"is {getattr(self, name)}.", "Set it in the template.")
         table = {"num_classes": self.vocab_size, "input_dims": self.model_dims}
         self.create_child("softmax", self.softmax_tpl, **table)
         if self.separate_embedding_tpl is not None:
@@ -287,11 +291,12 @@ class LanguageModel(BaseModel):
     def _regularised(self, scores: LabelScores) -> jax.Array:
         """Return the regularisation in training, added to the cross entropy of each token, (B, T)."""
         extra = jnp.zeros_like(scores.log_z)
+        share = smoothing_of(self)
         if self.do_eval:
             return extra
-        if self.label_smoothing_prob:
+        if share:
             smoothed = scores.log_z - scores.mean - (scores.log_z - scores.label)
-            extra = extra + self.label_smoothing_prob * smoothed
+            extra = extra + share * smoothed
         return extra + self.z_loss_weight * jnp.square(scores.log_z) if self.z_loss_weight else extra
 
     def _per_example(self, predictions: NestedMap, batch: NestedMap, xent: jax.Array, weights: jax.Array) -> NestedMap:

@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
+
 Metrics = dict[str, tuple[jax.Array, jax.Array]]
 """(mean, weight) by name."""
 
@@ -40,6 +42,18 @@ def smoothed(xent: jax.Array, logits: jax.Array, share: float) -> jax.Array:
         return xent
     log_z = jax.nn.logsumexp(logits.astype(jnp.float32), axis=-1)
     return (1.0 - share) * xent + share * (log_z - jnp.mean(logits, axis=-1))
+
+
+def smoothing_of(model: Any) -> float:
+    """Return the share of label smoothing of a model: its `label_smoothing_prob` in training, 0 in evaluation.
+
+    Raises:
+        ConfigError: it is not in [0, 1).
+    """
+    share: float = model.label_smoothing_prob
+    if not 0.0 <= share < 1.0:
+        raise refusal("label_smoothing_prob", f"is {share}.", "Give a share from 0 to less than 1, e.g. 0.1.")
+    return 0.0 if model.do_eval else share
 
 
 def mean_of(values: jax.Array, weights: jax.Array) -> jax.Array:

@@ -19,7 +19,7 @@ from xdpx.models.spmd.decoding.rows import Row
 from xdpx.models.spmd.decoding.sequences import DecodeStep
 from xdpx.models.spmd.layers.encoder_decoder import TransformerEncoderDecoder
 from xdpx.models.spmd.misreading import Problem, joined_texts, padding_before_tokens, several_prompts
-from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, with_rows
+from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, smoothing_of, with_rows
 from xdpx.utils.nested_map import NestedMap
 
 
@@ -77,7 +77,7 @@ class SequenceModel(BaseModel):
         logits, labels = predictions.logits, batch.tgt.labels
         weights = with_rows(batch.tgt.weights, batch)
         xent, total = cross_entropy(logits, labels), weights.sum()
-        smoothing = 0.0 if self.do_eval else self.label_smoothing_prob
+        smoothing = smoothing_of(self)
         avg_xent = mean_of(xent, weights)
         correct = (jnp.argmax(logits, axis=-1) == labels).astype(jnp.float32)
         metrics = {

@@ -1,7 +1,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from xdpx.config.faults import ConfigError
 from xdpx.models.spmd.base_layer import eval_context
 from xdpx.models.spmd.layers.stochastics import Dropout
 
@@ -29,3 +31,9 @@ def test_one_draw_can_hold_along_a_dimension():
 def test_the_same_key_draws_the_same():
     layer = Dropout(dropout_prob=0.5)
     np.testing.assert_array_equal(layer.apply({}, X, rngs=KEYS), layer.apply({}, X, rngs=KEYS))
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, 10.0])
+def test_a_probability_that_is_none_is_refused(share: float) -> None:
+    with pytest.raises(ConfigError, match=rf"dropout_prob: is {share}. Give a share from 0 to less than 1"):
+        Dropout(dropout_prob=share).apply({}, jnp.ones(3), rngs={"random": jax.random.key(0)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import refusal
 from xdpx.models.spmd.base_layer import BaseLayer
 
 
@@ -20,7 +21,13 @@ class Dropout(BaseLayer):
     broadcast_dims: tuple[int, ...] = ()
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Return an array of the same shape; in evaluation, and with probability 0, `x` itself."""
+        """Return an array of the same shape; in evaluation, and with probability 0, `x` itself.
+
+        Raises:
+            ConfigError: the probability is not in [0, 1).
+        """
+        if not 0.0 <= self.dropout_prob < 1.0:
+            raise refusal("dropout_prob", f"is {self.dropout_prob}.", "Give a share from 0 to less than 1, e.g. 0.1.")
         if self.do_eval or self.dropout_prob == 0.0:
             return x
         shape = tuple(1 if dim in self.broadcast_dims else size for dim, size in enumerate(x.shape))
