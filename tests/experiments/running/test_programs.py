@@ -55,6 +55,17 @@ def test_processes_with_other_batches_end_instead_of_waiting_for_each_other(
         EvalProgram(parts, data, "eval_test").run({}, 3)
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"), [({}, True), ({"eval_window": "rolling(1)"}, False), ({"eval_loop_num_batches": 1}, False)]
+)
+def test_an_evaluation_of_one_batch_that_nobody_asked_for_is_told(
+    tiny: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, object], told: bool
+) -> None:
+    parts = build_parts(tiny.Tiny(), options_of(tmp_path / "job", {"enable_summary_writer": False}))
+    EvalProgram(parts, tiny.Characters(name="one", batch_size=4, **fields), "eval_test")
+    assert ("eval_test_one: takes a single batch each time" in capsys.readouterr().err) is told
+
+
 def test_a_metric_that_counts_rows_which_only_fill_up_is_told(
     tiny: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

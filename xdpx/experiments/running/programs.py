@@ -57,6 +57,12 @@ class Program:
     def __init__(self, parts: Parts, data: BaseInput, kind: str, *, after: int | None = None) -> None:
         self.parts, self.data, self.name = parts, data, f"{kind}_{data.name}"
         self.window = data.window
+        if data.hparams.eval_window is None and not data.hparams.given() & {"reset_for_eval", "eval_loop_num_batches"}:
+            log.warning(
+                f"{self.name}: takes a single batch each time, the one after the last, because nothing says how many. "
+                "Write eval_window='full_epoch' for all data, 'first(n)' or 'rolling(n)'.",
+                once=True,
+            )
         self.before_batch: Callable[[int], object] = lambda step: None
         shown = parts.options.enable_summary_writer and parts.is_first
         self._writer = SummaryWriter(
