@@ -297,3 +297,8 @@ def test_weights_may_be_frozen_by_an_optimizer_of_their_own(capsys: Any) -> None
     wanted = {"auxiliary_optimizers": [Sgd.HParams()], "auxiliary_regex": ["head"]}
     MultiOptimizerLearner(optimizer=SGD, **wanted).init(PARAMS)
     assert "learning_rate is 0" not in capsys.readouterr().err
+
+
+def test_a_schedule_class_instead_of_its_template_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"Sgd.lr_schedule: is .*Give the template of a schedule"):
+        Learner(optimizer=Sgd.HParams(learning_rate=1.0, lr_schedule=Linear))

@@ -76,7 +76,7 @@ class BaseOptimizer(Configurable):
         _refuse_several(self, ("weight_decay", "l1_regularizer_weight", "l2_regularizer_weight"))
         _refuse_several(self, ("clip_gradient_norm_to_value", "clip_gradient_single_norm_to_value"))
         self.schedule: BaseSchedule = build(hparams.lr_schedule)
-        if not callable(self.schedule):
+        if not callable(self.schedule) or isinstance(self.schedule, type):
             remedy = "Give the template of a schedule, e.g. schedules.Constant.HParams(), or a function of the step."
             raise refusal(f"{type(self).__name__}.lr_schedule", f"is {self.schedule!r:.60}.", remedy)
 
