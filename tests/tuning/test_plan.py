@@ -12,7 +12,7 @@ import pytest
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import load
 from xdpx.run import main
-from xdpx.tuning.plan import Plan, make_plan
+from xdpx.tuning.plan import Plan, altered_by, make_plan
 
 Words = Callable[..., list[str]]
 
@@ -50,6 +50,7 @@ def test_every_fault_of_all_three_configs_is_told_at_once(search: Words, tmp_pat
         ({"space": {"update_freq": {"type": "categorical", "values": [1, None]}}}, "space_config: update_freq: is"),
         ({"space": {"valid_subset": {"type": "categorical", "values": ["dev", "other"]}}}, "ranked by one score"),
         ({"space": {"train_steps": {"type": "int", "values": [1, 9]}}}, "decided by the search itself"),
+        ({"space": {"f1_average": {"type": "categorical", "values": ["macro", "micro"]}}}, "ranked by one score"),
         (
             {
                 "space": {"loss": {"type": "categorical", "values": ["cross_entropy", "focal"]}},
@@ -179,3 +180,8 @@ def test_a_metric_whose_direction_nothing_tells_is_named(
     assert plan.better == "higher"
     assert told in plan.doubt
     assert bool(told) == bool(plan.doubt)
+
+
+def test_what_a_key_alters_is_declared_with_it() -> None:
+    assert altered_by("smoothing", {("", "loss"): "label_smooth_ce"}) == {"loss"}
+    assert altered_by("mask_prob", {("", "processor"): "bert_lm"}) == {"score"}

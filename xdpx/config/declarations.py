@@ -42,6 +42,7 @@ class Declaration:
     relative: str | None = None
     path: str | None = None
     unique: bool | tuple[str, str, Any] = False
+    alters: str | None = None
     group: str | None = None
 
     @property

@@ -11,6 +11,7 @@ from xdpx.config.declarations import Entry, Metric, declarations_of, metrics_of,
 
 Operator = Literal["is", "is not", "in", ">", "<"]
 PathCheck = Literal["file", "directory", "new_directory"]
+Alters = Literal["score", "loss"]
 
 
 class When(NamedTuple):
@@ -70,6 +71,7 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
     relative: Literal["inverse", "direct"] | None = None,
     path: PathCheck | None = None,
     unique: bool | tuple[str, Operator, Any] = False,
+    alters: Alters | None = None,
     group: str | None = None,
 ) -> Any:
     """Return the declaration of one parameter, a pydantic field.
@@ -90,6 +92,8 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
         path: check of the path before the run starts: an existing file, an existing directory, or a writable directory.
         unique: it names an output, which must differ between the runs of one config; always, or while the condition
             (key, operator, value) holds. Of a dict its values.
+        alters: what its value alters beside the model, so that no search may rank trials over it: "score": what a score
+            means, or which rows it is computed on; "loss": what the loss of the same predictions is.
         group: heading in the printed tree; by default the heading of the declaring class.
     """
     extra: dict[str, Any] = {
@@ -103,6 +107,7 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
         "relative": relative,
         "path": path,
         "unique": unique or None,
+        "alters": alters,
         "group": group,
     }
     extra = {key: value for key, value in extra.items() if value is not None}

@@ -121,8 +121,10 @@ class GHMClassification(BinaryCrossEntropy):
     class Parameters(BinaryCrossEntropy.Parameters):
         """Keys of `ghmc`."""
 
-        bins: int = declare.param(10, ge=1, doc="Number of difficulty bins in which rows are counted.")
-        momentum: float = declare.param(0.75, ge=0, lt=1, doc="Share of the counts that is kept from batch to batch.")
+        bins: int = declare.param(10, ge=1, doc="Number of difficulty bins in which rows are counted.", alters="loss")
+        momentum: float = declare.param(
+            0.75, ge=0, lt=1, doc="Share of the counts that is kept from batch to batch.", alters="loss"
+        )
 
     parameters: Parameters
 

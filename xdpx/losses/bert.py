@@ -38,7 +38,7 @@ class BertLoss(Loss):
     class Parameters(LossParameters):
         """Keys of `bert`."""
 
-        lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens.")
+        lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens.", alters="loss")
         num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
 
     parameters: Parameters
@@ -224,8 +224,10 @@ class ElectraLoss(BesideTokens):
     class Parameters(LossParameters):
         """Keys of `electra`."""
 
-        lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens, which train the generator.")
-        rtd_weight: float = declare.param(50.0, ge=0, doc="Weight of the detection of replaced tokens.")
+        lm_weight: float = declare.param(
+            1.0, ge=0, doc="Weight of the masked tokens, which train the generator.", alters="loss"
+        )
+        rtd_weight: float = declare.param(50.0, ge=0, doc="Weight of the detection of replaced tokens.", alters="loss")
 
     parameters: Parameters
 

@@ -30,7 +30,9 @@ class BertPromptLoss(CrossEntropy):
         """Keys of `bert_prompt_loss`."""
 
         use_r_dropout: bool = declare.param(True, doc="R-Drop: two passes with different dropout that must agree.")
-        lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the right tokens among the whole vocabulary.")
+        lm_weight: float = declare.param(
+            1.0, ge=0, doc="Weight of the right tokens among the whole vocabulary.", alters="loss"
+        )
 
     parameters: Parameters
 

@@ -156,7 +156,7 @@ class BertPretrainContrastLoss(BesideTokens):
     class Parameters(SimCSELoss.Parameters):
         """Keys of `bert_pretrain_cl`."""
 
-        lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens.")
+        lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens.", alters="loss")
 
     parameters: Parameters
 

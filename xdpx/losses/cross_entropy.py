@@ -248,7 +248,7 @@ class LabelSmoothCrossEntropy(CrossEntropy):
         """Keys of `label_smooth_ce`."""
 
         smoothing: float = declare.param(
-            0.1, ge=0, lt=1, doc="Share of the probability that is spread evenly over all classes."
+            0.1, ge=0, lt=1, doc="Share of the probability that is spread evenly over all classes.", alters="loss"
         )
 
     parameters: Parameters
@@ -273,7 +273,7 @@ class Focal(CrossEntropy):
         """Keys of `focal`."""
 
         focal_gamma: float = declare.param(
-            2.0, ge=0, doc="How strongly rows that are already right are down-weighted; 0: not at all."
+            2.0, ge=0, doc="How strongly rows that are already right are down-weighted; 0: not at all.", alters="loss"
         )
 
     parameters: Parameters

@@ -39,9 +39,12 @@ class MiniLMLoss(Imitation):
             gt=0,
             doc="Relate queries, keys and values in so many heads, as MiniLMv2 does, a divisor of both widths; null: "
             "attention and values, as MiniLM does.",
+            alters="loss",
         )
         distilled_layer: int = declare.param(
-            -1, doc="Layer of the teacher that the student's last one imitates, from 0; negative from the last."
+            -1,
+            doc="Layer of the teacher that the student's last one imitates, from 0; negative from the last.",
+            alters="loss",
         )
 
     parameters: Parameters

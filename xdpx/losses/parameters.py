@@ -21,6 +21,7 @@ class LossParameters(declare.Parameters):
     loss_unit: Literal["nats", "bits"] = declare.param(
         "nats",
         doc="Unit of likelihood losses in logs and plots. Runs of versions without this key are in bits, and stay so.",
+        alters="score",
     )
 
 
@@ -41,25 +42,28 @@ class RegressionParameters(LossParameters):
 class EpisodeShape(declare.Parameters):
     """What an episode is made of; the sampler that draws it and the loss that reads it must agree."""
 
-    n_way: int = declare.param(10, ge=2, doc="N: classes of an episode.")
-    k_shot: int = declare.param(5, ge=1, doc="K: rows of each class that define it.")
-    q_query: int = declare.param(5, ge=1, doc="Q: number of rows of each class to classify.")
+    n_way: int = declare.param(10, ge=2, doc="N: classes of an episode.", alters="score")
+    k_shot: int = declare.param(5, ge=1, doc="K: rows of each class that define it.", alters="score")
+    q_query: int = declare.param(5, ge=1, doc="Q: number of rows of each class to classify.", alters="score")
 
 
 class CrossEntropyParameters(LossParameters):
     """Keys of `cross_entropy`: what is trained and how the scores count."""
 
     negative_classes_in_f1: list[int] = declare.param(
-        [], doc="Class numbers left out of precision, recall and F1, such as 'other'."
+        [], doc="Class numbers left out of precision, recall and F1, such as 'other'.", alters="score"
     )
     predict_threshold: float | None = declare.param(
         None, ge=0, le=1, doc="Probability a class must reach, else the negative class is predicted; null: argmax."
     )
-    query_level_f1: bool = declare.param(False, doc="Score only the best row of each query; needs data with query ids.")
+    query_level_f1: bool = declare.param(
+        False, doc="Score only the best row of each query; needs data with query ids.", alters="score"
+    )
     f1_average: Average | None = declare.param(
         None,
         doc="How classes are averaged in precision, recall, F1; null: macro, or, where rows may have several labels, "
         "micro. Micro of one label per row is the accuracy, unless classes are left out.",
+        alters="score",
     )
     use_r_dropout: bool = declare.param(False, doc="R-Drop: two passes with different dropout that must agree.")
     kl_alpha: float = declare.param(
@@ -67,7 +71,10 @@ class CrossEntropyParameters(LossParameters):
     )
     takes_several_labels: ClassVar[bool] = False
     class_weights: list[float] | None = declare.param(
-        None, ge=0, doc="Factor on the loss of the rows of each class, in the order of the classes; null: 1."
+        None,
+        ge=0,
+        doc="Factor on the loss of the rows of each class, in the order of the classes; null: 1.",
+        alters="loss",
     )
     num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
 
@@ -104,7 +111,7 @@ class CrossEntropyParameters(LossParameters):
 class TaylorParameters(CrossEntropyParameters):
     """Keys of `taylor_ce`."""
 
-    taylor_n: int = declare.param(2, ge=2, doc="Order of the Taylor series of the exponential; even.")
+    taylor_n: int = declare.param(2, ge=2, doc="Order of the Taylor series of the exponential; even.", alters="loss")
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse an odd order, whose series becomes negative."""
@@ -143,12 +150,16 @@ class BCEParameters(CrossEntropyParameters):
 class CircleParameters(CrossEntropyParameters):
     """Keys of `circle` and `circle_siamese`."""
 
-    scale: int = declare.param(32, gt=0, doc="Scale: how strongly the hardest rows of a batch dominate.")
-    margin: float = declare.param(0.25, ge=0, lt=1, doc="Margin: how far from its end of [0, 1] a similarity may stay.")
+    scale: int = declare.param(32, gt=0, doc="Scale: how strongly the hardest rows of a batch dominate.", alters="loss")
+    margin: float = declare.param(
+        0.25, ge=0, lt=1, doc="Margin: how far from its end of [0, 1] a similarity may stay.", alters="loss"
+    )
     predict_threshold: float = declare.param(
         0.5, ge=0, le=1, doc="Similarity from which a row is predicted to be positive."
     )
-    ce_weight: float = declare.param(0.0, ge=0, doc="Weight of the cross-entropy that is added; 0: none.")
+    ce_weight: float = declare.param(
+        0.0, ge=0, doc="Weight of the cross-entropy that is added; 0: none.", alters="loss"
+    )
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse more classes than two, and what the loss cannot honour."""
@@ -174,9 +185,14 @@ class FromTeacherParameters(declare.Parameters):
     """Keys of every loss that learns from the logits of a teacher; it stands in front of those of the plain loss."""
 
     distill_temperature: float = declare.param(
-        1.0, gt=0, doc="Temperature: the divisor of the logits of teacher and student; larger gives softer targets."
+        1.0,
+        gt=0,
+        doc="Temperature: the divisor of the logits of teacher and student; larger gives softer targets.",
+        alters="loss",
     )
-    gold_loss_lambda: float = declare.param(0.0, ge=0, doc="Weight of the loss with the labels; 0: none.")
+    gold_loss_lambda: float = declare.param(
+        0.0, ge=0, doc="Weight of the loss with the labels; 0: none.", alters="loss"
+    )
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Return faults: settings that this loss does not support."""
@@ -191,11 +207,11 @@ class FromTeacherParameters(declare.Parameters):
 class TinyBertParameters(LossParameters):
     """Keys of `tinybert`."""
 
-    attention_distill: bool = declare.param(True, doc="Imitate attention scores.")
-    hidden_distill: bool = declare.param(True, doc="Imitate embeddings and hidden states.")
-    mlm_predict_distill: bool = declare.param(False, doc="Imitate predictions for masked tokens.")
-    lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the predictions for masked tokens.")
-    nsp_predict_distill: bool = declare.param(False, doc="Imitate predictions for whole texts.")
+    attention_distill: bool = declare.param(True, doc="Imitate attention scores.", alters="loss")
+    hidden_distill: bool = declare.param(True, doc="Imitate embeddings and hidden states.", alters="loss")
+    mlm_predict_distill: bool = declare.param(False, doc="Imitate predictions for masked tokens.", alters="loss")
+    lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the predictions for masked tokens.", alters="loss")
+    nsp_predict_distill: bool = declare.param(False, doc="Imitate predictions for whole texts.", alters="loss")
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse to imitate nothing."""
@@ -206,11 +222,14 @@ class TinyBertParameters(LossParameters):
 class TinyBertTaskParameters(CrossEntropyParameters):
     """Keys of `tinybert_td`."""
 
-    attention_distill: bool = declare.param(True, doc="Imitate attention scores.")
-    hidden_distill: bool = declare.param(True, doc="Imitate embeddings and hidden states.")
-    cls_predict_distill: bool = declare.param(True, doc="Imitate the prediction.")
+    attention_distill: bool = declare.param(True, doc="Imitate attention scores.", alters="loss")
+    hidden_distill: bool = declare.param(True, doc="Imitate embeddings and hidden states.", alters="loss")
+    cls_predict_distill: bool = declare.param(True, doc="Imitate the prediction.", alters="loss")
     distill_temperature: float = declare.param(
-        1.0, gt=0, doc="Temperature: the divisor of the logits of teacher and student; larger gives softer targets."
+        1.0,
+        gt=0,
+        doc="Temperature: the divisor of the logits of teacher and student; larger gives softer targets.",
+        alters="loss",
     )
     lm_weight: float = declare.param(1.0, ge=0, doc=NO_EFFECT)
     mlm_predict_distill: bool = declare.param(False, doc=NO_EFFECT)

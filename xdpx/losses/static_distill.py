@@ -90,7 +90,7 @@ class StaticDistill(FromTeacher):
         """Keys of `static_distill`."""
 
         negative_classes_in_f1: list[int] = declare.param(
-            [0], doc="Class numbers left out of precision, recall and F1, such as 'other'."
+            [0], doc="Class numbers left out of precision, recall and F1, such as 'other'.", alters="score"
         )
 
 

@@ -30,18 +30,30 @@ class BertLMProcessor(BertProcessor):
     class Parameters(BertProcessor.Parameters):
         """Keys of `bert_lm`."""
 
-        mask_prob: float = param(0.15, doc="Share of the words, or tokens, that are to be predicted.", gt=0, le=1)
-        leave_unmasked_prob: float = param(0.1, doc="Share of these that are left unchanged.", ge=0, le=1)
-        random_token_prob: float = param(0.1, doc="Share of these that are replaced by a random token.", ge=0, le=1)
+        mask_prob: float = param(
+            0.15, doc="Share of the words, or tokens, that are to be predicted.", gt=0, le=1, alters="score"
+        )
+        leave_unmasked_prob: float = param(
+            0.1, doc="Share of these that are left unchanged.", ge=0, le=1, alters="score"
+        )
+        random_token_prob: float = param(
+            0.1, doc="Share of these that are replaced by a random token.", ge=0, le=1, alters="score"
+        )
         max_predictions: int | float = param(
-            0.33, doc="Maximum tokens to predict per sample: a number (int) or a share of its length (float).", gt=0
+            0.33,
+            doc="Maximum tokens to predict per sample: a number (int) or a share of its length (float).",
+            gt=0,
+            alters="score",
         )
         mask_whole_words: bool = param(
-            True, doc="Mask all pieces of a word or none: words of corpus_mix, else '##' pieces."
+            True, doc="Mask all pieces of a word or none: words of corpus_mix, else '##' pieces.", alters="score"
         )
         mask_index: int | None = param(None, doc="Id of [MASK]; from the vocabulary.", ge=0)
         freq_weighted_replacement: str | None = param(
-            None, doc="File of `token<TAB>count` lines; random tokens are drawn by frequency.", path="file"
+            None,
+            doc="File of `token<TAB>count` lines; random tokens are drawn by frequency.",
+            path="file",
+            alters="score",
         )
         token_default_count: int | None = param(
             None,
@@ -286,8 +298,12 @@ class ElectraProcessor(BertLMProcessor):
     class Parameters(BertLMProcessor.Parameters):
         """Keys of `electra`."""
 
-        leave_unmasked_prob: float = param(0.0, doc="Share of these that are left unchanged.", ge=0, le=1)
-        random_token_prob: float = param(0.0, doc="Share of these that are replaced by a random token.", ge=0, le=1)
+        leave_unmasked_prob: float = param(
+            0.0, doc="Share of these that are left unchanged.", ge=0, le=1, alters="score"
+        )
+        random_token_prob: float = param(
+            0.0, doc="Share of these that are replaced by a random token.", ge=0, le=1, alters="score"
+        )
 
     schema: ClassVar[dict[str, str]] = BertLMProcessor.schema
 

@@ -34,7 +34,9 @@ class SessionCorpusProcessor(BertLMProcessor):
         """Keys of `session_corpus`."""
 
         max_messages: int = param(8, ge=2, doc="Maximum number of messages of a session in one sample.")
-        replace_prob: float = param(0.2, ge=0, le=1, doc="Share of the messages that come from another session.")
+        replace_prob: float = param(
+            0.2, ge=0, le=1, doc="Share of the messages that come from another session.", alters="score"
+        )
 
     schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32", "other": "ragged int32"}
     reads_marks: ClassVar[int] = marks.WORD_START | marks.SENTENCE_START

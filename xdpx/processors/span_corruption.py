@@ -38,7 +38,7 @@ class SpanCorruptionProcessor(ColumnProcessor):
     class Parameters(ColumnProcessor.Parameters):
         """Keys of `span_corruption`."""
 
-        corrupt_span_ratio: float = param(0.15, gt=0, lt=1, doc="Share of the tokens that are removed.")
+        corrupt_span_ratio: float = param(0.15, gt=0, lt=1, doc="Share of the tokens that are removed.", alters="score")
         corrupt_span_avg_len: float = param(3.0, ge=1, doc="Mean length of a removed span, in tokens.")
         eos_word: str = param("[SEP]", doc="End-of-text token.")
         eos_index: int | None = param(None, ge=0, doc="Id of `eos_word`; from the vocabulary.")

@@ -38,7 +38,9 @@ class StructBertProcessor(NextSentenceProcessor):
     class Parameters(NextSentenceProcessor.Parameters):
         """Keys of `structbert`."""
 
-        shuffle_prob: float = param(0.05, ge=0, le=1, doc="Share of the trigrams without masks that are shuffled.")
+        shuffle_prob: float = param(
+            0.05, ge=0, le=1, doc="Share of the trigrams without masks that are shuffled.", alters="score"
+        )
 
     orders: ClassVar[tuple[str, ...]] = ("next", "previous", "other")
 

@@ -144,17 +144,17 @@ class EvaluationParameters(declare.Parameters):
     eval_interval: int = param(
         ge=-1, doc="Updates between evaluations; -1: at the end only.", relative="inverse", group="trainer/evaluation"
     )
-    valid_subset: str = param("dev", doc="Split to evaluate on.", group="trainer/evaluation")
+    valid_subset: str = param("dev", doc="Split to evaluate on.", group="trainer/evaluation", alters="score")
     max_eval_steps: int | None = param(
-        None, gt=0, doc="Maximum number of batches to score; null: all.", group="trainer/evaluation"
+        None, gt=0, doc="Maximum number of batches to score; null: all.", group="trainer/evaluation", alters="score"
     )
     exact: bool = param(
         False, doc="Score rows as x-eval and x-pred do with exact, bit-identically.", group="trainer/evaluation"
     )
     major_metric: str = param(
-        doc="Metric that selects the best checkpoint.", metric_of="loss", group="trainer/evaluation"
+        doc="Metric that selects the best checkpoint.", metric_of="loss", group="trainer/evaluation", alters="score"
     )
-    ascending_metric: bool = param(True, doc="Whether higher is better.", group="trainer/evaluation")
+    ascending_metric: bool = param(True, doc="Whether higher is better.", group="trainer/evaluation", alters="score")
     tolerance: int | None = param(
         None, gt=0, doc="Stop after so many updates without a better score; null: never.", relative="inverse",
         group="trainer/evaluation",

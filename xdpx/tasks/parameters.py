@@ -19,7 +19,7 @@ class NetworkParameters(declare.Parameters):
 class DataParameters(declare.Parameters):
     """Keys of the loss and the data."""
 
-    loss: str = declare.param(doc="What training minimises.", registry="loss", group=GROUP)
+    loss: str = declare.param(doc="What training minimises.", registry="loss", group=GROUP, alters="loss")
     dataset: str = declare.param("default", doc="How samples are accessed.", registry="dataset", group=GROUP)
     dataset_format: Literal["torch", "jsonl"] = declare.param(
         "torch", doc="Format of the preprocessed splits: torch: <split>.pt; jsonl: <split>.jsonl.", group=GROUP

@@ -11,24 +11,6 @@ GROUP = "tune"
 KEPT_FROM_TRIALS = frozenset({"max_update", "max_epoch"})
 """Keys that no space may hold: the length of a whole run is what trials are compared by."""
 
-SCALE_OF_SCORES = frozenset(
-    {
-        "major_metric", "ascending_metric", "valid_subset", "max_eval_steps", "f1_average", "negative_classes_in_f1",
-        "query_level_f1", "loss_unit",
-    }
-)  # fmt: skip
-"""Keys that no space may hold: scores of different metrics, or of different rows, have no order."""
-
-SCALE_OF_LOSS = frozenset(
-    {
-        "loss", "smoothing", "focal_gamma", "class_weights", "bins", "gold_loss_lambda", "distill_temperature",
-        "lm_weight", "rtd_weight", "lambda_proto_loss", "negative_proto_size", "scale", "margin", "ce_weight",
-        "attention_distill", "hidden_distill", "mlm_predict_distill", "nsp_predict_distill", "cls_predict_distill",
-        "n_way", "k_shot", "q_query",
-    }
-)  # fmt: skip
-"""Keys that no space may hold where the loss is the score: they change what the loss of the same predictions is."""
-
 EQUAL_IN_FOLDS = ("major_metric", "ascending_metric", "batch_size", "update_freq")
 """Keys that all folds share: a mean needs scores of one metric, after equal samples."""
 

@@ -17,13 +17,14 @@ from xdpx.config.hints import shown
 from xdpx.config.loading import RUN_ONLY_KEYS, Run, fingerprint, load
 from xdpx.config.overrides import ORIGIN
 from xdpx.config.reading import read_runs
+from xdpx.config.selection import Pick
 from xdpx.runs.length import Length, length_of
 from xdpx.search.journal import Journal, facts_of
 from xdpx.search.schedules import Budget
 from xdpx.search.search import Search, make_search
 from xdpx.search.spaces import Categorical, Dimension, Float, Space, Values
 from xdpx.search.trials import Direction
-from xdpx.tuning.parameters import EQUAL_IN_FOLDS, KEPT_FROM_TRIALS, SCALE_OF_LOSS, SCALE_OF_SCORES, TuneParameters
+from xdpx.tuning.parameters import EQUAL_IN_FOLDS, KEPT_FROM_TRIALS, TuneParameters
 from xdpx.tuning.stages import Stage
 from xdpx.utils import io
 from xdpx.utils.metric_names import is_higher_better
@@ -37,6 +38,9 @@ FORCED: Mapping[str, Any] = {
 
 IN_UPDATES = ("max_update", "eval_interval", "eval_interval_warmup", "save_interval", "tolerance", "min_steps")
 """Keys that count updates and mean samples: they follow the samples of an update, to keep trials comparable."""
+
+X_TRAIN: Mapping[Pick, str] = {("", "command"): "x-train"}
+"""The class that is part of every trial, whatever its config selects."""
 
 INSIDE = 0.381966
 """A place within a range of floats at which hardly a number is round."""
@@ -351,8 +355,8 @@ def _forbidden(space: Space, settings: TuneParameters) -> Iterator[Fault]:
         key = f"space_config: {name}"
         if name in KEPT_FROM_TRIALS:
             yield Fault(key, "cannot be searched: trials are compared at equal samples.", "Remove it.")
-        elif name in SCALE_OF_SCORES:
-            yield Fault(key, "cannot be searched: all trials are ranked by one score.", "Set it in the base config.")
+        elif "score" in altered_by(name, X_TRAIN):
+            yield _of_scores(name)
         elif name in OF_SEARCH:
             yield Fault(key, "is decided by the search itself.", "Remove it.")
         elif name == "seed" and settings.seeds:
@@ -360,9 +364,12 @@ def _forbidden(space: Space, settings: TuneParameters) -> Iterator[Fault]:
 
 
 def _incomparable(plan: Plan) -> Iterator[Fault]:
-    """Yield a fault for settings with which scores are not comparable: a changing loss as the score, unlike folds."""
-    for name in plan.space.names if plan.metric == "loss" else ():
-        if name in SCALE_OF_LOSS:
+    """Yield a fault for settings with which scores are not comparable: other scores or losses, unlike folds."""
+    for dimension in plan.space.dimensions:
+        name, altered = dimension.name, _altered(plan, dimension)
+        if "score" in altered:
+            yield _of_scores(name)
+        elif "loss" in altered and plan.metric == "loss":
             how = "each loss computes differently" if name == "loss" else f"{name} changes for the same predictions"
             problem = f"cannot be searched by major_metric: loss, which {how}."
             yield Fault(f"space_config: {name}", problem, "Use another metric, e.g. major_metric: acc.")
@@ -396,6 +403,30 @@ def probes(dimension: Dimension) -> list[Any]:
     """
     if isinstance(dimension, Categorical):
         return list(dimension.values)
+def _of_scores(name: str) -> Fault:
+    problem = "cannot be searched: all trials are ranked by one score."
+    return Fault(f"space_config: {name}", problem, "Set it in the base config.")
+
+
+def _altered(plan: Plan, dimension: Dimension) -> set[str]:
+    """Return what a parameter alters beside the model, as the classes that read it in this search declare."""
+    try:
+        run = plan.runs_of(0, point_with(plan.space, {dimension.name: probes(dimension)[0]}))[0]
+    except ConfigError:  # reported with the other faults of the value
+        run = plan.base_runs[0]
+    return altered_by(dimension.name, run.picks)
+
+
+def altered_by(key: str, picks: Mapping[Pick, str]) -> set[str]:
+    """Return what a key alters beside the model, by the declarations of these classes: score, loss."""
+    return {
+        item.alters
+        for (prefix, kind), name in picks.items()
+        for item in catalogue.entry(kind, name).parameters
+        if prefix + item.key == key and item.alters
+    }
+
+
     between = [dimension.at(INSIDE)] if isinstance(dimension, Float) else []
     return [dimension.at(0.0), dimension.at(1.0), *between]
 
