@@ -185,3 +185,11 @@ def test_a_metric_whose_direction_nothing_tells_is_named(
 def test_what_a_key_alters_is_declared_with_it() -> None:
     assert altered_by("smoothing", {("", "loss"): "label_smooth_ce"}) == {"loss"}
     assert altered_by("mask_prob", {("", "processor"): "bert_lm"}) == {"score"}
+
+
+def test_a_parameter_may_depend_on_a_choice_other_than_that_of_the_base_config(planned: Callable[..., Plan]) -> None:
+    space = {
+        "loss": {"type": "categorical", "values": ["cross_entropy", "label_smooth_ce"]},
+        "smoothing": {"type": "float", "values": [0.1, 0.3], "when": {"loss": "label_smooth_ce"}},
+    }
+    assert planned(space=space).space.names == ["loss", "smoothing"]

@@ -278,7 +278,7 @@ def make_plan(run: Run, *, inspect: Inspect | None = None) -> Plan:
     }
     written = raws[0].values
     while True:
-        given = {key: value for key, value in point_with(space).items() if key not in written}
+        given = _lacking(space, written)
         found: list[Fault] = []
         base_runs = _caught(found, "base_config", partial(_base_runs, base, settings, given))
         unknown = [each for each in space.dimensions if f"base_config: {each.name}" in {fault.key for fault in found}]
@@ -322,6 +322,15 @@ def _caught(errors: list[Fault], key: str, work: Callable[[], Any]) -> Any:
     """Return the result of `work`; if it raises ConfigError, None, with the faults added to `errors` under a key."""
     try:
         return work()
+def _lacking(space: Space, written: Mapping[str, Any]) -> Values:
+    """Return a value of each parameter that the base config lacks, if it exists with the values written there."""
+    values: Values = {}
+    for dimension in space.dimensions:
+        if dimension.name not in written and dimension.holds({**written, **values}):
+            values[dimension.name] = dimension.at(0.5)
+    return values
+
+
     except ConfigError as error:
         errors += [
             replace(fault, key=key if fault.key == "config" else f"{key}: {fault.key}", code=_code(fault))
