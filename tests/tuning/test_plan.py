@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hjson
 import pytest
 
 from xdpx.config.faults import ConfigError
@@ -178,8 +180,7 @@ def test_a_metric_whose_direction_nothing_tells_is_named(
 ) -> None:
     plan = planned(base=base)
     assert plan.better == "higher"
-    assert told in plan.doubt
-    assert bool(told) == bool(plan.doubt)
+    assert [told in doubt for doubt in plan.doubts()] == [True] * bool(told)
 
 
 def test_what_a_key_alters_is_declared_with_it() -> None:
@@ -193,3 +194,14 @@ def test_a_parameter_may_depend_on_a_choice_other_than_that_of_the_base_config(p
         "smoothing": {"type": "float", "values": [0.1, 0.3], "when": {"loss": "label_smooth_ce"}},
     }
     assert planned(space=space).space.names == ["loss", "smoothing"]
+
+
+def test_data_with_other_held_out_rows_are_told_of(
+    planned: Callable[..., Plan], data_dir: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(data_dir, tmp_path / "small")
+    meta = hjson.loads((tmp_path / "small/meta.hjson").read_text())
+    (tmp_path / "small/meta.hjson").write_text(hjson.dumps({**meta, "data_size": {**meta["data_size"], "dev": 7}}))
+    both = [str(data_dir), str(tmp_path / "small")]
+    plan = planned(space={"data_dir": {"type": "categorical", "values": both}}, base={"__parent__": "${data_dir}/meta"})
+    assert [f"40 in {both[0]}, 7 in {both[1]}" in doubt for doubt in plan.doubts()] == [True]

@@ -97,8 +97,8 @@ class _Driver:
 
     def work(self) -> bool:
         """Run the search to its end, or until a signal."""
-        if self.plan.doubt:
-            log.warning(self.plan.doubt)
+        for doubt in self.plan.doubts():
+            log.warning(doubt)
         with watching(self.plan, self.search) as watch:
             try:
                 self._carry_out(watch)

@@ -22,7 +22,7 @@ from xdpx.runs.length import Length, length_of
 from xdpx.search.journal import Journal, facts_of
 from xdpx.search.schedules import Budget
 from xdpx.search.search import Search, make_search
-from xdpx.search.spaces import Categorical, Dimension, Float, Space, Values
+from xdpx.search.spaces import Categorical, Dimension, Float, Space, Value, Values
 from xdpx.search.trials import Direction
 from xdpx.tuning.parameters import EQUAL_IN_FOLDS, KEPT_FROM_TRIALS, TuneParameters
 from xdpx.tuning.stages import Stage
@@ -107,15 +107,29 @@ class Plan:
         """Which scores are better, as a word: higher or lower."""
         return "higher" if self.direction == "maximize" else "lower"
 
-    @property
-    def doubt(self) -> str:
-        """A warning if neither the config nor the name of the metric says which scores are better; '' otherwise."""
-        if is_higher_better(self.metric) is not None or "ascending_metric" in self.base_runs[0].origins:
-            return ""
-        return (
-            f"ascending_metric is not set in {self.base}, so the highest {self.metric} wins. If lower is better, set "
-            "ascending_metric: false; else set it to true, and this warning is gone."
-        )
+    def doubts(self) -> Iterator[str]:
+        """Yield warnings: of a metric that may be better the other way round, and of trials scored on other rows."""
+        if is_higher_better(self.metric) is None and "ascending_metric" not in self.base_runs[0].origins:
+            yield (
+                f"ascending_metric is not set in {self.base}, so the highest {self.metric} wins. If lower is better, "
+                "set ascending_metric: false; else set it to true, and this warning is gone."
+            )
+        rows = {folder: self._scored_rows(folder) for folder in self._folders_of_data()}
+        if len(set(rows.values())) > 1:
+            told = ", ".join(f"{', '.join(f'{count:,}' for count in rows[folder])} in {folder}" for folder in rows)
+            yield (
+                f"trials with another data_dir are scored on other rows ({told}), so their scores are not comparable. "
+                "Give all of them the same held-out rows."
+            )
+
+    def _folders_of_data(self) -> list[Value]:
+        return [value for each in self.space.dimensions if each.name == "data_dir" for value in probes(each)]
+
+    def _scored_rows(self, data_dir: Value) -> tuple[int, ...]:
+        """Return how many rows each fold is scored on, with this data_dir."""
+        runs = self.runs_of(0, point_with(self.space, {"data_dir": data_dir}))
+        of_one_seed = runs[:: len(self._seeds)]
+        return tuple(run.values["data_size"].get(run.values["valid_subset"], 0) for run in of_one_seed)
 
     @cached_property
     def length(self) -> Length:
@@ -308,6 +322,15 @@ def _without(dimensions: Sequence[Dimension], names: set[str]) -> list[Dimension
     return _without(kept, lost) if lost else kept
 
 
+def _lacking(space: Space, written: Mapping[str, Any]) -> Values:
+    """Return a value of each parameter that the base config lacks, if it exists with the values written there."""
+    values: Values = {}
+    for dimension in space.dimensions:
+        if dimension.name not in written and dimension.holds({**written, **values}):
+            values[dimension.name] = dimension.at(0.5)
+    return values
+
+
 def _base_runs(base: str, settings: TuneParameters, given: Values) -> list[Run]:
     free = io.join(settings.save_dir, ".new")
     words = words_of(given)
@@ -322,15 +345,6 @@ def _caught(errors: list[Fault], key: str, work: Callable[[], Any]) -> Any:
     """Return the result of `work`; if it raises ConfigError, None, with the faults added to `errors` under a key."""
     try:
         return work()
-def _lacking(space: Space, written: Mapping[str, Any]) -> Values:
-    """Return a value of each parameter that the base config lacks, if it exists with the values written there."""
-    values: Values = {}
-    for dimension in space.dimensions:
-        if dimension.name not in written and dimension.holds({**written, **values}):
-            values[dimension.name] = dimension.at(0.5)
-    return values
-
-
     except ConfigError as error:
         errors += [
             replace(fault, key=key if fault.key == "config" else f"{key}: {fault.key}", code=_code(fault))
@@ -389,29 +403,6 @@ def _incomparable(plan: Plan) -> Iterator[Fault]:
             yield Fault(f"base_config: {key}", problem, "Use the same for all folds.")
 
 
-def point_with(space: Space, wanted: Mapping[str, Any] | None = None) -> Values:
-    """Return a point at which some parameters exist and have these values; others have the middle of their range."""
-    wanted = dict(wanted or {})
-    for dimension in reversed(space.dimensions):
-        if dimension.name in wanted:
-            for other, allowed in dimension.when.items():
-                wanted.setdefault(other, allowed[0])
-    values: Values = {}
-    for dimension in space.dimensions:
-        if dimension.name in wanted:
-            values[dimension.name] = wanted[dimension.name]
-        elif dimension.holds(values):
-            values[dimension.name] = dimension.at(0.5)
-    return values
-
-
-def probes(dimension: Dimension) -> list[Any]:
-    """Return the values of a parameter to check with the base config: each listed one, or both ends of a range.
-
-    For a float also one in between: both ends of [16, 64] are integers, but nearly all drawn numbers are not.
-    """
-    if isinstance(dimension, Categorical):
-        return list(dimension.values)
 def _of_scores(name: str) -> Fault:
     problem = "cannot be searched: all trials are ranked by one score."
     return Fault(f"space_config: {name}", problem, "Set it in the base config.")
@@ -436,6 +427,29 @@ def altered_by(key: str, picks: Mapping[Pick, str]) -> set[str]:
     }
 
 
+def point_with(space: Space, wanted: Mapping[str, Any] | None = None) -> Values:
+    """Return a point at which some parameters exist and have these values; others have the middle of their range."""
+    wanted = dict(wanted or {})
+    for dimension in reversed(space.dimensions):
+        if dimension.name in wanted:
+            for other, allowed in dimension.when.items():
+                wanted.setdefault(other, allowed[0])
+    values: Values = {}
+    for dimension in space.dimensions:
+        if dimension.name in wanted:
+            values[dimension.name] = wanted[dimension.name]
+        elif dimension.holds(values):
+            values[dimension.name] = dimension.at(0.5)
+    return values
+
+
+def probes(dimension: Dimension) -> list[Any]:
+    """Return the values of a parameter to check with the base config: each listed one, or both ends of a range.
+
+    For a float also one in between: both ends of [16, 64] are integers, but nearly all drawn numbers are not.
+    """
+    if isinstance(dimension, Categorical):
+        return list(dimension.values)
     between = [dimension.at(INSIDE)] if isinstance(dimension, Float) else []
     return [dimension.at(0.0), dimension.at(1.0), *between]
 
