@@ -17,6 +17,7 @@ from xdpx.config.faults import (
     first_line,
     found_in,
     merge_faults,
+    named,
     nearest,
     shortened,
     unknown_name,
@@ -132,6 +133,10 @@ def test_lists_and_texts_of_messages_are_cut() -> None:
 def test_the_first_line_of_an_error_without_a_message_is_its_class() -> None:
     assert first_line(RuntimeError("\nno device\n at 0x7f")) == "no device"
     assert first_line(RuntimeError("")) == "RuntimeError"
+    assert [named(RuntimeError(text)) for text in ("no device\n at 0x7f", "")] == [
+        "RuntimeError: no device",
+        "RuntimeError",
+    ]
 
 
 def test_faults_of_an_unknown_source_are_those_of_the_command_at_work() -> None:

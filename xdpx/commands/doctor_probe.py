@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import TypedDict
 
-from xdpx.config.faults import first_line
+from xdpx.config.faults import named
 
 
 class Device(TypedDict):
@@ -86,7 +86,7 @@ def _tried(
             total = multiply(name)
             trouble = "" if total == 64**3 else f"a product of ones came to {total:g}, not {64**3}"
         except Exception as error:  # any exception of a driver is the finding
-            text, memory_bytes, trouble = name, 0, f"{type(error).__name__}: {first_line(error)}"
+            text, memory_bytes, trouble = name, 0, named(error)
         found.append(Device(name=text, memory_bytes=memory_bytes, trouble=trouble))
     return found
 

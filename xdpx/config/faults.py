@@ -194,6 +194,12 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+def named(error: BaseException) -> str:
+    """Return the class of an error and the first line of its message, if it has one: `KeyError: 'name'`."""
+    name, line = type(error).__name__, first_line(error)
+    return name if line == name else f"{name}: {line}"
+
+
 def unknown_name(key: str, value: str, known: Iterable[str], origin: Origin | None = None) -> Fault:
     """Return a fault for a name that is not registered, with the nearest registered ones as remedy."""
     names = sorted(known)

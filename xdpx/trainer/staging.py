@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from xdpx.checkpoints import folders
-from xdpx.config.faults import ConfigError, Fault, did_you_mean
+from xdpx.config.faults import ConfigError, Fault, did_you_mean, named
 from xdpx.engines.pytorch import collectives
 from xdpx.search.journal import Journal, facts_of
 from xdpx.search.schedules import Budget
@@ -262,7 +262,7 @@ class _Stages:
         except (FloatingPointError, torch.OutOfMemoryError, MemoryError) as error:
             if self._run.parts.world.size > 1 and not isinstance(error, FloatingPointError):
                 raise  # the other processes are waiting in the middle of an update
-            return Result(order.number, order.begin, None, note=f"{type(error).__name__}: {error}".splitlines()[0])
+            return Result(order.number, order.begin, None, note=named(error))
         finally:
             self._run.search.trial = None
         return Result(order.number, max(reached, order.begin), score, ended=ended)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from xdpx.checkpoints.checkpointer import Checkpointer
-from xdpx.config.faults import ConfigError, Fault, first_line
+from xdpx.config.faults import ConfigError, Fault, named
 from xdpx.config.spmd_keys import SPMD
 from xdpx.logger import log
 from xdpx.tuning.parameters import TuneParameters
@@ -220,7 +220,7 @@ class RayExecutor:
             if self._stopping:
                 return Outcome("interrupted")
             if isinstance(error, WorkerCrashedError | OutOfMemoryError | NodeDiedError | ObjectLostError):
-                return self._once_more(work, _told(error))
+                return self._once_more(work, named(error))
             return self._without_ray(work, error)
         return found
 
@@ -241,7 +241,7 @@ class RayExecutor:
 
         if not isinstance(error, LocalRayletDiedError) or not self._own:
             where = os.environ.get(ADDRESS, "")
-            lost = f"the Ray cluster{where and f' at {where}'} was lost ({_told(error)})"
+            lost = f"the Ray cluster{where and f' at {where}'} was lost ({named(error)})"
             return Outcome("world", f"{lost}. The same command continues, on another one or with executor=local, too.")
         if not self._waiting:
             log.warning(
@@ -288,10 +288,6 @@ class RayExecutor:
         self._active.clear()
         if self._own:
             ray.shutdown()
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _newest(stage: Stage) -> int:
