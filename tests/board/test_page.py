@@ -61,6 +61,9 @@ def test_a_person_finds_chooses_and_follows_runs(root):
             assert not await page.ask(f"((shown) => {{ {lower_is_better}; const found = known.get('score').bigFirst(); "
                                       "state.shown = shown; return found; })(state.shown)")  # fmt: skip
 
+            assert not await page.ask("columnOf('last:valid_loss').bigFirst()")
+            assert await page.ask("columnOf('last:valid_acc').bigFirst()")
+
             # choose two runs: the major metric and the loss are drawn
             await page.ask(f"{row('sweep/run0')}.click(); {row('sweep/run1')}.click()")
             await page.until("document.querySelectorAll('.card canvas').length === 2")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from xdpx.board import kept_rows
 from xdpx.board.finding import LOGS, RunFolder, folders_in, is_run, listing
-from xdpx.board.summary import Summary, all_shown, compared, differences, run_id, summary_of
+from xdpx.board.summary import Summary, all_shown, compared, differences, lower_is_better, run_id, summary_of
 from xdpx.training.status import STATUS_FILE
 from xdpx.utils import io
 from xdpx.utils.storage import scheme_of
@@ -48,6 +48,7 @@ class Changes:
     Attributes:
         rows: of the runs; a run that is gone has only an id.
         headers: tuples of column names; a row refers by index to those of its logs.
+        lower: those of these names of which a lower value is better.
         version: to request later changes with.
         more: whether there are more rows for the next response.
         total: number of runs.
@@ -57,6 +58,7 @@ class Changes:
 
     rows: list[dict[str, object]]
     headers: list[tuple[str, ...]]
+    lower: list[str]
     version: int
     more: bool
     total: int
@@ -223,7 +225,8 @@ class Index:
             known.summary.facts(headers) if known.summary else {"id": run_id(known.run.path), "gone": True}
             for known in shown
         ]
-        return Changes(rows, list(headers), shown[-1].version if more else newest, more, total, self._whole, common)
+        last = shown[-1].version if more else newest
+        return Changes(rows, list(headers), lower_is_better(headers), last, more, total, self._whole, common)
 
     def find(self, name: str) -> RunFolder | None:
         """Return the run with an id; None if there is none."""

@@ -20,7 +20,7 @@ from xdpx.board.page_files import page_text
 from xdpx.board.parts import parts_of, path_of
 from xdpx.board.predictions import read_predictions
 from xdpx.board.safe_files import NotShown, read_piece
-from xdpx.board.summary import Summary, all_shown, compared, differences, run_id, summary_of
+from xdpx.board.summary import Summary, all_shown, compared, differences, lower_is_better, run_id, summary_of
 from xdpx.reports.run_logs import Columns, kept_rows
 from xdpx.utils import io
 
@@ -63,7 +63,8 @@ def _data(runs: Sequence[RunFolder]) -> dict[str, object]:
     parts = {name: _parts(run) for name, run in names.items()}
     return {
         "runs": {
-            "rows": rows, "headers": list(headers), "version": 1, "more": False,
+            "rows": rows, "headers": list(headers), "lower": lower_is_better(headers), "version": 1,
+            "more": False,
             "common": {door: all_shown(each) for door, each in common.items()},
             "total": len(runs), "whole": True, "root": f"written {time.strftime('%Y-%m-%d %H:%M')}",
         },

@@ -8,7 +8,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -25,6 +25,7 @@ from xdpx.reports.following import ends_of
 from xdpx.reports.run_logs import Columns
 from xdpx.training.status import STATUS_FILE, read_status
 from xdpx.utils import io
+from xdpx.utils.metric_names import is_higher_better
 from xdpx.utils.redaction import redact
 
 SILENT_SECONDS = 600
@@ -81,6 +82,11 @@ class Summary:
         """Return its values for JSON, with column names replaced by their index in `headers`, which runs share."""
         train, valid = (headers.setdefault(tuple(names), len(headers)) for names in (self.train, self.valid))
         return {**vars(self), "settings": all_shown(self.settings), "train": train, "valid": valid}
+
+
+def lower_is_better(headers: Iterable[tuple[str, ...]]) -> list[str]:
+    """Return the columns, among those of logs, of which a lower value is better."""
+    return sorted({name for names in headers for name in names if is_higher_better(name) is False})
 
 
 def run_id(name: str) -> str:
@@ -182,7 +188,7 @@ def _add_best(found: Summary, valid: Columns) -> None:
     known = scores[np.isfinite(scores)]
     if len(known):
         found.metric = metric
-        found.ascending = found.ascending if found.ascending is not None else not metric.endswith("loss")
+        found.ascending = found.ascending if found.ascending is not None else is_higher_better(metric) is not False
         found.score = float(known.max() if found.ascending else known.min())
 
 

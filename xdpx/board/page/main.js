@@ -8,7 +8,7 @@ const MOST_CHOSEN = 300;
 const PAUSE = 1500; // milliseconds between two looks at the table
 
 const state = {
-  runs: new Map(), common: {}, version: 0, whole: false, total: 0,
+  runs: new Map(), common: {}, lower: new Set(), version: 0, whole: false, total: 0,
   chosen: [], colours: new Map(), metrics: null, charts: new Map(), wide: new Set(), borders: [],
   shown: [], view: "curves", axis: "steps", smooth: 0, log: false, outliers: true, training: true, epochs: true,
   sort: { key: "updated", descending: true }, columns: null, filter: "",
@@ -87,12 +87,18 @@ function lastOf(run, name) {
   return place < 0 ? null : run.last[place];
 }
 
+// Whether the best value of a metric is its highest: as the runs that it decides say, else by its name.
+function highestIsBest(name) {
+  const decided = state.shown.find((run) => `valid_${run.metric}` === name && typeof run.ascending === "boolean");
+  return decided ? decided.ascending : !state.lower.has(name);
+}
+
 // A column by its key: one of the run, `last:NAME` of its newest evaluation, else a setting.
 function columnOf(key) {
   if (known.has(key)) return known.get(key);
   if (key.startsWith("last:")) {
     const name = key.slice(5);
-    return { key, title: name, width: "96px", right: true, bigFirst: true, text: (run) => XB.number(lastOf(run, name)), value: (run) => lastOf(run, name) };
+    return { key, title: name, width: "96px", right: true, bigFirst: () => highestIsBest(name), text: (run) => XB.number(lastOf(run, name)), value: (run) => lastOf(run, name) };
   }
   const text = (run) => { const value = settingOf(run, key); return typeof value === "number" ? `${value}` : value; };
   return { key, title: key, width: `${Math.min(150, Math.max(64, 14 + 7 * key.length))}px`, text, value: (run) => settingOf(run, key), right: areNumbers(key) };
@@ -158,6 +164,7 @@ async function follow() {
     try {
       const answer = await source.runs(state.version);
       state.common = answer.common;
+      for (const name of answer.lower) state.lower.add(name);
       const changed = answer.rows.length || state.whole !== answer.whole;
       for (const run of answer.rows) {
         if (run.gone) state.runs.delete(run.id);
