@@ -62,10 +62,8 @@ def test_faults_of_configs_flags_and_places_stop_it_before_anything_is_written(
 ) -> None:
     assert submit("x-draw", "draw", "sdie=3", "--on", "local") == 2
     assert "Did you mean 'side'?" in capsys.readouterr().err
-    assert submit("x-draw", "draw", "--on", "local", "--partition", "gpu", "--nodes=2") == 2
-    told = capsys.readouterr().err
-    assert "--partition: is not supported by --on local." in told
-    assert "--nodes: is 2, but this is one machine." in told
+    assert submit("x-draw", "draw", "--on", "local", "--partition", "gpu") == 2
+    assert "--partition: is not supported by --on local." in capsys.readouterr().err
     assert not (desk / folders.FOLDER).exists()
 
 
@@ -109,7 +107,10 @@ def test_a_folder_of_several_lines_is_refused_since_its_second_would_be_a_direct
     [
         ("batch_size=2 --on slurm --nodes 2 --gpus 4", 2, "some of 8 processes get no samples"),
         ("batch_size=2 --on local --processes 4", 2, "some of 4 processes get no samples"),
-        ("nproc=3 --on ssh --hosts a,b --far-root /there", 2, "the launcher has started 2 processes"),
+        ("nproc=3 --on ssh --hosts a,b --far-root /there", 2, "the launcher has started 1 process on each machine"),
+        ("nproc=2 --on ssh --hosts a,b --far-root /there --processes 2", 0, "launch.sh"),
+        ("nproc=2 --on local", 0, "--nproc-per-node=2 -m xdpx.run x-train train nproc=2 --resumable"),
+        ("nproc=2 --on local --nodes 2", 0, "HEAD=host:29500 bash"),
         ("distributed_init_method=tcp://10.0.0.1:29500 --on slurm --nodes 2", 0, "srun"),
         ("--on slurm --nodes 2", 0, "--only"),
     ],
@@ -128,3 +129,15 @@ def test_a_training_is_checked_for_as_many_processes_as_the_place_starts(
     assert submit("x-train", "train", *words.split(), "--dry") == code
     assert told in "".join(capsys.readouterr())
     assert dict(os.environ) == before
+
+
+def test_this_machine_does_not_start_what_needs_two(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    keys = {"data_dir": str(data), "save_dir": "out", "model": "bow", "loss": "cross_entropy", "major_metric": "acc"}
+    keys |= {"embedding_dim": 8, "learning_rate": 0.1, "max_update": 4, "batch_size": 8, "eval_interval": 2}
+    Path("train.json").write_text(json.dumps({"__parent__": f"{data}/meta", **keys}))
+    assert submit("x-train", "train", "--on", "local", "--nodes=2", "--yes") == 2
+    assert "--nodes: is 2, but this is one machine. Start the torchrun.sh" in capsys.readouterr().err
+    assert not Path(folders.FOLDER).exists()

@@ -23,7 +23,8 @@ def test_torchrun_is_taken_at_its_word() -> None:
     environment = {"WORLD_SIZE": "4", "RANK": "2", "MASTER_ADDR": "here", "MASTER_PORT": "1"}
     assert adopt_launch(LaunchKeys(init_method="env://", world_size=4), dict(environment)) == 4
     with pytest.raises(ConfigError, match="launcher has started 4 processes"):
-        adopt_launch(LaunchKeys(nproc=2), environment)
+        adopt_launch(LaunchKeys(nproc=2), dict(environment))
+    assert adopt_launch(LaunchKeys(nproc=2), {**environment, "LOCAL_WORLD_SIZE": "2"}) == 4  # of this machine
 
 
 def test_a_step_of_slurm_names_its_first_host_and_a_port_that_all_tasks_know() -> None:

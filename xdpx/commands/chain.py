@@ -66,7 +66,8 @@ def runs_of(job: Job, *, hindrances: list[Fault] | None = None, in_order: bool =
 
     overrides = [*job.overrides, *_resuming(job)]
     in_order = in_order and job.only is None and not job.elsewhere.each_alone
-    with as_launched(job.elsewhere.processes, by_srun=job.elsewhere.by_srun):
+    there = job.elsewhere
+    with as_launched(there.processes, machines=there.machines, by_srun=there.by_srun):
         runs = load(job.config, job.command, overrides, inspect=inspect, in_order=in_order)
     if job.only is None:
         return runs

@@ -41,11 +41,13 @@ class Elsewhere:
 
     Attributes:
         processes: of x-train, which something else starts: srun, or a script with the variables of torchrun.
+        machines: on which these are.
         by_srun: whether it is srun.
         each_alone: whether each run of its config is a task of its own.
     """
 
     processes: int = 1
+    machines: int = 1
     by_srun: bool = False
     each_alone: bool = False
 

@@ -23,6 +23,7 @@ from xdpx.launch import folders
 from xdpx.launch.backends import BACKENDS
 from xdpx.launch.far_side import FarSide
 from xdpx.launch.submission import PLATFORM, Backend, Job, JobStep, Launcher, Record, Resources, given
+from xdpx.runs.devices import asked_for
 from xdpx.runs.snapshot import KEPT
 from xdpx.utils import io
 from xdpx.utils.progress import format_bytes
@@ -76,6 +77,8 @@ def _prepare(request: SubmitLine, backend: Backend) -> tuple[Job, _Contents]:
     wishes, configs = of_configs(jobs)
     resources = resources_of(request.resources, wishes)
     checked = chain.check_line(_started(jobs, backend.launcher, resources), hindrances=[], elsewhere=only_there)
+    if backend.launcher == "command":
+        resources = _with_own_processes(resources, [run for runs in checked for run in runs or ()])
     job = _job(request, backend, resources, [len(found) for found in checked if found])
     faults = [
         *_about_place(backend, job, wishes.keys() - request.resources.keys()),
@@ -95,9 +98,20 @@ def _started(jobs: Sequence[command_line.Job], launcher: Launcher, resources: Re
     for job in jobs:
         several = count if job.command == "x-train" else 1
         words = [f"nproc={count}"] if launcher == "command" and several > 1 else []
-        there = command_line.Elsewhere(1 if launcher == "command" else several, launcher == "srun", alone)
+        started = 1 if launcher == "command" else several
+        machines = min(started, resources.num_machines)
+        there = command_line.Elsewhere(started, machines, launcher == "srun", alone)
         found.append(replace(job, overrides=[*job.overrides, *words], elsewhere=there))
     return found
+
+
+def _with_own_processes(resources: Resources, runs: Sequence[Run]) -> Resources:
+    """Return the resources, with the processes that the configs ask for if no flag gives their number."""
+    counts = {asked_for(run.parameters("command")) or 1 for run in runs if run.command == "x-train"}
+    if resources.processes is not None or len(counts) != 1:
+        return resources
+    (count,) = counts
+    return resources if count == resources.processes_of_node else resources.model_copy(update={"processes": count})
 
 
 def _about_place(backend: Backend, job: Job, of_configs: Collection[str]) -> list[Fault]:

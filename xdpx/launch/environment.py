@@ -79,19 +79,21 @@ def adopt_launch(keys: LaunchKeys, environment: MutableMapping[str, str] = os.en
 
 
 @contextmanager
-def as_launched(count: int, *, by_srun: bool) -> Generator[None]:
-    """Let `adopt_launch` find the variables of several processes inside, as the first of them would elsewhere."""
+def as_launched(count: int, *, machines: int, by_srun: bool) -> Generator[None]:
+    """Let `adopt_launch` find the variables of `count` processes inside, as the first of them would elsewhere."""
     if count == 1:
         yield
         return
     before = dict(os.environ)
     if by_srun:
-        os.environ.update({"SLURM_STEP_NUM_TASKS": str(count), "SLURM_PROCID": "0", "SLURM_LOCALID": "0"})
+        tasks = {"SLURM_STEP_NUM_TASKS": str(count), "SLURM_STEP_NUM_NODES": str(machines)}
+        os.environ.update({**tasks, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"})
     else:
         there = {
             "RANK": "0",
             "WORLD_SIZE": str(count),
             "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": str(count // machines),
             "MASTER_ADDR": "first",
             "MASTER_PORT": "29500",
         }
@@ -121,12 +123,13 @@ def _refuse_other_numbers(environment: Mapping[str, str]) -> None:
 
 def _contradictions(keys: LaunchKeys, size: int, environment: Mapping[str, str]) -> list[Fault]:
     """Return a fault for each key that contradicts the launcher, as it would otherwise be silently ignored."""
-    remedy = "Leave it out."
-    faults = [
-        Fault(key, f"is {wanted}, but the launcher has started {size} processes.", remedy)
-        for key, wanted in (("nproc", keys.nproc), ("distributed_world_size", keys.world_size))
-        if isinstance(wanted, int) and wanted != size
-    ]
+    remedy, faults = "Leave it out.", []
+    here = int(environment.get("LOCAL_WORLD_SIZE", size))
+    for key, wanted, count in (("nproc", keys.nproc, here), ("distributed_world_size", keys.world_size, size)):
+        if isinstance(wanted, int) and wanted != count:
+            where = " on each machine" if key == "nproc" and here != size else ""
+            problem = f"is {wanted}, but the launcher has started {count} process{'es' * (count > 1)}{where}."
+            faults.append(Fault(key, problem, remedy))
     numbers = ("distributed_rank", keys.rank or None, "RANK"), ("local_rank", keys.local_rank, "LOCAL_RANK")
     faults += [
         Fault(key, f"is {wanted}, but the launcher says {environment[name]}.", remedy)

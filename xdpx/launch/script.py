@@ -95,7 +95,7 @@ def on_one_machine(job: Job) -> list[str]:
 
     def launch(step: JobStep) -> list[str]:
         words = words_of(job, step)
-        if step.command == "x-train" and count > 1:
+        if step.command == "x-train" and count > 1 and f"nproc={count}" not in words:
             words.insert(len(step.argv(job.python)), f"nproc={count}")
         return words
 

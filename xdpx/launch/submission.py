@@ -73,9 +73,14 @@ class Resources(BaseModel):
         return [host.strip() for host in (self.hosts or "").split(",") if host.strip()]
 
     @property
+    def num_machines(self) -> int:
+        """How many machines there are."""
+        return max(self.nodes, len(self.host_names))
+
+    @property
     def num_processes(self) -> int:
         """How many processes of x-train there are on all machines."""
-        return max(self.nodes, len(self.host_names)) * self.processes_of_node
+        return self.num_machines * self.processes_of_node
 
 
 @dataclass(frozen=True)

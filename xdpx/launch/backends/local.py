@@ -27,22 +27,23 @@ class Local:
     launcher: Launcher = "command"
 
     def faults(self, job: Job) -> Iterator[Fault]:
-        """Yield a fault for several machines, and for flags that this place does not use."""
+        """Yield a fault for each flag that this place does not use."""
         yield from unused(job.resources, USED, "--on local")
-        if job.resources.nodes > 1:
-            remedy = f"Use --dry to see {TORCHRUN}, and start it on each machine; or use --on slurm, ray or k8s."
-            yield Fault("--nodes", f"is {job.resources.nodes}, but this is one machine.", remedy)
 
     def hindrances(self, job: Job) -> Iterator[Fault]:
-        """Yield what prevents submitting from this machine."""
-        return iter(())
+        """Yield a fault for several machines, none of which but this one can be reached."""
+        if job.resources.nodes > 1:
+            remedy = f"Start the {TORCHRUN} that --dry prints on each machine; or use --on ssh, slurm or k8s."
+            yield Fault("--nodes", f"is {job.resources.nodes}, but this is one machine.", remedy)
 
     def files(self, job: Job) -> dict[str, str]:
         """Return the files that run the job."""
-        return {JOB: _script(job), TORCHRUN: _torchrun(job)}
+        return {TORCHRUN: _torchrun(job)} | ({JOB: _script(job)} if job.resources.nodes == 1 else {})
 
     def line(self, job: Job) -> str:
         """Return the shell command that starts the script."""
+        if job.resources.nodes > 1:
+            return _by_hand(job)
         log = shlex.quote(job.in_folder(LOG))
         return f"nohup setsid bash {shlex.quote(job.in_folder(JOB))} > {log} 2>&1 < /dev/null &"
 
@@ -117,11 +118,15 @@ def _torchrun(job: Job) -> str:
             return words
         return [job.python, "-m", "torch.distributed.run", *meeting, f"--nproc-per-node={count}", *words[1:]]
 
-    path = shlex.quote(job.in_folder(TORCHRUN))
-    how = f"bash {path}" if nodes == 1 else f"HEAD=host:29500 bash {path}"
     needs = [': "${HEAD:?is host:port of the first machine}"'] if nodes > 1 else []
     body = [f"{script.line(launch(step))} || exit $?" for step in job.steps]
-    return "\n".join(["#!/bin/bash", *script.header(job, how=how), *needs, *script.in_order(job, body), ""])
+    return "\n".join(["#!/bin/bash", *script.header(job, how=_by_hand(job)), *needs, *script.in_order(job, body), ""])
+
+
+def _by_hand(job: Job) -> str:
+    """Return the command that runs the job under torchrun, on each of its machines."""
+    head = "HEAD=host:29500 " if job.resources.nodes > 1 else ""
+    return f"{head}bash {shlex.quote(job.in_folder(TORCHRUN))}"
 
 
 def _exit_code(record: Record) -> int | None:
