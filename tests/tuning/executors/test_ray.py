@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from xdpx.run import main
-from xdpx.tuning.executors.ray import TRIES, Demand, RayExecutor
+from xdpx.tuning.executors.ray import TRIES, Demand, RayExecutor, _Work
 from xdpx.tuning.stages import Outcome, Stage
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
@@ -165,6 +165,24 @@ def test_a_cluster_that_is_lost_ends_the_search_and_fails_no_trial(lost: Callabl
     [(_, outcome)] = lost(NeverBegins(own=False), [LocalRayletDiedError()])
     assert outcome.kind == "world"
     assert "The same command continues" in outcome.reason
+
+
+def test_a_head_that_stays_silent_ends_the_search_before_ray_ends_the_process(
+    planned: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        executor = RayExecutor(1, Demand(1, 0, 0), head=f"127.0.0.1:{taken.getsockname()[1]}")
+        plan = planned()
+        stage = plan.stages_of(plan.runs_of(0, {"learning_rate": 0.01, "batch_size": 8}), 0, 64)[0]
+        executor._active[object()] = _Work(stage, -1)  # type: ignore[index]
+        monkeypatch.setattr("ray.wait", lambda references, **_: ([], references))
+        assert executor.wait(0) == []
+        monkeypatch.setattr("xdpx.tuning.executors.ray.SECONDS_WITHOUT_HEAD", 0.0)
+        executor._next_knock = 0.0
+        [(_, outcome)] = executor.wait(0)
+        assert (outcome.kind, executor.wait(0)) == ("world", [])
+        assert "its head has not answered for 0 s" in outcome.reason
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 GIGABYTE = 1 << 30
 ADDRESS = "RAY_ADDRESS"
 SECONDS_TO_ANSWER = 10.0
+SECONDS_WITHOUT_HEAD = 30.0
+"""Time until the head of a cluster counts as lost. After 60 seconds Ray would end this process silently."""
+SECONDS_BETWEEN_KNOCKS = 5.0
 TRIES = 2
 """Starts of a stage without progress, if its worker is killed each time; then its trial has failed."""
 STARTS = 3
@@ -60,7 +64,14 @@ def make(needs: TuneParameters, *, stage: Stage, preload: Sequence[str], output:
     own = _connect()
     demand = demand_of(needs, stage)
     _warn_where_none_fits(demand)
-    return RayExecutor(needs.parallel_runs, demand, preload=preload, own=own)
+    return RayExecutor(needs.parallel_runs, demand, preload=preload, own=own, head=_head())
+
+
+def _head() -> str:
+    """Return the `host:port` of the process that leads the cluster."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
 
 
 def _connect() -> bool:
@@ -156,13 +167,18 @@ class RayExecutor:
         demand: resources of each.
         preload: modules that a worker imports first.
         own: whether to stop Ray at the end.
+        head: `host:port` of the process that leads the cluster, which must answer; '' if it is not to be asked.
     """
 
-    def __init__(self, capacity: int, demand: Demand, *, preload: Sequence[str] = (), own: bool = False) -> None:
+    def __init__(
+        self, capacity: int, demand: Demand, *, preload: Sequence[str] = (), own: bool = False, head: str = ""
+    ) -> None:
         import ray
 
         self.capacity = capacity
         self._demand, self._preload, self._own = demand, list(preload), own
+        self._head, self._next_knock = head, 0.0
+        self._silent_since: float | None = None
         self._active: dict[ObjectRef[Any], _Work] = {}
         self._waiting: list[_Work] = []
         self._starts = 1
@@ -183,6 +199,12 @@ class RayExecutor:
         """Return the stages that have ended; one whose worker was killed is started again, and resumes its run."""
         import ray
 
+        silence = self._silence()
+        if silence:
+            found = Outcome("interrupted") if self._stopping else _lost(silence)
+            lost = [(work.stage, found) for work in self._active.values()]
+            self._active.clear()  # nothing reaches them any more; Ray ends the workers of a process that has ended
+            return lost
         if self._active:
             ray.wait(list(self._active), timeout=seconds)
         done, _ = ray.wait(list(self._active), num_returns=len(self._active), timeout=0) if self._active else ([], [])
@@ -196,6 +218,21 @@ class RayExecutor:
         if self._waiting and not self._active:  # workers outlive their raylet until their task ends
             ended += self._restarted()
         return ended
+
+    def _silence(self) -> str:
+        """Return for how long the head of the cluster has not answered, if it counts as lost; '' otherwise."""
+        now = time.monotonic()
+        if not self._head or now < self._next_knock:
+            return ""
+        self._next_knock = now + SECONDS_BETWEEN_KNOCKS
+        try:
+            _knock_at(self._head)
+        except OSError as error:
+            self._silent_since = now if self._silent_since is None else self._silent_since
+            silent = now - self._silent_since
+            return f"its head has not answered for {silent:.0f} s: {error}" if silent >= SECONDS_WITHOUT_HEAD else ""
+        self._silent_since = None
+        return ""
 
     def _outcome(self, reference: ObjectRef[Any], work: _Work) -> Outcome | None:
         """Return the outcome of a stage; None if it is started once more."""
@@ -240,9 +277,7 @@ class RayExecutor:
         from ray.exceptions import LocalRayletDiedError
 
         if not isinstance(error, LocalRayletDiedError) or not self._own:
-            where = os.environ.get(ADDRESS, "")
-            lost = f"the Ray cluster{where and f' at {where}'} was lost ({named(error)})"
-            return Outcome("world", f"{lost}. The same command continues, on another one or with executor=local, too.")
+            return _lost(named(error))
         if not self._waiting:
             log.warning(
                 "the Ray of this search was killed (perhaps memory ran out: see min_rss). It is started again once the "
@@ -264,6 +299,7 @@ class RayExecutor:
         self._starts += 1
         ray.shutdown()
         _connect()
+        self._head, self._silent_since = self._head and _head(), None
         self._remote = ray.remote(max_retries=0)(_work)
         for work in waiting:
             self._begin(work)
@@ -288,6 +324,13 @@ class RayExecutor:
         self._active.clear()
         if self._own:
             ray.shutdown()
+
+
+def _lost(reason: str) -> Outcome:
+    """Return the outcome of every stage if the cluster is lost."""
+    where = os.environ.get(ADDRESS, "")
+    lost = f"the Ray cluster{where and f' at {where}'} was lost ({reason})"
+    return Outcome("world", f"{lost}. The same command continues, on another one or with executor=local, too.")
 
 
 def _newest(stage: Stage) -> int:
