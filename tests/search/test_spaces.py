@@ -105,11 +105,12 @@ def test_everything_wrong_with_a_space_is_said_at_once() -> None:
             "m": {"type": "float"},
             "n": {"type": "float", "values": [0, 1], "step": 0.1},
             "o": {"type": "float", "values": [0, 1], "log": "yes"},
+            "p": {"type": "int", "values": [10, 50], "step": 64},
         }
     )
     assert found.keys() == {
         "a.type", "b.values", "c.log", "d.step", "e.values", "f.setp", "g", "h.values", "i.values", "j.values",
-        "k.values", "l.type", "m.values", "n.step", "o.log",
+        "k.values", "l.type", "m.values", "n.step", "o.log", "p.step",
     }  # fmt: skip
     assert "Did you mean 'float'?" in found["a.type"]
     assert "Did you mean 'step'?" in found["f.setp"]

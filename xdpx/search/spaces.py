@@ -460,7 +460,11 @@ def _range(
             )
         )
         return None
-    return Int(name, low, high, step, bool(log), when=when)  # type: ignore[arg-type]
+    found = Int(name, low, high, step, bool(log), when=when)  # type: ignore[arg-type]
+    if low < high and step and found.size == 1:  # type: ignore[operator]
+        problem = f"is {shown(step)}, which leads from {shown(low)} beyond {shown(high)}: there is one value only."
+        faults.append(Fault(f"{name}.step", problem, "Use a smaller step, or a wider range."))
+    return found
 
 
 def _plain(value: Any) -> Any:
