@@ -12,7 +12,7 @@ from torch import nn
 
 from xdpx import Trainer, TrainingArguments
 from xdpx.trainer import search
-from xdpx.trainer.parts import TrainerRun
+from xdpx.trainer.parts import Search, TrainerRun
 
 HAS_OPTUNA = importlib.util.find_spec("optuna") is not None
 HAS_RAY = importlib.util.find_spec("ray") is not None
@@ -118,6 +118,13 @@ def test_a_direction_in_which_the_worst_trial_would_win_is_warned_of(tmp_path: A
         trainer.hyperparameter_search(space, n_trials=1, direction=direction, backend=backend)
         warned = "the worst trial will be returned as the best" in capsys.readouterr().err
         assert warned == (number < 2)
+
+
+def test_trials_compared_by_a_loss_that_label_smoothing_changes_are_warned_of(capsys: Any) -> None:
+    for name, metrics in (("seed", {}), ("label_smoothing_factor", {"eval_acc": 0.5}), ("label_smoothing_factor", {})):
+        assert "changes what eval_loss is" not in capsys.readouterr().err
+        search._take_objective(Search(replaced={name: 0}), {"eval_loss": 1.0, **metrics})
+    assert "changes what eval_loss is" in capsys.readouterr().err
 
 
 def test_values_of_a_trial_are_not_cut_where_the_argument_is_a_float_that_the_user_gave_as_an_integer(

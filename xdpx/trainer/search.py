@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -59,6 +59,14 @@ def warn_of_direction(metrics: Mapping[str, float], direction: str | list[str] |
     problem = f"direction is '{direction}', but the objective is {' + '.join(names)}, of which {better} is better"
     consequence = f"the worst trial will be returned as the best. Give direction='{needed}'."
     log.warning(f"{SOURCE}: {problem}: {consequence}", once=True)
+
+
+def warn_of_smoothing(metrics: Mapping[str, float], objective: object, values: Iterable[str]) -> None:
+    """Warn once if trials are compared by a loss that each computes with another label smoothing."""
+    if "label_smoothing_factor" in values and "eval_loss" in metrics and objective == metrics["eval_loss"]:
+        problem = "label_smoothing_factor changes what eval_loss is, so trials with different values are not comparable"
+        remedy = "Give compute_metrics, or a compute_objective of another metric."
+        log.warning(f"{SOURCE}: {problem}. {remedy}", once=True)
 
 
 def default_space_optuna(trial: Any) -> dict[str, Any]:
@@ -293,6 +301,7 @@ def _take_objective(search: Search, metrics: dict[str, float]) -> float:
     if objective_of is default_objective:
         warn_of_direction(metrics, search.direction)
     search.objective = objective_of(metrics)
+    warn_of_smoothing(metrics, search.objective, search.replaced)
     return search.objective
 
 
