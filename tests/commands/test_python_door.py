@@ -5,11 +5,14 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 import xdpx
+from xdpx.commands import python_door
 from xdpx.config.faults import ConfigError
+from xdpx.search.spaces import Float, Space
 
 
 def refused(call, *given, **named) -> str:
@@ -108,3 +111,13 @@ def test_a_damaged_checkpoint_is_named(data, tmp_path):
         file.truncate(900)
     with pytest.raises(OSError, match=r"checkpoint-\d\.pt"):
         xdpx.load_run(tmp_path / "run")
+
+
+def test_a_search_space_may_be_a_path_a_space_or_its_dimensions(tmp_path: Path) -> None:
+    dimension = Float("dropout", 0.1, 0.5)
+    written = {"dropout": {"type": "float", "values": [0.1, 0.5], "log": False}}
+    given = (written, Space([dimension]), [dimension], (dimension,), tmp_path / "space.hjson", "space.hjson", None)
+    paths = [str(tmp_path / "space.hjson"), "space.hjson", None]
+    assert [python_door._space_of(each) for each in given] == [*[written] * 4, *paths]
+    with pytest.raises(ConfigError, match=r"space: is \[\{dropout: \[0.1\]\}\]. Give \{name:"):
+        python_door.tune({}, space=[{"dropout": [0.1]}])  # type: ignore[list-item]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from xdpx.commands import batch
 from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.hints import shown
 from xdpx.config.loading import Run, fingerprint, load
 from xdpx.config.user_modules import load_user_modules
 from xdpx.inference.session import TrainedRun, opened
@@ -22,7 +23,7 @@ from xdpx.utils import io
 from xdpx.utils.commit import write_text
 
 if TYPE_CHECKING:
-    from xdpx.search.spaces import Space
+    from xdpx.search.spaces import Dimension, Space
 
 Config = str | os.PathLike[str] | Mapping[str, Any]
 
@@ -83,12 +84,13 @@ class Tuned:
         return io.join(self.save_dir, f"trial_{self.trial}")
 
 
-def tune(config: Config, *, space: Mapping[str, Any] | Space | None = None, **overrides: Any) -> Tuned:
+def tune(config: Config, *, space: Config | Space | Sequence[Dimension] | None = None, **overrides: Any) -> Tuned:
     """Search as x-tune does, with the same checks, files and log, and return the result.
 
     Args:
         config: a path, or a dict of values, whose `base_config` may be a dict, too.
-        space: the search space, as a dict or from `xdpx.search.spaces`; None for that of space_config.
+        space: the search space: a dict, a path, or a Space or dimensions of `xdpx.search.spaces`; None for that of
+            space_config.
         **overrides: values of keys that override the config: `max_trials=32`.
 
     Raises:
@@ -99,11 +101,13 @@ def tune(config: Config, *, space: Mapping[str, Any] | Space | None = None, **ov
     with TemporaryDirectory() as folder:
         parts = {"base_config": config.get("base_config")} if isinstance(config, Mapping) else {}
         parts |= {"base_config": overrides["base_config"]} if "base_config" in overrides else {}
-        parts["space_config"] = space if space is None or isinstance(space, Mapping) else space.describe()
+        parts["space_config"] = _space_of(space)
         for key, part in parts.items():
             if isinstance(part, Mapping):
                 overrides[key] = io.join(folder, f"{key}.json")
                 write_text(overrides[key], _as_text(key, _placed(part)))
+            elif part is not None:
+                overrides[key] = part
         if isinstance(config, Mapping):
             config = {key: value for key, value in config.items() if key not in overrides}
         with _done("x-tune", config, overrides) as run:
@@ -111,6 +115,26 @@ def tune(config: Config, *, space: Mapping[str, Any] | Space | None = None, **ov
             save_dir = str(run.values["save_dir"])
             best = io.join(save_dir, "best.hjson")
             return Tuned(save_dir, found["best_values"], found["best_score"], found["best_trial"], best)
+
+
+def _space_of(space: object) -> Mapping[str, Any] | str | None:
+    """Return a search space as the dict, or the path, that x-tune reads.
+
+    Raises:
+        ConfigError: it is none of what `tune` accepts, or a Space cannot be made of its dimensions.
+    """
+    from xdpx.search.spaces import Dimension, Space
+
+    if isinstance(space, list | tuple) and all(isinstance(each, Dimension) for each in space):
+        space = Space(space)
+    if isinstance(space, Space):
+        return space.describe()
+    if space is None or isinstance(space, Mapping):
+        return space
+    if isinstance(space, str | os.PathLike):
+        return str(os.fspath(space))
+    remedy = "Give {name: {type: ..., values: [...]}}, the path of a space_config, or a Space."
+    raise ConfigError(LITERAL, [Fault("space", f"is {shown(space)}.", remedy)])
 
 
 @contextmanager
@@ -173,8 +197,8 @@ def _as_text(key: str, value: object) -> str:
     def plain(one: Any) -> Any:
         if isinstance(one, os.PathLike):
             return os.fspath(one)
-        if hasattr(one, "item"):  # numbers of numpy and torch
-            return one.item()
+        if hasattr(one, "tolist"):  # numbers and arrays of numpy and torch
+            return one.tolist()
         raise TypeError(f"contains a {type(one).__name__}.")
 
     try:
