@@ -220,9 +220,8 @@ class Learner(Configurable):
         """Return the groups of weights and their optimizers."""
         kept = set(weights) if self.hparams.keep_optimizer_state_for_excluded_vars else self.trained(weights)
         found = []
-        for label, optimizer, names in self.shares(
-            sorted(weights)
-        ):  # all, so that a pattern may match frozen ones only
+        # Of all weights, not the kept ones: a pattern may match frozen weights only.
+        for label, optimizer, names in self.shares(sorted(weights)):
             for stack, members in self._stacks(weights, [name for name in names if name in kept]).items():
                 key = "_".join([label, *map(str, stack)])
                 found.append(WeightGroup(key, optimizer, self._rule(optimizer, len(stack)), members, bool(stack)))
