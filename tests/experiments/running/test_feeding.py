@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -112,3 +113,22 @@ def test_batches_that_change_their_shapes_must_be_alike_on_all_processes(
     with pytest.raises(ConfigError, match=r"train.get_next: process 0 has a batch of .*ids \[4, 6\].*, process 1 a"):
         next(groups)
     feed.close()
+
+
+def test_an_evaluation_that_is_cut_short_leaves_the_places_of_inputs_that_roll_although_names_are_shared(
+    tiny: ModuleType, tmp_path: Path
+) -> None:
+    parts = build_parts(tiny.Tiny(), options_of(tmp_path / "job", {}))
+    rolling = [tiny.Characters(tiny.Characters.HParams(name=name, batch_size=4, eval_window="rolling(1)"))
+               for name in ("text", "text", "train")]  # fmt: skip
+    feed, places = Feed(parts, rolling), [{"next": 0}, {"next": 0}, {"next": 1}, {"next": 0}]
+    rolling[1].get_next()
+    with suppress(Interrupted), feed.evaluated():
+        rolling[0].get_next()
+        raise Interrupted
+    assert feed.state(0) == dict(zip(("train", "text", "text_", "train_"), places, strict=True))
+    again = Feed(parts, others := [tiny.Characters(each.hparams) for each in rolling])
+    again.restore("checkpoint_0", feed.state(0))
+    assert [data.get_state() for data in (again.data, *others)] == places
+    feed.close()
+    again.close()

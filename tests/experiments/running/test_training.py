@@ -139,14 +139,16 @@ def test_a_job_that_was_interrupted_ends_with_the_same_bits(tiny: ModuleType, jo
     )
 
 
-@pytest.mark.parametrize(("number", "cut_at"), [(1, "evaluating"), (5, "decoding")])
+@pytest.mark.parametrize(
+    ("number", "cut_at", "window"), [(1, "evaluating", "rolling(2)"), (5, "decoding", "full_epoch")]
+)
 def test_a_signal_ends_an_evaluation_or_decoding_which_comes_first_when_the_job_goes_on_to_the_same_end(
-    tiny: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, cut_at: str
+    tiny: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, cut_at: str, window: str
 ) -> None:
     given: dict[int, list[Any]] = {}  # what early_stopping_fn was given at each step
 
     class Asked(tiny.Tiny):  # type: ignore[name-defined, misc]
-        STEPS, SAVE, EVAL = 6, 2, 4
+        STEPS, SAVE, EVAL, WINDOW = 6, 2, 4, window
 
         @staticmethod
         def STOP(metrics: Any, mode: str, step: int, last: bool, path: str = "") -> bool:
@@ -154,7 +156,8 @@ def test_a_signal_ends_an_evaluation_or_decoding_which_comes_first_when_the_job_
             return False
 
         def decode_datasets(self) -> list[Any]:
-            return [tiny.Characters.HParams(name="said", batch_size=4, num_batches=2, eval_window="full_epoch")]
+            count = 2 if window == "full_epoch" else None
+            return [tiny.Characters.HParams(name="said", batch_size=4, num_batches=count, eval_window=window)]
 
     def end(name: str) -> tuple[int, Any]:
         folder = str(tmp_path / name)

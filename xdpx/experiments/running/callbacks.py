@@ -199,7 +199,8 @@ class Evaluating(Scoring):
     def _score(self, session: Session) -> dict[str, float]:
         before, (self.step, self.results) = (self.step, self.results), (session.number, {})
         try:
-            return self._run_programs(session)
+            with self._feed.evaluated():
+                return self._run_programs(session)
         except Interrupted:
             self.step, self.results = before
             raise
@@ -265,10 +266,12 @@ class Decoding(Callback):
 
     name = "decoding"
 
-    def __init__(self, parts: Parts, programs: Sequence[DecodeProgram], accumulator: MetricAccumulator) -> None:
+    def __init__(
+        self, parts: Parts, programs: Sequence[DecodeProgram], feed: Feed, accumulator: MetricAccumulator
+    ) -> None:
         self.results: dict[str, float] = {}
         self.step = -1
-        self._parts, self._programs, self._accumulator = parts, programs, accumulator
+        self._parts, self._programs, self._feed, self._accumulator = parts, programs, feed, accumulator
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Decode if it is due or was cut short, and after the last update."""
@@ -285,7 +288,7 @@ class Decoding(Callback):
 
     def _decode(self, session: Session) -> None:
         self._accumulator.settle()
-        with self._accumulator.stopwatch.paused():
+        with self._accumulator.stopwatch.paused(), self._feed.evaluated():
             self.results = run_all(self._programs, session.state, session.number, again=True)
         self.step = session.number
 

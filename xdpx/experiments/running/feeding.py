@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from math import inf
@@ -19,6 +20,7 @@ from xdpx.engines.spmd import world
 from xdpx.experiments.running.batches import batch_text, check_batch, check_content, shapes_of
 from xdpx.experiments.running.parts import Parts
 from xdpx.logger import log
+from xdpx.training.loop import Interrupted
 from xdpx.utils import io
 from xdpx.utils.pulse import UNLIKE_OTHERS, pulse
 
@@ -47,7 +49,8 @@ class Feed:
     def __init__(self, parts: Parts, others: Sequence[BaseInput] = ()) -> None:
         self.data = parts.training_input()
         self._parts = parts
-        self._others = {data.name: data for data in others if not data.window.resets}
+        self._others = _by_key([data for data in others if not data.window.resets])
+        self._begun: dict[str, Any] | None = None  # their positions before an evaluation that a signal cut short
         self._ending, self._changing = world.Talk("end of data"), world.Talk("shapes of batches")
         self._shapes: list[dict[str, list[int]]] = []  # of the batches of the previous update
         self._given = 0.0  # the update that the newest batches are for; infinite while they are read
@@ -105,7 +108,7 @@ class Feed:
         earlier one, and the number of batches that were trained on from there.
         """
         kept = self._kept()
-        found = {name: self._state_of(name, data) for name, data in kept.items() if name != TRAINING}
+        found = self._places_of_others() if self._begun is None else dict(self._begun)
         if TRAINING in kept:
             if self._given <= taken:
                 self._known = taken, self._state_of(TRAINING, self.data)
@@ -113,6 +116,19 @@ class Feed:
             batches = (taken - number) * self._parts.train.accumulate_batches
             found[TRAINING] = {_FROM: place, _BATCHES: batches} if batches else place
         return found or None
+
+    @contextmanager
+    def evaluated(self) -> Generator[None]:
+        """Evaluate or decode inside; if a signal cuts that short, the positions stored are those before it."""
+        before = self._places_of_others() if self._parts.options.enable_checkpoint_saving else {}
+        try:
+            yield
+        except Interrupted:
+            self._begun = before
+            raise
+
+    def _places_of_others(self) -> dict[str, Any]:
+        return {name: self._state_of(name, data) for name, data in self._kept().items() if name != TRAINING}
 
     def _state_of(self, name: str, data: BaseInput) -> Any:
         try:
@@ -185,3 +201,17 @@ class Feed:
             )
             found = read_train_input(checkpoint, index, count)
         return found
+
+
+def _by_key(inputs: Sequence[BaseInput]) -> dict[str, BaseInput]:
+    """Return inputs by the keys of their positions: their names, and others where one is taken already.
+
+    An input that is evaluated may have the name of one that is decoded, or the key of the training input.
+    """
+    found: dict[str, BaseInput] = {}
+    for data in inputs:
+        key = data.name
+        while key == TRAINING or key in found:
+            key += "_"
+        found[key] = data
+    return found

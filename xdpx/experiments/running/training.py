@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from xdpx.checkpoints.folders import Ranks
@@ -192,7 +193,7 @@ class _Training:
         tests = [EvalProgram(parts, data, "eval_test", after=after) for data in self.evaluated]
         decodes = [DecodeProgram(parts, data, "decode_test", after=after) for data in self.decoded]
         evaluating = Evaluating(parts, tests, feed, accumulator=accumulator, table=tables[1])
-        decoding = Decoding(parts, decodes, accumulator)
+        decoding = Decoding(parts, decodes, feed, accumulator)
         ends_not = not parts.options.exit_after_ondemand_checkpoint and parts.options.enable_checkpoint_saving
         self._end_at_signals(tests, decodes, at_all=not ends_not)
         stopping = StoppingEarly(parts, evaluating, decoding, self.ranks)
@@ -229,19 +230,14 @@ class _Training:
         return told or self._preempted()
 
     def _end_at_signals(self, *each: Sequence[EvalProgram] | Sequence[DecodeProgram], at_all: bool) -> None:
-        """Let a signal end evaluations and decodings before their next batch, on all processes.
-
-        A rolling window would have moved on by then, and so is walked to its end.
-        """
+        """Let a signal end evaluations and decodings before their next batch, on all processes."""
 
         def end_if_asked(step: int) -> None:
             if self._any_asked(self.preemption.ends_evaluation(), step):
                 raise self.preemption.cut_short(step)
 
-        for programs in each:
-            for program in programs:
-                if at_all and all(other.window.resets for other in programs):
-                    program.before_batch = end_if_asked
+        for program in chain(*each) if at_all else ():
+            program.before_batch = end_if_asked
 
     def _adapt(
         self, session: Session, logging: Logging, evaluating: Evaluating, saving: Saving | None
