@@ -70,6 +70,7 @@ class Desk:
         self.checkpointer = Checkpointer(str(folder))
         self.ranks = ALONE
         self.preemption = Preemption()
+        self.interval = 8
 
     def train(
         self, *user_callbacks: Any, until: int = 16, save: bool = True, saved: Any = None, **policy: Any
@@ -77,7 +78,7 @@ class Desk:
         accumulator = MetricAccumulator(self.engine.facts_to_host, windows=(LOG, EVALUATION))
         tables = [GrowingTable(str(self.folder / f"{name}.log.tsv")) for name in ("train", "valid")]
         logging = Logging(tables[0], accumulator, dict, interval=4)
-        plan = EvaluationPlan(8, "closeness")
+        plan = EvaluationPlan(self.interval, "closeness")
         evaluating = Evaluating(
             plan,
             lambda: self.adapter.scored(self.held_out)(),
@@ -315,12 +316,16 @@ class Told(Recorder, ExportableState):
     (3, {("log", 3): "should_evaluate", ("step_end", 3): "should_log"}),
     (8, {("step_end", 8): "should_training_stop"}),
     (8, {("step_end", 8): "should_save", ("evaluate", 8): "should_training_stop"}),
+    (8, {("epoch_end", 8): "should_evaluate"}),
+    (8, {("epoch_end", 8): "should_evaluate", ("evaluate", 8): "should_training_stop"}),
+    (5, {("epoch_end", 5): "should_evaluate", ("step_end", 5): "should_epoch_stop"}),
 ])  # fmt: skip
 def test_an_evaluation_that_is_cut_short_is_followed_by_all_events_of_an_undisturbed_run(
     tmp_path: Path, engine: Any, loss: Any, held_out: Any, groups: Any, step: int, asks: dict[tuple[str, int], str]
 ) -> None:
     def train(name: str, at: int) -> tuple[Told, list[Any], Any]:
         desk = Desk(tmp_path / name, engine, loss, held_out, groups)
+        desk.interval = 100 if "should_evaluate" in asks.values() else 8
         told = Told(desk, at, asks)
         stop, session = desk.train(told, resumable=True)
         if at:

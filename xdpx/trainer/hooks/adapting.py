@@ -38,15 +38,9 @@ INSIDE = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step")
 
 
 class Evaluates(Protocol):
-    """Evaluates on held-out data, when due or requested.
-
-    Attributes:
-        metrics: of the last evaluation, empty before.
-        is_cut_short: whether a signal may end an evaluation, which a resumed run then begins again.
-    """
+    """Evaluates on held-out data, when due or requested. `metrics`: of the last evaluation, empty before."""
 
     metrics: dict[str, float]
-    is_cut_short: bool
 
     def evaluate(self, session: Session) -> None:
         """Evaluate now."""
@@ -241,9 +235,11 @@ class CallbackAdapter:
         self._epoch, self.left = None, self._now_left
         self.fire("on_epoch_end")
         self._agree()
-        self._evaluating.is_cut_short = False  # a resumed run could not tell it from one of the step
+        return self.leave_epoch(session)
+
+    def leave_epoch(self, session: Session) -> Stop | None:
+        """Do what a callback requested at the end of an epoch; a signal that cuts this short lets it begin again."""
         self.serve(session)
-        self._evaluating.is_cut_short = True
         if self._saving is not None:
             self._saving.save(session)
         return self.end_saving(session)
@@ -382,12 +378,16 @@ class _Middle(Callback):
 
 
 class _Last(Callback):
-    """After saving."""
+    """After saving. It has a name because a signal may cut short what it does at the end of an epoch."""
+
+    name = "epoch_end"
 
     def __init__(self, adapter: CallbackAdapter) -> None:
         self._adapter = adapter
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
+        if step.cut_at == self.name:
+            return self._adapter.leave_epoch(session)
         stop = self._adapter.end_saving(session)
         return (self._adapter.end_epoch(session) if self._adapter.is_over(step.place) else None) or stop
 

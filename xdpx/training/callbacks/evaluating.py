@@ -54,11 +54,9 @@ class Scoring(Callback):
 
     Attributes:
         metrics: of the last evaluation; empty before the first.
-        is_cut_short: whether a signal may end an evaluation.
     """
 
     name = "evaluating"
-    is_cut_short = True
 
     def __init__(
         self, table: GrowingTable, accumulator: MetricAccumulator, metrics: TrainMetrics, *, ascending: bool
@@ -166,7 +164,7 @@ class Evaluating(Scoring):
 
     def _score(self, session: Session) -> dict[str, float]:
         batches = self._batches()
-        if self._preemption is not None and self.is_cut_short:
+        if self._preemption is not None:
             batches = self._preemption.scored(batches, session.number)
         scores = score(session.engine, session.state, batches, self._loss, labels=self._labels)
         self._each_class = in_one_line(scores.each_class) if scores.each_class else ""
