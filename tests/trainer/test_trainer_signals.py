@@ -108,23 +108,24 @@ class Doubtful(nn.Module):
 
 
 def trained(
-    folder: Path, *callbacks: Any, data: Any = None, kind: type[Trainer] = Trainer, **settings: Any
+    folder: Path, *callbacks: Any, data: Any = None, kind: type[Trainer] = Trainer, sets: int = 1, **settings: Any
 ) -> tuple[list[Any], dict[str, Any]]:
     """Train, and go on after each end that asks for it; return what was logged, and the weights."""
     rows = [{"x": torch.tensor([float(i % 5)]), "labels": torch.tensor(float(i % 5))} for i in range(16)]
+    held_out = rows[:8] if sets == 1 else {"a": rows[:4], "b": rows[4:8]}
     arguments: dict[str, Any] = {"use_cpu": True, "disable_tqdm": True, "num_train_epochs": 3, **settings}
     while True:
         torch.manual_seed(0)
         random.seed(0)
         args = TrainingArguments(str(folder), per_device_train_batch_size=4, report_to=[], **arguments)
-        trainer = kind(Doubtful(), args, train_dataset=data or rows, eval_dataset=rows[:8], callbacks=[*callbacks])
+        trainer = kind(Doubtful(), args, train_dataset=data or rows, eval_dataset=held_out, callbacks=[*callbacks])
         saved = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
         try:
             trainer.train(resume_from_checkpoint=str(saved[-1]) if saved else None)
         except SystemExit:
             continue
-        kept = ("epoch", "step", "loss", "grad_norm", "learning_rate", "eval_loss")
-        rows_logged = [{key: row[key] for key in kept if key in row} for row in trainer.state.log_history[:-1]]
+        kept = {"epoch", "step", "loss", "grad_norm", "learning_rate", "eval_loss", "eval_a_loss", "eval_b_loss"}
+        rows_logged = [{key: row[key] for key in row if key in kept} for row in trainer.state.log_history[:-1]]
         return rows_logged, {name: weight.tolist() for name, weight in trainer.model.state_dict().items()}
 
 
@@ -138,7 +139,7 @@ def test_a_signal_at_the_end_of_an_epoch_changes_neither_evaluations_nor_logs_no
 
 
 class ToldInEvaluation(Trainer):
-    """Gets a signal at a batch of its evaluations, counted from 1."""
+    """Gets a signal at a batch of its evaluations, counted from 1. These draw random numbers."""
 
     at = 0
 
@@ -146,6 +147,7 @@ class ToldInEvaluation(Trainer):
         ToldInEvaluation.at -= 1
         if ToldInEvaluation.at == 0:
             os.kill(os.getpid(), signal.SIGTERM)
+        torch.rand(1)
         return super().prediction_step(*args, **options)
 
 
@@ -157,6 +159,9 @@ CUT: dict[str, dict[str, Any]] = {
     "early": {**dict.fromkeys(("eval_strategy", "logging_strategy", "save_strategy"), "epoch"),
               "metric_for_best_model": "loss", "load_best_model_at_end": True, "greater_is_better": True,
               "restore_callback_states_from_checkpoint": True},
+    "two sets": {"sets": 2, "eval_strategy": "steps", "eval_steps": 3, "logging_steps": 2, "save_strategy": "best",
+                 "metric_for_best_model": "b_loss"},
+    "two sets at the start": {"sets": 2, "eval_on_start": True, "eval_strategy": "epoch", "logging_steps": 3},
 }  # fmt: skip
 
 
@@ -175,7 +180,7 @@ def test_a_signal_ends_an_evaluation_which_comes_first_when_the_run_goes_on_to_t
 
     ToldInEvaluation.at = 0
     whole = train("whole")
-    for at in (1, 2, 7, 8):  # an evaluation has four batches
+    for at in (1, 2, 3, 7, 8):  # an evaluation has four batches; where there are two sets, the second begins at 3
         ToldInEvaluation.at = at
         assert train(str(at)) == whole, at
 
@@ -209,6 +214,19 @@ def test_callbacks_are_as_before_an_evaluation_that_was_cut_short_and_nothing_is
     state = json.loads((tmp_path / "checkpoint-1/trainer_state.json").read_text())
     assert state["stateful_callbacks"]["Counting"]["attributes"] == {"heard": 0}
     assert not any("eval_loss" in row for row in state["log_history"])
+
+
+def test_a_signal_in_the_second_of_two_sets_ends_it_and_keeps_what_is_known_of_the_first(tmp_path: Path) -> None:
+    settings = {**CUT["two sets at the start"], "use_cpu": True, "report_to": [], "disable_tqdm": True}
+    rows = [{"x": torch.tensor([float(i)]), "labels": torch.tensor(float(i))} for i in range(8)]
+    sets = dict.fromkeys(("a", "b")[: settings.pop("sets")], rows)
+    args = TrainingArguments(str(tmp_path), per_device_eval_batch_size=2, **settings)
+    ToldInEvaluation.at = 5
+    with pytest.raises(SystemExit):
+        ToldInEvaluation(Doubtful(), args, train_dataset=rows, eval_dataset=sets).train()
+    assert ToldInEvaluation.at == 0  # no batch followed
+    state = json.loads((tmp_path / "checkpoint-0/trainer_state.json").read_text())
+    assert [set(row) & {"eval_a_loss", "eval_b_loss"} for row in state["log_history"]] == [{"eval_a_loss"}]
 
 
 @pytest.mark.parametrize("strategy", ["epoch", "steps"])

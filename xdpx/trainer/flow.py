@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import asdict
-from functools import partial
 from math import isfinite, isnan
 from typing import Any, Protocol
 
@@ -22,8 +20,8 @@ from xdpx.reports.results import plain_numbers, speed_metrics, wanted_metric
 from xdpx.reports.run_tables import beside
 from xdpx.trainer.data.agreement import StreamOrders
 from xdpx.trainer.data.randomness import StateWatch
-from xdpx.trainer.files import rng
-from xdpx.trainer.hooks.state import TrainerControl, TrainerState, restore_states, states_of
+from xdpx.trainer.evaluation import Evaluation
+from xdpx.trainer.hooks.state import TrainerControl, TrainerState
 from xdpx.trainer.loss.model_loss import num_positional, takes
 from xdpx.trainer.loss.windows import READ, WAITED, DataClock, over_ranks
 from xdpx.trainer.parts import Midway, TrainerRun
@@ -96,6 +94,7 @@ class Flow(Callback):
         self._epoch: int | None = None  # 0-based; None between epochs
         self._has_random_state = self._has_place = False  # of the checkpoint that is continued
         self._stops_at_start = False
+        self._interruption: Interrupted | None = None  # of the evaluation at the start
         self._data_clock, self._watch = DataClock(), StateWatch()
         self._orders = StreamOrders("train_dataset")
         self._counts_tokens = False  # at every step, where users' code may read their number
@@ -112,7 +111,7 @@ class Flow(Callback):
         run.asks_alike = run.parts.world.size == 1 or not own_code
         run.fire("on_train_begin")
         if run.args.eval_on_start:
-            self._methods._evaluate(self._trial, self._ignore_keys, skip_scheduler=True)
+            self._evaluate_at_start()
         run.accumulator.stopwatch.start()
         self._go_on_midway(session)
         left = run.continued.open_epoch if run.continued else None
@@ -123,15 +122,33 @@ class Flow(Callback):
             self.end_epoch()
             self._stops_at_start = run.control.should_training_stop
 
+    def _evaluate_at_start(self) -> None:
+        """Evaluate before the first update. A new training that a signal ends here saves its start."""
+        run = self._run
+        midway = run.continued.midway if run.continued else None
+        if midway is not None and not midway.at_start:
+            return  # what was cut short evaluates the same weights
+        if midway is not None:
+            self._restore_random_state()
+            run.scored = midway.scored
+        try:
+            with _ending_at_signals(run):
+                self._methods._evaluate(self._trial, self._ignore_keys, skip_scheduler=True)
+        except Interrupted as interruption:
+            if run.continued is not None:
+                raise
+            run.midway, self._interruption = Midway(asdict(run.control), None, dict(run.scored), True), interruption
+
     def _go_on_midway(self, session: Session) -> None:
         """Evaluate, and do what else callbacks had asked for, where a signal had cut the evaluation short."""
         run = self._run
-        if run.continued is None or run.continued.midway is None:
+        midway = run.continued.midway if run.continued else None
+        if run.continued is None or midway is None or midway.at_start:
             return
-        midway = run.continued.midway
         self._restore_random_state()
         run.control, run.open_epoch = TrainerControl(**midway.control), run.continued.open_epoch
         self._epoch = run.open_epoch if midway.ended_epoch is None else midway.ended_epoch
+        run.scored = midway.scored
         self._serve(ended_epoch=midway.ended_epoch)
         self._epoch = None
         self._stops_at_start = run.control.should_training_stop
@@ -177,6 +194,8 @@ class Flow(Callback):
     def groups(self, loader: object, place: Position) -> Generator[tuple[Position, Group]]:
         """Yield the micro-batches of each update from `place` on, and fire the events of each epoch."""
         run = self._run
+        if self._interruption is not None:
+            raise self._interruption
         if self._stops_at_start:
             return
         for epoch in range(place.epoch - 1, run.plan.num_epochs):
@@ -257,7 +276,8 @@ class Flow(Callback):
                 with pulse.doing("logging, evaluating or saving"):
                     serve(*told[: num_positional(serve)], **more)
             except Interrupted:
-                run.midway = Midway(asdict(run.control), ended_epoch)
+                asked = {**asdict(run.control), "should_evaluate": True}  # also if some of several sets are done
+                run.midway = Midway(asked, ended_epoch, dict(run.scored))
                 raise
 
     def _any_asked(self, told: bool, number: int) -> bool:
@@ -303,24 +323,20 @@ def log_save_evaluate(
 
 @contextmanager
 def _ending_at_signals(run: TrainerRun) -> Generator[None]:
-    """Let a signal end the evaluation inside, until it logs: what the run holds is then as before it.
-
-    Not one at a step at which a callback ends the epoch: a resumed run would go on with that epoch.
-    """
-    if run.preemption is None or run.control.should_epoch_stop:
+    """Let a signal end the evaluation inside; `run.scored` are then the sets of it that a resumed run leaves out."""
+    scored, run.scored = run.scored, {}
+    if run.preemption is None:
         yield
         return
-    random, states = rng.capture(), deepcopy(states_of(run.exportable()))
-    run.between_batches = partial(run.preemption.scored, number=run.state.global_step)
+    run.evaluation = Evaluation(run, run.preemption, run.state.global_step, scored)
     try:
-        yield
+        with run.evaluation.taking_back():
+            yield
     except Interrupted:
-        rng.restore(random)
-        restore_states(run.exportable(), states)
-        log.forget_scored()
+        run.scored = run.evaluation.scored
         raise
     finally:
-        run.between_batches = None
+        run.evaluation = None
 
 
 def _log_step(run: TrainerRun, methods: FlowMethods, facts: dict[str, Any]) -> None:
@@ -370,7 +386,8 @@ def log_numbers(run: TrainerRun, logs: dict[str, float], started: float | None) 
         if started is not None:
             tokens = state.num_input_tokens_seen - run.tokens_before
             logs |= speed_metrics("train", started, num_tokens=tokens)
-    run.between_batches = None  # what is logged counts, so this evaluation goes on to its end
+    if run.evaluation is not None:
+        run.evaluation.counts()
     state.log_history.append(plain_numbers({**logs, "step": state.global_step}))  # a tensor would keep its graph
     run.fire("on_log", logs)
 

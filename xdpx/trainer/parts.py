@@ -6,7 +6,7 @@ it take its `TrainerRun`, or parts of it; attributes of the Trainer that are sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -32,6 +32,7 @@ from xdpx.search.spaces import Space
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.data.plan import TrainingPlan
 from xdpx.trainer.data.randomness import Randomness
+from xdpx.trainer.evaluation import Evaluation
 from xdpx.trainer.hooks.events import CallbackHandler
 from xdpx.trainer.hooks.state import TrainerControl, TrainerState, is_exportable
 from xdpx.trainer.loss.counts import TokenCounter
@@ -77,10 +78,14 @@ class Midway(NamedTuple):
     Attributes:
         control: the flags of the control.
         ended_epoch: the epoch, from 0, whose end was signalled just before; None if a step was.
+        scored: the metrics of those of several sets that were evaluated before, by their prefix.
+        at_start: whether this is the evaluation of `eval_on_start`, before the first update.
     """
 
     control: Mapping[str, bool]
     ended_epoch: int | None = None
+    scored: Mapping[str, dict[str, float]] = MappingProxyType({})
+    at_start: bool = False
 
 
 class Continued(NamedTuple):
@@ -161,8 +166,9 @@ class TrainerRun:
         has_read: whether those of an update were read in this training; before, its data loader has no place yet.
         open_epoch: the epoch, from 0, whose end is not signalled yet; None between epochs.
         preemption: notes signals, which may end evaluations of this training; None if they may not.
-        between_batches: yields the batches of an evaluation until a signal ends it; None if no signal may end it.
+        evaluation: what a signal may end; None outside of one, or if no signal may end it.
         midway: where an evaluation was cut short; None if none was.
+        scored: the sets of that evaluation, or of the next one, that need not be evaluated, see `Midway`.
         grad_norm, learning_rate: of the last update; None before the first.
         started: when training began, in seconds of `time.time`.
         tokens_before: input tokens seen before that.
@@ -206,9 +212,10 @@ class TrainerRun:
     before_read: tuple[Randomness, dict[str, Any]]
     reading = has_read = False
     open_epoch: int | None = None
-    between_batches: Callable[[Iterator[Any]], Iterator[Any]] | None = None
+    evaluation: Evaluation | None = None
     preemption: Preemption | None = None
     midway: Midway | None = None
+    scored: Mapping[str, dict[str, float]] = MappingProxyType({})
     grad_norm: Any = None
     learning_rate: float | None = None
     tokens_before = 0
@@ -295,14 +302,6 @@ class TrainerRun:
     def forget_model(self) -> None:
         """Drop the references to the model; e.g. each Ray trial makes its own in another process."""
         self.model = self.model_wrapped = self.callback_handler.model = None  # type: ignore[assignment]
-
-    def until_asked(self, batches: Iterator[Value]) -> Iterator[Value]:
-        """Yield the batches of an evaluation; on all processes.
-
-        Raises:
-            Interrupted: a signal to one of the processes ends this evaluation; on all of them.
-        """
-        return batches if self.between_batches is None else self.between_batches(batches)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Return a context in which the model has its averaged weights, if an average is kept and has begun."""

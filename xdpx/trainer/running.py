@@ -231,7 +231,8 @@ class _Stretch:
         run.plan = plan
         agreement.refuse_unlike_training(plan, loader, args)
         self.place = _begin_state(run, methods, self.checkpoint, self.trial)
-        run.place, run.reading, run.has_read, run.open_epoch, run.midway = self.place, False, False, None, None
+        run.place, run.reading, run.has_read, run.open_epoch = self.place, False, False, None
+        run.midway, run.scored = None, {}
         _prepare(run, methods, loader, self.checkpoint)
         _describe(run, methods.get_num_trainable_parameters(), self.checkpoint)
         methods.loss_calls.warn_of_unused_count()

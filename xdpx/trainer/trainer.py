@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -340,7 +341,9 @@ class Trainer(Conveniences):
             metrics: dict[str, float] = {}
             for name, part in dataset.items():
                 part = name if eval_dataset is None else part  # a name lets a kept loader be reused
-                metrics |= self.evaluate(part, ignore_keys=ignore_keys, metric_key_prefix=f"{metric_key_prefix}_{name}")
+                prefix = f"{metric_key_prefix}_{name}"
+                score = partial(self.evaluate, part, ignore_keys=ignore_keys, metric_key_prefix=prefix)
+                metrics |= score() if self._run.evaluation is None else self._run.evaluation.once(prefix, score)
             return metrics
         cost = scoring.Cost(self._run, metric_key_prefix)
         loader = cost.begin(self.get_eval_dataloader(dataset))
@@ -382,7 +385,8 @@ class Trainer(Conveniences):
         seen = scoring.Seen(self, run, dataloader, streaming=args.batch_eval_metrics and description != "Prediction")
         with run.averaged():
             model = wiring.evaluation_model(run, self._wrap_model)
-            for inputs, last in run.until_asked(seen.batches()):
+            batches = seen.batches()
+            for inputs, last in batches if run.evaluation is None else run.evaluation.batches(batches):
                 with log.scoring(), log.muted(unless=not seen.idle):
                     loss, logits, labels = self.prediction_step(model, inputs, only_loss, ignore_keys=ignore_keys)
                 seen.add(inputs, loss, logits, labels, last=last)
