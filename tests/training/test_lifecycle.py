@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from xdpx.checkpoints.folders import Ranks
+from xdpx.reports.windows import Stopwatch
+from xdpx.training.callbacks.plotting import Plotting
 from xdpx.training.lifecycle import Claim, Unclaimed, claimed, live
 from xdpx.training.loop import Callback, Session, Stop
 from xdpx.training.preemption import Preemption
@@ -30,6 +32,7 @@ class Toy:
     batches: Any
     nothing_left: bool = False
     seen: list[str] = field(default_factory=list)
+    heard: list[Callback] = field(default_factory=list)
 
     def begin(self) -> Session | Stop:
         session = Session(self.engine, self.engine.start(0), Progress(), 3, 5)
@@ -42,7 +45,7 @@ class Toy:
         self.seen.append("settle")
 
     def callbacks(self, session: Session) -> list[Callback]:
-        return []
+        return self.heard
 
     def groups(self, session: Session) -> Generator[Any]:
         yield from self.batches()
@@ -62,6 +65,13 @@ def test_a_training_that_ends_tells_why(engine: Any, groups: Any, tmp_path: Path
     assert toy.seen == ["settle", "reached step 3"] == ["settle", stop.reason]
     assert told(tmp_path) == ("finished", 3, "reached step 3")
     assert (tmp_path / "log.txt").is_file()
+
+
+def test_what_is_drawn_at_the_end_is_drawn_once_the_end_is_told(engine: Any, groups: Any, tmp_path: Path) -> None:
+    drawn: list[tuple[str, int, str]] = []
+    figures = Plotting(lambda: drawn.append(told(tmp_path)), Stopwatch())
+    live(Toy(engine, groups, heard=[figures]), Claim(str(tmp_path)), preemption=Preemption())
+    assert drawn == [("finished", 3, "reached step 3")]
 
 
 def test_a_training_that_fails_tells_at_which_step_and_why(engine: Any, groups: Any, tmp_path: Path) -> None:

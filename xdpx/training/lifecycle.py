@@ -180,6 +180,8 @@ def live(
             claim.check()
             training.end(session, stop)
             tell(stop)
+            for callback in callbacks:
+                callback.on_told()
     return stop
 
 

@@ -84,7 +84,10 @@ class Callback:
         """Finish after the last update. Not called when training ends by an exception."""
 
     def close(self) -> None:
-        """Release files and progress bars. Always called, last."""
+        """Release files and progress bars. Always called, after the other events but `on_told`."""
+
+    def on_told(self) -> None:
+        """Do what may be lost, like drawing, once the status file tells the end. Not called after an exception."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a checkpoint must keep (plain values only) for an exact resume."""

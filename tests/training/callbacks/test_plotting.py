@@ -29,6 +29,7 @@ class Scored(Callback):
 
 def train(engine: Any, groups: Any, callback: Callback) -> None:
     fit(Session(engine, engine.start(0), Progress(), 6, 6), groups(), [Scored(), callback])
+    callback.on_told()
 
 
 def test_figures_are_drawn_after_evaluations_and_at_the_end(engine: Any, groups: Any, now: list[float]) -> None:

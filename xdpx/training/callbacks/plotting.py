@@ -39,8 +39,8 @@ class Plotting(Callback):
             self._try_to_draw()
         return None
 
-    def on_end(self, session: Session, stop: Stop) -> None:
-        """Draw the final figures."""
+    def on_told(self) -> None:
+        """Draw the final figures: a run that is killed meanwhile has ended, and `x-viz` draws them, too."""
         self._try_to_draw()
 
     def _try_to_draw(self) -> None:
