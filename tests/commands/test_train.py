@@ -16,12 +16,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from xdpx import run as door
 from xdpx.checkpoints.trusted import load_tensors
 from xdpx.datasets import register_sampler
 from xdpx.datasets.plan import Sampler
 from xdpx.engines.pytorch.engine import PyTorchEngine
+from xdpx.models import register
+from xdpx.models.pytorch.convolutional import ClsCnn
 from xdpx.training.status import read_status
 from xdpx.utils.commit import Lease
 
@@ -102,6 +105,29 @@ def test_a_sampler_of_ones_own_decides_the_order(start: Start) -> None:
     assert start(sampler="in_file_order") == 0
     assert start(save_dir="shuffled") == 0
     assert Path("shuffled/checkpoint-12.pt").read_bytes() != Path("run/checkpoint-12.pt").read_bytes()
+
+
+def test_a_network_of_ones_own_whose_scores_depend_on_chance_is_told(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Plain(ClsCnn):
+        """Draws numbers in evaluation, but does not use them."""
+
+        def forward(self, tokens: Any, mask: Any) -> Any:
+            torch.rand(())
+            return super().forward(tokens, mask)
+
+    class Chancy(Plain):
+        """Keeps dropout on in evaluation."""
+
+        def forward(self, tokens: Any, mask: Any) -> Any:
+            return torch.nn.functional.dropout(super().forward(tokens, mask), 0.3)
+
+    for name, kind in (("draws_in_vain", Plain), ("chancy", Chancy)):
+        register(name)(kind)
+        assert start(model=name, save_dir=name, max_update=2, eval_interval=1) == 0
+        told = capsys.readouterr().err
+        assert told.count("Chancy: gives another answer when the same batch is computed again") == (name == "chancy")
 
 
 def test_an_existing_run_is_refused_and_left_as_it_was(start: Start, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import xdpx
-from xdpx.inference.mixed_rows import may_mix, warn_of_mixing
+from xdpx.inference.mixed_rows import may_mix, warn_of_chance, warn_of_mixing
 from xdpx.logger import log
 from xdpx.losses.base import Loss
 
@@ -40,6 +40,13 @@ def test_a_network_that_draws_random_numbers_is_told_as_that(capsys):
     told = capsys.readouterr().err
     assert "Mine: gives another answer when the same batch is computed again" in told
     assert "differently in a batch" not in told
+
+
+def test_answers_that_depend_on_chance_are_told_also_without_the_rows_one_by_one(capsys):
+    warn_of_chance(lambda x: {"loss": x.sum(), "prob": x}, ROWS, what="Mine")
+    assert not capsys.readouterr().err
+    warn_of_chance(lambda x: {"loss": torch.rand(()), "prob": x}, ROWS, what="Mine")
+    assert "Mine: gives another answer when the same batch is computed again" in capsys.readouterr().err
 
 
 def test_trying_changes_neither_random_numbers_nor_what_is_logged(capsys):

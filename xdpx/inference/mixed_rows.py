@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from xdpx.config.registry import are_shipped
 from xdpx.inference.probes import MOST_OF_NEIGHBOURS, difference
 from xdpx.logger import log
+from xdpx.utils.distributed_utils import is_master
 
 Answers = Mapping[str, Any]
 
@@ -30,10 +32,7 @@ def warn_of_mixing(score: Callable[[Any], Answers], batch: Any, alone: Any, *, n
         num_rows: of the batch.
         what: the name of the network.
     """
-    import torch
-
-    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(devices=devices), log.muted():
+    with _aside():
         together = _of_last_row(score(batch), num_rows)
         try:
             apart = _apart(together, _of_last_row(score(alone), 1))
@@ -43,11 +42,7 @@ def warn_of_mixing(score: Callable[[Any], Answers], batch: Any, alone: Any, *, n
             return
         again = _apart(together, _of_last_row(score(batch), num_rows))
     if again > 0:
-        log.warning(
-            f"{what}: gives another answer when the same batch is computed again (they differ by {again:.1e}): scores "
-            "and predictions depend on chance. Dropout and noise belong into training alone: nn.Dropout instead of "
-            "functional.dropout, which needs training=self.training; and no .train() in forward."
-        )
+        _tell_of_chance(what, again)
         return
     how = f"they differ by {apart:.1e}" if apart < float("inf") else "alone it fails, or they differ without limit"
     log.warning(
@@ -55,6 +50,38 @@ def warn_of_mixing(score: Callable[[Any], Answers], batch: Any, alone: Any, *, n
         "batch, or on their padding. No row may depend on the others in its batch: no mean over "
         "rows, BatchNorm in evaluation mode, padding masked; or set exact: true, which computes such rows alone."
     )
+
+
+def warn_of_chance(score: Callable[[Any], Answers], batch: Any, *, what: str) -> None:
+    """Warn if the answers for a batch differ each time; what is scored here never counts. On all processes.
+
+    Args:
+        score: returns the answers for a batch.
+        batch: of any number of rows.
+        what: the name of the network.
+    """
+    with _aside():
+        apart = _apart(*({name: np.asarray(each) for name, each in score(batch).items()} for _ in range(2)))
+    if apart > MOST_OF_NEIGHBOURS and is_master():
+        _tell_of_chance(what, apart)
+
+
+def _tell_of_chance(what: str, apart: float) -> None:
+    log.warning(
+        f"{what}: gives another answer when the same batch is computed again (they differ by {apart:.1e}): scores, the "
+        "choice of the best checkpoint and predictions depend on chance. Dropout and noise belong into training alone: "
+        "nn.Dropout instead of functional.dropout, which needs training=self.training; and no .train() in forward."
+    )
+
+
+@contextmanager
+def _aside() -> Generator[None]:
+    """Log nothing inside, and restore the random generators of torch afterwards."""
+    import torch
+
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=devices), log.muted():
+        yield
 
 
 def _of_last_row(answers: Answers, num_rows: int) -> dict[str, NDArray[Any]]:

@@ -15,6 +15,7 @@ from xdpx.checkpoints.folders import Ranks
 from xdpx.checkpoints.memory_copies import MemoryCopies
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, fingerprint
+from xdpx.config.registry import are_shipped
 from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets.plan import Position
 from xdpx.engines.base import Batch
@@ -48,8 +49,9 @@ from xdpx.training.preemption import Preemption
 from xdpx.training.progress import Progress
 from xdpx.training.status import STATUS_FILE, Status, read_status
 from xdpx.utils import commit, io
-from xdpx.utils.distributed_utils import by_the_first, get_world_size, is_master
+from xdpx.utils.distributed_utils import any_process, by_the_first, get_world_size, is_master
 from xdpx.utils.progress import format_bytes
+from xdpx.utils.seeds import states
 
 
 def train(run: Run) -> Stop:
@@ -362,12 +364,27 @@ def try_out(run: Run, parts: Parts, state: object) -> None:
     """
     with closing(parts.held_out()) as batches:
         first = list(islice(batches, 1))  # none if there are more processes than batches
+    before = states()
     score_of(evaluate(parts.engine, state, first, parts.loss), run.values["major_metric"])
+    if run.values["engine"] != SPMD and any_process(states() != before) and first:
+        _warn_of_chance(parts, state, first[0])
     own = not type(parts.loss).__module__.startswith("xdpx.")
     if own and first and run.values["engine"] != SPMD and get_world_size() == 1:
         _warn_of_mean(parts, state, first[0])
     log.take_accumulated()  # discards what this trial recorded
     log.take_summaries()
+
+
+def _warn_of_chance(parts: Parts, state: Any, batch: Batch) -> None:
+    """Warn of a user's network whose scores differ each time; asked for where scoring has drawn random numbers."""
+    from xdpx.engines.pytorch.tracing_back import buffers_kept  # imports torch, which --dry avoids
+    from xdpx.inference.mixed_rows import warn_of_chance
+
+    engine, task = parts.engine, state.task
+    own = [type(part).__name__ for part in (task.model, parts.loss, task) if not are_shipped(part)]
+    if own:
+        with buffers_kept(task.model):
+            warn_of_chance(lambda each: engine.predictions_to_host(engine.score(state, each)), batch, what=own[0])
 
 
 def _warn_of_mean(parts: Parts, state: object, batch: Batch) -> None:

@@ -24,6 +24,17 @@ def seed_all(seed: int) -> None:
         torch.manual_seed(seed)
 
 
+def states() -> tuple[object, ...]:
+    """Return the states of all generators, those of GPUs only if they are used; any number drawn changes them."""
+    numpy: tuple[object, ...] = np.random.get_state(legacy=True)  # type: ignore[assignment]
+    found = [random.getstate(), *(each.tobytes() if isinstance(each, np.ndarray) else each for each in numpy)]
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        found += [each.numpy().tobytes() for each in (torch.get_rng_state(), *devices)]
+    return tuple(found)
+
+
 @contextmanager
 def seeded(seed: int) -> Generator[None]:
     """Seed all generators inside, and restore those of the host afterwards."""

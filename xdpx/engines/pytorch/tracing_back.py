@@ -70,15 +70,23 @@ def _left_as_it_was(model: nn.Module) -> Generator[None]:
     """Restore gradients, buffers and torch's random generators at the end of the block."""
     cuda = list({each.device for each in model.parameters() if each.device.type == "cuda"})
     gradients = [(weight, weight.grad) for weight in model.parameters()]
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     for weight, _ in gradients:
         weight.grad = None
     try:
-        with torch.random.fork_rng(devices=cuda):
+        with torch.random.fork_rng(devices=cuda), buffers_kept(model):
             yield
     finally:
         for weight, gradient in gradients:
             weight.grad = gradient
+
+
+@contextmanager
+def buffers_kept(model: nn.Module) -> Generator[None]:
+    """Restore the buffers of a model at the end of the block, such as the statistics of BatchNorm in training mode."""
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
         for buffer, before in buffers:
             if not torch.equal(buffer, before):
                 buffer.data.copy_(before)
