@@ -104,6 +104,8 @@ def warn_of_changes(run: TrainerRun, checkpoint: str) -> None:
             else "learning rate, weight decay and betas stay as they were, in the optimizer's state. To change those "
             "too, set resume_hyperparameters='given'."
         )
+        if any(change.startswith(("seed:", "data_seed:")) for change in changes):
+            holds = f"an epoch that has begun keeps its order; {holds}"
         log.warning(
             f"continuing {checkpoint} with other arguments: {'; '.join(changes)}. Settings of logging, evaluation and "
             f"saving take their new values; {holds}"

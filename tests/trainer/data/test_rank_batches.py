@@ -135,3 +135,19 @@ def test_with_one_process_an_agreed_order_is_its_own():
     expected = torch.randperm(9).tolist()
     torch.manual_seed(4)
     assert list(Agreed(LengthGrouped([1] * 9, 1))) == expected
+
+
+def test_an_epoch_that_began_with_another_seed_ends_in_its_order_however_often_it_is_resumed():
+    whole = list(RankBatches(EpochSampler(range(20), seed=1), 2))
+    state, taken = None, []
+    for seed, steps in ((1, 3), (2, 4), (3, 3)):
+        batches = RankBatches(EpochSampler(range(20), seed=seed), 2)
+        batches.start_at(len(taken), state)
+        iterator = iter(batches)
+        taken += [next(iterator) for _ in range(steps)]
+        state = batches.state_dict()
+    assert taken == whole
+    batches.set_epoch(1)
+    following = EpochSampler(range(20), seed=3)
+    following.set_epoch(1)
+    assert sum(batches, []) == list(following)

@@ -106,6 +106,8 @@ class RankBatches(Sampler[list[int]]):
         self.fill: Fill = fill if size > 1 else "none"
         self._given_ranks = range(size) if dealt else range(rank, rank + 1)
         self._start, self._drawn = 0, _Drawn(needed=not isinstance(sampler, EpochSampler | SequentialSampler))
+        self._seed: int | None = None  # that the epoch of the next iteration began with, before the run was resumed
+        self._seed_of_epoch: int | None = None
 
     @property
     def total_batch_size(self) -> int:
@@ -131,14 +133,17 @@ class RankBatches(Sampler[list[int]]):
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
         """Let the next iteration, and only that, start at a batch, in the order recorded by `state_dict`."""
-        self._start, self._drawn.state = batch_index, state
+        self._start, self._drawn.state, self._seed = batch_index, state, (state or {}).get("seed")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is needed to draw the order of this epoch again."""
-        return self._drawn.state_dict()
+        """Return what is needed to draw the order of this epoch again, also if the run is resumed with another seed."""
+        return {**self._drawn.state_dict(), "seed": self._seed_of_epoch}
 
     def __iter__(self) -> Iterator[list[int]]:
         start, self._start = self._start * self.total_batch_size, 0
+        self._seed_of_epoch, self._seed = self._seed, None
+        if self._seed_of_epoch is None:
+            self._seed_of_epoch = self.sampler.initial_seed if isinstance(self.sampler, EpochSampler) else None
         with self._drawn:
             beginning, rounds = self._open(start)
         for round_ in rounds:
@@ -151,7 +156,8 @@ class RankBatches(Sampler[list[int]]):
         """Draw the order; return the samples of the first round, and an iterator over the rounds from a sample on."""
         total = self.total_batch_size
         if isinstance(self.sampler, Ordered):
-            order = self.sampler.order()
+            epoch = self.sampler if isinstance(self.sampler, EpochSampler) else None
+            order = self.sampler.order() if epoch is None else epoch.order(self._seed_of_epoch)
             return order[:total].tolist(), self._cut(order, start)
         indices = iter(self.sampler)
         beginning = list(islice(indices, total))
@@ -257,4 +263,6 @@ def aside(batches: Batches) -> Batches:
     other = copy(batches)
     if isinstance(other, RankBatches | RankBatchLists):
         other._start, other._drawn = 0, _Drawn(needed=other._drawn.needed)
+    if isinstance(other, RankBatches):
+        other._seed = None
     return other

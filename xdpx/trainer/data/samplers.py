@@ -52,9 +52,9 @@ class EpochSampler(RandomSampler):
         """Set the coming epoch, from 0."""
         self.epoch = epoch
 
-    def order(self) -> Tensor:
-        """Return the indices of the epoch."""
-        generator = torch.Generator().manual_seed(self.initial_seed + self.epoch)
+    def order(self, seed: int | None = None) -> Tensor:
+        """Return the indices of the epoch. `seed`: the one that the epoch began with; None: that of the sampler."""
+        generator = torch.Generator().manual_seed((self.initial_seed if seed is None else seed) + self.epoch)
         total = len(self.data_source)
         if self.replacement:
             return _drawn(total, self.num_samples, generator)
