@@ -238,6 +238,18 @@ def test_a_damaged_newest_state_is_named_and_the_one_before_gives_the_same_end(
     assert Path("cut/checkpoint-12.pt").read_bytes() == Path("whole/checkpoint-12.pt").read_bytes()
 
 
+def test_another_seed_within_an_epoch_is_told_and_at_its_end_is_not(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for steps, told in ((3, True), (4, False)):  # of an epoch of 4
+        keys = {"resume": "auto", "save_dir": f"stopped-{steps}", "batch_size": 50}
+        start(train_steps=steps, seed=1, **keys)
+        capsys.readouterr()
+        assert start(seed=2, **keys) == 0
+        warned = "seed: was 1, and is 2. Epoch 1 has begun, and its rest comes in another order now"
+        assert (warned in capsys.readouterr().err) == told
+
+
 def test_a_second_run_in_the_same_folder_is_refused(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     Path("run").mkdir()
     with Lease("run"):

@@ -15,6 +15,7 @@ from xdpx.config.stored_args import read_args
 from xdpx.logger import log
 from xdpx.training.progress import Progress
 from xdpx.utils import io
+from xdpx.utils.distributed_utils import is_master
 
 ABSENT = "absent"
 JUDGING = frozenset({"major_metric", "ascending_metric", "valid_subset", "max_eval_steps", "data_dir"})
@@ -22,6 +23,9 @@ JUDGING = frozenset({"major_metric", "ascending_metric", "valid_subset", "max_ev
 
 COMPARABLE = frozenset({"metrics", "use_r_dropout", "kl_alpha"})
 """Keys of losses that change no score: what is logged besides, and how the training set is learned from."""
+
+ORDERING = ("seed", "sampler", "batch_by_len", "train_subset")
+"""Keys that decide the order of the rows in an epoch; `batch_size` and `update_freq` only for batches by length."""
 
 _NEW_RUN = "Restore the old value, or start a new run in a new save_dir."
 _ONLY_AT_THE_START = "is read when a run starts; this one has started, and takes all weights from its checkpoint."
@@ -166,6 +170,17 @@ def refuse_finished(changed: Changes, progress: Progress, total: int) -> None:
         problem += f"{progress.num_updates} of {total}."
         remedy = "Raise max_epoch or max_update, or start a new run in a new save_dir (pretrained_model)."
         raise ConfigError(THIS_RUN, [Fault("resume", problem, remedy)])
+
+
+def warn_of_order(run: Run, changed: Changes, progress: Progress, *, length: int) -> None:
+    """Warn of keys that give the rest of an epoch that has begun another order; it takes `length` updates."""
+    keys = [*ORDERING, *(("batch_size", "update_freq") if run.values.get("batch_by_len") else ())]
+    told = [f"{key}: was {changed[key].before!r}, and is {changed[key].after!r}" for key in keys if key in changed]
+    if told and 0 < progress.group < length and is_master():
+        log.warning(
+            f"{'; '.join(told)}. Epoch {progress.epoch} has begun, and its rest comes in another order now: some of "
+            "its rows are trained on again, and as many not before the next epoch. With the old value each comes once."
+        )
 
 
 def judges(run: Run, changed: Changes) -> list[str]:
