@@ -185,6 +185,28 @@ def test_a_signal_ends_an_evaluation_which_comes_first_when_the_run_goes_on_to_t
         assert train(str(at)) == whole, at
 
 
+class Leaves(TrainerCallback):
+    """Ends the first two epochs early."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_epoch_stop = state.global_step in {2, 5}
+
+
+def test_a_signal_or_a_kill_where_a_callback_ends_an_epoch_changes_nothing(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "eval_strategy": "steps", "eval_steps": 2, "logging_steps": 1, "save_steps": 5, "kind": ToldInEvaluation,
+    }  # fmt: skip
+    whole = trained(tmp_path / "whole", Leaves(), **settings)
+    assert [row["step"] for row in whole[0] if "loss" in row] == [*range(1, 10)]
+    assert trained(tmp_path / "told", Leaves(), Told("on_step_end", 2), **settings) == whole
+    ToldInEvaluation.at = 2  # in the evaluation after update 2
+    assert trained(tmp_path / "cut", Leaves(), **settings) == whole
+    assert ToldInEvaluation.at < 0
+    for later in (tmp_path / "whole").glob("checkpoint-[69]"):
+        shutil.rmtree(later)  # as after a kill
+    assert trained(tmp_path / "whole", Leaves(), **settings) == whole
+
+
 class Counting(TrainerCallback, ExportableState):
     """Counts the batches of evaluations that it hears of."""
 

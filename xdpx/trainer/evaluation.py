@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from xdpx.logger import log
 from xdpx.reports.results import plain_numbers
 from xdpx.trainer.files import rng
-from xdpx.trainer.hooks.state import TrainerControl, restore_states, states_of
+from xdpx.trainer.hooks.state import restore_states, states_of
 from xdpx.training.loop import Interrupted
 from xdpx.training.preemption import Preemption
 
@@ -18,24 +18,13 @@ Value = TypeVar("Value")
 Metrics = dict[str, float]
 
 
-class Evaluates(Protocol):
-    """The parts of a Trainer's run that an evaluation changes."""
-
-    control: TrainerControl
-
-    def exportable(self) -> list[Any]:
-        """Return the callbacks whose state goes into checkpoints, and the control."""
-        ...
-
-
 class Evaluation:
     """An evaluation, of one set or of several, one after another. What the run holds is as before a set that was cut.
 
-    A set is cut short until it logs: what is logged counts. Not at a step at which a callback ends the epoch: a resumed
-    run would go on with that epoch.
+    A set is cut short until it logs: what is logged counts.
 
     Args:
-        run: of the Trainer.
+        exportable: returns the callbacks, and the control, whose states go into checkpoints.
         preemption: notes signals.
         number: of the last update.
         scored: the sets that were evaluated before a signal cut this evaluation short, see below.
@@ -44,15 +33,16 @@ class Evaluation:
         scored: metrics of each set that is done, by the prefix of their names.
     """
 
-    def __init__(self, run: Evaluates, preemption: Preemption, number: int, scored: Mapping[str, Metrics]) -> None:
-        self._run, self._preemption, self._number = run, preemption, number
+    def __init__(
+        self, exportable: Callable[[], list[Any]], preemption: Preemption, number: int, scored: Mapping[str, Metrics]
+    ) -> None:
+        self._exportable, self._preemption, self._number = exportable, preemption, number
         self.scored = {prefix: dict(metrics) for prefix, metrics in scored.items()}
         self._before: tuple[Any, Any] | None = None  # None: no signal may end what is evaluated now
         self._begin_set()
 
     def _begin_set(self) -> None:
-        if not self._run.control.should_epoch_stop:
-            self._before = rng.capture(), deepcopy(states_of(self._run.exportable()))
+        self._before = rng.capture(), deepcopy(states_of(self._exportable()))
 
     def counts(self) -> None:
         """Let this set go on to its end, now that something of it is logged."""
@@ -86,6 +76,6 @@ class Evaluation:
             if self._before is not None:
                 random, states = self._before
                 rng.restore(random)
-                restore_states(self._run.exportable(), states)
+                restore_states(self._exportable(), states)
             log.forget_scored()
             raise

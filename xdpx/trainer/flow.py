@@ -328,7 +328,7 @@ def _ending_at_signals(run: TrainerRun) -> Generator[None]:
     if run.preemption is None:
         yield
         return
-    run.evaluation = Evaluation(run, run.preemption, run.state.global_step, scored)
+    run.evaluation = Evaluation(run.exportable, run.preemption, run.state.global_step, scored)
     try:
         with run.evaluation.taking_back():
             yield

@@ -218,6 +218,7 @@ def _progress(run: TrainerRun, loader: Mapping[str, Any] | None) -> dict[str, An
     position = run.plan.position(run.state.global_step, loader) if whole else run.place
     return {
         "position": asdict(position), "samples_per_batch": run.plan.samples_per_batch, "open_epoch": run.open_epoch,
+        "leaves_epoch": run.control.should_epoch_stop,  # at this step, whatever is left of the one that is open
         "midway": None if run.midway is None else run.midway._asdict(),
         "unlogged": run.unlogged(), "steps_per_epoch": run.plan.steps_per_epoch, "offset": run.plan.offset,
     }  # fmt: skip
