@@ -66,6 +66,14 @@ def test_files_are_told_apart_by_their_names_in_whatever_order_they_come(
     assert {"xdpx/runs/snapshot.py", "user/modules/mine.py", "config/train.hjson"} <= set(names)
 
 
+def test_a_resumed_run_of_the_same_code_needs_no_room_for_it(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_snapshot("run/snapshot.zip", config="train")
+    Path("run/snapshot.resume-5.zip").write_bytes(b"of code that was changed back since")
+    monkeypatch.setattr(snapshot.commit, "replacing", lambda *_, **__: pytest.fail("the disk is full"))
+    write_changed_snapshot("run", 5, config="train")
+    assert not Path("run/snapshot.resume-5.zip").exists()
+
+
 def test_a_resumed_run_keeps_its_code_only_when_it_changed(desk: Path) -> None:
     write_snapshot("run/snapshot.zip", config="train")
     write_changed_snapshot("run", 5, config="train")

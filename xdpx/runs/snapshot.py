@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -26,7 +27,9 @@ LARGEST_SNAPSHOT = 100_000_000
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # of zip: equal code gives equal bytes
 
 
-def write_snapshot(path: str, *, config: str = "", more: Mapping[str, str] | None = None) -> list[str]:
+def write_snapshot(
+    path: str, *, config: str = "", more: Mapping[str, str] | None = None, unless: str | None = None
+) -> list[str]:
     """Write a zip of the package, of the user's modules, and of the config file; return what was left out.
 
     Large files, everything beyond 100 MB in all, and files that seem to contain secrets (a snapshot is passed on with
@@ -36,6 +39,7 @@ def write_snapshot(path: str, *, config: str = "", more: Mapping[str, str] | Non
         path: the zip.
         config: the config file; '' for none.
         more: {name in the zip: file} of what goes in as well.
+        unless: another zip; if its content is the same, nothing is written.
     """
     secret = list[str]()
     found = [(name, file, _tag(file)) for name, file in _files(config)]
@@ -56,6 +60,8 @@ def write_snapshot(path: str, *, config: str = "", more: Mapping[str, str] | Non
                 continue
             total += size
             _add(archive, name, data)
+    if unless is not None and io.md5(unless) == hashlib.md5(text.getbuffer(), usedforsecurity=False).hexdigest():
+        return [*secret, *left_out]
     with commit.replacing(path, "wb", own=True, private=True) as target:
         target.write(text.getbuffer())
     if secret:
@@ -105,9 +111,9 @@ def write_changed_snapshot(folder: str, step: int, *, config: str) -> None:
     name = f"snapshot.resume-{step}.zip"
     path = io.join(folder, name)
     before = newest_snapshot(each for each in io.listdir(folder) if each != name) or SNAPSHOT
-    write_snapshot(path, config=config)
-    if io.md5(path) == io.md5(io.join(folder, before)):
+    if io.exists(path):  # of code that was changed back since
         io.remove(path)
+    write_snapshot(path, config=config, unless=io.join(folder, before))
 
 
 def changed_files(folder: str) -> tuple[str, list[str]] | None:
