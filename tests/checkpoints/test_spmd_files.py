@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -142,6 +143,24 @@ def test_what_goes_wrong_in_the_background_is_raised_by_the_next_wait(tmp_path, 
     spmd_files.save(on(mesh_of(1, 1, 1), values()), tmp_path, step=3, background=True)
     with pytest.raises(OSError, match="full"):
         spmd_files.wait()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_full_disk_is_told_as_one_with_what_to_do(tmp_path, monkeypatch, background):
+    def full(*_, **__):
+        raise ValueError("RESOURCE_EXHAUSTED: Failed to write 8664 bytes to file 7 [os_error_code='28']")
+
+    monkeypatch.setattr(type(spmd_files._writer()), "wait_until_finished", full)
+    told = "checkpoint_00000003 could not be saved .No space left on device.. Earlier checkpoints are untouched"
+
+    def save():
+        spmd_files.save(on(mesh_of(1, 1, 1), values()), tmp_path, step=3, background=background)
+        spmd_files.wait()
+
+    with pytest.raises(OSError, match=told) as found:
+        save()
+    assert found.value.errno == errno.ENOSPC
     assert os.listdir(tmp_path) == []
 
 

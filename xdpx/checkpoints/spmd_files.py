@@ -32,6 +32,8 @@ Subset = Callable[[str], bool] | Collection[str]
 """A choice of tensors: a predicate on the name, or prefixes of names, such as `params` or `params/lm/softmax`."""
 
 _PATTERN = re.compile(r"[*?\[]")
+_OS_ERROR = re.compile(r"os_error_code='(\d+)'")
+"""How TensorStore, which writes for Orbax, gives the number of an error of the system."""
 
 _background = Background()
 
@@ -75,7 +77,7 @@ def save(
     text = _metadata(arrays, step, facts or {}, ranks)
     size = sum(array.nbytes for array in arrays.values())
     whole = FolderCommit(parent, folder_name(step), facts={"step": step}, ranks=ranks, needs_bytes=size)
-    with ExitStack() as stack:
+    with _explained(whole.target), ExitStack() as stack:
         staging = stack.enter_context(whole)
         agree(ranks, attempt(lambda: _write_small_files(staging, text, train_input)), whole.target)
         writer, place = _writer(), stack.enter_context(_by_plain_name(io.abspath(staging.path)))
@@ -83,7 +85,7 @@ def save(
         rest = stack.pop_all()
 
     def finish() -> None:
-        with rest:
+        with _explained(whole.target), rest:
             writer.wait_until_finished()
 
     if background:
@@ -91,6 +93,21 @@ def save(
     else:
         finish()
     return whole.target
+
+
+@contextmanager
+def _explained(target: str) -> Generator[None]:
+    """Raise an error of the disk as OSError that says what failed and what to do; Orbax gives them as ValueError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        of_orbax = _OS_ERROR.search(str(error))
+        number = int(of_orbax[1]) if of_orbax else getattr(error, "errno", None)
+        if number is None:
+            raise
+        problem = f"{target} could not be saved ({getattr(error, 'strerror', None) or os.strerror(number)})"
+        advice = "Earlier checkpoints are untouched. Free some space, then run the same command again."
+        raise OSError(number, f"{problem}. {advice}") from error
 
 
 def restore(folder: StrPath, target: object, *, subset: Subset | None = None, ranks: Ranks = ALONE) -> Any:
