@@ -194,6 +194,32 @@ def test_a_checkpoint_that_was_to_be_replaced_comes_back_when_its_successor_is_n
     assert os.listdir(tmp_path) == ["checkpoint-20"]
 
 
+def test_files_that_an_override_wrote_into_the_folder_before_become_part_of_the_checkpoint(tmp_path: Path) -> None:
+    early = tmp_path / "checkpoint-20"
+    (early / "extra").mkdir(parents=True)
+    for name in (
+        "projector.bin",
+        "extra/mine.txt",
+        "extra/notes.txt",
+        "rng_state_1.pth",
+        "model-00001-of-00002.safetensors",
+    ):
+        (early / name).write_text("written before")
+    saved(tmp_path, 20)
+    assert (early / "projector.bin").read_text() == (early / "extra/mine.txt").read_text() == "written before"
+    assert (early / "extra/notes.txt").read_text() == "below"
+    assert not (early / "rng_state_1.pth").exists(), "left over from a checkpoint that another Trainer had begun"
+    assert not list(early.glob("model-0*"))
+    assert check(early) == []
+
+
+def test_a_finished_checkpoint_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    saved(tmp_path, 20)
+    (tmp_path / "checkpoint-20" / "mine.txt").write_text("of the run before")
+    saved(tmp_path, 20)
+    assert not (tmp_path / "checkpoint-20" / "mine.txt").exists()
+
+
 def test_a_moved_run_still_finds_its_best_checkpoint(tmp_path: Path) -> None:
     saved(tmp_path / "there", 5)
     assert folders.beside("/gone/run/checkpoint-5", tmp_path / "there") == str(tmp_path / "there/checkpoint-5")

@@ -22,7 +22,7 @@ from xdpx.utils import commit, io
 from xdpx.utils.owners import fate_of, new_owner_id, owner_in
 from xdpx.utils.paths import StrPath
 from xdpx.utils.progress import format_bytes
-from xdpx.utils.storage import Entry
+from xdpx.utils.storage import Entry, walk
 
 PREFIX = "checkpoint-"
 MANIFEST = SET + commit.SUFFIX
@@ -112,7 +112,8 @@ class FolderCommit:
 
     Args:
         parent: of the folder, local or remote; created if missing.
-        name: of the folder; an existing one of this name is replaced.
+        name: of the folder; an existing one of this name is replaced, but what users' code wrote into it before it was
+            a checkpoint stays.
         facts: JSON values for the manifest.
         ranks: the processes that write together.
         everywhere: each machine has its own disk and needs all files; else they share one.
@@ -183,12 +184,29 @@ class FolderCommit:
                 self._publish_mine()  # this machine has its own disk
 
     def _publish_mine(self) -> None:
+        _bring_over(self.target, self.staged)
         publish(self.parent, self.name, self._owner, facts={"processes": self.ranks.size, **self.facts})
 
     def _clear(self) -> None:
         if self.ranks.local_rank == 0:
             with contextlib.suppress(OSError):
                 remove_tree(self.staged)
+
+
+def _bring_over(target: str, staged: str) -> None:
+    """Copy into a staged folder what users' code wrote into the final one, e.g. an override that saves a part itself.
+
+    A finished checkpoint is replaced as a whole, and so are the parts of one that another Trainer had begun.
+    """
+    if not io.islocal(target) or not io.isdir(target):
+        return
+    if any(io.exists(io.join(target, name)) for name in (MANIFEST, parts.STATE)):
+        return
+    for entry in walk(io.local_files, target):
+        name = entry.path.removeprefix(target).lstrip("/")
+        copied = io.join(staged, name)
+        if not parts.is_part(name) and not io.exists(copied):
+            io.copy(entry.path, copied)
 
 
 def attempt(work: Callable[[], object]) -> Exception | None:

@@ -50,6 +50,19 @@ def holds_weights(name: str) -> bool:
     return bool(_WEIGHTS_FILE.fullmatch(name)) or name.startswith(f"{SHARDED_WEIGHTS}/")
 
 
+_BY_ANY_TRAINER = frozenset({
+    OPTIMIZER, SCHEDULER, SCALER, STATE, ARGUMENTS, ARGUMENTS_TEXT, PROGRESS, TRAINED, SHARDED_OPTIMIZER,
+    FULL_FSDP_WEIGHTS, FULL_FSDP_OPTIMIZER, DEEPSPEED_POINTER, INCOMPLETE,
+})  # fmt: skip
+_OF_A_PROCESS = re.compile(r"(rng_state|loader_state)\w*\.(pth|pt)|global_step\d+/.*")
+
+
+def is_part(name: str) -> bool:
+    """Return whether a Trainer writes this file, by its path relative to the checkpoint; descriptions do not count."""
+    first = name.partition("/")[0]
+    return holds_weights(name) or first in _BY_ANY_TRAINER or bool(_OF_A_PROCESS.fullmatch(name))
+
+
 def random_file(rank: int, size: int) -> str:
     """Return the name of the file with the states of the random generators of one process."""
     return f"rng_state_{rank}.pth" if size > 1 else "rng_state.pth"
