@@ -68,6 +68,7 @@ ACCEPTED: list[dict[str, Any]] = [
     {"dataloader_prefetch_factor": 2, "dataloader_num_workers": 1},
     {"bf16": True, "use_cpu": True},
     {"max_grad_norm": 0, "num_train_epochs": 0.5, "save_total_limit": 0},
+    {"max_steps": 5, "num_train_epochs": -1},
 ]
 
 
@@ -92,6 +93,9 @@ def test_what_fits_together_is_accepted(case: dict[str, Any]) -> None:
         ("train_sampling_strategy", "by_length", "Did you mean 'group_by_length'"),
         ("dataloader_multiprocessing_context", "thread", "fork, spawn, forkserver"),
         ("include_num_input_tokens_seen", "some", "no 'some' is known"),
+        ("num_train_epochs", -1, "is -1. Use 0 or more, or set max_steps"),
+        ("num_train_epochs", float("nan"), "is nan"),
+        ("dataloader_persistent_workers", True, "no workers load data"),
         ("swa_interval", 3, "is 3, and swa_start is None: no weights are averaged"),
     ],
 )

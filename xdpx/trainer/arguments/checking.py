@@ -70,6 +70,12 @@ def _precision(arguments: Fields) -> Iterator[Fault]:
         yield Fault("tf32", "is true, but there is no NVIDIA GPU with TF32 here (Ampere or newer).", "Leave it out.")
 
 
+def _epochs(arguments: Fields) -> Iterator[Fault]:
+    """Check the number of epochs; scripts that give max_steps may say -1, since it does not count then."""
+    if arguments.max_steps <= 0 and not arguments.num_train_epochs >= 0:
+        yield Fault("num_train_epochs", f"is {arguments.num_train_epochs}.", "Use 0 or more, or set max_steps.")
+
+
 def _schedule(arguments: Fields) -> Iterator[Fault]:
     if arguments.lr_scheduler_type in {"reduce_lr_on_plateau", "greedy"} and arguments.eval_strategy == "no":
         yield Fault(
@@ -84,6 +90,12 @@ def _loader(arguments: Fields) -> Iterator[Fault]:
         yield Fault(
             "dataloader_prefetch_factor",
             f"is {arguments.dataloader_prefetch_factor}, but no workers load data: dataloader_num_workers is 0.",
+            "Set dataloader_num_workers, or leave it out.",
+        )
+    if arguments.dataloader_num_workers == 0 and arguments.dataloader_persistent_workers:
+        yield Fault(
+            "dataloader_persistent_workers",
+            "is true, but no workers load data: dataloader_num_workers is 0.",
             "Set dataloader_num_workers, or leave it out.",
         )
 
@@ -145,7 +157,6 @@ BOUNDS: dict[str, Bound] = {
     "ema_decay": (lambda value: 0 < value <= 1, "more than 0, up to 1"),
     "learning_rate": NOT_NEGATIVE,
     "warmup_steps": NOT_NEGATIVE,
-    "num_train_epochs": NOT_NEGATIVE,
     "weight_decay": NOT_NEGATIVE,
     "dataloader_num_workers": NOT_NEGATIVE,
     "ddp_timeout": POSITIVE,
@@ -166,6 +177,7 @@ def _ranges(arguments: Fields) -> Iterator[Fault]:
 
 CHECKS: tuple[Callable[[Fields], Iterator[Fault]], ...] = (
     _ranges,
+    _epochs,
     _choices,
     _intervals,
     _best_model,
