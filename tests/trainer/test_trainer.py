@@ -525,7 +525,11 @@ def test_methods_of_the_former_generation_that_few_override_are_called_with_what
         def create_optimizer(self) -> Any:
             return torch.optim.SGD(self.model.parameters(), lr=0.1)  # and does not set it
 
+        def _save_checkpoint(self, model: Any, trial: Any, metrics: Any = None) -> None:
+            super()._save_checkpoint(model, trial, metrics=metrics)
+
     args = {"max_steps": 3, "logging_steps": 2, "optim": "sgd", "per_device_train_batch_size": 16}
+    args |= {"save_strategy": "steps", "save_steps": 3}
     plain, former = trainer(tmp_path, **args), trainer(tmp_path, kind=Former, **args)
     plain.train()
     former.train()
@@ -606,6 +610,19 @@ def test_a_loss_may_be_a_tensor_of_one_number_and_an_evaluation_needs_its_output
     assert losses(own) == losses(plain)
     with pytest.raises(TypeError, match=r"compute_loss: returned a tensor of shape \(1,\) when asked for the outputs"):
         own.evaluate()
+
+
+def test_an_evaluation_of_ones_own_that_returns_nothing_is_refused_only_where_the_best_model_is_wanted(
+    tmp_path: Path,
+) -> None:
+    class Forgetful(Trainer):
+        def evaluate(self, *given: Any, **named: Any) -> Any:
+            super().evaluate(*given, **named)
+
+    args = {"max_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
+    assert trainer(tmp_path, kind=Forgetful, **args).train().global_step == 1
+    with pytest.raises(TypeError, match="evaluate: returned None, but metric_for_best_model"):
+        trainer(tmp_path, kind=Forgetful, metric_for_best_model="loss", **args).train()
 
 
 def test_a_training_step_that_returns_nothing_is_refused(tmp_path: Path) -> None:

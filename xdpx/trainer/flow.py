@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from math import isfinite, isnan
@@ -397,6 +397,11 @@ def take_best(run: TrainerRun, metrics: dict[str, float]) -> bool:
     args, state = run.args, run.state
     if args.metric_for_best_model is None:
         return False
+    if not isinstance(metrics, Mapping):
+        raise TypeError(
+            f"evaluate: returned {metrics!r:.60}, but metric_for_best_model is looked up in it. Let your override "
+            "return the metrics, e.g. those of super().evaluate()."
+        )
     value, best = wanted_metric(args.metric_for_best_model, metrics), state.best_metric
     if best is None:
         best = float("-inf") if args.greater_is_better else float("inf")

@@ -443,7 +443,8 @@ class Trainer(Conveniences):
         folder = self.args.output_dir if output_dir is None else output_dir
         keeping.write_model(self._run, folder, state_dict, self.saved_processing)
 
-    def _save_checkpoint(self, model: object, trial: object) -> None:
+    def _save_checkpoint(self, model: object, trial: object, metrics: object = None) -> None:
+        """Save a checkpoint; `metrics` are ignored: overrides of former years pass them on."""
         keeping.save_checkpoint(self._run, self, self._get_output_dir(trial))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
