@@ -74,3 +74,16 @@ def test_other_kinds_of_tensors_are_refused():
 
 def test_without_a_tokenizer_values_are_stacked():
     assert default_collator(None) is default_data_collator
+
+
+def test_labels_that_are_text_are_to_be_numbered(capsys):
+    with pytest.raises(ValueError, match=r"'label': is text \('neg'\).*Number the classes from 0"):
+        default_data_collator([{"label": "neg"}, {"label": "pos"}])
+    assert list(default_data_collator([{"labels": "neg", "ids": [1]}])) == ["ids"]
+    assert "labels: are text, which is left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("labels", [(None, 1), (1, None)])
+def test_labels_that_only_some_samples_have_are_refused_whichever_comes_first(labels):
+    with pytest.raises(ValueError, match="'labels': is None in sample [01] of a batch, but not in all. Use -100"):
+        default_data_collator([{"labels": label, "ids": [1]} for label in labels])

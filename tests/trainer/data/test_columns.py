@@ -1,12 +1,23 @@
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
 from datasets import Dataset
-from transformers import BertConfig, BertForSequenceClassification, default_data_collator
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    DataCollatorWithPadding,
+    PreTrainedTokenizerFast,
+    default_data_collator,
+)
 
 from xdpx.trainer.data import columns
 from xdpx.trainer.data.columns import Trimmed, trimmed, wanted_columns, without
+from xdpx.trainer.data.loaders import eval_loader
+from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.randomness import Randomness
 
 
@@ -144,3 +155,17 @@ def test_data_of_which_nothing_would_be_left_is_refused():
     rows, collator = trimmed([{"text": "a"}], default_data_collator, ["ids"], model_name="Model")
     with pytest.raises(ValueError, match=message):
         collator(rows)
+
+
+@pytest.mark.parametrize("kind", [list, Dataset.from_list])
+def test_columns_of_text_that_a_tokenizer_cannot_pad_are_named(kind):
+    words = Tokenizer(WordLevel({"[PAD]": 0, "a": 1}, unk_token="[PAD]"))
+    collator = DataCollatorWithPadding(PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]"))
+    rows = kind([{"input_ids": [1], "label": "neg", "text": "a"}, {"input_ids": [1, 1], "label": "pos", "text": "a a"}])
+    rows, collator = trimmed(rows, collator, ["input_ids", "label"])
+    world = SimpleNamespace(rank=0, size=1, device=torch.device("cpu"))
+    loader = eval_loader(rows, collator=collator, sampler=None, options=LoaderOptions(batch_size=2), world=world)
+    with pytest.raises(ValueError) as found:
+        next(iter(loader))
+    (note,) = found.value.__notes__
+    assert note.startswith("label: is text ('neg'), of which no tensor can be made. Number the classes from 0")

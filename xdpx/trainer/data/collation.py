@@ -10,9 +10,14 @@ import torch
 from torch import Tensor
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, SequenceFeatureExtractor
 
+from xdpx.logger import log
+
 __all__ = ["DataCollatorWithPadding", "default_collator", "default_data_collator"]
 
 LABEL, LABEL_IDS, LABELS = "label", "label_ids", "labels"
+
+NUMBERED = "Number the classes from 0 before, e.g. with class_encode_column of a datasets.Dataset"
+"""What to do about labels that are text."""
 
 
 def default_data_collator(features: Sequence[Any], return_tensors: str = "pt") -> dict[str, Any]:
@@ -36,6 +41,7 @@ def default_data_collator(features: Sequence[Any], return_tensors: str = "pt") -
     rows = features if isinstance(features[0], Mapping) else [vars(row) for row in features]
     first = rows[0]
     batch: dict[str, Any] = {}
+    _look_at_labels(rows)
     for name in (LABEL, LABEL_IDS):
         if first.get(name) is not None:
             batch[LABELS] = _labels(name, _column(rows, name))
@@ -53,6 +59,21 @@ def default_collator(processing_class: object) -> Any:
     if isinstance(processing_class, PreTrainedTokenizerBase | SequenceFeatureExtractor):
         return DataCollatorWithPadding(processing_class)
     return default_data_collator
+
+
+def _look_at_labels(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse labels that the first sample lacks but not all do, and warn of those that are text: both are left out."""
+    first = rows[0]
+    if isinstance(first.get(LABELS), str):
+        log.warning(f"labels: are text, which is left out of batches, as any text is. {NUMBERED}.", once=True)
+    for name in (LABEL, LABEL_IDS, LABELS):
+        if name in first and first[name] is None and any(row.get(name) is not None for row in rows):
+            raise ValueError(_missing(name, _column(rows, name)))
+
+
+def _missing(name: str, values: list[Any]) -> str:
+    advice = " Use -100 where there is no target, or leave the column out of all samples." if "label" in name else ""
+    return f"'{name}': is None in sample {values.index(None)} of a batch, but not in all.{advice}"
 
 
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
@@ -102,4 +123,8 @@ def _unequal(name: str, values: list[Any], error: Exception) -> str:
             "data_collator), which pads each batch."
         )
     kinds = sorted({type(value).__name__ for value in values})
+    if "NoneType" in kinds:
+        return _missing(name, values)
+    if kinds == ["str"] and "label" in name:
+        return f"'{name}': is text ({values[0]!r:.40}), of which no tensor can be made. {NUMBERED}."
     return f"'{name}': values of type {', '.join(kinds)} do not make a tensor ({error}). Remove or convert the column."

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from xdpx.logger import log
+from xdpx.trainer.data.collation import LABEL, LABEL_IDS, LABELS, NUMBERED
 from xdpx.trainer.data.plan import length
 from xdpx.trainer.data.randomness import untouched
 
-LABEL_COLUMNS = ("label", "label_ids")
+LABEL_COLUMNS = (LABEL, LABEL_IDS)
 """Columns that the default collator turns into `labels`."""
 
 WRAPPED = ("module", "_orig_mod", "base_model", "model")
@@ -206,6 +207,34 @@ def explained(*, removes: bool) -> Generator[None]:
                 "left out. Set remove_unused_columns=False, and take from `inputs` what is not for the model."
             )
         raise
+
+
+@contextmanager
+def texts_named(dataset: Any, collator: Any) -> Generator[None]:
+    """Add to an error of a collator that pads with a tokenizer which columns are text: it says that they are nested."""
+    try:
+        yield
+    except ValueError as error:
+        inner, wanted = getattr(collator, "collator", collator), getattr(collator, "wanted", None)
+        if _is_shipped(inner) and hasattr(inner, "tokenizer"):
+            for name, value in _texts_of(dataset).items():
+                if wanted is None or name in wanted:
+                    error.add_note(_text(name, value))
+        raise
+
+
+def _texts_of(dataset: Any) -> dict[str, str]:
+    """Return the columns of text with their first values; none of what cannot be looked at after an error."""
+    with untouched(), suppress(Exception):
+        return {name: value for name, value in dict(dataset[0]).items() if isinstance(value, str)}
+    return {}
+
+
+def _text(name: str, value: str) -> str:
+    advice = (
+        f"{NUMBERED}." if name in (*LABEL_COLUMNS, LABELS) else "Leave the column out: the model takes only tokens."
+    )
+    return f"{name}: is text ({value!r:.40}), of which no tensor can be made. {advice}"
 
 
 def _nothing_left(columns: Collection[str], wanted: Collection[str], model_name: str) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from xdpx.engines.pytorch.transfer import to_device
+from xdpx.trainer.data.columns import texts_named
 from xdpx.trainer.data.current_loader import iterating
 from xdpx.trainer.data.first_rows import digest
 from xdpx.trainer.data.options import LoaderOptions
@@ -204,7 +205,7 @@ class Loader(DataLoader[Any]):
         return other
 
     def _iterated(self) -> Iterator[Any]:
-        with iterating(self):
+        with iterating(self), texts_named(self.dataset, self.collate_fn):
             yield from self.each_batch()
 
     def each_batch(self) -> Iterator[Any]:
