@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TypeGuard
 
+import torch
 from torch import Tensor, nn
 
 from xdpx.models.pytorch import preparing
@@ -27,7 +28,7 @@ def misfits_named(model: nn.Module, inputs: Any) -> Generator[None]:
 def _misfits(model: nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:
     config, labels, ids = getattr(model, "config", None), inputs.get("labels"), inputs.get("input_ids")
     if _on_host(labels) and "Classification" in type(model).__name__:
-        yield from _of_labels(labels, getattr(config, "num_labels", None))
+        yield from _of_labels(labels, config, whole_rows="SequenceClassification" in type(model).__name__)
     if not _on_host(ids):
         return
     table = None
@@ -46,15 +47,28 @@ def _misfits(model: nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _of_labels(labels: Tensor, num_labels: int | None) -> Iterator[str]:
+def _of_labels(labels: Tensor, config: object, *, whole_rows: bool) -> Iterator[str]:
+    num_labels = getattr(config, "num_labels", None)
     if num_labels is None or num_labels < 2:
         return
-    if labels.is_floating_point():
+    if labels.is_floating_point() or labels.dtype is torch.bool:
         if labels.ndim == 1:
             yield (
                 f"labels: are {labels.dtype}, which the model takes for several labels per row. Give integers for "
                 "classes, or num_labels=1 for numbers to be predicted."
             )
+        return
+    if getattr(config, "problem_type", None) == "multi_label_classification":
+        yield (
+            f"labels: are {labels.dtype}, but the model has problem_type='multi_label_classification'. Give floats: 1 "
+            f"for each of its {num_labels} labels that a row has, 0 for the others."
+        )
+        return
+    if whole_rows and labels.ndim > 1 and labels.shape[-1] == num_labels:
+        yield (
+            f"labels: has {num_labels} integers for each row, as many as the model has classes. Give the number of the "
+            "class; or floats, and problem_type='multi_label_classification', if a row may have several."
+        )
         return
     targets = labels[labels.ne(IGNORED)]
     if targets.numel() and not 0 <= int(targets.min()) <= int(targets.max()) < num_labels:
