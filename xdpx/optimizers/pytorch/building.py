@@ -103,6 +103,12 @@ def class_and_kwargs(args: OptimizerArguments, model: nn.Module | None = None) -
             request.refuse_unread()
         except ValueError as error:  # scripts written for the original may have such keys, which it ignores
             log.warning(str(error), once=True)
+        if getattr(args, "optim_target_modules", None) is not None and "optim_target_modules" not in request.asked:
+            log.warning(
+                f"optim_target_modules: has no effect: '{name}' trains all layers alike. Choose a GaLore or APOLLO "
+                "optimizer, or freeze what is not to be trained.",
+                once=True,
+            )
         return chosen
     if hasattr(kind, "built"):
         raise ValueError(

@@ -53,6 +53,7 @@ def split(groups: Iterable[Kwargs], picked: Iterable[Kwargs]) -> list[Kwargs]:
 
 def _targets(request: OptimizerRequest) -> frozenset[str]:
     wanted = request.args.optim_target_modules
+    request.asked.add("optim_target_modules")
     example = "e.g. optim_target_modules=['attn', 'mlp'], a regular expression, or 'all-linear'"
     if wanted is None:
         raise ValueError(f"optim: '{request.name}' projects chosen layers. Say which: {example}.")

@@ -67,7 +67,7 @@ class OptimizerRequest:
         model: the model, if the optimizer needs it.
         name: of the optimizer.
         extra: the pairs of `optim_args`.
-        asked: extra keys that the optimizer has read.
+        asked: extra keys, and optim_target_modules, if the optimizer has read them.
     """
 
     args: OptimizerArguments
