@@ -13,6 +13,8 @@ from transformers import (
     GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 from xdpx.models.pytorch import preparing
@@ -98,6 +100,18 @@ def test_a_model_that_gives_a_loss_without_labels_is_not_refused():
         text_config={**small, "vocab_size": 20}, vision_config={**small, "image_size": 8, "patch_size": 4}
     )
     preparing.refuse_headless(WithReturnLoss(config))
+
+
+def test_an_encoder_decoder_gets_the_ids_that_it_makes_of_labels_itself():
+    torch.manual_seed(0)
+    small = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "vocab_size": 20, "dropout_rate": 0}
+    model = T5ForConditionalGeneration(T5Config(**small, decoder_start_token_id=0))
+    inputs, labels = {"input_ids": torch.tensor([[3, 4, 5]])}, torch.tensor([[6, -100]])
+    made = preparing.with_decoder_inputs(model, inputs, labels)
+    assert made["decoder_input_ids"].tolist() == [[0, 6]]
+    assert torch.equal(model(**made).logits, model(**inputs, labels=labels).logits)
+    assert preparing.with_decoder_inputs(model, made, labels) is made
+    assert preparing.with_decoder_inputs(bert(), inputs, labels) is inputs
 
 
 def quantised(**attributes):

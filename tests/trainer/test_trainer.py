@@ -660,6 +660,18 @@ def test_everything_of_another_kind_is_named_at_once(tmp_path: Path) -> None:
     assert [fault.key for fault in error.value.faults] == ["model", "callbacks", "optimizers", "compute_metrics"]
 
 
+def test_what_has_no_effect_beside_a_loss_or_an_optimizer_of_another_kind_is_told(tmp_path: Path, capsys: Any) -> None:
+    asked = {"label_smoothing_factor": 0.1, "optim_target_modules": ["layer"], "max_steps": 1}
+    model = line()
+    Trainer(
+        model, arguments(tmp_path, **asked), train_dataset=points(),
+        compute_loss_func=lambda outputs, labels, num_items_in_batch=None: (outputs["logits"] - labels).square().mean(),
+    ).train()  # fmt: skip
+    told = capsys.readouterr().err
+    assert "label_smoothing_factor: has no effect, because compute_loss_func" in told
+    assert "optim_target_modules: has no effect: 'adamw_torch_fused'" in told
+
+
 def test_noise_of_size_0_is_none(tmp_path: Path) -> None:
     assert (
         trainer(tmp_path, neftune_noise_alpha=0, max_steps=1).train().global_step == 1

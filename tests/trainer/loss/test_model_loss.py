@@ -98,6 +98,11 @@ def test_the_factor_0_and_several_labels_per_row_are_not_smoothed():
     assert smoother_for(0.1, nn.Linear(2, 2)) == LabelSmoother(0.1)
 
 
+def test_numbers_to_be_predicted_are_not_smoothed():
+    with pytest.raises(ValueError, match="label_smoothing_factor: labels are torch.float32.*Give integers"):
+        LabelSmoother(0.1)({"logits": torch.zeros(2, 1)}, torch.zeros(2))
+
+
 def test_targets_of_a_window_are_counted_over_all_its_batches():
     first, second = torch.tensor([[1, 2, -100], [3, -100, -100]]), torch.tensor([[4, 5]])
     assert count_targets([{"labels": first}, {"labels": second}]).item() == 5

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 from xdpx.logger import log
 
@@ -77,6 +77,14 @@ def refuse_headless(model: nn.Module) -> None:
             f"your task, e.g. {stem}ForSequenceClassification or an AutoModelFor…; or override compute_loss, or give "
             "compute_loss_func."
         )
+
+
+def with_decoder_inputs(model: nn.Module, inputs: dict[str, Any], labels: Tensor) -> dict[str, Any]:
+    """Return the inputs with the ids that an encoder-decoder makes of labels, which it is not going to see itself."""
+    made = getattr(bare(model), "prepare_decoder_input_ids_from_labels", None)
+    if made is None or not {"decoder_input_ids", "decoder_inputs_embeds"}.isdisjoint(inputs):
+        return inputs
+    return {**inputs, "decoder_input_ids": made(labels)}
 
 
 def refuse_quantized(model: nn.Module) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.logger import log
+from xdpx.models.pytorch import preparing
 from xdpx.optimizers.pytorch.building import fused_backward_of
 from xdpx.trainer.data.columns import explained
 from xdpx.trainer.loss.counts import targets_of
@@ -157,6 +158,15 @@ class LossCalls:
                 once=True,
             )
 
+    def warn_of_unused_smoothing(self) -> None:
+        """Warn if labels were to be smoothed, but a function of the user computes the loss."""
+        if self._facts.smoother is not None and self._function is not None:
+            log.warning(
+                "label_smoothing_factor: has no effect, because compute_loss_func computes the loss. Smooth there, "
+                "e.g. by label_smoothing of torch's cross_entropy.",
+                once=True,
+            )
+
     def of_model(self, model: nn.Module, inputs: Inputs, num_items: Count) -> tuple[Tensor, Any]:
         """Run the model; return (loss, outputs), the loss of `compute_loss_func`, smoothed, or the model's own."""
         function, facts, args = self._methods.compute_loss_func, self._facts, self._run.args
@@ -167,6 +177,8 @@ class LossCalls:
             )
         smoothed = facts.smoother is not None or function is not None
         labels = inputs.pop("labels") if smoothed and "labels" in inputs else None
+        if labels is not None:
+            inputs = preparing.with_decoder_inputs(model, inputs, labels)
         if num_items is not None and facts.accepts_count:
             inputs = {**inputs, COUNT: num_items}
         outputs = model(**inputs)

@@ -277,6 +277,11 @@ class LabelSmoother:
         logits = model_output["logits"] if isinstance(model_output, Mapping) else model_output[0]
         if shift_labels:
             logits, labels = logits[..., :-1, :], labels[..., 1:]
+        if labels.is_floating_point():
+            raise ValueError(
+                f"label_smoothing_factor: labels are {labels.dtype}, and smoothing spreads classes. Give integers, or "
+                "leave the factor out."
+            )
         labels_N = labels.reshape(-1).to(logits.device)
         loss_sum = functional.cross_entropy(
             logits.reshape(-1, logits.shape[-1]).float(),
