@@ -153,6 +153,27 @@ def test_data_without_labels_are_predicted_without_a_loss(tmp_path: Path) -> Non
     assert "test_loss" not in output.metrics
 
 
+@pytest.mark.parametrize("form", [tuple, lambda both: dict(zip(("loss", "logits"), both, strict=True))])
+def test_a_loss_that_is_none_without_labels_is_no_prediction(form: Any, tmp_path: Path) -> None:
+    class Usual(Tagger):
+        def forward(self, input_ids: torch.Tensor, labels: torch.Tensor | None = None) -> Any:
+            return form((None, self.table(input_ids)))
+
+    rows = [{"input_ids": row["input_ids"]} for row in tagged((4, 4))]
+    toy = Trainer(Usual(), TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True), padded)
+    assert toy.predict(rows).predictions.shape == (2, 4, 3)
+
+
+def test_logits_before_the_loss_are_warned_of(tmp_path: Path, capsys: Any) -> None:
+    class Turned(Tagger):
+        def forward(self, input_ids: torch.Tensor, labels: torch.Tensor | None = None) -> Any:
+            return super().forward(input_ids, labels)[::-1]
+
+    trainer(tmp_path, Turned()).evaluate()
+    assert "the model: its loss, the first of its outputs" in (told := capsys.readouterr().err)
+    assert "a tensor of shape (5, 6, 3) in an evaluation, whose mean counts as the loss" in told
+
+
 def test_scores_and_predictions_see_the_order_of_the_data_where_training_is_by_length(tmp_path: Path) -> None:
     rows, seen = tagged((2, 6, 3, 5, 4, 7)), list[Any]()
 

@@ -194,6 +194,12 @@ def test_an_output_without_a_loss_says_what_was_given_and_what_to_do(inputs, mes
         trainer_loss.loss_of(SequenceClassifierOutput(logits=torch.ones(1)), inputs)
 
 
+@pytest.mark.parametrize(("outputs", "kind"), [(None, "NoneType"), (SimpleNamespace(loss=1), "SimpleNamespace")])
+def test_an_output_in_which_no_loss_can_be_found_is_named(outputs, kind):
+    with pytest.raises(TypeError, match=f"returned a {kind}, in which no loss can be found"):
+        trainer_loss.loss_of(outputs, {})
+
+
 def test_a_model_that_returns_one_tensor_of_many_numbers_has_no_loss() -> None:
     assert trainer_loss.loss_of(torch.tensor(0.5), {}) == 0.5
     with pytest.raises(ValueError, match=r"one tensor of shape \(4, 2\), which is not a loss"):

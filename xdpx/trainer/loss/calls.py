@@ -90,7 +90,7 @@ class LossCalls:
             loss = self._methods.compute_loss(model, inputs, **self._compute.extras(num_items))
         replicas = max(1, self._run.args.n_gpu)  # of DataParallel, which returns a loss for each
         if not isinstance(loss, Tensor) or not 1 <= loss.numel() <= replicas:
-            raise TypeError(_no_loss(loss))
+            raise TypeError(_no_loss(loss, self._source_of_loss()))
         if not loss.requires_grad:
             raise RuntimeError(WITHOUT_GRADIENT)
         return loss if loss.numel() > 1 else loss.reshape(())
@@ -106,7 +106,21 @@ class LossCalls:
                 "(loss, outputs) when return_outputs is true."
             )
         loss, outputs = answer
+        if loss.dim() > 1:
+            log.warning(
+                f"{self._source_of_loss()} {_described(loss)} in an evaluation, whose mean counts as the loss. If "
+                "these are logits, return the loss before them.",
+                once=True,
+            )
         return loss, outputs
+
+    def _source_of_loss(self) -> str:
+        """Return the beginning of a sentence that tells what a loss is."""
+        if "compute_loss" in self._overridden:
+            return "compute_loss: returned"
+        if self._function is not None:
+            return "compute_loss_func: returned"
+        return "the model: its loss, the first of its outputs or the one called loss, is"
 
     def _told(self, inputs: Inputs) -> Tensor | None:
         """Return the count passed on in an evaluation: only to users' code, since a model averages by itself."""
@@ -241,12 +255,12 @@ def _described(answer: Any) -> str:
     return f"{answer!r:.100}"
 
 
-def _no_loss(answer: Any) -> str:
-    """Say what is wrong with what `compute_loss` returned in the place of a loss."""
+def _no_loss(answer: Any, source: str) -> str:
+    """Say what is wrong with what came in the place of a loss."""
     advice = "Return one number as a tensor, e.g. the mean over the batch."
     if isinstance(answer, tuple):
         advice = "Return (loss, outputs) only when return_outputs is true, and the loss alone otherwise."
-    return f"compute_loss: returned {_described(answer)}. {advice}"
+    return f"{source} {_described(answer)}. {advice}"
 
 
 def _miss_labels(inputs: Inputs) -> None:

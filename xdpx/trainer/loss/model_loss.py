@@ -249,6 +249,11 @@ def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
             )
         loss: Tensor = outputs["loss"]
         return loss
+    if not hasattr(outputs, "__getitem__"):
+        raise TypeError(
+            f"The model returned a {type(outputs).__name__}, in which no loss can be found. Let forward return a tuple "
+            "that begins with the loss, or a dict or ModelOutput that has it; or override compute_loss."
+        )
     first: Tensor = outputs if isinstance(outputs, Tensor) else outputs[0]
     return first
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -29,6 +29,8 @@ def labels_of(inputs: Mapping[str, Any], names: list[str] | None) -> Any:
 def logits_of(outputs: Any, left_out: Collection[str], *, with_loss: bool) -> Any:
     """Return the predictions among the outputs of a model, whatever their form; a tuple of one is unpacked.
 
+    Outputs that are None, such as the loss of a batch without labels, are no predictions.
+
     Args:
         outputs: a mapping, a tuple, or one tensor, which is then the prediction.
         left_out: names of outputs that are not predictions.
@@ -36,12 +38,18 @@ def logits_of(outputs: Any, left_out: Collection[str], *, with_loss: bool) -> An
     """
     if isinstance(outputs, Mapping):
         hidden = {*left_out, "loss"} if with_loss else set(left_out)
-        logits: Any = tuple(value for name, value in outputs.items() if name not in hidden)
+        logits: Any = _given(value for name, value in outputs.items() if name not in hidden)
     elif isinstance(outputs, torch.Tensor):
         logits = outputs
     else:
         logits = outputs[1:] if with_loss else outputs
+        if isinstance(logits, tuple | list) and any(each is None for each in logits):
+            logits = _given(logits)
     return _single(_detached(logits))
+
+
+def _given(outputs: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(each for each in outputs if each is not None)
 
 
 def ignored_outputs(model: nn.Module) -> Collection[str]:
