@@ -148,7 +148,10 @@ class NonFiniteOrigin:
         if any(facts.negative_inf for facts in self.given):
             return "its input has -inf, as from a mask: a row where everything is masked has no softmax."
         if any(facts.size > LARGE for facts in self.weights):
-            return "its weights have grown out of bounds: lower learning_rate, lengthen the warm-up, or set clip_norm."
+            return (
+                "its weights have grown out of bounds: lower learning_rate, lengthen the warm-up, or clip gradients "
+                "more (clip_norm; max_grad_norm of a Trainer)."
+            )
         if any(facts.size > LARGE for facts in self.given):
             return "its input has grown out of bounds: normalise it, lower learning_rate, or lengthen the warm-up."
         if self.phase == "loss":

@@ -107,7 +107,8 @@ def _in_stack(stack: str, layers: Mapping[str, list[str]], last: Sequence[Sizes]
     words = (
         f"gradients explode in layer '{layer}': {looks[-1][layer] / max(usual, 1e-300):.3g} times those of the "
         f"neighbouring layers in "
-        f"'{stack}'. Check its initialisation and scale, lower learning_rate, or set clip_norm."
+        f"'{stack}'. Check its initialisation and scale, lower learning_rate, or clip gradients "
+        "more (clip_norm; max_grad_norm of a Trainer)."
     )
     return [Trouble("exploding", layer, words)]
 
@@ -130,7 +131,8 @@ def _growing(history: Sequence[Sizes]) -> list[Trouble]:
     if usual > 0 and all(whole > GROWING * usual for whole in wholes[-LOOKS:]):
         words = (
             f"gradients explode: {wholes[-1] / usual:,.0f} times their usual size in the last {LOOKS} looks. Lower "
-            "learning_rate, lengthen the warm-up, or set clip_norm."
+            "learning_rate, lengthen the warm-up, or clip gradients more (clip_norm; max_grad_norm of a "
+            "Trainer)."
         )
         return [Trouble("growing", "model", words)]
     return []

@@ -143,5 +143,6 @@ def _report(number: int, facts: Mapping[str, float], before: Mapping[str, float]
     last = ", ".join(f"{name} {value:g}" for name, value in sorted(before.items())) or "nothing"
     return (
         f"training diverged: the loss or gradient of step {number} is NaN or infinite ({shown}). Before it: {last}. "
-        "Nothing was saved after it. Lower learning_rate, lengthen the warm-up, set clip_norm, or train without fp16."
+        "Nothing was saved after it. Lower learning_rate, lengthen the warm-up, clip gradients more (clip_norm; "
+        "max_grad_norm of a Trainer), or train without fp16."
     )
