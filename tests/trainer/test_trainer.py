@@ -645,6 +645,10 @@ def test_a_tensor_that_is_logged_stands_in_the_history_as_a_number(tmp_path: Pat
         ({"train": points(), "test": points()}, "It holds train, test: give one of them"),
         (torch.utils.data.DataLoader(points()), "Give its dataset"),
         ("rows.csv", "Give a list, a Dataset, or an IterableDataset"),
+        (
+            type("Endless", (), {"__getitem__": lambda self, index: {}})(),
+            "a Endless has no length.*Give it a __len__",
+        ),
         ([(1.0, 2.0)] * 8, "a sample is a tuple, whose values have no names"),
         ([], "train_dataset: is empty"),
     ],
@@ -652,6 +656,17 @@ def test_a_tensor_that_is_logged_stands_in_the_history_as_a_number(tmp_path: Pat
 def test_data_without_samples_by_number_or_name_is_refused(data: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises((TypeError, ValueError), match=said):
         trainer(tmp_path, data=data, max_steps=2).train()
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [(None, "data_collator: returned None"), (SimpleNamespace(x=1), "a batch is a SimpleNamespace, not a dict")],
+)
+def test_a_collator_that_makes_no_batch_is_told_so(batch: Any, said: str, tmp_path: Path) -> None:
+    toy = trainer(tmp_path)
+    toy.data_collator = lambda rows: batch
+    with pytest.raises(TypeError, match=said):
+        toy.train()
 
 
 def test_everything_of_another_kind_is_named_at_once(tmp_path: Path) -> None:

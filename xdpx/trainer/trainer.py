@@ -213,6 +213,8 @@ class Trainer(Conveniences):
 
     def _prepare_inputs(self, inputs: Inputs) -> Inputs:
         prepared: Inputs = self._prepare_input(inputs)
+        if prepared is None:
+            raise TypeError("data_collator: returned None. Let it return the batch, a dict of the model's arguments.")
         if not prepared:
             raise ValueError(
                 f"a batch is empty: no column of the data is a parameter of {type(self.model).__name__}.forward "

@@ -21,6 +21,7 @@ from torch.utils.data import (
 
 from xdpx.trainer.data.dispatching import Dispatcher
 from xdpx.trainer.data.options import LoaderOptions
+from xdpx.trainer.data.plan import length
 from xdpx.trainer.data.randomness import seed_worker
 from xdpx.trainer.data.rank_batches import Agreed, RankBatches, RankBatchLists
 from xdpx.trainer.data.rank_loader import Collator, Loader, Processes
@@ -146,6 +147,12 @@ def rank_batches(
     """
     if isinstance(sampler, BatchRebalance | BatchSampler):
         return rank_lists(sampler, options, world)
+    if sampler is None and length(dataset) is None:
+        kind = type(dataset).__name__
+        raise TypeError(
+            f"data: a {kind} has no length, by which samples are drawn. Give it a __len__, override _get_train_sampler "
+            "or _get_eval_sampler, or derive it from IterableDataset and give it an __iter__."
+        )
     sampler = SequentialSampler(dataset) if sampler is None else sampler
     if options.seedable:
         sampler = seedable(sampler, seed)

@@ -185,11 +185,11 @@ def count_targets(batches: Sequence[Any], *, shift: bool = False) -> Tensor | No
     Returns:
         A number, shape (), on the device of the labels; None if there are none, or if they cannot be counted.
     """
-    if not batches or "labels" not in batches[0]:
-        return None
     try:
+        if not batches or "labels" not in batches[0]:
+            return None
         counts = [_targets_of(batch, shift).ne(IGNORED).sum() for batch in batches]
-    except (AttributeError, TypeError, IndexError):  # e.g. lists of boxes
+    except (AttributeError, TypeError, IndexError):  # e.g. lists of boxes, or a batch that is no dict
         return None
     return counts[0] if len(counts) == 1 else torch.stack(counts).sum()
 
