@@ -13,6 +13,7 @@ from xdpx.config.loading import resolve
 from xdpx.optimizers import NEEDED, optimizers
 from xdpx.optimizers.pytorch import building, families, groups
 from xdpx.optimizers.pytorch.adafactor import Adafactor
+from xdpx.optimizers.pytorch.request import pairs
 
 CLASSES = {
     "bitsandbytes.optim": ["AdamW", "Lion", "RMSprop", "AdEMAMix"],
@@ -35,7 +36,7 @@ def wishes(optim, **others):
     keys = {
         "optim": optim,
         "optim_args": None,
-        "optim_target_modules": "all-linear",
+        "optim_target_modules": "all-linear" if "galore" in optim or "apollo" in optim else None,
         "learning_rate": 0.03,
         "weight_decay": 0.1,
         "adam_beta1": 0.8,
@@ -184,6 +185,10 @@ def test_what_is_no_pair_is_refused(text):
     else:
         with pytest.raises(ValueError, match="is not a pair. Write comma-separated key=value"):
             building.class_and_kwargs(wishes("sgd", optim_args=text))
+
+
+def test_optim_args_may_be_a_dict_as_the_other_arguments_of_options_may():
+    assert pairs({"momentum": 0.9, "nesterov": True}) == pairs("momentum=0.9, nesterov=True")
 
 
 def test_x_train_has_a_key_for_weight_decay_which_optim_args_would_not_reach():
@@ -487,3 +492,5 @@ def test_a_setting_that_an_optimizer_does_not_take_is_told(caplog):
     caplog.clear()
     building.class_and_kwargs(wishes("sgd", optim_args="momentum=0.9, nesterov=true"), model())
     assert not caplog.text
+    building.class_and_kwargs(wishes("sgd", optim_target_modules="all-linear"), model())
+    assert "optim_target_modules: has no effect: 'sgd' trains all layers alike" in caplog.text

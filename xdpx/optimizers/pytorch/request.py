@@ -134,8 +134,10 @@ class OptimizerRequest:
         return self.extra.get(key)
 
 
-def pairs(text: str | None) -> dict[str, str]:
-    """Parse "key=value, key=value" (`optim_args`). Raises ValueError if a part is not such a pair."""
+def pairs(text: str | Mapping[str, object] | None) -> dict[str, str]:
+    """Parse "key=value, key=value" (`optim_args`), or a dict. Raises ValueError if a part is not such a pair."""
+    if isinstance(text, Mapping):
+        return {key: str(value) for key, value in text.items()}
     found = {}
     for part in filter(None, (text or "").replace(" ", "").split(",")):
         key, equals, value = part.partition("=")
