@@ -131,6 +131,15 @@ def test_several_sets_are_scored_each_under_its_name(tmp_path: Path) -> None:
     assert "eval_other_loss" in toy.evaluate({"other": tagged((4,))})
 
 
+def test_sets_may_be_numbered_and_none_at_all_is_told(tmp_path: Path, capsys: Any) -> None:
+    toy = trainer(tmp_path)
+    toy.eval_dataset = {0: tagged((3,)), 1: tagged((2, 2))}
+    assert {"eval_0_loss", "eval_1_loss"} <= toy.evaluate().keys()
+    toy.eval_dataset = {}
+    assert toy.evaluate() == {}
+    assert "eval_dataset: is an empty dict, so nothing is evaluated" in capsys.readouterr().err
+
+
 def test_only_the_loss_is_kept_when_nothing_else_is_wanted(tmp_path: Path) -> None:
     output = trainer(tmp_path, prediction_loss_only=True).predict(tagged((4, 6)))
     assert output.predictions is None

@@ -341,8 +341,11 @@ class Trainer(Conveniences):
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(dataset, dict):
             metrics: dict[str, float] = {}
+            if not dataset:
+                log.warning("eval_dataset: is an empty dict, so nothing is evaluated. Give it a data set.", once=True)
             for name, part in dataset.items():
-                part = name if eval_dataset is None else part  # a name lets a kept loader be reused
+                # a name lets a kept loader be reused
+                part = name if eval_dataset is None and isinstance(name, str) else part
                 prefix = f"{metric_key_prefix}_{name}"
                 score = partial(self.evaluate, part, ignore_keys=ignore_keys, metric_key_prefix=prefix)
                 metrics |= score() if self._run.evaluation is None else self._run.evaluation.once(prefix, score)
