@@ -39,6 +39,10 @@ def failing(folder: Path, model: Any = None, **row: Any) -> str:
             "labels: has 3 integers for each row, as many as the model has classes. Give the number",
         ),
         ({"input_ids": torch.tensor([1, 9])}, "input_ids: has 9, but the model has 9 embeddings"),
+        (
+            {"input_ids": torch.tensor([[1, 2, 3]])},
+            "input_ids: has shape (2, 1, 3), where each row is in a list of its",
+        ),
         ({"input_ids": torch.ones(7, dtype=torch.long)}, "7 tokens in a row, but the model has max_position_embe"),
     ],
 )
@@ -53,3 +57,10 @@ def test_nothing_is_added_to_an_error_of_another_kind(tmp_path: Path) -> None:
 def test_several_labels_per_row_are_asked_for_as_floats(tmp_path: Path) -> None:
     model = bert(problem_type="multi_label_classification")
     assert "labels: are torch.int64, but the model has problem_type=" in failing(tmp_path, model, labels=[1, 0, 1])
+
+
+def test_a_batch_of_nothing_but_labels_is_told_so(tmp_path: Path) -> None:
+    args = TrainingArguments(str(tmp_path), use_cpu=True, save_strategy="no", disable_tqdm=True)
+    with pytest.raises(ValueError, match="input_ids") as found:
+        Trainer(bert(), args, train_dataset=[{"text": "not tokenized", "label": 1}]).train()
+    assert "The batch holds only labels: no other column" in found.value.__notes__[0]

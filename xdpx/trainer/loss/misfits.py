@@ -19,7 +19,7 @@ def misfits_named(model: nn.Module, inputs: Any) -> Generator[None]:
     given = dict(inputs) if isinstance(inputs, Mapping) else {}  # labels may be taken out before the loss is computed
     try:
         yield
-    except (IndexError, ValueError, RuntimeError) as error:
+    except (IndexError, TypeError, ValueError, RuntimeError) as error:
         for misfit in _misfits(preparing.bare(model), given):
             error.add_note(misfit)
         raise
@@ -29,8 +29,18 @@ def _misfits(model: nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:
     config, labels, ids = getattr(model, "config", None), inputs.get("labels"), inputs.get("input_ids")
     if _on_host(labels) and "Classification" in type(model).__name__:
         yield from _of_labels(labels, config, whole_rows="SequenceClassification" in type(model).__name__)
+    if inputs and all("label" in str(name) for name in inputs):
+        yield (
+            f"The batch holds only {', '.join(map(str, inputs))}: no other column of the data is an input of the "
+            "model. Tokenize texts before, e.g. data.map(lambda row: tokenizer(row['text'])), and keep the new columns."
+        )
     if not _on_host(ids):
         return
+    if ids.ndim == 3 and ids.shape[1] == 1:
+        yield (
+            f"input_ids: has shape {tuple(ids.shape)}, where each row is in a list of its own. Tokenize without "
+            "return_tensors, which makes a batch of each single text."
+        )
     table = None
     with suppress(AttributeError, NotImplementedError):  # networks of users, and some with several embeddings
         table = getattr(model.get_input_embeddings(), "num_embeddings", None)  # type: ignore[operator]
