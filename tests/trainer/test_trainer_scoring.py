@@ -173,6 +173,37 @@ def test_a_loss_that_is_none_without_labels_is_no_prediction(form: Any, tmp_path
     assert toy.predict(rows).predictions.shape == (2, 4, 3)
 
 
+@pytest.mark.parametrize(("outputs", "kept"), [(1, (5, 6, 3)), (2, (5, 6, 1))])
+def test_outputs_of_an_own_loss_that_do_not_begin_with_it_are_kept_or_warned_of(
+    outputs: int, kept: tuple[int, ...], tmp_path: Path, capsys: Any
+) -> None:
+    class Own(Trainer):
+        def compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
+            loss, logits = model(**inputs)
+            return (loss, (logits, logits[..., :1])[:outputs]) if return_outputs else loss
+
+    args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True)
+    assert Own(Tagger(), args, padded).predict(tagged((4, 6, 2, 5, 3))).predictions.shape == kept
+    warned = (
+        "the first of the outputs that it returned, of shape (5, 6, 3), stands in the place" in capsys.readouterr().err
+    )
+    assert warned == (outputs == 2)
+
+
+def test_an_own_loss_that_needs_no_labels_is_evaluated_when_the_trainer_is_told(tmp_path: Path, capsys: Any) -> None:
+    class Own(Trainer):
+        def compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
+            (logits,) = model(**inputs)
+            return (logits.mean(), {"logits": logits}) if return_outputs else logits.mean()
+
+    args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, label_names=[])
+    toy = Own(Tagger(), args, eval_dataset=[{"input_ids": torch.tensor([1, 2])}])
+    assert "eval_loss" not in toy.evaluate()
+    assert "set can_return_loss = True on the Trainer" in capsys.readouterr().err
+    toy.can_return_loss = True
+    assert "eval_loss" in toy.evaluate()
+
+
 def test_logits_before_the_loss_are_warned_of(tmp_path: Path, capsys: Any) -> None:
     class Turned(Tagger):
         def forward(self, input_ids: torch.Tensor, labels: torch.Tensor | None = None) -> Any:

@@ -228,6 +228,7 @@ def warn_of_nothing(run: TrainerRun, output: EvalLoopOutput, prefix: str) -> Non
     names = ", ".join(run.loss_facts.label_names) or "labels"
     log.warning(
         f"{prefix}: the evaluation of {output.num_samples} examples gave neither a loss nor a metric. Labels are "
-        f"inputs named {names}: give each example all of these, or set label_names.",
+        f"inputs named {names}: give each example all of these, or set label_names. If your loss needs no labels, set "
+        "can_return_loss = True on the Trainer.",
         once=True,
     )

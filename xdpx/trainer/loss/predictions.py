@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from xdpx.engines.pytorch import collectives
+from xdpx.logger import log
 from xdpx.trainer.loss.model_loss import LossFacts
 
 
@@ -42,10 +43,24 @@ def logits_of(outputs: Any, left_out: Collection[str], *, with_loss: bool) -> An
     elif isinstance(outputs, torch.Tensor):
         logits = outputs
     else:
-        logits = outputs[1:] if with_loss else outputs
+        logits = outputs[1:] if with_loss and not _lacks_loss(outputs) else outputs
         if isinstance(logits, tuple | list) and any(each is None for each in logits):
             logits = _given(logits)
     return _single(_detached(logits))
+
+
+def _lacks_loss(outputs: Any) -> bool:
+    """Return whether a tuple has nothing but predictions, where the loss should be first; warn if some are left out."""
+    first = outputs[0] if isinstance(outputs, tuple | list) and outputs else None
+    if not isinstance(first, torch.Tensor) or first.dim() < 2:
+        return False
+    if len(outputs) > 1:
+        log.warning(
+            f"compute_loss: the first of the outputs that it returned, of shape {tuple(first.shape)}, stands in the "
+            "place of the loss and is left out of the predictions. Return the loss before it, or a dict.",
+            once=True,
+        )
+    return len(outputs) == 1
 
 
 def _given(outputs: Iterable[Any]) -> tuple[Any, ...]:
