@@ -40,7 +40,9 @@ def test_a_special_label_that_no_sample_has_is_refused_with_the_nearest_one() ->
         TargetMap.by_frequency({"unknown": 1}, ["unknwon"])
 
 
-@pytest.mark.parametrize(("label", "told"), [("nan", "number."), ("1e39", "number within float32."), ("x", "number.")])
+@pytest.mark.parametrize(
+    ("label", "told"), [("nan", "number."), ("1e39", "number within float32."), ("1_2", "number.")]
+)
 def test_what_no_model_can_compute_with_is_no_number(label: str, told: str) -> None:
     with pytest.raises(ConfigError, match=f"'{label}' is not a {told}"):
         TargetMap.by_value(["1.5", label])

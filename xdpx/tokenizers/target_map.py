@@ -149,6 +149,8 @@ def number_of(label: str) -> float | None:
         value = float(label)
     except ValueError:
         return None
+    if "_" in label:  # which Python reads as a separator of thousands: 1_2 would be 12
+        return None
     return value if abs(value) <= LARGEST else None
 
 
