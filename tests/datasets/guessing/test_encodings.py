@@ -40,6 +40,10 @@ def test_line_ends_of_all_kinds_become_line_feeds() -> None:
     assert text_of(b"a\r\nb\rc\n", "f", Wishes())[0] == "a\nb\nc\n"
 
 
+def test_a_few_carriage_returns_are_within_texts() -> None:
+    assert text_of(b"a\rb\n" + b"c\r\n" * 9, "f", Wishes())[0] == "a b\n" + "c\n" * 9
+
+
 def test_a_wrong_encoding_is_answered_with_the_likely_one() -> None:
     with pytest.raises(ConfigError, match="It is likely gb18030: encoding=gb18030"):
         text_of(CHINESE.encode("gb18030"), "f.csv", Wishes(encoding="utf-8"))

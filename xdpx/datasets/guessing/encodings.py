@@ -55,6 +55,9 @@ FEWEST = {"gb18030": 0.15, "big5": 0.15, "cp932": 0.15, "cp949": 0.15, "cp1251":
 USUAL = 0.9
 """Share of usual characters from which a text is Chinese or Korean, although the most frequent are rare in it."""
 
+MOST_WITHIN = 5
+"""Line feeds per carriage return from which the latter are no line ends."""
+
 FEWEST_BYTES = 40
 """Number of non-ASCII bytes from which their frequencies tell an encoding."""
 
@@ -62,12 +65,16 @@ FEWEST_BYTES = 40
 def text_of(data: bytes, path: str, wishes: Wishes) -> tuple[str, Decision]:
     """Return the decoded text of a file, with all line ends replaced by line feeds.
 
+    A few carriage returns among many line feeds are within texts, as in messages copied from the web.
+
     Raises:
         ConfigError: no encoding fits, or the given one does not.
     """
     encoding, decision = _given(data, path, wishes.encoding) if wishes.encoding else _found(data, path)
     text = data.decode(encoding).removeprefix("\ufeff")
-    return text.replace("\r\n", "\n").replace("\r", "\n"), decision
+    text = text.replace("\r\n", "\n")
+    within = MOST_WITHIN * text.count("\r") < text.count("\n")
+    return text.replace("\r", " " if within else "\n"), decision
 
 
 def _given(data: bytes, path: str, name: str) -> tuple[str, Decision]:
