@@ -44,6 +44,7 @@ def test_a_row_of_names_is_a_header(tmp_path: Path, first: str) -> None:
     [
         ("what they said\tlabel", ["label", "pos", "neg"], True),
         ("what they said\tanswer", ["answer", "0", "1"], True),
+        ("0\t1", ["1", "pos", "neg"], True),
         ("what they said\tpos", ["pos", "neg"], False),
         ("text\tpos", ["pos", "neg"], False),
         ("what they said\tlabel", ["label"], False),

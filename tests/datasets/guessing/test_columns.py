@@ -92,3 +92,21 @@ def test_a_label_with_as_many_values_as_rows_and_too_few_rows_are_refused() -> N
 def test_chinese_is_cut_into_characters() -> None:
     assert columns(None, [f"这家酒店很好，房间{index}号" for index in range(60)], LABELS).characters
     assert not columns(None, TEXTS, LABELS).characters
+
+
+def test_numbers_with_a_decimal_comma_are_numbers_and_a_thousand_is_asked_about() -> None:
+    halves = [f"{index},5" for index in range(60)]
+    found = columns(["text", "score"], TEXTS, halves)
+    assert (found.task, found.commas, found.label_of(["", " 3,5 "])) == ("number", True, "3.5")
+    assert columns(["text", "y"], TEXTS, ["1,2", "1", "2", "3,1", "3"] * 12).task == "several"
+    with pytest.raises(ConfigError, match=r"If these are numbers, write them plainly, such as 1234\.5"):
+        columns(["text", "score"], TEXTS, [f"{index},000" for index in range(1, 61)])
+
+
+def test_the_rows_without_a_number_are_named() -> None:
+    with pytest.raises(ConfigError, match="holds numbers, except in 2 of 60 rows, such as 'unknown'"):
+        columns(["text", "score"], TEXTS, ["unknown", "unknown", *(f"{index}.5" for index in range(58))])
+
+
+def test_a_column_without_content_is_no_text() -> None:
+    assert columns(None, TEXTS, [""] * 60, LABELS).texts == (0,)

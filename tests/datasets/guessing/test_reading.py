@@ -12,7 +12,8 @@ import pytest
 
 from xdpx.config.faults import ConfigError
 from xdpx.datasets.guessing.decision import Wishes
-from xdpx.datasets.guessing.reading import Table, has_header, read_table
+from xdpx.datasets.guessing.headers import has_header
+from xdpx.datasets.guessing.reading import Table, read_table
 
 ROWS = [[f"a fine, long day number {index}", ("good", "bad")[index % 2]] for index in range(30)]
 
@@ -40,6 +41,17 @@ def test_quotes_in_files_with_tabs_are_text(tmp_path: Path) -> None:
 def test_quotes_that_wrap_cells_between_tabs_are_taken_off(tmp_path: Path) -> None:
     rows = [[f"{text}\tx", label] for text, label in ROWS]
     assert table(tmp_path, "f.tsv", "".join("\t".join(f'"{cell}"' for cell in row) + "\n" for row in rows)).rows == rows
+
+
+def test_quotes_behind_a_backslash_are_within_cells(tmp_path: Path) -> None:
+    lines = [f'"{text}, \\"yes\\"",{label}\n' for text, label in ROWS]
+    assert table(tmp_path, "f.csv", "".join(lines)).rows == [[f'{text}, "yes"', label] for text, label in ROWS]
+
+
+@pytest.mark.parametrize("first", ["", "text;score\n"])
+def test_a_decimal_comma_is_no_delimiter(tmp_path: Path, first: str) -> None:
+    lines = [f"a day number {index};{index % 7},{index:02}\n" for index in range(60)]
+    assert table(tmp_path, "f.csv", first + "".join(lines)).rows[3] == ["a day number 3", "3,03"]
 
 
 def test_a_header_is_told_from_a_row(tmp_path: Path) -> None:

@@ -46,6 +46,18 @@ def is_column_name(cell: str) -> bool:
     return _NAME.fullmatch(cell) is not None
 
 
+def numbers_columns(first: Row, others: Sequence[Row]) -> bool:
+    """Return whether a first row counts the columns, as pandas does for columns without names.
+
+    Some column must not have numbers in the other rows; a first cell without text is that of row numbers.
+    """
+    counted = [cell.strip() for cell in first[first[:1] == [""] :]]
+    if len(counted) < 2 or counted not in ([str(index + start) for index in range(len(counted))] for start in (0, 1)):
+        return False
+    columns = zip(*(row for row in others if len(row) == len(first)), strict=True)
+    return any(not any(number_of(cell) is not None for cell in column) for column in columns)
+
+
 class Head(NamedTuple):
     """The first rows of a raw file, and the line where the first of them begins."""
 
@@ -84,7 +96,8 @@ def header(path: str, head: Head, parser: Parser, *, labelled: bool, labels: Col
     others = {folded(label) for label in labels} - {folded(head.rows[0][-1])}
     named = all(map(is_column_name, first))
     word_among_numbers = number_of(first[-1]) is None and all(number_of(other) is not None for other in others)
-    label = labelled and bool(others) and (first[-1] in LABEL_NAMES or word_among_numbers)
+    numbered = numbers_columns(first, head.rows[1:])
+    label = labelled and bool(others) and (first[-1] in LABEL_NAMES or word_among_numbers or numbered)
     if named or label:
         problem = f"the first row looks like the names of columns: {', '.join(map(repr, head.rows[0]))[:80]}."
         remedy = "Skip it: start_line: 1"

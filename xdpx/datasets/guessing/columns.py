@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 from xdpx.config.faults import did_you_mean
 from xdpx.datasets.findings.labels import NOTHINGS
 from xdpx.datasets.findings.raw_files import LABEL_NAMES, repeats
+from xdpx.datasets.guessing.decimals import are_decimals, with_point
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.datasets.guessing.json_files import JOINT
 from xdpx.datasets.guessing.reading import Table
@@ -45,6 +46,7 @@ class Columns:
         task: one of TASKS.
         separator: of the labels of a row, for the task `several`.
         characters: whether texts are split into characters, because their language has no spaces between words.
+        commas: whether labels are numbers with a decimal comma.
     """
 
     texts: tuple[int, ...]
@@ -52,6 +54,12 @@ class Columns:
     task: str
     separator: str = ""
     characters: bool = False
+    commas: bool = False
+
+    def label_of(self, row: Sequence[str]) -> str:
+        """Return the label of a row; of a number with a point."""
+        cell = row[self.label].strip()
+        return with_point(cell) if self.commas else cell
 
 
 def columns_of(table: Table, wishes: Wishes) -> tuple[Columns, list[Decision]]:
@@ -72,6 +80,13 @@ def columns_of(table: Table, wishes: Wishes) -> tuple[Columns, list[Decision]]:
         remedy = "Fill it; formulas of a workbook have no values until a spreadsheet program has saved it."
         raise question(table.path, "label", problem, remedy)
     texts, texts_sure = _texts(table, label, wishes)
+    cells = _cells(table, label)
+    commas = not wishes.label_separator and are_decimals(cells) and not _separator(list(filter(None, cells)))
+    if commas:
+        rows = [
+            [with_point(cell) if column == label else cell for column, cell in enumerate(row)] for row in table.rows
+        ]
+        table = replace(table, rows=rows)
     task, separator, task_sure = _task(table, label, wishes)
     if task == "class":
         _refuse_one_class(table, label)
@@ -79,12 +94,13 @@ def columns_of(table: Table, wishes: Wishes) -> tuple[Columns, list[Decision]]:
     characters = is_without_blanks(sample)
     language = "cut into characters (Chinese, Japanese)" if characters else "words separated by spaces"
     named = " and ".join(f"'{table.names[column]}'" for column in texts)
-    columns = Columns(texts, label, task, separator, characters)
+    columns = Columns(texts, label, task, separator, characters, commas)
     unused = [f"'{name}'" for column, name in enumerate(table.names) if column not in {*texts, label}]
     return columns, [
         *([Decision("unused", listed(unused, 8), "likely")] if unused else []),
         Decision("text" if len(texts) == 1 else "pair", named, texts_sure, f"text={','.join(_key(table, texts))}"),
         Decision("label", f"'{table.names[label]}'", label_sure, f"label={_key(table, [label])[0]}"),
+        *([Decision("numbers", "3,5 is read as 3.5", "likely", "label_separator=','")] if commas else []),
         Decision("task", _task_shown(table, columns), task_sure, f"task={'|'.join(TASKS[:3])}"),
         Decision("language", language, "certain", "tokenizer=..."),
     ]
@@ -168,7 +184,7 @@ def _is_like_labels(table: Table, column: int) -> bool:
 
 def _are_numbers(table: Table, column: int) -> bool:
     cells = [cell for cell in _cells(table, column) if cell]
-    return bool(cells) and all(number_of(cell) is not None for cell in cells)
+    return bool(cells) and (all(number_of(cell) is not None for cell in cells) or are_decimals(cells))
 
 
 def _few(table: Table, column: int) -> list[str]:
@@ -198,7 +214,8 @@ def _texts(table: Table, label: int, wishes: Wishes) -> tuple[tuple[int, ...], A
                 table.path, "text", f"is {wishes.text}.", "Name one column, or two of a pair; not the label."
             )
         return tuple(wished), "given"
-    free = [column for column in range(len(table.names)) if column != label and not _is_id(table, column)]
+    there = [column for column in range(len(table.names)) if any(_cells(table, column))]
+    free = [column for column in there if column != label and not _is_id(table, column)]
     texts = [column for column in free if not _is_like_labels(table, column) and not _are_numbers(table, column)]
     texts = texts or free
     if len(texts) == 1:
@@ -257,9 +274,24 @@ def _task(table: Table, label: int, wishes: Wishes) -> tuple[str, str, Any]:
     if separator:
         return "several", separator, "likely"
     if not repeats(set(cells), len(cells)):
-        problem = f"holds {len(set(cells)):,} different values in {len(cells):,} rows, such as {cells[0]!r:.40}."
-        raise question(table.path, "label", problem, "Is it the right column? Name another: label=NAME.")
+        raise question(table.path, "label", *_why_no_labels(cells))
     return "class", "", "certain"
+
+
+_WITH_UNIT = re.compile(r"\D{0,4}\d[\d.,' ]*\D{0,8}")
+"""A number with a unit or separators of thousands: $1,200 or 5 kg."""
+
+
+def _why_no_labels(cells: Sequence[str]) -> tuple[str, str]:
+    """Return (problem, remedy) for a column of labels that has neither few different values nor numbers."""
+    odd = [cell for cell in cells if number_of(cell) is None]
+    problem = f"holds {len(set(cells)):,} different values in {len(cells):,} rows, such as {cells[0]!r:.40}."
+    if 2 * len(odd) < len(cells):
+        problem = f"holds numbers, except in {len(odd):,} of {len(cells):,} rows, such as {odd[0]!r:.40}."
+        return problem, "Correct these rows, or leave them out. If it is another column: label=NAME."
+    if all(map(_WITH_UNIT.fullmatch, odd)):
+        return problem, "If these are numbers, write them plainly, such as 1234.5. If it is another column: label=NAME."
+    return problem, "Is it the right column? Name another: label=NAME."
 
 
 def _refuse_one_class(table: Table, label: int) -> None:
@@ -284,7 +316,7 @@ def _classes(table: Table, label: int) -> dict[str, int]:
 def _separator(cells: Sequence[str]) -> str:
     """Return the separator of several labels in a cell; '' if each cell is one label."""
     for separator in SEPARATORS:
-        parts = [[part.strip() for part in cell.split(separator)] for cell in cells]
+        parts = [[part.strip() for part in cell.strip(separator).split(separator)] for cell in cells]
         several = sum(len(each) > 1 for each in parts)
         alone = {each[0] for each in parts if len(each) == 1}
         inside = {part for each in parts if len(each) > 1 for part in each}

@@ -13,14 +13,15 @@ from typing import Any
 from xdpx.config.faults import ConfigError, did_you_mean
 from xdpx.datasets.data_files import COMPRESSED
 from xdpx.datasets.findings.raw_files import (
-    FEWEST,
     LOOKED_AT,
     blank_before_label,
     is_column_name,
     repeats,
 )
+from xdpx.datasets.guessing.decimals import are_decimals
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.datasets.guessing.encodings import ZIP, no_text, text_of
+from xdpx.datasets.guessing.headers import has_header, header_of_rows, name_in, without_headers
 from xdpx.datasets.guessing.json_files import JOINT, read_json
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser
 from xdpx.loaders.parsers.csv import DELIMITERS, QUOTED_BY_CUSTOM
@@ -28,7 +29,7 @@ from xdpx.loaders.parsers.encodings import unmarked_utf16
 from xdpx.loaders.parsers.excel import ExcelParser, sheet_names
 from xdpx.loaders.parsers.files import MAX_LINE_BYTES, open_raw
 from xdpx.loaders.parsers.parquet import ParquetParser
-from xdpx.tokenizers.target_map import folded, number_of
+from xdpx.tokenizers.target_map import folded
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".json", ".xlsx", ".parquet", ".conll", ".bio")
 """Suffixes of files that can be read, optionally followed by that of a compression."""
@@ -43,10 +44,6 @@ WORKBOOK = b"[Content_Types].xml"
 
 EVEN = 0.98
 """Minimum share of lines that a delimiter must split into the same number of columns."""
-
-
-LONGEST_NAME = 80
-"""Maximum length of the name of a column in characters; such as a question of a form."""
 
 
 @dataclass(frozen=True)
@@ -146,18 +143,17 @@ def _text(path: str, text: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
 
 
 def _delimited(path: str, text: str, lines: Sequence[str], wishes: Wishes) -> tuple[Table, list[Decision]]:
+    if escaped := _escapes_quotes(lines[:LOOKED_AT], wishes):  # as Spark and MySQL write them
+        text, lines = text.replace('\\"', '""'), [line.replace('\\"', '""') for line in lines]
     delimiter, quoted, sure = _delimiter(path, lines[:LOOKED_AT], wishes)
     rows, left_out = _cut_all(path, text, delimiter, quoted=quoted)
     shown = f"{DELIMITERS.get(delimiter, repr(delimiter))} between columns" + (", quotes around cells" * quoted)
-    first = [_name(cell) for cell in rows[0]]
+    shown += ' with \\" in them' * escaped
+    first = [name_in(cell) for cell in rows[0]]
     header, header_sure = (wishes.header, "given") if wishes.header is not None else has_header(rows[:LOOKED_AT])
     names, decision = _named(path, first, header_sure, header=bool(header))
-    if header:  # it is repeated further down in files that were concatenated
-        several = len(rows) - 1
-        rows = [row for row in rows[1:] if [_name(cell) for cell in row] != first]
-        if again := several - len(rows):
-            repeated = f"{again:,} rows that repeat the header" if again > 1 else "a row that repeats the header"
-            left_out = (*left_out, repeated)
+    rows, headers = without_headers(rows[1:] if header else rows, rows[0] if header else None)
+    left_out = (*left_out, *headers)
     table = Table(path, names, bool(header), rows, left_out, delimiter=delimiter)
     return table, [Decision("format", shown, sure, "delimiter=..."), decision]
 
@@ -172,11 +168,6 @@ def _named(path: str, first: Row, sure: Any, *, header: bool) -> tuple[list[str]
         raise question(path, "header", f"two columns are called '{twice}'.", "Rename one of them.")
     shown = f"yes: {', '.join(names)}" if header else "no"
     return names, Decision("header", shown, sure, f"header={str(not header).lower()}")
-
-
-def _name(cell: str) -> str:
-    """Return a cell of a header without quotes, white space and the byte order mark of a file that was joined."""
-    return cell.strip("\ufeff \t\r\n").strip('"')
 
 
 def numbered(count: int) -> list[str]:
@@ -198,13 +189,14 @@ def _delimiter(path: str, lines: Sequence[str], wishes: Wishes) -> tuple[str, bo
         width = _usual(rows)
         share = sum(len(row) == width for row in rows) / max(len(rows), 1)
         if width > 1 and share >= EVEN:
-            kept = [row for row in rows if len(row) == width]
-            labels = any(repeats({row[column] for row in kept[1:]}, len(kept) - 1) for column in range(width))
-            found.append((labels, share == 1.0, delimiter, quoted))
+            columns = list(zip(*[row for row in rows if len(row) == width][1:], strict=True))
+            commas = any(map(are_decimals, columns))  # a comma between its digits would split every number, too
+            labels = commas or any(repeats(set(column), len(column)) for column in columns)
+            found.append(((labels, share == 1.0, commas), delimiter, quoted))
     if not found:
         raise _no_delimiter(path, lines)
-    best = max(found, key=lambda each: each[:2])  # among equals, the first in DELIMITERS
-    return best[2], best[3], "certain" if len([each for each in found if each[:2] == best[:2]]) == 1 else "likely"
+    rank, delimiter, quoted = max(found, key=lambda each: each[0])  # among equals, the first in DELIMITERS
+    return delimiter, quoted, "certain" if len([each for each, *_ in found if each == rank]) == 1 else "likely"
 
 
 def _no_delimiter(path: str, lines: Sequence[str]) -> ConfigError:
@@ -224,6 +216,15 @@ def _no_delimiter(path: str, lines: Sequence[str]) -> ConfigError:
     problem = f"cannot be found: no tab, comma, semicolon or '|' splits lines such as {lines[0][:50]!r} evenly."
     remedy = "Give it: delimiter=...; a classifier cannot be trained on texts without labels."
     return question(path, "delimiter", problem, remedy)
+
+
+def _escapes_quotes(lines: Sequence[str], wishes: Wishes) -> bool:
+    """Return whether quotes enclose cells only if a quote within them is written with a backslash in front."""
+    if not any('\\"' in line for line in lines):
+        return False
+    delimiters = [wishes.delimiter.replace("\\t", "\t")] if wishes.delimiter else DELIMITERS
+    doubled = [line.replace('\\"', '""') for line in lines]
+    return not any(_wraps(lines, each) for each in delimiters) and any(_wraps(doubled, each) for each in delimiters)
 
 
 def _rows_of(lines: Sequence[str], delimiter: str) -> Iterator[Row]:
@@ -287,36 +288,13 @@ def _cut_all(path: str, text: str, delimiter: str, *, quoted: bool) -> tuple[lis
     if len(odd) > (1 - EVEN) * len(rows) + 1:
         problem = f"cuts {len(odd):,} of {len(rows):,} rows into a different number of columns; {odd[0]}."
         raise question(path, "delimiter", problem, "Give another: delimiter=...; or fix the file.")
+    if len(rows[0][1]) != width:
+        header = header_of_rows(path, rows[0][1], [row for _, row in rows if len(row) == width], delimiter)
+        if header is not None:
+            rows[0], odd = (rows[0][0], header), odd[1:]
     if bare:
         odd = (f"{len(bare):,} rows that contain only delimiters, such as line {bare[0]}", *odd)
     return [row for _, row in rows if len(row) == width], odd
-
-
-def has_header(rows: Sequence[Row]) -> tuple[bool, Any]:
-    """Return (whether the first row names the columns, how sure)."""
-    first, others = [folded(cell.strip("\"' ")) for cell in rows[0]], rows[1:]
-    there = [cell for cell in first if cell]  # pandas writes no name for the column of row numbers
-    if len(rows) < FEWEST:
-        return all(map(is_column_name, first)), "a guess"
-    if any(number_of(cell) is not None for cell in there):
-        return False, "certain"
-    known = sum(map(is_column_name, there))
-    stands_out = any(_stands_out(cell, [row[column] for row in others]) for column, cell in enumerate(first) if cell)
-    if known and (stands_out or known == len(there)):
-        return True, "certain"
-    if len(set(there)) < len(there) or max(map(len, there)) > LONGEST_NAME:
-        return False, "certain"
-    if stands_out:
-        return True, "likely"
-    return False, "likely" if known else "certain"
-
-
-def _stands_out(name: str, cells: Sequence[str]) -> bool:
-    """Return whether the first cell of a column differs in kind from those below it."""
-    if all(number_of(cell) is not None for cell in cells):
-        return number_of(name) is None
-    values = {folded(cell) for cell in cells}
-    return repeats(values, len(cells)) and name not in values
 
 
 # ------------------------------------------------------------------------------------------------ other formats
@@ -398,7 +376,7 @@ def _excel(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
 
 def _with_header(table: Table, wishes: Wishes) -> tuple[Table, Decision]:
     """Return a sheet, whose first row may be a row instead of names, and the decision about its header."""
-    first = [_name(cell) for cell in table.names]
+    first = [name_in(cell) for cell in table.names]
     header, sure = (wishes.header, "given") if wishes.header is not None else (True, "certain")
     if wishes.header is None and not any(is_column_name(folded(cell)) for cell in first):
         header, sure = has_header([first, *table.rows[:LOOKED_AT]])

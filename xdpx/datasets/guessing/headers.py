@@ -1,0 +1,125 @@
+"""Tell rows that name the columns, or that draw a line below these names, from rows of data."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from xdpx.datasets.findings.raw_files import FEWEST, LABEL_NAMES, is_column_name, numbers_columns, repeats
+from xdpx.datasets.guessing.decision import question
+from xdpx.loaders.parsers.base import Row
+from xdpx.loaders.parsers.csv import DELIMITERS
+from xdpx.tokenizers.target_map import folded, number_of
+
+LONGEST_NAME = 80
+"""Maximum length of the name of a column in characters; such as a question of a form."""
+
+_DASHES = re.compile(r"\s*:?-{3,}:?\s*")
+"""A cell of the line between names and rows, in tables of Markdown and of databases."""
+
+
+def has_header(rows: Sequence[Row]) -> tuple[bool, Any]:
+    """Return (whether the first row names the columns, how sure)."""
+    first, others = [folded(cell.strip("\"' ")) for cell in rows[0]], rows[1:]
+    there = [cell for cell in first if cell]  # pandas writes no name for the column of row numbers
+    if len(rows) < FEWEST:
+        return all(map(is_column_name, first)), "a guess"
+    if numbers_columns(first, others):
+        return True, "likely"
+    if any(number_of(cell) is not None for cell in there):
+        return False, "certain"
+    known = sum(map(is_column_name, there))
+    stands_out = any(_stands_out(cell, [row[column] for row in others]) for column, cell in enumerate(first) if cell)
+    if known and (stands_out or known == len(there)):
+        return True, "certain"
+    if len(set(there)) < len(there) or max(map(len, there)) > LONGEST_NAME:
+        return False, "certain"
+    if stands_out:
+        return True, "likely"
+    return False, "likely" if known else "certain"
+
+
+def _stands_out(name: str, cells: Sequence[str]) -> bool:
+    """Return whether the first cell of a column differs in kind from those below it."""
+    if all(number_of(cell) is not None for cell in cells):
+        return number_of(name) is None
+    values = {folded(cell) for cell in cells}
+    return repeats(values, len(cells)) and name not in values
+
+
+def without_headers(rows: Sequence[Row], header: Row | None) -> tuple[list[Row], list[str]]:
+    """Return the rows without headers between them, as in files that were joined, and a description of each kind.
+
+    Args:
+        rows: all below the header, if there is one.
+        header: the names of the columns; None if the first row is data.
+    """
+    named = None if header is None else [name_in(cell) for cell in header]
+    folds = [[folded(name_in(cell)) for cell in row] for row in rows]
+    again = [named is not None and fold == [folded(name) for name in named] for fold in folds]
+    others = _name_columns(folds)
+    lines = [bool(any(row)) and all(not cell or _DASHES.fullmatch(cell) for cell in row) for row in rows]
+    kept = [row for row, *odd in zip(rows, again, others, lines, strict=True) if not any(odd)]
+    found = []
+    if times := sum(again):
+        found.append(f"{times:,} rows that repeat the header" if times > 1 else "a row that repeats the header")
+    if renamed := [row for row, repeated, other in zip(rows, again, others, strict=True) if other and not repeated]:
+        shown = ", ".join(map(repr, renamed[0]))
+        plural = f"{len(renamed):,} rows" if len(renamed) > 1 else "a row"
+        found.append(f"{plural} with names of columns: {shown:.80}")
+    if any(lines):
+        found.append("a row of dashes")
+    return kept, found
+
+
+def _name_columns(folds: Sequence[Row]) -> list[bool]:
+    """Return for each row whether all its cells are names of columns, and its label occurs in no other row."""
+    named = [
+        len(row) > 1 and all(map(is_column_name, row)) and len(set(row)) == len(row) and not LABEL_NAMES.isdisjoint(row)
+        for row in folds
+    ]
+    if not any(named):
+        return named
+    inside = Counter(
+        (column, cell) for row, odd in zip(folds, named, strict=True) if odd for column, cell in _labels(row)
+    )
+    counts = Counter(place for row in folds for place in _labels(row))
+    return [
+        odd and all(counts[place] == inside[place] for place in _labels(row))
+        for row, odd in zip(folds, named, strict=True)
+    ]
+
+
+def _labels(row: Row) -> list[tuple[int, str]]:
+    return [(column, cell) for column, cell in enumerate(row) if cell in LABEL_NAMES]
+
+
+def header_of_rows(path: str, first: Row, rows: Sequence[Row], delimiter: str) -> Row | None:
+    """Return the header for rows of another width than the first row of the file; None if that is no header.
+
+    R writes a column of row names in front, which has no name; other programs end each row with a delimiter.
+
+    Raises:
+        ConfigError: the first row names columns, so the rows below were split too often or too rarely.
+    """
+    if not all(is_column_name(folded(name_in(cell))) for cell in first if cell.strip()):
+        return None
+    width = len(rows[0])
+    keys = [row[0] for row in rows]
+    if len(first) == width - 1 and len(set(keys)) == len(keys) and all(name_in(key).isdecimal() for key in keys):
+        return ["", *first]
+    if not any(cell.strip() for row in rows for cell in row[len(first) :]) and width > len(first):
+        return [*first, *[""] * (width - len(first))]
+    named = ", ".join(name_in(cell) for cell in first)
+    shown = DELIMITERS.get(delimiter, repr(delimiter))
+    problem = f"{shown} splits the first line into {len(first)} names ({named}), but most rows into {width} cells, "
+    problem += f"such as {delimiter.join(rows[0])!r:.80}."
+    remedy = f"Put double quotes around cells that contain {shown}; or give another: delimiter=..."
+    raise question(path, "delimiter", problem, remedy)
+
+
+def name_in(cell: str) -> str:
+    """Return a cell of a header without quotes, white space and the byte order mark of a file that was joined."""
+    return cell.strip("\ufeff \t\r\n").strip('"')
