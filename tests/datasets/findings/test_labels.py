@@ -72,6 +72,11 @@ def test_a_label_that_programs_write_for_a_missing_value_is_told(label: str, oth
         (["a,b", "a", "b"], None, True),
         (["a,b", "a"], None, False),
         (["Ash, Kent", "Bury"], None, False),
+        (["a + b", "a", "b"], None, True),
+        (["a b", "a", "b"], None, True),
+        (["very good", "good"], None, False),
+        (["very good", "good"], ",", False),
+        (["['a', 'b']", "['b']"], None, True),
     ],
 )
 def test_several_labels_with_another_separator_are_told(labels: list[str], separator: str | None, told: bool) -> None:

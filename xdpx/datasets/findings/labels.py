@@ -87,7 +87,10 @@ def written_nothings(counts: Mapping[str, int]) -> Iterator[Finding]:
 
 
 _PIECE_OF_A_LIST = re.compile(r"""\s*[\[({]\s*['"].*|.*['"]\s*[\])}]\s*""", re.DOTALL)
+_LIST = re.compile(r"""\s*\[\s*(['"]).*\1\s*\]\s*""", re.DOTALL)
 SEPARATORS = ",;|，；、"
+WITHIN_LABELS = "/+&· "
+"""Separators that are common within a label, too: told of only if all parts are labels, and rows have one each."""
 
 
 def pieces_of_lists(counts: Mapping[str, int], separator: str | None) -> Iterator[Finding]:
@@ -102,7 +105,11 @@ def pieces_of_lists(counts: Mapping[str, int], separator: str | None) -> Iterato
         problem = f"labels such as {some(pieces, 2)} are pieces of a list, as Python and JSON write it."
         remedy = f"Write the labels of a row with {separator!r} between them, and nothing around them."
         yield Finding("label_spelling", "fault", PLACE, problem, remedy)
-    for other in SEPARATORS:
+    elif lists := [label for label in counts if _LIST.fullmatch(label)]:
+        problem = f"labels such as {some(lists, 2)} are lists, as Python and JSON write them, and each is one class."
+        remedy = "If a row has several labels: write only '|' between them, and label_separator: '|'."
+        yield Finding("label_spelling", "warning", PLACE, problem, remedy)
+    for other in SEPARATORS if separator else SEPARATORS + WITHIN_LABELS:
         joined = [label for label in counts if other in label and other != separator]
         parts = Counter(part.strip() for label in joined for part in label.split(other))
         if _are_several(parts, counts, cut=separator is not None):
