@@ -73,7 +73,7 @@ def test_objects_of_json_give_columns_by_name(tmp_path: Path, name: str) -> None
     things = [{"text": text, "label": label, "tags": ["x", "y"], "deep": {"a": 1}} for text, label in ROWS]
     text = json.dumps(things) if name == "f.json" else "\n".join(map(json.dumps, things))
     found = table(tmp_path, name, gzip.compress(text.encode()) if name.endswith("gz") else text)
-    assert (found.names, found.rows[0]) == (["text", "label", "tags"], [*ROWS[0], "x|y"])
+    assert (found.names, found.rows[0]) == (["text", "label", "tags"], [*ROWS[0], "x\x1fy"])
 
 
 def test_of_several_sheets_the_one_with_rows_is_taken_and_between_two_there_is_a_question(tmp_path: Path) -> None:
@@ -123,12 +123,27 @@ def test_a_first_text_with_a_rare_label_is_no_header() -> None:
             "text": {str(n): row[0] for n, row in enumerate(ROWS)},
             "label": {str(n): row[1] for n, row in enumerate(ROWS)},
         },
+        {f"r{n}": {"text": text, "label": label} for n, (text, label) in enumerate(ROWS)},
         {"version": 1, "data": [{"text": text, "label": label} for text, label in ROWS]},
     ],
 )
 def test_one_json_object_holds_columns_or_the_rows(tmp_path: Path, whole: Any) -> None:
     found = table(tmp_path, "f.json", json.dumps(whole))
     assert (found.names, found.rows) == (["text", "label"], ROWS)
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("# exported", "Write each object on a line of its own"),
+        ('{"text": "a", "label": "b"},', "with no comma behind it"),
+        ("{'text': 'a', 'label': 'b'}", "Write it with double quotes"),
+    ],
+)
+def test_a_line_among_objects_that_is_none_is_refused(tmp_path: Path, line: str, remedy: str) -> None:
+    objects = [json.dumps({"text": text, "label": label}) + "\n" for text, label in ROWS]
+    with pytest.raises(ConfigError, match=rf"object 1 is not JSON .*{remedy}"):
+        table(tmp_path, "f.jsonl", line + "\n" + "".join(objects))
 
 
 def test_an_array_of_json_is_read_whatever_the_ending_says(tmp_path: Path) -> None:
@@ -138,7 +153,7 @@ def test_an_array_of_json_is_read_whatever_the_ending_says(tmp_path: Path) -> No
 
 def test_labels_in_front_of_texts_as_fasttext_has_them(tmp_path: Path) -> None:
     found = table(tmp_path, "f.txt", "__label__a __label__b one text, long\n__label__a another\n")
-    assert found.rows == [["a|b", "one text, long"], ["a", "another"]]
+    assert found.rows == [["a\x1fb", "one text, long"], ["a", "another"]]
 
 
 def test_rows_of_delimiters_alone_are_told(tmp_path: Path) -> None:

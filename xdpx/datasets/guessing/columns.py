@@ -14,14 +14,15 @@ from xdpx.datasets.findings.labels import NOTHINGS
 from xdpx.datasets.findings.raw_files import LABEL_NAMES, repeats
 from xdpx.datasets.guessing.decimals import are_decimals, with_point
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
-from xdpx.datasets.guessing.json_files import JOINT
+from xdpx.datasets.guessing.lists import LISTED
 from xdpx.datasets.guessing.reading import Table
 from xdpx.tokenizers.characters import IDEOGRAPHS
 from xdpx.tokenizers.target_map import by_writing, folded, number_of
 
 TASKS = ("class", "number", "several", "tags")
 ID_NAMES = frozenset({"id", "idx", "index", "uid", "no", "key", "guid", "qid", "#1 id", "#2 id", "编号", "序号"})
-SEPARATORS = (JOINT, ";", ",", "/")
+BAR = "|"
+SEPARATORS = (BAR, ";", ",", "/", "、", "；", "，")
 _MOMENT = re.compile(
     r"(?:\d{4}[-/.年]\d{1,2}[-/.月]\d{1,2}日?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})(?:[ T]\d{1,2}:\d{2}\S*(?: ?[AP]M)?)?"
     r"|\d{1,2}:\d{2}(?::\d{2})?"
@@ -56,9 +57,13 @@ class Columns:
     characters: bool = False
     commas: bool = False
 
+    def texts_of(self, row: Sequence[str]) -> list[str]:
+        """Return the texts of a row; the words of a list with blanks between them."""
+        return [row[column].replace(LISTED, " ").strip() for column in self.texts]
+
     def label_of(self, row: Sequence[str]) -> str:
-        """Return the label of a row; of a number with a point."""
-        cell = row[self.label].strip()
+        """Return the label of a row; several of a list with a bar between them, a number with a point."""
+        cell = row[self.label].replace(LISTED, BAR).strip()
         return with_point(cell) if self.commas else cell
 
 
@@ -121,7 +126,7 @@ def _position(table: Table, key: str, wish: str) -> int:
 
 
 def _cells(table: Table, column: int) -> list[str]:
-    return [row[column].strip() for row in table.rows]
+    return [row[column].replace(LISTED, BAR).strip() for row in table.rows]
 
 
 def _label(table: Table, wishes: Wishes) -> tuple[int, Any]:
@@ -321,7 +326,7 @@ def _separator(cells: Sequence[str]) -> str:
         alone = {each[0] for each in parts if len(each) == 1}
         inside = {part for each in parts if len(each) > 1 for part in each}
         few = repeats({part for each in parts for part in each}, sum(map(len, parts)))
-        as_lists = separator == JOINT or len(inside & alone) >= len(inside) / 2
+        as_lists = separator == BAR or len(inside & alone) >= len(inside) / 2
         if several >= len(cells) / 50 and few and as_lists:
             return separator
     return ""

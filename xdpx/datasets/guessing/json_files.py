@@ -8,10 +8,8 @@ from typing import Any
 
 from xdpx.datasets.findings.raw_files import LOOKED_AT
 from xdpx.datasets.guessing.decision import question
+from xdpx.datasets.guessing.lists import LISTED
 from xdpx.loaders.parsers.json import cell
-
-JOINT = "|"
-"""Separator of the items of a JSON list in one cell."""
 
 Read = tuple[list[str], list[list[str]], str]
 """Names of the columns, the rows, and a description of the layout."""
@@ -26,7 +24,8 @@ def read_json(path: str, text: str) -> Read | None:
         ConfigError: the text starts like JSON, but is invalid or has no rows.
     """
     first, lines = text.lstrip()[:1], [line for line in text.split("\n") if line.strip()]
-    if first == "{" and all(line.lstrip()[0] == "{" for line in lines[:LOOKED_AT]):
+    whole_lines = [line.lstrip()[0] == "{" and line.rstrip(", \t")[-1:] == "}" for line in lines[:LOOKED_AT]]
+    if 2 * sum(whole_lines) > len(whole_lines) > 1 or (first == "{" and all(whole_lines)):
         whole = _whole(text) if len(lines) == 1 else None
         return _one_object(path, whole) if isinstance(whole, dict) else _table(path, _lines(path, lines), "a line each")
     if first == "{":
@@ -57,7 +56,11 @@ def _lines(path: str, lines: Sequence[str]) -> Iterator[Any]:
         try:
             yield json.loads(line)
         except ValueError as error:
-            raise question(path, "file", f"object {number} is not JSON ({error}).", "Fix it.") from None
+            problem = f"object {number} is not JSON ({error}): {line.strip()!r:.60}."
+            remedy = "Write each object on a line of its own, with no comma behind it, and nothing else in the file."
+            if line.lstrip("{ ").startswith("'"):
+                remedy = "Write it with double quotes, as json.dumps does."
+            raise question(path, "file", problem, remedy) from None
 
 
 def _one_object(path: str, whole: Mapping[str, Any]) -> Read:
@@ -65,6 +68,9 @@ def _one_object(path: str, whole: Mapping[str, Any]) -> Read:
     lists = [key for key, value in whole.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
     if len(lists) == 1:
         return _table(path, whole[lists[0]], f"the array '{lists[0]}'")
+    inner = {key for value in whole.values() if isinstance(value, Mapping) for key in value}
+    if inner and len(whole) > len(inner) and all(isinstance(value, Mapping) for value in whole.values()):
+        return _table(path, whole.values(), "an object for each key")
     columns = list(map(_column, whole.values()))
     if columns and all(columns) and len(set(map(len, columns))) == 1:
         rows = zip(*columns, strict=True)
@@ -101,5 +107,5 @@ def _table(path: str, things: Iterable[Any], shape: str) -> Read:
 
 def _cell(value: object) -> str | None:
     if isinstance(value, list) and all(isinstance(each, str | int) for each in value):
-        return JOINT.join(map(str, value))
+        return LISTED.join(map(str, value))
     return cell(value)

@@ -113,7 +113,7 @@ def _other(path: str, wishes: Wishes, first: Table) -> Table:
 
 def _usable(table: Table, columns: Columns) -> list[list[str]]:
     """Return the texts and the label of all rows that have both; with several labels, the label may be empty."""
-    rows = [[*(row[column].strip() for column in columns.texts), columns.label_of(row)] for row in table.rows]
+    rows = [[*columns.texts_of(row), columns.label_of(row)] for row in table.rows]
     return [row for row in rows if all(row[:-1]) and (is_label(row[-1]) or columns.task == "several")]
 
 

@@ -22,7 +22,8 @@ from xdpx.datasets.guessing.decimals import are_decimals
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.datasets.guessing.encodings import ZIP, no_text, text_of
 from xdpx.datasets.guessing.headers import has_header, header_of_rows, name_in, without_headers
-from xdpx.datasets.guessing.json_files import JOINT, read_json
+from xdpx.datasets.guessing.json_files import read_json
+from xdpx.datasets.guessing.lists import LISTED, are_tags, tagged_lists, without_brackets
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser
 from xdpx.loaders.parsers.csv import DELIMITERS, QUOTED_BY_CUSTOM
 from xdpx.loaders.parsers.encodings import unmarked_utf16
@@ -86,6 +87,11 @@ def read_table(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
         ConfigError: the file cannot be read, or its format cannot be guessed.
     """
     table, decisions = _read(path, wishes)
+    table = replace(table, rows=without_brackets(table.rows))
+    if wishes.task is None and (tagged := tagged_lists(path, table.names, table.rows)) is not None:
+        names, rows = tagged
+        shown = f"words in '{names[0]}', their tags in '{names[1]}'"
+        return replace(table, names=names, rows=rows, tagged=True), [*decisions, Decision("lists", shown, "certain")]
     kept = [
         index
         for index, (name, number) in enumerate(zip(table.names, numbered(len(table.names)), strict=True))
@@ -306,16 +312,14 @@ def _is_conll(text: str) -> bool:
     lines = [line.split() for block in blocks for line in block if line.strip()]
     if len(blocks) < 2 or not all(len(cells) > 1 for cells in lines):
         return False
-    tags = {cells[-1] for cells in lines}
-    plain = tags <= {"O"} or any(tag == "O" for tag in tags)
-    return plain and all(tag == "O" or tag[:2] in {"B-", "I-", "E-", "S-", "M-", "L-", "U-"} for tag in tags)
+    return are_tags({cells[-1] for cells in lines})
 
 
 def _fasttext(path: str, lines: Sequence[str]) -> Table:
     """Return the table of labels and texts of all lines; several labels are joined like those of a JSON list."""
     found = [match for line in lines if (match := _FASTTEXT.match(line))]
     odd = tuple(f"line {number} has no __label__" for number, line in enumerate(lines, 1) if not _FASTTEXT.match(line))
-    labels = (JOINT.join(part.removeprefix("__label__") for part in match[1].split()) for match in found)
+    labels = (LISTED.join(part.removeprefix("__label__") for part in match[1].split()) for match in found)
     rows = [[label, match[2]] for label, match in zip(labels, found, strict=True)]
     return Table(path, ["label", "text"], named=True, rows=rows, left_out=odd)
 
