@@ -6,7 +6,7 @@ import pytest
 
 from xdpx.config.faults import ConfigError
 from xdpx.datasets.guessing.decision import Wishes
-from xdpx.datasets.guessing.encodings import text_of
+from xdpx.datasets.guessing.encodings import better, text_of
 
 CHINESE = "标签,文本\n1,这家酒店很好，服务员很热情\n0,房间太小，不会再来了\n"
 TEXTS = [
@@ -49,3 +49,29 @@ def test_a_wrong_encoding_is_answered_with_the_likely_one() -> None:
         text_of(CHINESE.encode("gb18030"), "f.csv", Wishes(encoding="utf-8"))
     with pytest.raises(ConfigError, match="there is no 'utf8x'"):
         text_of(b"a", "f.csv", Wishes(encoding="utf8x"))
+
+
+RUSSIAN = "Очень хороший отель, приедем ещё раз; номер маленький, но чистый\n"
+GREEK = "Άθλια ταινία, βαρετή και αργή, δεν μου άρεσε καθόλου\n"
+SINGLE_BYTES = [
+    ("koi8-r", RUSSIAN), ("iso8859-5", RUSSIAN), ("cp866", RUSSIAN),
+    ("koi8-u", "Дуже хороший готель, приїдемо ще раз; номер маленький, але її чисто\n"), ("cp1253", GREEK),
+    ("iso8859-7", GREEK), ("cp1255", "מלון נהדר, השירות היה טוב מאוד והחדר נקי\n"),
+    ("cp1256", "فندق رائع جدا والخدمة ممتازة، سنعود مرة أخرى\n"), ("cp874", "โรงแรมดีมาก ห้องพักสะอาด พนักงานบริการดี\n"),
+    ("cp1250", "świetny hotel, bardzo mi się podobało, źle tylko łóżko\n"),
+    ("iso8859-2", "výborný hotel, příště určitě zase, moc se mi líbil\n"),
+    ("cp1254", "çok güzel bir otel, herkese tavsiye ederim, şaşırdım\n"),
+    ("cp1252", "è una città più bella, però lunedì c'è sempre felicità\n"),
+    ("mac-roman", "très bon hôtel, génial, à côté de la forêt, l’été\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "text"), SINGLE_BYTES, ids=[written for written, _ in SINGLE_BYTES])
+def test_letters_of_one_byte_come_out_as_they_were(written: str, text: str) -> None:
+    assert text_of(text.encode(written), "f.csv", Wishes())[0] == text
+
+
+def test_an_encoding_in_which_all_bytes_are_valid_but_letters_are_odd_has_a_better_one() -> None:
+    data = (RUSSIAN * 3).encode("koi8-r")
+    assert (better(data, "cp1252"), better(data, "cp1251"), better(data, "koi8-r")) == ("koi8_u", "koi8_u", "")
+    assert better((RUSSIAN * 3).encode("cp1251"), "cp1251") == ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping
+import re
+from collections.abc import Sequence
+from itertools import pairwise
 
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.loaders.parsers.encodings import marked
@@ -42,15 +44,42 @@ TWO_BYTES = {
     "cp932": "のにはをたがでてとしれさいるなもよりまこあうきくらんアイスンルト",
     "cp949": "이다는에의가을를고하지은도로서한어사나기과자인니있정리부수시습전해대일",
 }
-ONE_BYTE = {"cp1251": "оеаинтсрвлкмдпуяыьгзбч", "cp1252": "éèàçêôùâîïëüöäßñáíóúåøæã"}
-"""The most frequent characters of languages: at least a fifth of a text in the right encoding, hardly any in others.
+_RUSSIAN = "оеаинтсрвлкмдпуяыьгбзчхії"
+_GREEK = "αοιετσνηυρπκμλςωάίήέόύώγδ"
+OTHER_SCRIPTS = (
+    ("cp1251", _RUSSIAN), ("koi8_u", _RUSSIAN), ("iso8859_5", _RUSSIAN), ("cp866", _RUSSIAN),
+    ("cp1251", "аеиоътнрсвлкдпмязгучбщ"),
+    ("cp1253", _GREEK), ("iso8859_7", _GREEK), ("cp1255", "יוהלאתרבמשנכחקדעפסגט"),
+    ("cp1256", "اليمونرتبةعدسفهكقحأجشى،"), ("cp874", "านรอก่เง้มยวลดสตทัีะปบคหแิจพชขใไืุู์ผโ"),
+)  # fmt: skip
+"""Single-byte encoding -> the most frequent letters of a language with letters of its own."""
 
-They are tried first, because short texts are valid in several encodings, among which a detector often errs.
-"""
+_POLISH, _CZECH = "ąęłóśćńżź", "áéíóúýčďěňřšťůžľĺŕäô"
+LATIN = (
+    ("cp1252", "éèàçêôùâîïëüöäßñáíóúåøæãõòìœ¿¡"), ("cp1252", "áðéíóúýþæö"), ("cp1254", "çğıöşüâîû"),
+    ("cp1250", _POLISH), ("cp1250", _CZECH), ("cp1250", "áéíóöőúüű"), ("cp1250", "čćđšž"), ("cp1250", "ăâîşţ"),
+    ("iso8859_2", _POLISH), ("iso8859_2", _CZECH), ("cp1257", "ąčęėįšųūž"), ("cp1257", "āčēģīķļņšūž"),
+    ("mac_roman", "éèàçêôùâîïëüöäßñáíóúåøæãõòìœ¿¡"), ("cp850", "éèàçêôùâîïëüöäßñáíóúåøæãõòì"),
+)  # fmt: skip
+"""The same for languages with Latin letters, where most words have none of these; the first of equals is taken."""
 
-FEWEST = {"gb18030": 0.15, "big5": 0.15, "cp932": 0.15, "cp949": 0.15, "cp1251": 0.6, "cp1252": 0.6}
-"""Minimum share of these characters among the non-ASCII letters, for an encoding to be accepted."""
+_SIGNS = "«»“”‘’„‚…–—•°€£§©®™½±²³¹ªº×·№\xa0"
+"""Signs that are at the same place in most of these encodings, and tell none."""
 
+_WORD = re.compile(rb"[\x80-\xff]{2,}")
+
+FEWEST = {"gb18030": 0.15, "big5": 0.15, "cp932": 0.15, "cp949": 0.15}
+"""Minimum share of the frequent characters among the non-ASCII letters, for an encoding to be accepted."""
+
+FEWEST_FREQUENT = 0.75
+"""The same for single-byte encodings, of all non-ASCII characters."""
+
+FEWEST_LETTERS = 3
+"""Different characters that must be seen for another encoding than the most common one of a kind of letters."""
+
+
+CLEARLY = 0.08
+"""How much larger the share of frequent characters must be than in a given encoding, for another to be suggested."""
 
 USUAL = 0.9
 """Share of usual characters from which a text is Chinese or Korean, although the most frequent are rare in it."""
@@ -113,11 +142,11 @@ def decodes(data: bytes, encoding: str) -> bool:
 
 def likely(data: bytes) -> str:
     """Return the most likely encoding in which all bytes are valid; '' if there is none."""
-    for table in (TWO_BYTES, ONE_BYTE) if b"\0" not in data else ():
-        best, share = _most_common(data, table)
+    if b"\0" not in data:
+        best, share = _most_common(data)
         if best and share >= FEWEST[best]:
             return best
-        if table is TWO_BYTES and (found := _by_rows(data)):
+        if found := _by_rows(data) or _single_byte(data)[0]:
             return found
     from charset_normalizer import from_bytes
 
@@ -138,21 +167,67 @@ def better(data: bytes, said: str) -> str:
     whole = data[: data.rfind(b"\n") + 1] or data
     if sum(byte > 0x7F for byte in whole) < FEWEST_BYTES:
         return ""
-    best, share = _most_common(whole, TWO_BYTES)
+    best, share = _most_common(whole)
     if best and best != said and share >= FEWEST[best]:
         own = _common_share(whole, said, TWO_BYTES[said]) if said in TWO_BYTES else 0.0
         return best if own < FEWEST[best] else ""
     if said not in TWO_BYTES and (found := _by_rows(whole)):
         return found
-    best, share = _most_common(whole, ONE_BYTE)
-    return best if said == "cp1252" and best == "cp1251" and share >= FEWEST[best] else ""
+    best, letters = _single_byte(whole)
+    if not best or said in TWO_BYTES or whole.decode(best) == whole.decode(said):
+        return ""
+    tables = OTHER_SCRIPTS if (best, letters) in OTHER_SCRIPTS else LATIN
+    own = max(_frequent_share(whole, said, each) for name, each in tables if name == said or each == letters)
+    return best if _frequent_share(whole, best, letters) >= own + CLEARLY else ""
 
 
-def _most_common(data: bytes, tables: Mapping[str, str]) -> tuple[str, float]:
+def _most_common(data: bytes) -> tuple[str, float]:
     """Return (encoding, share of its frequent characters), the one with the largest share; '' if none is valid."""
-    shares = {name: _common_share(data, name, table) for name, table in tables.items() if decodes(data, name)}
+    shares = {name: _common_share(data, name, table) for name, table in TWO_BYTES.items() if decodes(data, name)}
     best = max(shares, key=lambda name: shares[name], default="")
     return best, shares.get(best, 0.0)
+
+
+def _single_byte(data: bytes) -> tuple[str, str]:
+    """Return the single-byte encoding in which the most characters are frequent in a language, and these; else ''.
+
+    In other scripts whole words are beyond ASCII; in Latin ones such letters mostly stand alone. Without this, Russian
+    in KOI8-R is a text of capital letters with accents.
+    """
+    sample = _sample(data)
+    beyond = sum(byte > 0x7F for byte in sample)
+    in_words = sum(map(len, _WORD.findall(sample)))
+    if 2 * in_words > beyond and (found := _best(sample, OTHER_SCRIPTS))[0]:
+        return found
+    return _best(sample, LATIN)
+
+
+def _best(data: bytes, tables: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """Return the (encoding, letters) with the largest share of frequent characters, if that is large; else ''."""
+    best, most = ("", ""), 0.0
+    for name, letters in tables:
+        share = _frequent_share(data, name, letters) if decodes(data, name) else 0.0
+        seen = {*letters, *_SIGNS}.intersection(data.decode(name, "ignore").lower()) if share > most else set()
+        if seen and share >= FEWEST_FREQUENT and ((name, letters) == tables[0] or len(seen) >= FEWEST_LETTERS):
+            best, most = (name, letters), share
+    return best
+
+
+def _frequent_share(data: bytes, encoding: str, letters: str) -> float:
+    """Return the share of frequent letters among all non-ASCII characters, 0 to 1.
+
+    Capitals and signs count a little less, as in most texts they are few; capitals behind a small letter do not count.
+    """
+    text = _sample(data).decode(encoding, "ignore")
+    total = points = 0.0
+    for before, each in pairwise(" " + text):
+        if each > "\x7f":
+            total += 1
+            if each in letters:
+                points += 1
+            elif each in _SIGNS or (each.lower() in letters and not before.islower()):
+                points += 0.9
+    return points / max(total, 1)
 
 
 def _by_rows(data: bytes) -> str:
