@@ -13,16 +13,12 @@ from numpy.typing import NDArray
 
 from xdpx.datasets.examining.sample import SHOWN, Sample
 from xdpx.datasets.examining.words import LAST_POINT, pieces, points_of, words_of
+from xdpx.datasets.findings.decoding import as_meant
 from xdpx.datasets.findings.finding import Code, Example, Finding
 
 FEW_OF_ANOTHER_SCRIPT = 0.05
 """Maximum share of rows in another script for it to be an exception rather than a second language of the data."""
 
-_UTF8_AS_LATIN = re.compile(
-    "[\u00c2-\u00f4][\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]"
-)
-_BROKEN_TWICE = re.compile("锟斤拷|烫烫烫|屯屯屯|ï»¿|â€|Ã©|Ã¨|Ã¤|Ã¶|Ã¼|Ð°|Ð¾|Ñ‚")
-_UTF8_AS_GBK = re.compile("[锛銆鈥鐨鏄浜浠涓鍦][\u4e00-\u9fff\ue000-\uf8ff\u20ac]|\ue5cf|\ue21b")
 _MARKUP = re.compile(
     r"<(?:/?(?:br|p|div|span|a|b|i|img|li|ul|td|tr|table|script|font|strong|em|h[1-6])\b[^<>]{0,200})/?>"
     r"|&(?:amp|lt|gt|quot|nbsp|apos|hellip|mdash|ndash|rsquo|lsquo|#\d{2,5}|#x[0-9a-fA-F]{2,4});",
@@ -175,7 +171,7 @@ _SINGLE_SIGNS = (
 
 def _wrongly_decoded(sample: Sample, signs: _Signs) -> Iterator[Finding]:
     candidates = np.flatnonzero(signs.beyond_ascii).tolist()
-    mended = {row: better for row in candidates if (better := _mended(sample.texts[row])) is not None}
+    mended = {row: better for row in candidates if (better := as_meant(sample.texts[row])) is not None}
     if not mended:
         return
     rows = np.array(list(mended))
@@ -186,38 +182,6 @@ def _wrongly_decoded(sample: Sample, signs: _Signs) -> Iterator[Finding]:
     problem = "{rows} were decoded with another encoding than they were written in."
     remedy = "Set encoding, or fix the file: text.encode('cp1252').decode() in Python undoes the usual mistake."
     yield sample.finding("encoding", rows, problem, remedy, examples=examples)
-
-
-def _mended(text: str) -> str | None:
-    """Return a wrongly decoded part of a text decoded correctly, '' if that is impossible; None if nothing is wrong."""
-    match = _UTF8_AS_LATIN.search(text)
-    if match is not None:
-        window = text[max(0, match.start() - 20) : match.start() + 40]
-        for encoding in ("cp1252", "latin-1"):
-            better = _decoded_again(window, encoding)
-            if better is not None:
-                return better
-    if _BROKEN_TWICE.search(text):
-        return ""
-    match = _UTF8_AS_GBK.search(text)
-    return _decoded_again(text[match.start() : match.start() + 12], "gb18030") if match is not None else None
-
-
-def _decoded_again(text: str, encoding: str) -> str | None:
-    """Return a text encoded and then decoded as UTF-8, None if that fails; a truncated last character is ignored."""
-    try:
-        data = text.encode(encoding)
-    except UnicodeEncodeError:
-        data = b"".join(sign.encode(encoding, "ignore") if ord(sign) > 0x7F else b" " for sign in text)
-    for cut in range(4):
-        try:
-            better = data[: len(data) - cut].decode()
-        except UnicodeDecodeError:
-            continue
-        beyond = [sign for sign in better if ord(sign) > 0x7F]
-        fine = beyond and not any(unicodedata.category(sign) in {"Cc", "Cn", "Co"} for sign in beyond)
-        return better if fine and len(better) < len(text) else None
-    return None
 
 
 def _forms(sample: Sample, signs: _Signs) -> Iterator[Finding]:

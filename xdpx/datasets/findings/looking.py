@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.datasets.findings import labels, raw_files, tokens
+from xdpx.datasets.findings import decoding, labels, raw_files, tokens
 from xdpx.datasets.findings.finding import Findings
 from xdpx.datasets.findings.same_texts import SameTexts, TextKeys
 from xdpx.datasets.findings.tokens import Tally
@@ -86,6 +86,7 @@ class Look:
         for split, source in self._sources.items():
             head = self._heads[split]
             self._findings.add(raw_files.encoding(source.path, self._parser))
+            self._findings.add(decoding.wrong_characters(source.path, head))
             self._findings.add(raw_files.quotes(source.path, head, self._parser))
             if self._loader.num_targets:
                 self._findings.add(raw_files.header(source.path, head, self._parser, labelled=False))
