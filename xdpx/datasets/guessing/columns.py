@@ -16,6 +16,7 @@ from xdpx.datasets.guessing.decimals import are_decimals, with_point
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.datasets.guessing.lists import LISTED
 from xdpx.datasets.guessing.reading import Table
+from xdpx.datasets.guessing.tagging import are_tags
 from xdpx.tokenizers.characters import IDEOGRAPHS
 from xdpx.tokenizers.target_map import by_writing, folded, number_of
 
@@ -77,8 +78,13 @@ def columns_of(table: Table, wishes: Wishes) -> tuple[Columns, list[Decision]]:
         problem = f"holds {len(table.rows)} rows with labels; {FEWEST_ROWS} are the minimum to train and evaluate on."
         raise question(table.path, "file", problem, "Provide more rows, or write your own configs: x-init --list.")
     if table.tagged:
+        if len(tags := _tags(table)) < 2:
+            problem = f"is {tags[0]!r:.40} for every word: there is nothing to find."
+            raise question(table.path, "label", problem, "Is it the right column, and the whole file?")
         columns = Columns((0,), 1, "tags", characters=False)
-        return columns, [Decision("task", f"tags: {listed(_tags(table))}", "certain")]
+        return columns, [Decision("task", f"tags: {listed(tags)}", "certain")]
+    if wishes.task is None:
+        _refuse_tags(table)
     label, label_sure = _label(table, wishes)
     if not any(map(is_label, _cells(table, label))):
         problem = f"column '{table.names[label]}' holds no label in any row."
@@ -297,6 +303,16 @@ def _why_no_labels(cells: Sequence[str]) -> tuple[str, str]:
     if all(map(_WITH_UNIT.fullmatch, odd)):
         return problem, "If these are numbers, write them plainly, such as 1234.5. If it is another column: label=NAME."
     return problem, "Is it the right column? Name another: label=NAME."
+
+
+def _refuse_tags(table: Table) -> None:
+    """Raise ConfigError if rows are words with a tag each, which would be learned without their sentence."""
+    for column, name in enumerate(table.names):
+        if are_tags(tags := {cell for cell in _cells(table, column) if cell}) and len(tags) > 1:
+            shown = listed(sorted(tags, reverse=True), 3)
+            problem = f"column '{name}' has the tag of a word in each row ({shown}), but rows are no sentences."
+            remedy = "Write a word and its tag on each line, and a blank line between sentences; or give task=class."
+            raise question(table.path, "file", problem, remedy)
 
 
 def _refuse_one_class(table: Table, label: int) -> None:

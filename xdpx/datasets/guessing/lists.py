@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from xdpx.datasets.guessing.decision import question
+from xdpx.datasets.guessing.tagging import are_tags, joined, plain_tag
 from xdpx.loaders.parsers.base import Row
 
 LISTED = "\x1f"
@@ -52,14 +53,6 @@ def tagged_lists(path: str, names: Sequence[str], rows: Sequence[Row]) -> tuple[
     if tags is None:
         return None
     pairs = zip(cut[1 - tags], cut[tags], strict=True)
-    return [names[lists[1 - tags]], names[lists[tags]]], [[_sentence(words), _sentence(own)] for words, own in pairs]
-
-
-def _sentence(words: Sequence[str]) -> str:
-    """Return words with blanks between them, and none within."""
-    return " ".join("".join(word.split()) or "_" for word in words)
-
-
-def are_tags(tags: Collection[str]) -> bool:
-    """Return whether tags have the prefixes of the beginnings and insides of entities."""
-    return "O" in tags and all(tag == "O" or tag[:2] in {"B-", "I-", "E-", "S-", "M-", "L-", "U-"} for tag in tags)
+    return [names[lists[1 - tags]], names[lists[tags]]], [
+        [joined(words), joined(map(plain_tag, own))] for words, own in pairs
+    ]

@@ -23,7 +23,8 @@ from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.datasets.guessing.encodings import ZIP, no_text, text_of
 from xdpx.datasets.guessing.headers import has_header, header_of_rows, name_in, without_headers
 from xdpx.datasets.guessing.json_files import read_json
-from xdpx.datasets.guessing.lists import LISTED, are_tags, tagged_lists, without_brackets
+from xdpx.datasets.guessing.lists import LISTED, tagged_lists, without_brackets
+from xdpx.datasets.guessing.tagging import read_conll
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser
 from xdpx.loaders.parsers.csv import DELIMITERS, QUOTED_BY_CUSTOM
 from xdpx.loaders.parsers.encodings import unmarked_utf16
@@ -133,15 +134,17 @@ def _text(path: str, text: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
         remedy = f"It is likely {likely}: encoding={likely}." if likely else "Is it damaged, or in another format?"
         line = text.count("\n", 0, text.index("\0")) + 1
         raise question(path, "file", f"holds NUL characters, the first in line {line:,}, so it is not text.", remedy)
-    if (found := read_json(path, text)) is not None:
-        names, rows, shape = found
+    if (json := read_json(path, text)) is not None:
+        names, rows, shape = json
         return Table(path, names, True, rows), [Decision("format", f"JSON, {shape}", "certain")]
     if all(map(_FASTTEXT.match, lines[:LOOKED_AT])):
         return _fasttext(path, lines), [Decision("format", "__label__ in front of each text (fastText)", "certain")]
     if (said := _SEPARATOR.match(text)) is not None:
         return _text(path, text[said.end() :], replace(wishes, delimiter=wishes.delimiter or said[1]))
-    if wishes.delimiter is None and (ending(path) in {".conll", ".bio"} or _is_conll(text)):
-        return _conll(path, text), [Decision("format", "words and their tags (CoNLL)", "certain")]
+    if wishes.delimiter is None and (found := read_conll(path, text, sure=ending(path) in {".conll", ".bio"})):
+        sentences, left_out = found
+        table = Table(path, ["words", "tags"], True, sentences, left_out, tagged=True)
+        return table, [Decision("format", "words and their tags (CoNLL)", "certain")]
     return _delimited(path, text, lines, wishes)
 
 
@@ -306,15 +309,6 @@ def _cut_all(path: str, text: str, delimiter: str, *, quoted: bool) -> tuple[lis
 # ------------------------------------------------------------------------------------------------ other formats
 
 
-def _is_conll(text: str) -> bool:
-    """Return whether lines are words with tags, with blank lines between sentences."""
-    blocks = [block.split("\n") for block in text.strip("\n").split("\n\n")[:LOOKED_AT]]
-    lines = [line.split() for block in blocks for line in block if line.strip()]
-    if len(blocks) < 2 or not all(len(cells) > 1 for cells in lines):
-        return False
-    return are_tags({cells[-1] for cells in lines})
-
-
 def _fasttext(path: str, lines: Sequence[str]) -> Table:
     """Return the table of labels and texts of all lines; several labels are joined like those of a JSON list."""
     found = [match for line in lines if (match := _FASTTEXT.match(line))]
@@ -322,16 +316,6 @@ def _fasttext(path: str, lines: Sequence[str]) -> Table:
     labels = (LISTED.join(part.removeprefix("__label__") for part in match[1].split()) for match in found)
     rows = [[label, match[2]] for label, match in zip(labels, found, strict=True)]
     return Table(path, ["label", "text"], named=True, rows=rows, left_out=odd)
-
-
-def _conll(path: str, text: str) -> Table:
-    """Return the table of sentences, with words and tags each joined by spaces."""
-    rows = []
-    for block in text.split("\n\n"):
-        cells = [line.split() for line in block.split("\n") if line.strip() and not line.startswith("-DOCSTART-")]
-        if cells:
-            rows.append([" ".join(each[0] for each in cells), " ".join(each[-1] for each in cells)])
-    return Table(path, ["words", "tags"], named=True, rows=rows, tagged=True)
 
 
 def _of_parser(path: str, parser: RowParser) -> Table:
