@@ -209,6 +209,8 @@ NO_TABLES = [
     ("%PDF-1.4", "is a PDF. Export a table"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1", "is an old Excel"),
     (b"\x1f\x8b\x08", "Give it the ending .gz"),
+    (b"ARROW1\0\0", "is an Arrow or Feather file. Write it as parquet"),
+    (b"\x80\x05\x95 and so on", "is a pickle of Python"),
     (b"PK\x03\x04 and so on", "is a zip archive, but not a workbook"),
 ]
 
@@ -217,3 +219,11 @@ NO_TABLES = [
 def test_what_is_no_table_is_refused(tmp_path: Path, text: str | bytes, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         table(tmp_path, "f.csv", text)
+
+
+def test_lists_bytes_and_missing_values_of_parquet_are_read_as_those_of_json(tmp_path: Path) -> None:
+    parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    columns = {"text": [b"a", b"b"], "labels": [["x", "y"], []], "n": [1, None], "box": [{"k": 1}, {"k": 2}]}
+    parquet.write_table(arrow.table(columns), tmp_path / "f.parquet")
+    found = read_table(str(tmp_path / "f.parquet"), Wishes())[0]
+    assert (found.names, found.rows) == (["text", "labels", "n"], [["a", "x\x1fy", "1"], ["b", "", ""]])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xdpx.config.faults import ConfigError
 from xdpx.datasets.guessing.splitting import data_files, split_rows, splits_among
 
 ROWS = st.lists(st.tuples(st.text("abcd ", max_size=4), st.sampled_from("xy")), min_size=1, max_size=40)
@@ -46,3 +48,10 @@ def test_the_files_of_a_folder_are_known_by_what_people_call_splits(tmp_path: Pa
     assert {split: Path(path).name for split, path in found.items()} == {
         "train": "train.csv", "dev": "validation.csv", "test": "my_test.csv",
     }  # fmt: skip
+
+
+def test_the_names_of_hugging_face_are_splits_unless_a_split_has_several_files() -> None:
+    names = [f"d/{split}-00000-of-00001.parquet" for split in ("train", "validation")]
+    assert splits_among(names) == {"train": names[0], "dev": names[1]}
+    with pytest.raises(ConfigError, match="'train-00000-of-00002.parquet' is one of several files of a split"):
+        splits_among([f"d/train-0000{index}-of-00002.parquet" for index in range(2)])

@@ -34,6 +34,13 @@ NO_TEXT = {
     ZIP: ("a zip archive or a workbook", "Unpack it; a workbook is read by parser: excel."),
     b"7z\xbc\xaf": ("a 7z archive", "Unpack it."),
     b"Rar!": ("a RAR archive", "Unpack it."),
+    b"ARROW1": ("an Arrow or Feather file", "Write it as parquet: pandas.read_feather(FILE).to_parquet(...)."),
+    b"\xff\xff\xff\xff": ("an Arrow stream", "Write it as parquet: datasets.Dataset.from_file(FILE).to_parquet(...)."),
+    b"SQLite format 3": ("a database of SQLite", "Export a table as .csv."),
+    b"\x80\x04\x95": ("a pickle of Python", "Save its rows as .csv or .jsonl."),
+    b"\x80\x05\x95": ("a pickle of Python", "Save its rows as .csv or .jsonl."),
+    b"\x89HDF": ("an HDF5 file", "Save its rows as .csv or .jsonl."),
+    b"\x93NUMPY": ("an array of NumPy", "Save its rows as .csv or .jsonl."),
 }
 """First bytes of files that are not tables of text -> (what they are, what to do)."""
 

@@ -27,11 +27,13 @@ def read_json(path: str, text: str) -> Read | None:
     whole_lines = [line.lstrip()[0] == "{" and line.rstrip(", \t")[-1:] == "}" for line in lines[:LOOKED_AT]]
     if 2 * sum(whole_lines) > len(whole_lines) > 1 or (first == "{" and all(whole_lines)):
         whole = _whole(text) if len(lines) == 1 else None
-        return _one_object(path, whole) if isinstance(whole, dict) else _table(path, _lines(path, lines), "a line each")
+        return (
+            _one_object(path, whole) if isinstance(whole, dict) else as_table(path, _lines(path, lines), "a line each")
+        )
     if first == "{":
         return _one_object(path, _array(path, text))
     if first == "[" and isinstance(whole := _whole(text), list):
-        return _table(path, whole, "an array")
+        return as_table(path, whole, "an array")
     if first == "[" and path.lower().rpartition(".json")[2] in {"", "l", ".gz", "l.gz"}:
         _array(path, text)
     return None
@@ -67,14 +69,14 @@ def _one_object(path: str, whole: Mapping[str, Any]) -> Read:
     """Return the table in an object of columns, as written by pandas, or with a single list of objects."""
     lists = [key for key, value in whole.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
     if len(lists) == 1:
-        return _table(path, whole[lists[0]], f"the array '{lists[0]}'")
+        return as_table(path, whole[lists[0]], f"the array '{lists[0]}'")
     inner = {key for value in whole.values() if isinstance(value, Mapping) for key in value}
     if inner and len(whole) > len(inner) and all(isinstance(value, Mapping) for value in whole.values()):
-        return _table(path, whole.values(), "an object for each key")
+        return as_table(path, whole.values(), "an object for each key")
     columns = list(map(_column, whole.values()))
     if columns and all(columns) and len(set(map(len, columns))) == 1:
         rows = zip(*columns, strict=True)
-        return _table(path, (dict(zip(whole, row, strict=True)) for row in rows), "a column each")
+        return as_table(path, (dict(zip(whole, row, strict=True)) for row in rows), "a column each")
     keys = ", ".join(list(whole)[:6])
     remedy = "Write an array of objects, [{...}, {...}], or an object in each line."
     raise question(path, "file", f"is one JSON object with {keys}, none of which has the rows.", remedy)
@@ -86,7 +88,12 @@ def _column(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _table(path: str, things: Iterable[Any], shape: str) -> Read:
+def as_table(path: str, things: Iterable[Any], shape: str) -> Read:
+    """Return the table of objects, with a column for each key that has texts, numbers or lists of these.
+
+    Raises:
+        ConfigError: one is no object, or none has such a value.
+    """
     names: dict[str, None] = {}
     found: list[Mapping[str, Any]] = []
     for number, thing in enumerate(things, 1):
@@ -108,4 +115,6 @@ def _table(path: str, things: Iterable[Any], shape: str) -> Read:
 def _cell(value: object) -> str | None:
     if isinstance(value, list) and all(isinstance(each, str | int) for each in value):
         return LISTED.join(map(str, value))
+    if isinstance(value, bytes):  # in parquet
+        return value.decode("utf-8", "replace")
     return cell(value)

@@ -22,7 +22,7 @@ from xdpx.datasets.guessing.decimals import are_decimals
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.datasets.guessing.encodings import ZIP, no_text, text_of
 from xdpx.datasets.guessing.headers import has_header, header_of_rows, name_in, without_headers
-from xdpx.datasets.guessing.json_files import read_json
+from xdpx.datasets.guessing.json_files import as_table, read_json
 from xdpx.datasets.guessing.lists import LISTED, tagged_lists, without_brackets
 from xdpx.datasets.guessing.tagging import read_conll
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser
@@ -120,8 +120,8 @@ def _read(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
     if (known := no_text(data)) is not None:
         raise question(path, "file", f"is {known[0]}.", known[1])
     if data.startswith(b"PAR1"):
-        table = _of_parser(path, ParquetParser(ParquetParser.Parameters()))
-        return table, [Decision("format", "parquet", "certain")]
+        names, rows, shape = as_table(path, ParquetParser(ParquetParser.Parameters()).objects(path), "parquet")
+        return Table(path, names, True, rows), [Decision("format", shape, "certain")]
     text, encoding = text_of(data, path, wishes)
     table, decisions = _text(path, text, wishes)
     return table, [encoding, *decisions]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from xdpx.config.faults import nearest
 from xdpx.datasets.data_files import split_of
+from xdpx.datasets.guessing.decision import question
 from xdpx.datasets.guessing.reading import ending
 from xdpx.utils import io
 
@@ -16,6 +18,10 @@ SPLITS = ("train", "dev", "test")
 CALLED = {"train": "train", "training": "train", "dev": "dev", "valid": "dev", "validation": "dev", "val": "dev",
           "eval": "dev", "test": "test"}  # fmt: skip
 """Common name -> our name of a split."""
+
+
+_NUMBERED = re.compile(r"(.+)-\d{5}-of-(\d{5})")
+"""The name of a file in the datasets of Hugging Face: the split, and of how many files it consists."""
 
 
 def split_rows(texts: Sequence[str], labels: Sequence[str], *, dev: float, test: float) -> list[str]:
@@ -66,10 +72,20 @@ def data_files(folder: str) -> list[str]:
 
 
 def splits_among(paths: Sequence[str]) -> dict[str, str]:
-    """Return {split: file or sheet} of those named like splits; empty if none is named like train."""
+    """Return {split: file or sheet} of those named like splits; empty if none is named like train.
+
+    Raises:
+        ConfigError: a split is in several numbered files.
+    """
     found: dict[str, str] = {}
     for path in paths:
         stem = split_of(path).lower()
+        if numbered := _NUMBERED.fullmatch(stem):
+            stem = numbered[1]
+            if numbered[2] != "00001":
+                problem = f"'{io.name(path)}' is one of several files of a split."
+                remedy = "Join them into one file, called e.g. train.parquet."
+                raise question(io.parent(path) or ".", "file", problem, remedy)
         split = CALLED.get(stem) or CALLED.get(stem.rpartition(".")[2]) or CALLED.get(stem.rpartition("_")[2])
         if split:
             found.setdefault(split, path)

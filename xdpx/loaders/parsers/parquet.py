@@ -31,6 +31,13 @@ class ParquetParser(RowParser):
             for number, values in enumerate(_cells(file, names, path), 1):
                 yield number, row_of(number, names, values, [cell(value) for value in values])
 
+    def objects(self, path: str) -> Iterator[dict[str, Any]]:
+        """Yield each row with its values as they are: lists, numbers, bytes, None."""
+        with open_raw(path) as stream:
+            file = _open(stream, path)
+            names = list(file.schema_arrow.names)
+            yield from (dict(zip(names, values, strict=True)) for values in _cells(file, names, path))
+
     def header(self, path: str) -> Row | None:
         """Return the names of the columns."""
         with open_raw(path) as stream:
