@@ -55,3 +55,9 @@ def test_the_names_of_hugging_face_are_splits_unless_a_split_has_several_files()
     assert splits_among(names) == {"train": names[0], "dev": names[1]}
     with pytest.raises(ConfigError, match="'train-00000-of-00002.parquet' is one of several files of a split"):
         splits_among([f"d/train-0000{index}-of-00002.parquet" for index in range(2)])
+
+
+def test_between_files_of_two_data_sets_there_is_a_question() -> None:
+    assert splits_among(["d/a_train.tsv", "d/train.tsv", "d/train.csv"]) == {"train": "d/train.tsv"}
+    with pytest.raises(ConfigError, match=r"could have train in a_train.tsv or b_train.tsv. Give each data set a fold"):
+        splits_among(["d/a_train.tsv", "d/b_train.tsv", "d/a_dev.tsv"])

@@ -75,9 +75,9 @@ def splits_among(paths: Sequence[str]) -> dict[str, str]:
     """Return {split: file or sheet} of those named like splits; empty if none is named like train.
 
     Raises:
-        ConfigError: a split is in several numbered files.
+        ConfigError: a split is in several numbered files, or several files are named like it.
     """
-    found: dict[str, str] = {}
+    found: dict[str, dict[str, str]] = {}
     for path in paths:
         stem = split_of(path).lower()
         if numbered := _NUMBERED.fullmatch(stem):
@@ -88,8 +88,13 @@ def splits_among(paths: Sequence[str]) -> dict[str, str]:
                 raise question(io.parent(path) or ".", "file", problem, remedy)
         split = CALLED.get(stem) or CALLED.get(stem.rpartition(".")[2]) or CALLED.get(stem.rpartition("_")[2])
         if split:
-            found.setdefault(split, path)
-    return {split: found[split] for split in SPLITS if split in found} if "train" in found else {}
+            found.setdefault(split, {}).setdefault("" if stem in CALLED else stem, path)
+    for split, named in found.items():
+        if len(named) > 1 and "" not in named:
+            problem = f"could have {split} in {' or '.join(map(io.name, named.values()))}."
+            raise question(io.parent(paths[0]) or ".", "file", problem, "Give each data set a folder of its own.")
+    chosen = {split: named.get("") or next(iter(named.values())) for split, named in found.items()}
+    return {split: chosen[split] for split in SPLITS if split in chosen} if "train" in chosen else {}
 
 
 def nearest_file(path: str) -> str | None:
