@@ -62,6 +62,16 @@ def test_a_score_that_the_most_frequent_label_reaches_too_is_said_to_be_no_bette
     assert "no better than always predicting the most frequent label" in capsys.readouterr().out
 
 
+def test_warnings_about_the_data_stand_beside_the_score(reviews: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (reviews / "mine").mkdir()
+    rows = [f"{word} food {index}\t{label}\n" for index in range(20) for word, label in (("good", "a"), ("bad", "b"))]
+    for split, share in (("train", rows), ("dev", rows[:9]), ("test", rows[:9])):
+        (reviews / "mine" / f"{split}.tsv").write_text("".join(share))
+    assert main(["x-run", "mine", "max_epoch=1", "embedding_dim=2", "hidden_size=2"]) == 0
+    said = capsys.readouterr().out
+    assert "\nwarning: test: 9 of 9 texts (100.00%) also occur in training" in said[said.index("held-out rows") :]
+
+
 def test_x_init_writes_configs_that_are_read_and_trains_nothing(
     reviews: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

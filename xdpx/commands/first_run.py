@@ -34,6 +34,7 @@ from xdpx.commands.starting_configs import Place, compose, fields_of
 from xdpx.config.families import families
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.data_files import split_of
+from xdpx.datasets.findings.finding import FILE as FINDINGS
 from xdpx.datasets.guessing.columns import Columns
 from xdpx.datasets.guessing.decision import Decision, Wishes
 from xdpx.datasets.guessing.looking import SHARE, Found, look_at
@@ -45,6 +46,9 @@ DEMO = "--demo"
 FLAGS = ("--json", DEMO, "--list", "--help", "-h", "--verbose", "--quiet", "--version")
 WISHES = tuple(item.name for item in fields(Wishes))
 MAIN_SCORES = {"class": ("acc",), "several": ("f1", "acc"), "tags": ("f1", "acc"), "number": ("spearman", "pearson")}
+WARNINGS_SHOWN = 4
+"""Number of warnings about the data that are repeated beside the score."""
+
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
@@ -293,7 +297,18 @@ def _result(options: FirstRunOptions, found: Found) -> dict[str, Any]:
         "folder": place.folder,
         "predictions": place.path("predictions.tsv"),
         "page": _newest_page(place.path("run/eval")),
+        "warnings": _warnings(place),
     }
+
+
+def _warnings(place: Place) -> list[str]:
+    """Return what x-prepro warned of, since its lines are far above the score that they are about."""
+    path = place.path(f"data/{FINDINGS}")
+    if not io.isfile(path):
+        return []
+    with io.open(path, encoding="utf-8") as file:
+        found = [each for each in json.load(file)["findings"] if each["severity"] == "warning"]
+    return [f"{each['place']}: {each['problem']} {each['remedy']}" for each in found]
 
 
 def _newest_page(folder: str) -> str | None:
@@ -330,10 +345,13 @@ def _in_words(told: Mapping[str, Any], options: FirstRunOptions) -> str:
     plain = "" if told["majority"] is None else f"; always predicting the most frequent label: {told['majority']:.3f}"
     if (of_the_mean := told["mean_squared_error_of_the_mean"]) is not None:
         plain = f"; mean squared error {scores['loss']:.4g}, of always the mean {of_the_mean:.4g}"
+    more = len(told["warnings"]) - WARNINGS_SHOWN
     lines = [
         "",
         f"test: {main_score} {value:.3f}{spread} on {rows:,} held-out rows{plain}",
         *([f"      {', '.join(others)}"] if others else []),
+        *[f"warning: {each}" for each in told["warnings"][:WARNINGS_SHOWN]],
+        *([f"... {more:,} more warnings: {place.path(f'data/{FINDINGS}')}"] if more > 0 else []),
         *([f"errors, to open in a browser: {told['page']}"] if told["page"] else []),
         f"predictions for these rows: {told['predictions']}; configs to edit: {place.folder}/*.hjson",
     ]
