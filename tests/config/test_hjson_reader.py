@@ -121,6 +121,7 @@ BROKEN = [
     ("{a: 1} b", "f.hjson:1:8", "comes after the end"),
     ("a: 1\nb c: 2", "f.hjson:2:1", "no ':' after 'b'"),
     ("a: 0,001", "f.hjson:1:6", "Write 0.001 for a number, or [0, 001] for a list."),
+    ("a: 10,000", "f.hjson:1:7", "Write 10000 for a number, or [10, 000] for a list."),
     ("a = 1", "f.hjson:1:1", "not `key = value`"),
     ("a：1", "f.hjson:1:1", "full-width colon"),
     ("｛\na: 1\n｝", "f.hjson:1:1", "'｛' is a full-width bracket"),

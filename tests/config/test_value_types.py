@@ -40,6 +40,7 @@ def test_a_value_of_its_type_is_accepted(kind: str, value: Any, expected: Any) -
 
 BAD: list[tuple[str, Any, str]] = [
     ("int", "32", "write 32 without quotes"),
+    ("int", "1,000", "write 1000"),
     ("int", "３２", "Use an integer: write 32"),
     ("int", True, "not a truth value"),
     ("int", 1e30, "Use an integer"),

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterable
 
 from xdpx.config.faults import shortened
+from xdpx.config.source_text import plain_thousands
 
 _WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
 IN_QUOTES = "put it in quotes, "
@@ -61,6 +62,8 @@ def _hint_for_text(value: str, wanted: str, *, number: bool) -> str:
         key, colon, inner = text.partition(":")
         return f": write {{{key.strip()}: {inner.strip() if colon and inner.strip() else '...'}}}"
     meant = _number_in(text) if number else ""
+    if number and (plain := plain_thousands(text)):
+        return f": write {plain}"
     if number and re.fullmatch(r"[+-]?\d+,\d+", text):
         return f": write a decimal point, {text.replace(',', '.')}"
     if meant and ("number" in wanted or float(meant).is_integer()):

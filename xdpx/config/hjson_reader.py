@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from xdpx.config.faults import Fault
 from xdpx.config.located import Located, Table
-from xdpx.config.source_text import MAX_DEPTH, SourceText, Unreadable, excerpt, read_number, short_path
+from xdpx.config.source_text import MAX_DEPTH, SourceText, Unreadable, excerpt, plain_thousands, read_number, short_path
 from xdpx.config.unquoted import NEXT_KEY, QUOTED, closing_bracket, doubtful, one_of_several, swallowed, without_comment
 
 _GAP = re.compile(r"(?:[ \t\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
@@ -221,8 +221,10 @@ class _HjsonReader:
             self.stop("syntax", f"{excerpt(line)} has no ':'.", "Write `key: value`, not `key = value`.", start)
         whole = _DIGITS_AND_COMMA.search(self.text, 0, start)
         if whole and key.isdecimal():
-            remedy = f"Write {whole[1]}.{key} for a number, or [{whole[1]}, {key}] for a list."
-            self.stop("syntax", f"a comma in '{whole[1]},{key}' ends the value.", remedy, start)
+            written = f"{whole[1]},{key}"
+            number = plain_thousands(written) or f"{whole[1]}.{key}"
+            remedy = f"Write {number} for a number, or [{whole[1]}, {key}] for a list."
+            self.stop("syntax", f"a comma in '{written}' ends the value.", remedy, start)
         self.stop("syntax", f"no ':' after {excerpt(key)}.", "Write `key: value`; quote a key that has spaces.", start)
 
     def quoted(self, path: str) -> str:

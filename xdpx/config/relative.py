@@ -38,7 +38,7 @@ def resolve(
         origin: where `text` was written.
 
     Returns:
-        An int, rounded towards zero, if value is an int and reference and actual are whole; else a float.
+        An int, rounded towards zero but not to it, if value is an int and reference and actual are whole; else a float.
 
     Raises:
         ConfigError: the text has another form, or the name is not a number other than 0.
@@ -56,7 +56,7 @@ def resolve(
     above, below = (reference, actual) if direction == "inverse" else (actual, reference)
     if isinstance(value, int) and float(reference).is_integer() and float(actual).is_integer():
         above, below = int(above), int(below)
-        quotient = abs(value * above) // abs(below)
+        quotient = abs(value * above) // abs(below) or int(value != 0)  # 0 steps would mean off or never
         return quotient if value * above * below >= 0 else -quotient
     return value * above / below
 

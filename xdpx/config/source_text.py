@@ -90,6 +90,11 @@ def short_path(path: str) -> str:
     return path if len(path) <= 60 else f"{path[:30]}…{path[-20:]}"
 
 
+def plain_thousands(text: str) -> str:
+    """Return a number with commas between its thousands without them: 1000 for 1,000; '' for other texts."""
+    return text.replace(",", "") if re.fullmatch(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+", text) else ""
+
+
 def read_number(text: str) -> int | float:
     """Return a number: `1e3` is the integer 1000, as in hjson; `1.0` stays a float, since it may mean a fraction.
 
