@@ -131,6 +131,21 @@ def test_labels_that_training_never_saw_are_no_fault(predict: Predict) -> None:
     assert [row[1] for row in rows] == ["mixed", "neg", "mixed", "neg", "mixed"]
 
 
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ('"{}"\t"{}"\n', "quotes wrap every cell"),
+        ("{}\tnot {}\n", "no label of the first"),
+        ("dÃ©jÃ  {}\t{}\n", "wrong enc"),
+    ],
+)
+def test_what_training_had_otherwise_is_predicted_and_told_once(
+    predict: Predict, capsys: pytest.CaptureFixture[str], form: str, told: str
+) -> None:
+    assert predict("a.tsv", "".join(form.format(*row) for row in ROWS))
+    assert capsys.readouterr().err.count(told) == 1
+
+
 def test_texts_without_labels_may_all_end_in_a_few_words(predict: Predict) -> None:
     texts = [f"a very good {word}" for word in ("film", "plot")] * 8
     assert [row[0] for row in predict("a.tsv", "".join(f"{text}\n" for text in texts))] == texts

@@ -10,6 +10,7 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run, resolve
 from xdpx.datasets.data_files import COMPRESSED
 from xdpx.datasets.findings import raw_files
+from xdpx.datasets.findings.decoding import wrong_characters
 from xdpx.datasets.findings.finding import Finding
 from xdpx.datasets.findings.raw_files import Head, head_of
 from xdpx.loaders.base import Loader
@@ -61,7 +62,22 @@ def reading_of(path: str, prepro: Run, *, given: Set[str], labels: Sequence[str]
         )
         faults = [Fault(key, f"{each.place}: {each.problem}", f"{each.remedy} {way_out}") for each in found]
         raise ConfigError(source, faults)
+    for each in _doubts(path, head, parser, loader, labels):
+        if each.code not in ignored:
+            log.warning(f"{each} [{each.code}]", once=True)
     return reading
+
+
+def _doubts(path: str, head: Head, parser: Any, loader: Loader, labels: Sequence[str]) -> Iterator[Finding]:
+    """Yield findings about a file that is predicted all the same: letters, quotes and labels that training had not."""
+    yield from raw_files.encoding(path, parser)
+    yield from wrong_characters(path, head)
+    if not any('"' in label for label in labels):
+        yield from raw_files.quotes(path, head, parser)
+    if loader.num_targets and not loader.several_labels:
+        yield from raw_files.unknown_labels(
+            path, head, labelled=bool(head.rows and loader.is_labelled(head.rows[0])), labels=labels
+        )
 
 
 def _fitting(path: str, prepro: Run, key: str, source: str) -> Run:

@@ -191,6 +191,24 @@ def columns(path: str, head: Head, *, labelled: bool, labels: Collection[str]) -
         yield Finding("columns", "fault", place, problem, "Give texts alone, or with labels in the last column.")
 
 
+def unknown_labels(path: str, head: Head, *, labelled: bool, labels: Collection[str]) -> Iterator[Finding]:
+    """Yield a finding if no row has a label of a model, so that its predictions cannot be compared with them.
+
+    Args:
+        path: the raw file.
+        head: its first rows.
+        labelled: whether the last column is read as a label.
+        labels: of the model.
+    """
+    last = {folded(row[-1]): row[-1] for row in head.rows}
+    numbers = all(number_of(label) is not None for label in (*labels, *last))
+    if labelled and labels and last and not numbers and last.keys().isdisjoint(map(folded, labels)):
+        shown, known = (", ".join(map(repr, [*names][:3])) for names in (last.values(), labels))
+        problem = f"no label of the first {len(head.rows):,} rows is one of training ({known}), but {shown:.60}."
+        remedy = "They cannot be compared with predictions: write them as in training, or leave them out."
+        yield Finding("unseen_label", "warning", f"{path}:{head.first_line}", problem, remedy)
+
+
 def first_row_left_out(path: str, parser: LineParser, labels: Collection[str]) -> Iterator[Finding]:
     """Yield a finding if `start_line: 1`, as in training, skips a first line that is a row with a known label."""
     known = parser.parameters
