@@ -49,6 +49,11 @@ def test_what_no_model_can_compute_with_is_no_number(label: str, told: str) -> N
     assert number_of(label) is None
 
 
+def test_a_decimal_comma_is_answered_with_a_point() -> None:
+    with pytest.raises(ConfigError, match=r"'3,5' is not a number, .*write a decimal point, and nothing between"):
+        TargetMap.by_value(["3,5", "4,0"])
+
+
 def test_numbers_are_sorted_as_numbers() -> None:
     assert TargetMap.by_number(map(str, [10, 2, 0, 1, 3, 4, 5, 6, 7, 8, 9])).find("2") == 2
 

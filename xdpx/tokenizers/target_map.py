@@ -110,7 +110,9 @@ class TargetMap:
         if wrong:
             more = f", nor {len(wrong) - 1:,} other labels" if len(wrong) > 1 else ""
             problem = f"is 'number', but '{wrong[0]}' is not a number{' within float32' * _is_large(wrong[0])}{more}."
-            raise ConfigError(source, [Fault("target_type", problem, "Use target_type: text, or fix the files.")])
+            comma = "," in wrong[0] and number_of(wrong[0].replace(",", ".", 1)) is not None
+            fix = "write a decimal point, and nothing between thousands" if comma else "fix the files"
+            raise ConfigError(source, [Fault("target_type", problem, f"Use target_type: text, or {fix}.")])
         return cls(sorted(found, key=lambda label: (number_of(label) or 0.0, label)))
 
     def __len__(self) -> int:
