@@ -62,6 +62,16 @@ def test_a_score_that_the_most_frequent_label_reaches_too_is_said_to_be_no_bette
     assert "no better than always predicting the most frequent label" in capsys.readouterr().out
 
 
+def test_a_regression_that_is_no_better_than_the_mean_is_said_to_be_so(
+    reviews: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"food {index % 7} was {index % 5}\t{index + 1000},5\n" for index in range(60))
+    (reviews / "prices.tsv").write_text("text\tscore\n" + rows)
+    words = ["max_epoch=1", "embedding_dim=2", "hidden_size=2", "learning_rate=1e-9"]
+    assert main(["x-run", "prices.tsv", *words]) == 0
+    assert "no better than always predicting the mean" in capsys.readouterr().out
+
+
 def test_warnings_about_the_data_stand_beside_the_score(reviews: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (reviews / "mine").mkdir()
     rows = [f"{word} food {index}\t{label}\n" for index in range(20) for word, label in (("good", "a"), ("bad", "b"))]

@@ -357,6 +357,10 @@ def _in_words(told: Mapping[str, Any], options: FirstRunOptions) -> str:
     ]
     if main_score == "acc" and told["majority"] is not None and value <= told["majority"]:
         lines.append("this is no better than always predicting the most frequent label: try more epochs or more rows")
+    if of_the_mean is not None and scores["loss"] >= of_the_mean:
+        lines.append("this is no better than always predicting the mean: try more epochs or more rows")
+    if main_score == "f1" and value == 0:
+        lines.append("not one was predicted rightly: try more epochs or more rows")
     if options.model is None:
         lines.append(
             f"a pre-trained encoder often does better: x-run {quote(str(options.path))} model=DIR "
