@@ -18,6 +18,7 @@ from xdpx.reports.curves import Curve, Stroke, y_limits
 from xdpx.reports.fonts import families
 from xdpx.reports.run_logs import Floats
 from xdpx.reports.tables import text_width
+from xdpx.utils.commit import write_bytes
 
 COLOURS = ("#2166ac", "#e08214", "#7b3294", "#1b9e9e", "#c51b7d", "#8c6d31", "#4d4d4d", "#5aae61", "#d6604d", "#74add1")
 BEST, EPOCH, LEVEL, INK, QUIET = "#1a9641", "#d7191c", "#555555", "#222222", "#777777"
@@ -184,9 +185,14 @@ def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def file_of(figure: Figure, figure_format: str) -> bytes:
-    """Return a figure as the bytes of an image file."""
+def file_of(figure: Figure, figure_format: str, *, dots_per_inch: float | None = None) -> bytes:
+    """Return a figure as the bytes of an image file, by default with its own resolution."""
     buffer = BytesIO()
     options: dict[str, Any] = {"pil_kwargs": {"compress_level": 3}} if figure_format == "png" else {}
-    figure.savefig(buffer, format=figure_format, **options)
+    figure.savefig(buffer, format=figure_format, dpi="figure" if dots_per_inch is None else dots_per_inch, **options)
     return buffer.getvalue()
+
+
+def write_figure(figure: Figure, path: str, *, dots_per_inch: float = 150) -> None:
+    """Write a figure to a local or remote path, in the format of its suffix."""
+    write_bytes(path, file_of(figure, path.rpartition(".")[2], dots_per_inch=dots_per_inch))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
 
 import matplotlib
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from xdpx.reports.chart import write_figure
 from xdpx.reports.gradient_words import Sizes, by_layer
-from xdpx.utils.commit import write_bytes
 
 INCHES_PER_WEIGHT = 0.16
 WIDTH = 9.0
@@ -49,7 +48,7 @@ def draw_gradients(sizes: Sizes, path: str, *, title: str) -> None:
     axes.tick_params(axis="y", labelsize=6)
     axes.invert_yaxis()
     axes.legend(loc="upper right", fontsize=7)
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def draw_history(history: Sequence[tuple[int, Sizes]], path: str) -> None:
@@ -75,10 +74,4 @@ def draw_history(history: Sequence[tuple[int, Sizes]], path: str) -> None:
     axes.set_yticks(range(0, len(layers), every), layers[::every], fontsize=6)
     axes.set(xlabel="step", title="mean absolute gradient of each layer (red: exactly 0)")
     figure.colorbar(picture, ax=axes, label="power of 10")
-    _write(figure, path)
-
-
-def _write(figure: Figure, path: str) -> None:
-    content = BytesIO()
-    figure.savefig(content, format=path.rpartition(".")[2], dpi=150)
-    write_bytes(path, content.getvalue())
+    write_figure(figure, path)

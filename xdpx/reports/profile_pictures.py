@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from xdpx.utils.commit import write_bytes
+from xdpx.reports.chart import write_figure
 
 WIDTH = 12.0
 DEEPEST = 12
@@ -58,7 +57,7 @@ def draw_flame(root: Part, path: str, *, title: str) -> None:
             shown = name if len(name) <= room else f"…{name[1 - room :]}"  # the end of a module's name says most
             axes.text(left + 0.002, level, shown, fontsize=6, va="center", clip_on=True)
     axes.set(xlim=(0, 1), ylim=(depth - 0.5, -0.5), xlabel=f"share of {total:.3g} s", title=title, yticks=[])
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def _lay_out(
@@ -91,10 +90,4 @@ def draw_memory(samples: Sequence[tuple[float, float]], path: str, *, title: str
     axes.step(seconds, sizes, where="post", color="#2171b5", linewidth=0.8)
     axes.set(xlabel="seconds", ylabel="MiB", title=title)
     axes.set_ylim(bottom=0)
-    _write(figure, path)
-
-
-def _write(figure: Figure, path: str) -> None:
-    content = BytesIO()
-    figure.savefig(content, format=path.rpartition(".")[2], dpi=150)
-    write_bytes(path, content.getvalue())
+    write_figure(figure, path)
