@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from xdpx.config import parameters as declare
+from xdpx.config.faults import refusal
 from xdpx.config.parameters import param
-from xdpx.search.schedules import Budget, Move, Schedule, refuse, share_conflicts
+from xdpx.search.schedules import Budget, Move, Schedule, share_conflicts
 from xdpx.search.trials import Trial, Trials, ranked
 
 GROUP = "tune"
@@ -58,12 +59,12 @@ class Bracket(Schedule):
         self._bracket = 0
         if self.first >= budget.total:
             key = "assess_start_step" if settings.assess_start_step else "assess_interval"
-            raise refuse(key, f"is {self.first} samples, but a whole run has {budget.total}.", "Assess earlier.")
+            raise refusal(key, f"is {self.first} samples, but a whole run has {budget.total}.", "Assess earlier.")
         if min(parallel, max_trials) <= settings.min_ref:
             problem = (
                 f"is {settings.min_ref}, and a bracket has {min(parallel, max_trials)} trials: none would be culled."
             )
-            raise refuse(
+            raise refusal(
                 "min_ref", problem, "Raise parallel_runs and max_trials, lower min_ref, or use schedule: full."
             )
 

@@ -10,8 +10,9 @@ import math
 from typing import Any
 
 from xdpx.config import parameters as declare
+from xdpx.config.faults import refusal
 from xdpx.config.parameters import param
-from xdpx.search.schedules import Budget, Move, Schedule, refuse, share_conflicts
+from xdpx.search.schedules import Budget, Move, Schedule, share_conflicts
 from xdpx.search.trials import Trial, Trials, ranked
 
 GROUP = "tune"
@@ -57,7 +58,7 @@ class Halving(Schedule):
         start = parameters.assess_start_step
         first = budget.samples_of(start) if start is not None else self._usual_first()
         if first >= budget.total:
-            raise refuse(
+            raise refusal(
                 "assess_start_step", f"is {first} samples, but a whole run has {budget.total}.", "Assess earlier."
             )
         self.rungs = rungs_between(first, budget.total, self.eta)
@@ -229,11 +230,11 @@ class OneEpoch(Schedule):
         start = parameters.assess_start_step
         if start is None and not budget.per_epoch:
             problem = "is null, one epoch, but the number of samples in an epoch is unknown."
-            raise refuse("assess_start_step", problem, "Give the steps, or the share of a run.")
+            raise refusal("assess_start_step", problem, "Give the steps, or the share of a run.")
         self.first = budget.per_epoch if start is None else budget.samples_of(start)
         if self.first >= budget.total:
             problem = f"is {self.first} samples, but a whole run has {budget.total}."
-            raise refuse("assess_start_step", problem, "Assess earlier, or train for longer.")
+            raise refusal("assess_start_step", problem, "Assess earlier, or train for longer.")
 
     def next(self, trials: Trials, *, more: bool) -> Move | None:
         """Begin all trials, wait for their first look, then run the best to the end."""

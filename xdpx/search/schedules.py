@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.registry import Registry
 from xdpx.search.trials import Trial, Trials
 
@@ -95,11 +94,6 @@ class Full(Schedule):
     def next(self, trials: Trials, *, more: bool) -> Move | None:
         """Begin the next trial."""
         return Move(self.budget.total, "to the end") if more else None
-
-
-def refuse(key: str, problem: str, remedy: str = "") -> ConfigError:
-    """Return the error for a fault of a schedule that depends on the length of the run."""
-    return ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
 
 
 def share_conflicts(key: str, value: float | None) -> list[tuple[str, str]]:
