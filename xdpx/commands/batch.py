@@ -20,6 +20,7 @@ from xdpx.config.faults import Fault
 from xdpx.config.loading import Run, fingerprint
 from xdpx.config.printing import what_varies
 from xdpx.utils import io
+from xdpx.utils.process_facts import send_signal
 
 
 @dataclass
@@ -125,7 +126,7 @@ class _Pool:
         """Forward a signal to every active run; each saves what it can and ends by itself."""
         self.stopping, self.signal = True, number
         for process in self.active:
-            _send(process, number)
+            send_signal(process, number)
 
     def start(self, outcome: Outcome) -> None:
         run = outcome.run
@@ -138,7 +139,7 @@ class _Pool:
         outcome.status = "running"
         self.active[process] = (outcome, time.monotonic())
         if self.signal is not None:  # the signal arrived while the process was being started
-            _send(process, self.signal)
+            send_signal(process, self.signal)
 
     def collect(self) -> None:
         """Wait until at least one run has ended, and record its result."""
@@ -150,11 +151,6 @@ class _Pool:
             outcome.code, outcome.status = _verdict(process.exitcode or 0)
             if outcome.code and not self.keep_going:
                 self.stopping = True
-
-
-def _send(process: SpawnProcess, number: int) -> None:
-    if process.pid and process.is_alive():
-        os.kill(process.pid, number)
 
 
 def _verdict(code: int) -> tuple[int, str]:

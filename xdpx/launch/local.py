@@ -25,6 +25,7 @@ from xdpx.training import watching
 from xdpx.training.preemption import EXIT_CODE
 from xdpx.utils import io
 from xdpx.utils.distributed_utils import LAUNCH, LOST_PEER_CODE
+from xdpx.utils.process_facts import send_signal
 from xdpx.utils.redaction import redact
 
 SECONDS_TO_END = 10.0
@@ -137,7 +138,7 @@ class _Processes:
             process.start()
             self._all.append(process)
             if self._signal is not None:  # arrived while this one was being started
-                _send(process, self._signal)
+                send_signal(process, self._signal)
 
     def wait(self) -> _Ended:
         """Wait for all of them; return the exit code of the first that failed, after which the rest get 10 seconds."""
@@ -168,7 +169,7 @@ class _Processes:
         """Signal handler: send the signal to all processes; each saves what it can and ends by itself."""
         self._signal = number
         for process in self._all:
-            _send(process, number)
+            send_signal(process, number)
 
     def _verdict(self, failed: list[int]) -> _Ended:
         """Return the exit code of the first process that failed by itself; print its standard error if unseen."""
@@ -187,11 +188,6 @@ class _Processes:
             return ""
         with io.open(self._words[rank], encoding="utf-8", errors="replace") as file:
             return str(file.read()).strip()
-
-
-def _send(process: SpawnProcess | ForkServerProcess, number: int) -> None:
-    if process.pid and process.is_alive():
-        os.kill(process.pid, number)
 
 
 def _context(restarts: Restarts) -> SpawnContext | ForkServerContext:

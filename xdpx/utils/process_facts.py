@@ -1,9 +1,10 @@
-"""The state of a process on this machine, from /proc: gone, stopped, traced or alive. Unknown except on Linux."""
+"""Processes of this machine: their state, from /proc, unknown except on Linux; and signals to child processes."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -50,3 +51,9 @@ def wants_to_run(pid: int) -> bool:
         with suppress(OSError):  # it ended meanwhile
             states.append(path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0])
     return "R" in states
+
+
+def send_signal(process: BaseProcess, number: int) -> None:
+    """Send a signal to a child process, unless it has ended."""
+    if process.pid and process.is_alive():
+        os.kill(process.pid, number)
