@@ -27,7 +27,7 @@ from xdpx.models.spmd.layers.positions import PositionalEmbedding, default_posit
 from xdpx.models.spmd.layers.stacks import set_in_blocks, set_num_layers
 from xdpx.models.spmd.layers.stochastics import Dropout
 from xdpx.models.spmd.layers.token_chunks import chunk_for
-from xdpx.models.spmd.layers.transformer import ACTIVATIONS, StackedTransformer
+from xdpx.models.spmd.layers.transformer import StackedTransformer
 from xdpx.models.spmd.misreading import (
     Problem,
     joined_texts,
@@ -35,12 +35,11 @@ from xdpx.models.spmd.misreading import (
     several_prompts,
     too_few_positions,
 )
-from xdpx.models.spmd.scoring import smoothing_of
-from xdpx.models.spmd.sharding import constrain
+from xdpx.models.spmd.scoring import Metrics, smoothing_of
+from xdpx.models.spmd.sharding import ACTIVATION_AXES, constrain
 from xdpx.utils.nested_map import NestedMap
 
 ModelType = Literal["causal", "bidirectional", "prefix"]
-Metrics = dict[str, tuple[jax.Array, jax.Array]]
 
 
 class TransformerLm(BaseLayer):
@@ -119,7 +118,7 @@ class TransformerLm(BaseLayer):
         x = table.emb_lookup(ids).astype(self.compute_dtype)
         if self.position_emb_tpl is not None:
             x = x + self.position_emb(positions)
-        out: jax.Array = self.input_dropout(constrain(x, ACTIVATIONS))
+        out: jax.Array = self.input_dropout(constrain(x, ACTIVATION_AXES))
         return out
 
     def hidden(

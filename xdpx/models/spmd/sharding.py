@@ -43,6 +43,9 @@ TRANSFORMER_RULES = (
 )
 """For meshes (replica, data, mdl): weights are sharded over data and mdl, rows over replica and data."""
 
+ACTIVATION_AXES = ("activation_batch", "activation_length", "activation_embed")
+"""The logical axes of activations (B, T, D)."""
+
 PIPELINE_RULES = ((STAGE, STAGE), *(rule for rule in TRANSFORMER_RULES if rule[0] != STAGE))
 """For meshes (stage, replica, data, mdl): arrays stacked by stage are sharded over the stages."""
 

@@ -23,8 +23,8 @@ from xdpx.models.spmd.layers.positions import TrainablePositionalEmbedding, defa
 from xdpx.models.spmd.layers.repeated import StackedTransformerRepeated
 from xdpx.models.spmd.layers.stacks import set_in_blocks, set_num_layers
 from xdpx.models.spmd.layers.stochastics import Dropout
-from xdpx.models.spmd.layers.transformer import ACTIVATIONS, Transformer, TransformerFeedForward
-from xdpx.models.spmd.sharding import constrain
+from xdpx.models.spmd.layers.transformer import Transformer, TransformerFeedForward
+from xdpx.models.spmd.sharding import ACTIVATION_AXES, constrain
 
 INIT_STD = 0.02
 """Standard deviation of BERT's initial weights."""
@@ -142,7 +142,7 @@ class BertEncoder(BaseLayer):
         x = x + self.position_emb(default_positions(*ids.shape) if segment_pos is None else segment_pos)
         if self.segment_emb is not None:
             x = x + self.segment_emb.emb_lookup(ids * 0 if token_types is None else token_types)
-        x = self.dropout(self.layer_norm(constrain(x.astype(self.compute_dtype), ACTIVATIONS)))
+        x = self.dropout(self.layer_norm(constrain(x.astype(self.compute_dtype), ACTIVATION_AXES)))
         segments = None if segment_ids is None else segment_mask(segment_ids)
         mask = all_of(segments, None if paddings is None else padding_mask(paddings))
         out: jax.Array = self.transformer(x, mask, paddings=paddings)

@@ -11,13 +11,12 @@ import jax.numpy as jnp
 from xdpx.models.spmd.base_layer import BaseLayer, Weight
 from xdpx.models.spmd.initialisers import WeightInit
 from xdpx.models.spmd.layers.token_chunks import chunk_for, in_chunks
-from xdpx.models.spmd.sharding import constrain
+from xdpx.models.spmd.sharding import ACTIVATION_AXES, constrain
 
 Weights = Any
 """Arrays by name: a mapping, or `theta`."""
 
 _LOGITS = ("activation_batch", "activation_length", "activation_vocab")
-_VECTORS = ("activation_batch", "activation_length", "activation_embed")
 
 
 class Embedding(BaseLayer):
@@ -57,7 +56,7 @@ class Embedding(BaseLayer):
         else:
             vectors = self._product({"emb_var": table}, ids, _LOGITS)
         scale = math.sqrt(self.input_dims) if self.scale_sqrt_depth else 1.0
-        return _split(vectors * jnp.asarray(scale, vectors.dtype), _VECTORS)
+        return _split(vectors * jnp.asarray(scale, vectors.dtype), ACTIVATION_AXES)
 
     def _product(
         self, weights: Weights, ids: jax.Array, axes: tuple[str | None, ...] = (None, None, "activation_vocab")

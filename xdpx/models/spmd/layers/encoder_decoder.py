@@ -17,8 +17,8 @@ from xdpx.models.spmd.layers.norms import BaseNorm, LayerNorm
 from xdpx.models.spmd.layers.positions import PositionalEmbedding, default_positions
 from xdpx.models.spmd.layers.stacks import set_in_blocks, set_num_layers
 from xdpx.models.spmd.layers.stochastics import Dropout
-from xdpx.models.spmd.layers.transformer import ACTIVATIONS, StackedTransformer
-from xdpx.models.spmd.sharding import constrain
+from xdpx.models.spmd.layers.transformer import StackedTransformer
+from xdpx.models.spmd.sharding import ACTIVATION_AXES, constrain
 from xdpx.utils.nested_map import NestedMap
 
 
@@ -118,7 +118,7 @@ class TransformerEncoderDecoder(BaseLayer):
         x = table.emb_lookup(text.ids).astype(self.compute_dtype)
         if self.position_emb is not None:
             x = x + self.position_emb(positions)
-        return self.dropout(constrain(x, ACTIVATIONS)), positions
+        return self.dropout(constrain(x, ACTIVATION_AXES)), positions
 
     def _within(self, queries: NestedMap, keys: NestedMap) -> jax.Array | None:
         if not self.packed_input or queries.get("segment_ids") is None:

@@ -30,11 +30,10 @@ from xdpx.models.spmd.base_layer import (
 from xdpx.models.spmd.decoding.cache import num_slots
 from xdpx.models.spmd.layers.remat import keeps_everything, policy_named
 from xdpx.models.spmd.layers.schedule import PipelineSchedule, Stages, Work, run
-from xdpx.models.spmd.sharding import constrain, resolve, without_mesh_axes
+from xdpx.models.spmd.sharding import ACTIVATION_AXES, constrain, resolve, without_mesh_axes
 
 STAGE = "stage"
 _SUB = "sub"
-_ACTIVATIONS = ("activation_batch", "activation_length", "activation_embed")
 
 
 class Pipelined(BaseLayer):
@@ -167,7 +166,7 @@ class Pipelined(BaseLayer):
 
         out, (sown, work) = run(recorded, micro.split(x), schedule, _at_stages)
         self._record(sown, work, schedule)
-        return constrain(micro.joined(out), _ACTIVATIONS[: x.ndim])
+        return constrain(micro.joined(out), ACTIVATION_AXES[: x.ndim])
 
     def _kept(self, stages: Stages) -> Any:
         """Return the stages with recomputation in the backward pass, as the policy says."""
@@ -321,9 +320,9 @@ def _stage_axis(stages: int) -> tuple[str, ...]:
 
 def _at_stages(x: jax.Array) -> jax.Array:
     """Shard activations (S, m, T, D), or (S, slots, m, T, D), over the stages."""
-    return constrain(x, (STAGE, *[None] * (x.ndim - 4), *_ACTIVATIONS))
+    return constrain(x, (STAGE, *[None] * (x.ndim - 4), *ACTIVATION_AXES))
 
 
 def _beside(x: jax.Array) -> jax.Array:
     """Shard other arguments (S, m, ...) over the stages."""
-    return constrain(x, (STAGE, _ACTIVATIONS[0]))
+    return constrain(x, (STAGE, ACTIVATION_AXES[0]))

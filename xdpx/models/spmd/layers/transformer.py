@@ -20,7 +20,7 @@ from xdpx.models.spmd.layers.attention import Attention
 from xdpx.models.spmd.layers.linears import FeedForward
 from xdpx.models.spmd.layers.norms import BaseNorm, LayerNorm
 from xdpx.models.spmd.layers.stochastics import Dropout
-from xdpx.models.spmd.sharding import constrain
+from xdpx.models.spmd.sharding import ACTIVATION_AXES, constrain
 
 NormPolicy = Literal["pre", "post", "primer_hybrid", "post_skip"]
 """Positions of the norms of a part f.
@@ -28,7 +28,6 @@ NormPolicy = Literal["pre", "post", "primer_hybrid", "post_skip"]
 pre: x + f(norm(x)). post: norm(x + f(x)). primer_hybrid: x + norm(f(norm(x))). post_skip: x + norm(f(x)).
 """
 
-ACTIVATIONS = ("activation_batch", "activation_length", "activation_embed")
 _HIDDEN = ("activation_batch", "activation_length", "activation_mlp")
 
 
@@ -59,7 +58,7 @@ class ResidualPart(BaseLayer):
         if self.post_layer_norm is not None:
             y = self.post_layer_norm(y)
         y = x + self.residual_dropout(y)
-        return constrain(self.layer_norm(y) if self.norm_policy == "post" else y, ACTIVATIONS)
+        return constrain(self.layer_norm(y) if self.norm_policy == "post" else y, ACTIVATION_AXES)
 
 
 class TransformerFeedForward(ResidualPart):
