@@ -9,7 +9,8 @@ from typing import Any
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.inputs.base_input import with_hosts
 from xdpx.experiments.fields import check_class, check_value, fields_of, is_field_name
-from xdpx.experiments.meshes import FILL, MeshShape, filled
+from xdpx.experiments.meshes import MeshShape, filled
+from xdpx.utils.axis_splits import FILL
 
 
 class BaseExperiment:

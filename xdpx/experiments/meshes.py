@@ -7,11 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from xdpx.config.faults import ConfigError, Fault
-
-AXES = ("replica", "data", "mdl")
-PIPELINE_AXES = ("stage", *AXES)
-FILL = -1
-"""Placeholder for the devices that the other sizes of a mesh leave."""
+from xdpx.utils.axis_splits import AXES, FILL, MESH_AXES
 
 
 class MeshShape(NamedTuple):
@@ -45,7 +41,7 @@ def filled(
     faults = _faults(ici, dcn, names)
     if faults:
         raise ConfigError(where, faults)
-    chosen = tuple(names) if names is not None else (AXES if len(ici) == len(AXES) else PIPELINE_AXES)
+    chosen = tuple(names) if names is not None else (AXES if len(ici) == len(AXES) else MESH_AXES)
     slices = math.prod(dcn) if dcn is not None else 1
     whole = fill(where, "ICI_MESH_SHAPE", ici, num_devices // slices, what="devices of a slice")
     return MeshShape(whole, tuple(dcn) if dcn is not None and slices > 1 else None, chosen)
@@ -53,8 +49,8 @@ def filled(
 
 def _faults(ici: Sequence[int], dcn: Sequence[int] | None, names: Sequence[str] | None) -> list[Fault]:
     faults = []
-    if names is None and len(ici) not in {len(AXES), len(PIPELINE_AXES)}:
-        remedy = f"Give {list(AXES)} or {list(PIPELINE_AXES)}, or set MESH_AXIS_NAMES."
+    if names is None and len(ici) not in {len(AXES), len(MESH_AXES)}:
+        remedy = f"Give {list(AXES)} or {list(MESH_AXES)}, or set MESH_AXIS_NAMES."
         faults.append(Fault("ICI_MESH_SHAPE", f"has {len(ici)} numbers.", remedy))
     if names is not None and len(names) != len(ici):
         faults.append(Fault("MESH_AXIS_NAMES", f"has {len(names)} names for {len(ici)} axes.", "Name each axis once."))

@@ -6,8 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 REPLICA, DATA, MDL, STAGE = "replica", "data", "mdl", "stage"
-MESH_AXES = (STAGE, REPLICA, DATA, MDL)
-"""Pipeline stages and the axes documented in `engines.spmd.mesh.AXES`; valid names even if a mesh lacks the axis."""
+AXES = (REPLICA, DATA, MDL)
+"""Copies of the model, shards of weights and batch (fully sharded data parallel), shards of each matrix (tensor)."""
+MESH_AXES = (STAGE, *AXES)
+"""Those of a mesh with pipeline stages; valid names even if a mesh lacks the axis."""
+FILL = -1
+"""As the size of an axis: the devices that the other axes leave."""
 
 Rules = Sequence[tuple[str, str | tuple[str, ...] | None]]
 """Pairs (logical axis, mesh axes that shard it). The first pair with a name counts; None replicates the dimension."""

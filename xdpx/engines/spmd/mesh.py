@@ -12,12 +12,7 @@ from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.utils.axis_splits import MESH_AXES
-
-AXES = ("replica", "data", "mdl")
-"""Copies of the model, shards of weights and batch (fully sharded data parallel), shards of each matrix (tensor)."""
-FILL = -1
-"""As a size: all devices that the other axes leave."""
+from xdpx.utils.axis_splits import AXES, FILL, MESH_AXES
 
 
 def make_mesh(
