@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -281,14 +281,18 @@ def _in_force(
 ) -> bool:
     if declaration.when is None or depth > len(table):
         return True
-    switch = declaration.when[0]
-    key = one.prefix + switch if one.prefix + switch in table else switch
+    key = _own_or_shared(one, declaration.when[0], table)
     if key in draft.faulty or key not in table:
         return True  # the switch itself is wrong or unknown: report only that
     value = draft.values.get(key)
     return condition_holds(declaration.when, value) and any(
         _in_force(draft, owner, theirs, table, depth + 1) for owner, theirs in table[key]
     )
+
+
+def _own_or_shared(one: Selected, key: str, known: Container[str]) -> str:
+    """Return a key with the prefix of a class, such as `teacher_`, if it is known so; else the key itself."""
+    return one.prefix + key if one.prefix + key in known else key
 
 
 def _off_here_alone(
@@ -301,8 +305,7 @@ def _off_here_alone(
     """Return whether all that switches a key off is a value that a built-in name gave on this machine."""
     if declaration.when is None or depth > len(table):
         return False
-    switch = declaration.when[0]
-    key = one.prefix + switch if one.prefix + switch in table else switch
+    key = _own_or_shared(one, declaration.when[0], table)
     if key in draft.from_machine or key not in table:
         return key in draft.from_machine
     default = _default(table[key])
@@ -314,7 +317,7 @@ def _off_here_alone(
 
 def _switched_off(draft: Draft, one: Selected, declaration: Declaration) -> tuple[str, str]:
     key, operator, wanted = declaration.when or ("", "is", None)
-    key = one.prefix + key if one.prefix + key in draft.values else key
+    key = _own_or_shared(one, key, draft.values)
     value = draft.values.get(key)
     problem = (
         f"is switched off, because {key} is {shown(value)}." if key in draft.values else f"is switched off with {key}."
