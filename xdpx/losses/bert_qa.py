@@ -134,12 +134,16 @@ class BertQALoss(Loss):
 
     @cached_property
     def _tokens(self) -> Sequence[str] | None:
-        """The vocabulary of the data; None if the file is missing, and then answers are shown as token ids."""
-        path = io.join(self.parameters.data_dir or "", "vocab.txt")
-        return Vocabulary.read(path).tokens if io.isfile(path) else None
+        return tokens_of(self.parameters.data_dir)
 
     def _text(self, ids: Sequence[int]) -> str:
         return text_of(ids, self._tokens)
+
+
+def tokens_of(data_dir: str | None) -> Sequence[str] | None:
+    """Return the vocabulary of prepared data; None if the file is missing, and then texts are shown as token ids."""
+    path = io.join(data_dir or "", "vocab.txt")
+    return Vocabulary.read(path).tokens if io.isfile(path) else None
 
 
 def text_of(ids: Sequence[int], tokens: Sequence[str] | None) -> str:

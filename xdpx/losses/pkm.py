@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.losses.base import Batch, Gathered
+from xdpx.losses.base import Batch
 from xdpx.losses.parameters import LossParameters
-from xdpx.losses.taught import Taught, teacher_result
-from xdpx.metrics import ratio
+from xdpx.losses.taught import SumOfParts, teacher_result
 
 
-class MemoryDistill(Taught):
+class MemoryDistill(SumOfParts):
     """The squared error of the memories' outputs, averaged over features, summed over tokens and layers.
 
     Each layer is compared separately, on the teacher's input to it. Padding is left out.
@@ -26,7 +25,6 @@ class MemoryDistill(Taught):
     class Parameters(LossParameters):
         """Keys of `pkm_local_distill`."""
 
-    scored_by_teacher = True
     metric_names = {"loss": None, "layer_*_loss": None}
 
     @property
@@ -57,17 +55,3 @@ class MemoryDistill(Taught):
         count = len(next(iter(pairs.values()))[0])
         facts = {name: value.detach() for name, value in sums.items()}
         return torch.stack(list(sums.values())).sum(), count, facts
-
-    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Return sums only."""
-        loss_sum, count, facts = self(model, batch)
-        return {"loss_sum": loss_sum, "count": torch.as_tensor(count), **facts}
-
-    def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss, and the loss of each layer, per token."""
-        return self.train_metrics({name: float(value) for name, value in gathered.items()})
-
-    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss, and the loss of each layer, per token; `loss_unit` has no effect."""
-        named = {"loss": facts["loss_sum"], **{name: facts[name] for name in facts if name.endswith("_loss")}}
-        return {name: ratio(value, facts["count"], empty=float("nan")) for name, value in named.items()}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.losses.base import Gathered, Loss
+from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.metrics import ratio
 from xdpx.models.pytorch.modules.activations import Heads
 
@@ -63,13 +63,31 @@ def unequal_heads(ours: Heads, theirs: Heads) -> str:
     return "" if student == teacher else f"the student has {student} attention heads, the teacher {teacher}"
 
 
-class Imitation(Taught):
-    """A loss that is a sum of parts, each the distance between student and teacher for each text.
-
-    Each text has the same weight, whatever its length. Units are those of the parts; `loss_unit` has no effect.
-    """
+class SumOfParts(Taught):
+    """A loss that is a sum of parts, whose sums are the facts `*_loss`; units are theirs, `loss_unit` has no effect."""
 
     scored_by_teacher: ClassVar[bool] = True
+
+    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Return sums only."""
+        loss_sum, count, facts = self(model, batch)
+        return {"loss_sum": loss_sum, "count": torch.as_tensor(count), **facts}
+
+    def metrics(self, gathered: Gathered) -> dict[str, float]:
+        """Return loss and its parts, each divided by what was counted."""
+        return self.train_metrics({name: float(value) for name, value in gathered.items()})
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Return loss and its parts, each divided by what was counted."""
+        named = {"loss": facts["loss_sum"], **{name: facts[name] for name in facts if name.endswith("_loss")}}
+        return {name: ratio(value, facts["count"], empty=float("nan")) for name, value in named.items()}
+
+
+class Imitation(SumOfParts):
+    """A loss of which each part is the distance between student and teacher for each text.
+
+    Each text has the same weight, whatever its length.
+    """
 
     def parts(self, model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return each part by name, (B,)."""
@@ -80,17 +98,3 @@ class Imitation(Taught):
         sums = {name: part.sum() for name, part in self.parts(model, batch).items()}
         loss_sum = torch.stack(list(sums.values())).sum()
         return loss_sum, len(batch["id"]), {name: value.detach() for name, value in sums.items()}
-
-    def predictions(self, model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Return sums only."""
-        loss_sum, count, facts = self(model, batch)
-        return {"loss_sum": loss_sum, "count": torch.tensor(count), **facts}
-
-    def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss and its parts, per text."""
-        return self.train_metrics({name: float(value) for name, value in gathered.items()})
-
-    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss and its parts, per text."""
-        named = {"loss": facts["loss_sum"], **{name: facts[name] for name in facts if name.endswith("_loss")}}
-        return {name: ratio(value, facts["count"], empty=float("nan")) for name, value in named.items()}

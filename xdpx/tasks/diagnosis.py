@@ -18,11 +18,9 @@ from torch.nn import functional
 from xdpx.config import parameters as declare
 from xdpx.losses.base import Batch
 from xdpx.losses.bert import masks_of
-from xdpx.losses.bert_qa import text_of
+from xdpx.losses.bert_qa import text_of, tokens_of
 from xdpx.tasks.default import Task
 from xdpx.tasks.parameters import DataParameters, NetworkParameters
-from xdpx.tokenizers.vocabulary import Vocabulary
-from xdpx.utils import io
 
 NOTHING = -1
 FRAME = ("[CLS]", "[SEP]", "[PAD]")
@@ -100,9 +98,7 @@ class TextDiagnosis(Task):
 
     @cached_property
     def _tokens(self) -> Sequence[str] | None:
-        """The vocabulary of the data; None if the file is missing, and then texts are shown as token ids."""
-        path = io.join(self.parameters.data_dir or "", "vocab.txt")
-        return Vocabulary.read(path).tokens if io.isfile(path) else None
+        return tokens_of(self.parameters.data_dir)
 
     @cached_property
     def _frame(self) -> frozenset[int]:
