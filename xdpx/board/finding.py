@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from xdpx.checkpoints.folders import folder_name, step_of
 from xdpx.reports.metric_lines import METRICS_FILE
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.reports.trackers.json_lines import FILE_NAME as JSON_LOG
@@ -22,7 +22,6 @@ PASSED_OVER = frozenset({
     "__pycache__", "node_modules",
 })  # fmt: skip
 """Names of folders that are not searched for runs."""
-_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _DATA = frozenset({"meta.hjson", "search.jsonl"})
 """Files of prepared data and of searches, whose folders have a status file but are not runs."""
 
@@ -52,8 +51,8 @@ class RunFolder:
     @property
     def newest_checkpoint(self) -> str:
         """The name of the Trainer's newest checkpoint folder; '' if there is none."""
-        steps = [int(found[1]) for name in self.files if (found := _CHECKPOINT.fullmatch(name))]
-        return f"checkpoint-{max(steps)}" if steps else ""
+        steps = [step for name in self.files if (step := step_of(name)) is not None]
+        return folder_name(max(steps)) if steps else ""
 
     @property
     def modified(self) -> float:
@@ -81,7 +80,7 @@ def folders_in(files: Mapping[str, Entry]) -> list[str]:
         if entry.folder
         and name not in PASSED_OVER
         and is_lasting(name)
-        and not _CHECKPOINT.fullmatch(name)
+        and step_of(name) is None
         and not os.path.islink(entry.path)
     ]
 
@@ -110,4 +109,4 @@ def is_run(files: Mapping[str, Entry]) -> bool:
         return True
     if STATUS_FILE in files:
         return not _DATA & files.keys()
-    return any(entry.folder and _CHECKPOINT.fullmatch(name) for name, entry in files.items())
+    return any(entry.folder and step_of(name) is not None for name, entry in files.items())

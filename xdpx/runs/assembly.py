@@ -23,6 +23,7 @@ from xdpx.runs.parameters import TrainParameters
 from xdpx.tasks.scoring import Metrics
 from xdpx.tokenizers.target_map import TargetMap
 from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.training.callbacks.logging import TrainMetrics
 from xdpx.training.progress import Progress
 from xdpx.utils import io
 from xdpx.utils.decisions import slow_average, updates_of
@@ -47,7 +48,6 @@ CLEAN_BATCHES = 2**14
 """Number of batches without an fp16 overflow, over all processes, after which the loss scale is doubled."""
 
 HeldOut = Callable[[], Generator[Batch]]
-TaskMetrics = Callable[[Mapping[str, float]], dict[str, float]]
 
 
 class TrainedLoss(Metrics, Protocol):
@@ -86,7 +86,7 @@ class Parts:
     total: int
     seed: int
     texts: Mapping[str, str]
-    task_metrics: TaskMetrics | None = None
+    task_metrics: TrainMetrics | None = None
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Compute what the training log shows, from sums of facts.

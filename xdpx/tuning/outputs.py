@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatch
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from xdpx.reports.tables import as_tsv
 from xdpx.search.importance import importances
 from xdpx.search.search import Search
 from xdpx.search.trials import Trial
-from xdpx.training.status import STATUS_FILE
+from xdpx.training.status import STATUS_FILE, RunState
 from xdpx.tuning import overview, tables
 from xdpx.tuning.folder import BEST, CONFIGS, IMPORTANCE, IMPORTANCE_FIGURE, OVERVIEW, RESULTS
 from xdpx.tuning.objective import interval_at, progress_of
@@ -30,7 +30,6 @@ from xdpx.utils import io
 from xdpx.utils.commit import write_bytes, write_text
 from xdpx.utils.decisions import is_better
 
-State = Literal["running", "finished", "preempted", "failed"]
 SHARE_OF_TIME = 0.02
 """Largest share of the time spent on drawing during a search; at its end everything is drawn."""
 WEIGHTS = ("checkpoint-*.pt", "checkpoint-*.pts", "checkpoint-*.manifest.json", "transformers")
@@ -180,7 +179,7 @@ def _reference(folder: str, plan: Plan) -> overview.Curve:
     return overview.best_so_far([point for point in known if point[1] == point[1]], sign)
 
 
-def write_state(plan: Plan, search: Search, state: State, reason: str = "") -> None:
+def write_state(plan: Plan, search: Search, state: RunState, reason: str = "") -> None:
     """Write status.json, which people read, and the next start of the search."""
     best = search.best
     facts: dict[str, Any] = {
