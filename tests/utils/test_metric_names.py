@@ -1,5 +1,7 @@
 import pytest
 
+from xdpx.losses import losses
+from xdpx.metrics.named import TABLE
 from xdpx.utils.metric_names import is_higher_better
 
 
@@ -11,3 +13,12 @@ from xdpx.utils.metric_names import is_higher_better
 ])  # fmt: skip
 def test_the_direction_of_a_metric_is_known_by_its_name_or_left_open(metrics: list[str], higher: bool | None) -> None:
     assert {is_higher_better(metric) for metric in metrics} == {higher}
+
+
+def test_the_direction_of_every_shipped_metric_is_known() -> None:
+    of_losses = {name.replace("*", "1") for loss in losses for name in losses[loss].metric_names or ()}
+    by_name = {pattern.pattern.replace(r"(\d+)", "1") for pattern, _ in TABLE}
+
+    unknown = {metric for metric in of_losses | by_name if is_higher_better(metric) is None}
+
+    assert unknown == {"threshold", "best_threshold", "best_null_threshold", "acc_interval"}  # neither is better

@@ -391,7 +391,7 @@ def recover(parent: StrPath, *, naming: Naming = step_of) -> None:
 
 
 def recover_one(parent: StrPath, name: str) -> None:
-    """Do so for one folder that is not a checkpoint: the one it was replacing comes back, what is staged is removed."""
+    """Recover one folder that is not a checkpoint: restore what it was replacing, and remove incomplete copies."""
     _settle_all(parent, lambda found: 0, lambda found: found == name)
 
 

@@ -158,7 +158,7 @@ def _offered() -> Iterator[str]:
 
 
 def _package_of(folder: Path) -> None:
-    """Let modules of a folder import one another as `from .other import name`."""
+    """Add a folder to the package in which users' modules import one another as `from .other import name`."""
     package = sys.modules.setdefault(_PACKAGE, ModuleType(_PACKAGE))
     places = list(getattr(package, "__path__", ()))
     package.__path__ = list(dict.fromkeys([*places, str(folder.resolve())]))
@@ -169,12 +169,12 @@ class _OtherName(MetaPathFinder, Loader):
 
     @classmethod
     def install(cls) -> None:
-        """Look here before the folders of `sys.path`, but behind what is built in."""
+        """Put this finder before that of `sys.path`, and after those of built-in and frozen modules; once."""
         if not any(isinstance(finder, cls) for finder in sys.meta_path):
             sys.meta_path.insert(sys.meta_path.index(PathFinder), cls())
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return a spec for a file that is imported, perhaps not to its end, under the other of its names."""
+        """Return a spec if the file is already imported, or being imported, under its other name; otherwise None."""
         del target
         twin = _other_name(fullname)
         if twin not in sys.modules:
@@ -185,11 +185,11 @@ class _OtherName(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self, origin=found.origin, loader_state=sys.modules[twin].__spec__)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module that is there."""
+        """Return the module that exists under the other name."""
         return sys.modules[_other_name(spec.name)]
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module back the spec that it is run by."""
+        """Restore the spec under which the module was first imported; its code is not run again."""
         if module.__spec__ is not None:
             module.__spec__ = module.__spec__.loader_state
 

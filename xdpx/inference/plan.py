@@ -451,7 +451,7 @@ def _preprocessing(
 
 @contextmanager
 def _names_of_own_code(stored: Mapping[str, Any]) -> Generator[None]:
-    """Tell of names in the args.py of a run that are not registered here where they come from."""
+    """Explain, in errors about names from a run's args.py that are not registered here, where they come from."""
     remedy = (
         "It was registered where the run was made: by your own user/modules, or by a package. Start in the folder "
         "that contains user/modules, or name that in XDPX_USER_MODULES; or install the package."
@@ -467,7 +467,7 @@ def _names_of_own_code(stored: Mapping[str, Any]) -> Generator[None]:
 
 
 def _stay_off_the_network(values: Mapping[str, Any], stored: Mapping[str, Any], folder: str, source: str) -> None:
-    """Refuse web addresses from an args.py, unless on the server it lies on: the folder may come from someone else."""
+    """Refuse web addresses from an args.py on other servers than its own: the folder may be from another person."""
     server = "/".join(folder.split("/")[:3])
     faults = [
         Fault(

@@ -125,7 +125,7 @@ def trace(network: nn.Module, batches: Sequence[Tensors], *, what: str) -> Any:
 
 @contextmanager
 def only_errors_of(library: str) -> Generator[None]:
-    """Let a library log nothing but errors within the `with` block."""
+    """Silence the log messages of a library within the `with` block, except errors."""
     logger = logging.getLogger(library)
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -126,9 +126,9 @@ def _scores(gathered: dict[str, Any], loss: Metrics, labels: Sequence[str] | Non
 
 
 def _tell_of_class_one(found: Iterable[str], loss: Metrics, labels: Sequence[str] | None) -> None:
-    """Say which label metrics of one class are about: classes are in order of frequency, unless a config orders them.
+    """Log which label the metrics of class 1 are about: classes are sorted by frequency unless a config orders them.
 
-    Where labels are 0 and 1, and class 1 is the label 0, this is a warning.
+    A warning if the labels are 0 and 1, and class 1 is the label 0.
     """
     told = loss.of_class_one(found) if labels is not None and len(labels) == 2 else []
     if labels and told:

@@ -140,7 +140,7 @@ class Flow(Callback):
             run.midway, self._interruption = Midway(asdict(run.control), None, dict(run.scored), True), interruption
 
     def _go_on_midway(self, session: Session) -> None:
-        """Evaluate, and do what else callbacks had asked for, where a signal had cut the evaluation short."""
+        """Do again what callbacks asked for at the step of the checkpoint, if a signal cut its evaluation short."""
         run = self._run
         midway = run.continued.midway if run.continued else None
         if run.continued is None or midway is None or midway.at_start:

@@ -213,7 +213,7 @@ def _loader_state(run: TrainerRun) -> dict[str, Any] | None:
 
 
 def _progress(run: TrainerRun, loader: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the position in the data, with what finds it for another batch size or number of ranks, and open ends."""
+    """Return the position in the data, for any batch size and number of ranks, and what is unfinished there."""
     whole = run.has_read and not run.reading
     position = run.plan.position(run.state.global_step, loader) if whole else run.place
     return {

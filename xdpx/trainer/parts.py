@@ -251,7 +251,7 @@ class TrainerRun:
         self.control = tell(self.args, self.state, self.control, *brought)
 
     def take_batch_size(self, *, anew: bool = False) -> None:
-        """Take the batch size of the arguments `anew`, or if it was changed there; else one that fits memory stays."""
+        """Take the batch size from the arguments if `anew` or changed there; else keep the one that fitted memory."""
         if anew or self.args.train_batch_size != self.batch_size_of_args:
             self.batch_size = self.batch_size_of_args = self.args.train_batch_size
 
@@ -271,9 +271,9 @@ class TrainerRun:
             self.logged_step -= before["updates"]
 
     def unlogged(self) -> dict[str, Any]:
-        """Return what the updates since the last log gave, as plain values: empty if there are none; on all processes.
+        """Return facts of the updates since the last log, as plain values; empty if there are none. On all processes.
 
-        Their loss (sum) and number, and grad_norm and learning rate of the last one.
+        Sum of their losses, their number, and the gradient norm and learning rate of the last one.
         """
         left_out = int(self.accumulator.peek(LOG).sums.get("left_out", 0))
         updates = self.state.global_step - self.logged_step - left_out

@@ -139,7 +139,7 @@ def place(run: TrainerRun, checkpoint: str, global_step: int) -> Position:
 
 
 def _move_end(run: TrainerRun, checkpoint: str, saved: Mapping[str, Any], place: Position, global_step: int) -> None:
-    """Let as many steps follow as the data holds that are left, if an epoch took another number of them before."""
+    """Set the last step of the resumed training, which changes if an epoch now has another number of steps."""
     plan = run.plan
     if plan.num_epochs == FOR_EVER:
         run.plan = plan.prolonged(place, global_step)

@@ -78,7 +78,7 @@ class ScoreMethods(Protocol):
 
     @property
     def accelerator(self) -> Accelerator:
-        """Stand-in for accelerate's Accelerator, whose `gather_for_metrics` is the `gather_function` at first."""
+        """Stand-in for accelerate's Accelerator; its `gather_for_metrics` is the default of `gather_function`."""
         ...
 
     def _prepare_input(self, data: Any) -> Any: ...

@@ -184,7 +184,7 @@ class Trials:
         return BestRun(str(study.best_trial.number), study.best_value, study.best_params)
 
     def _follow(self, *survived: type[Exception]) -> None:
-        """Attempt the trials of the first process, until there are no more; a trial may end with what is `survived`."""
+        """Train the trials that the first process sends, until it sends None; `survived` errors end only a trial."""
         nothing: Any = None
         while (trial := collectives.broadcast_object(nothing)) is not None:
             with suppress(*survived):
@@ -269,7 +269,7 @@ def take_trial(run: TrainerRun, trial: Any) -> None:
 
 
 def _as_kind(value: Any, kind: type) -> Any:
-    """Return a value as the type of its argument; a whole number of a float, as spaces draw them for a seed."""
+    """Return a value as the type of its argument: a float that a space draws for a seed becomes an int."""
     return plain(value, kind) if kind in (bool, float) else kind(value)
 
 

@@ -134,7 +134,7 @@ def _refuse_in_backward(args: TrainingArguments, strategy: Strategy) -> None:
 def refuse_kinds(
     model: Any, callbacks: Any, optimizers: Any, compute_metrics: Any, compute_loss_func: Any
 ) -> None:  # fmt: skip
-    """Raise ConfigError for what the Trainer is given that is of another kind."""
+    """Raise ConfigError for arguments of the Trainer that are of another type than it takes."""
     faults = []
     if isinstance(model, type | str):
         what = f"the class {model.__name__}" if isinstance(model, type) else repr(model)

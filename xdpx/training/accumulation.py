@@ -106,7 +106,7 @@ class MetricAccumulator:
         return window
 
     def put_back(self, name: str, window: Window) -> None:
-        """Let the window of one reader go on where it was taken."""
+        """Return a taken window to its reader, in front of what has been added since."""
         window.join(self._windows[name])
         self._windows[name] = window
 

@@ -16,14 +16,15 @@ Groups = Iterable[tuple[Position, Sequence[Batch]]]
 
 
 END = "end"
-"""In `Progress.cut_at`: what follows the last step was cut short, and not a step."""
+"""Value of `Progress.cut_at` if a signal cut short `on_end` of a callback, and not its `on_step`."""
 
 
 class Interrupted(BaseException):
     """Raised when the run has been asked to stop: by `groups` instead of waiting for data, in callbacks by evaluations.
 
-    It may come at any line that makes a batch; there, an `except Exception` that leaves out a bad row must not take it.
-    A callback that raises it leaves everything as it was before its event: the resumed run calls it again.
+    It may be raised at any line that makes a batch, and is no Exception: a user's `except Exception` there, which skips
+    a bad row, must not catch it. A callback that raises it leaves everything as it was before its event: the
+    resumed run calls it again.
     """
 
 
@@ -55,7 +56,7 @@ class Session:
     progress: Progress
     until: int  # the last update of this stretch
     total: int  # the last update of the learning rate schedule
-    guard: Callable[[], object] = lambda: None  # on all processes, before writing: raises when the folder is another's
+    guard: Callable[[], object] = lambda: None  # on all processes, before writing: raises if the folder is lost
 
     @property
     def number(self) -> int:
@@ -124,13 +125,13 @@ def fit(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> Stop
 def _walk(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> Stop:
     """Take steps until a callback returns a Stop. All callbacks are called for each step; the first Stop counts."""
     try:
-        stop = _complete(session, callbacks)
+        stop = _call_rest(session, callbacks)
         if stop:
             return stop
         for step in take_steps(session.engine, session.state, groups, after=session.number, until=session.until):
             session.state = step.state
             session.progress.advance(step.number, step.place)
-            stop = _show(session, step, callbacks)
+            stop = _call(session, step, callbacks)
             if stop:
                 return stop
     except Interrupted as interruption:
@@ -139,10 +140,10 @@ def _walk(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> St
     return Stop(f"reached step {session.until}" if reached else f"the data ran out at step {session.number}")
 
 
-def _show(session: Session, step: Step, callbacks: Sequence[Callback], stop: Stop | None = None) -> Stop | None:
-    """Show a step to callbacks, and return `stop`, or else the first reason to end that one of them gives.
+def _call(session: Session, step: Step, callbacks: Sequence[Callback], stop: Stop | None = None) -> Stop | None:
+    """Call `on_step` of the callbacks; return `stop` or, if that is None, the first Stop that one of them returns.
 
-    Where one is cut short by a signal, the progress tells a resumed run from where the step goes on.
+    If a signal cuts one short, the progress records which: a resumed run calls it and those after it.
     """
     for callback in callbacks:
         try:
@@ -154,18 +155,18 @@ def _show(session: Session, step: Step, callbacks: Sequence[Callback], stop: Sto
     return stop
 
 
-def _complete(session: Session, callbacks: Sequence[Callback]) -> Stop | None:
-    """Let a step that a signal cut short go on, as if nothing had happened; return a reason to end, or None."""
+def _call_rest(session: Session, callbacks: Sequence[Callback]) -> Stop | None:
+    """Call the callbacks that a signal kept from seeing the last step; return the first Stop, or None."""
     progress = session.progress
     at, reason = progress.cut_at, progress.cut_reason
     progress.cut_at = progress.cut_reason = ""
     stop = Stop(reason) if reason else None
     left = list(dropwhile(lambda callback: callback.name != at, callbacks)) if at else []
-    return _show(session, Step(session.number, session.state, {}, progress.position, at), left, stop)
+    return _call(session, Step(session.number, session.state, {}, progress.position, at), left, stop)
 
 
 def _end(session: Session, stop: Stop, callbacks: Sequence[Callback]) -> Stop:
-    """Tell callbacks that training ends, and return why; once a signal cuts one of them short, it is unfinished."""
+    """Call `on_end` of the callbacks; return why training ended, unfinished once a signal cut one of them short."""
     for callback in callbacks:
         try:
             callback.on_end(session, stop)

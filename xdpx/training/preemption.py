@@ -20,8 +20,8 @@ Handler = Callable[[int, FrameType | None], Any] | int | None
 _END: Any = object()
 
 SECONDS_OF_ONE_REQUEST = 10.0
-"""A signal that comes again so soon is the same request. Slurm sends SIGTERM twice within milliseconds to tasks of a
-step that is preempted; where all processes of a job get one, those that our own processes started get theirs, too."""
+"""A signal repeated within this time is the same request. Slurm sends SIGTERM twice within milliseconds to tasks of a
+preempted step; and a launcher that signals all processes of a job also reaches those that ours forward it to."""
 SECONDS_OF_ONE_KEY = 1.0
 """The same for SIGINT: a user who presses Ctrl-C again later means it."""
 
@@ -124,11 +124,11 @@ class Preemption:
                 self._before_alarm = None
 
     def ends_evaluation(self) -> bool:
-        """Return whether a signal to this process ends an evaluation: it came, and training does not go on after it."""
+        """Return whether an evaluation must end: this process received a signal after which training does not go on."""
         return self.received is not None and not self.goes_on
 
     def cut_short(self, number: int) -> Interrupted:
-        """Return what ends the evaluation of update `number`, on all processes."""
+        """Return the exception that ends the evaluation after update `number`, the same on all processes."""
         by = self.received or "a signal to another process"
         return Interrupted(f"interrupted by {by} after step {number}, in its evaluation, which will begin again")
 

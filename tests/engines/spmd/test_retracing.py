@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 
-from xdpx.engines.spmd.retracing import ASTONISHING, Retraces, shape_text
+from xdpx.engines.spmd.retracing import MANY_SHAPES, Retraces, shape_text
 
 
 def test_shapes_in_one_line_say_equal_ones_once():
@@ -26,7 +26,7 @@ def test_a_second_compilation_for_the_same_shape_is_told(caplog):
 def test_many_shapes_of_one_function_are_told_once(caplog):
     found = Retraces()
     with caplog.at_level(logging.WARNING, logger="xdpx"):
-        for length in range(1, 2 * ASTONISHING):
+        for length in range(1, 2 * MANY_SHAPES):
             found.note("update", {"a": np.zeros((2, length))})
     assert len(caplog.records) == 1
-    assert f"compiled for {ASTONISHING} shapes" in caplog.text
+    assert f"compiled for {MANY_SHAPES} shapes" in caplog.text

@@ -1,4 +1,4 @@
-"""Tell of counters and generators of own classes that change during training, but are in no checkpoint."""
+"""Warn of state of users' classes, such as counters and generators, that training changes but no checkpoint holds."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import nn
 from xdpx.logger import log
 
 LIBRARIES = frozenset({"xdpx", "torch", "transformers", "builtins"})
-"""Packages whose classes save all that training changes, or have nothing of that kind."""
+"""Packages whose classes save all state that training changes, or have none."""
 
 
 def unsaved_values(task: Any) -> dict[str, Any]:
-    """Return the numbers and the states of generators that own classes keep outside of every checkpoint, by name."""
+    """Return by name the numbers and generator states in attributes of users' classes, which no checkpoint holds."""
     found = {}
     for part in _own_parts(task):
         for name, value in vars(part).items():
@@ -28,7 +28,7 @@ def unsaved_values(task: Any) -> dict[str, Any]:
 
 
 def warn_of_unsaved(before: Mapping[str, Any], task: Any) -> None:
-    """Warn of such values that are not what they were when training began."""
+    """Warn of values from `unsaved_values` that have changed since training began."""
     now = unsaved_values(task)
     changed = [name for name, value in before.items() if name in now and now[name] != value]
     if changed:
@@ -41,7 +41,7 @@ def warn_of_unsaved(before: Mapping[str, Any], task: Any) -> None:
 
 
 def warn_of_unsaved_tensors(optimizer: torch.optim.Optimizer | None) -> None:
-    """Warn of an own optimizer that keeps tensors, such as momentum, elsewhere than in its `state`."""
+    """Warn of a user's optimizer that keeps tensors, such as momentum, outside of its `state`."""
     if optimizer is None or type(optimizer).__module__.partition(".")[0] in LIBRARIES:
         return
     kind = type(optimizer)
@@ -70,7 +70,7 @@ def _has_tensors(value: object, known: Collection[int]) -> bool:
 
 
 def _own_parts(task: Any) -> Iterator[Any]:
-    """Yield the task, its loss and the modules of its model that are of own classes without a state of their own."""
+    """Yield the task, its loss and the modules of its model whose class is a user's and saves no state of its own."""
     saved = bool(task.state_dict())  # that of the loss, unless the task has another
     for part in (task, vars(task).get("loss"), *task.model.modules()):
         is_module = isinstance(part, nn.Module)
@@ -80,7 +80,7 @@ def _own_parts(task: Any) -> Iterator[Any]:
 
 
 def _comparable(value: object) -> Any:
-    """Return a number itself, a generator as its state; None for anything else."""
+    """Return a number unchanged, the state of a generator, and None for anything else."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     if isinstance(value, random.Random):

@@ -35,7 +35,7 @@ class Collective:
         axes: names of the mesh axes it runs over, `?` if the text does not say.
         count: how often it runs in one step.
         bytes: one device's buffers over all runs.
-        wire_bytes: what one device sends at least, over all runs (ring algorithms).
+        wire_bytes: least number of bytes that one device sends, over all runs (ring algorithms).
         group: devices in each group.
         arrays: what it carries, as text.
         source: the place in the model that needs it.

@@ -180,12 +180,12 @@ def _trips(program: Program, line: Line) -> int:
 
 
 def plain_source(source: str) -> str:
-    """Shorten `jit(step)/transpose(jvp(lm))/while/body/ff/dot_general` to what a person looks for: `lm/ff/dot_general`.
+    """Shorten `jit(step)/transpose(jvp(lm))/while/body/ff/dot_general` to the names of layers: `lm/ff/dot_general`.
 
     Adds `(backward)` or `(recomputed)` where the name says so.
     """
     note = " (recomputed)" if "rematted_computation" in source else " (backward)" if "transpose(" in source else ""
-    whole = max(source.split(":"), key=len)  # what was joined out of several names all of them
+    whole = max(source.split(":"), key=len)  # XLA joins the names of merged operations by colons
     bare = _WRAPPED.sub("", whole).replace("(", "").replace(")", "")
     parts = [part for part in bare.split("/") if part not in _NO_PLACES and "->" not in part and "." not in part]
     return "/".join(dict.fromkeys(parts[-5:])) + note if parts else ""

@@ -20,7 +20,7 @@ class Device:
         peak_flops: FLOP/s of dense bfloat16 products; None if unknown.
         memory: bytes available to a program; None if unknown.
         link_bandwidth: bytes/s that one device can send to its neighbours (ICI, NVLink), all links together.
-        kinds: beginnings of the `device_kind` that JAX reports, in small letters.
+        kinds: beginnings of the `device_kind` that JAX reports, in lower case.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Device:
 
     @property
     def platform(self) -> str | None:
-        """That of its programs, `cuda` or `tpu`; None for a device of the user's own."""
+        """The platform of its programs, `cuda` or `tpu`; None for a device that the user described."""
         if not self.kinds:
             return None
         return "cuda" if self.kinds[0].startswith("nvidia") else "tpu"
@@ -105,7 +105,7 @@ def _number(text: str) -> float:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Turns the time of a step into MFU and rates: made once, asked at each line of the log.
+    """Turns the time of a step into MFU and rates; made once, used at each row of the log.
 
     Attributes:
         flops_per_step: model FLOPs of one update over all devices, remat not counted.

@@ -2,7 +2,7 @@
 
 It is for NVIDIA's GPUs. Automatic: JAX profiles the first updates and compiles once more, in one process. Manual: a
 first run traces some updates, `profile.pb` is made from the trace, and a second run gives it to XLA. Nothing at module
-level imports jax: what is said here has to be said before JAX starts.
+level imports jax: these settings must be made before JAX starts.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ class Pgle:
 def pgle_of(
     text: str | None, *, runs: int | None = None, percentile: int | None = None, strip_pointer: bool = True
 ) -> Pgle:
-    """Read `off`, `auto`, `profile` or the path of a profile, with the knobs of `auto`.
+    """Read `off`, `auto`, `profile` or the path of a profile, with the options of `auto`.
 
     Raises:
-        ConfigError: a number is out of range, a knob stands without `auto`, or there is no profile at the path.
+        ConfigError: a number is out of range, an option of `auto` is set without it, or the profile does not exist.
     """
     mode: Mode = "use" if text not in {None, "off", "auto", "profile"} else (text or "off")  # type: ignore[assignment]
-    faults = [*_faults_of_knobs(mode, runs, percentile), *_faults_of_profile(text if mode == "use" else None)]
+    faults = [*_faults_of_options(mode, runs, percentile), *_faults_of_profile(text if mode == "use" else None)]
     if faults:
         raise ConfigError("command line", faults)
     return Pgle(mode, text if mode == "use" else None, runs, percentile, strip_pointer)
 
 
-def _faults_of_knobs(mode: Mode, runs: int | None, percentile: int | None) -> list[Fault]:
+def _faults_of_options(mode: Mode, runs: int | None, percentile: int | None) -> list[Fault]:
     given = {"pgle_runs": runs, "pgle_percentile": percentile}
     faults = [
         Fault(f"--{name}", f"needs --pgle=auto, not {mode}.", "Add --pgle=auto.")
@@ -226,7 +226,7 @@ def newest_run(folder: str) -> str:
         remedy = "Trace some updates first: x-exp NAME --job_log_dir=DIR --pgle=profile."
         problem = f"has no {'/'.join(RUNS)}/*/*{TRACE_ENDING} below it."
         raise ConfigError("x-script pgle_profile", [Fault(folder, problem, remedy)])
-    return max(runs, key=lambda run: run.rpartition("/")[2])  # their names are times
+    return max(runs, key=lambda run: run.rpartition("/")[2])  # sorted by name, which is a time
 
 
 def make_profile(folder: str, convert: Callable[[str], bytes] | None = None) -> str:

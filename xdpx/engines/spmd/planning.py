@@ -32,7 +32,7 @@ from xdpx.engines.spmd.steps import Compiled, jitted, widened_shapes
 from xdpx.utils.axis_splits import Rules
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""For programs that are only looked at: how they are cut up and what they hold does not depend on these."""
+"""For programs that are analysed and never run: their sharding and their buffers do not depend on these options."""
 
 _HALF, _BFLOAT = re.compile(r"\bf(loat)?16\["), lambda found: f"bf{found[1] or ''}16["
 _VIEWS = frozenset({"parameter", "get-tuple-element", "tuple", "bitcast", "while", "conditional", "call", "constant"})
@@ -107,8 +107,8 @@ class StepPlan:
         collectives: of one update, the largest first; none when nothing was compiled.
         tensors: of the state, the largest on a device first.
         buffers: made during the update, the largest first; none when nothing was compiled.
-        reports: dimensions that were to be split and could not be.
-        seconds: what tracing, lowering and compiling took.
+        reports: dimensions that could not be split as their rules say.
+        seconds: duration of tracing, lowering and compiling.
         attention: which kernel attends on the platform that is planned for, and why; empty where none is named.
     """
 
@@ -128,7 +128,7 @@ class StepPlan:
 
 
 def as_bfloat16(plan: StepPlan) -> StepPlan:
-    """Name the arrays of a plan by bfloat16, for which float16 stood, because a CPU need not widen it."""
+    """Return a plan with float16 renamed to bfloat16, in whose place it was planned: CPUs need not widen float16."""
 
     def named(one: Any) -> Any:
         texts = {key: value for key, value in vars(one).items() if isinstance(value, str)}

@@ -9,7 +9,7 @@ import jax
 
 from xdpx.logger import log
 
-ASTONISHING = 8
+MANY_SHAPES = 8
 """Number of shapes of one function at which a warning is logged: padding and bucketing should give fewer."""
 
 
@@ -17,14 +17,14 @@ class Retraces:
     """Counts how often each function is traced for each shape. Call `note` inside the traced function.
 
     Attributes:
-        counts: by `function shape`; 1 is what there should be.
+        counts: by `function shape`; more than 1 means a recompilation.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     def note(self, function: str, batch: Any) -> None:
-        """Count one trace; say so when it is one too many.
+        """Count one trace; log a warning for a repeated shape, or for many shapes.
 
         Args:
             function: its name.
@@ -37,9 +37,9 @@ class Retraces:
                 f"compiled for the {_times(self.counts[key])} time: {key}. Its shapes were seen before, so something "
                 "else has changed: where arrays live, their types, or a setting of JAX."
             )
-        elif sum(known.startswith(f"{function} ") for known in self.counts) == ASTONISHING:
+        elif sum(known.startswith(f"{function} ") for known in self.counts) == MANY_SHAPES:
             log.warning(
-                f"{function}: compiled for {ASTONISHING} shapes of batches so far, the last one {key}. Each "
+                f"{function}: compiled for {MANY_SHAPES} shapes of batches so far, the last one {key}. Each "
                 "compilation costs time: pad batches to one shape, or to few."
             )
 

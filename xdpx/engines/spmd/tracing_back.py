@@ -38,7 +38,7 @@ class _Site:
         name, kind: of the layer.
         parent: the site that it is called in, None for the model.
         end: how many sites had ended before it, in the order of the program.
-        heard: what probes told, by side and by index of the array: one entry for each run.
+        heard: what probes reported, by side and index of the array: one entry per run.
     """
 
     name: str
@@ -53,7 +53,7 @@ class _Site:
         return max((len(runs) for runs in self.heard.get(side, {}).values()), default=0)
 
     def run(self, side: str, index: int) -> list[TensorFacts]:
-        """Return what the probes of one side told of one run."""
+        """Return what the probes of one side reported for one run."""
         return [runs[index] for runs in self.heard.get(side, {}).values() if len(runs) > index]
 
 
@@ -118,7 +118,7 @@ def _counted(array: Any) -> tuple[Any, Any]:
 
 
 def _everywhere(numbers: tuple[Any, Any]) -> Any:
-    """Lay numbers out on each device: the one that calls the host has them then."""
+    """Replicate numbers on every device, because only one of them calls the host."""
     mesh = jax.sharding.get_abstract_mesh()
     return numbers if mesh.empty else jax.lax.with_sharding_constraint(numbers, PartitionSpec())
 
@@ -223,15 +223,15 @@ class _Listening:
         found: list[tuple[_Site, int, Call]] = []
         made: dict[tuple[int, int], Call] = {}
         for site in self._sites:
-            # Under remat a pass forward is run again for the backward one: the runs of the first are what counts.
+            # Remat runs the forward pass again in the backward pass: only the first runs count.
             backwards, forwards = site.num_runs(INTO), site.num_runs(MADE)
             runs = min(forwards, backwards) or forwards
             for run in range(runs):
                 above = id(site.parent)
-                parent = made.get((above, run), made.get((above, 0)))  # the whole runs once, or as often as its part
+                parent = made.get((above, run), made.get((above, 0)))  # a parent runs once, or as often as its child
                 name = site.name if runs == 1 else f"{site.name} (run {run} of {runs})"
                 call = Call(name, site.kind, parent)
-                back = runs - 1 - run  # the backward pass goes through the runs from the last one on
+                back = runs - 1 - run  # the backward pass visits the runs in reverse
                 call.given, call.made, call.into = site.run(GIVEN, run), site.run(MADE, run), site.run(INTO, back)
                 moment = min(site.moments.get(back, [0]))
                 for facts in site.run(OUT_OF, back):

@@ -86,7 +86,7 @@ class Placer:
         self._whole = NamedSharding(mesh, PartitionSpec())
 
     def put(self, batch: Any) -> Any:
-        """Return a batch of global arrays from the rows of this process. Text, and what else no device takes, is None.
+        """Return a batch of global arrays from the rows of this process; what no device can hold is None.
 
         Args:
             batch: a tree of arrays whose first dimension is the row; plain numbers are put everywhere.
@@ -128,9 +128,9 @@ class Placer:
 
 
 def tree_to_host(tree: Any) -> Any:
-    """Return what devices computed as NumPy arrays (floats for single numbers); of several processes, one's own rows.
+    """Return arrays of devices as NumPy arrays, and single numbers as floats; with several processes, this one's rows.
 
-    All arrays of the tree set out together, so that the host waits for the last one only, not for one after another.
+    All transfers start at once, so that the host waits only for the last of them.
     """
     leaves, structure = jax.tree.flatten(tree)
     arrived = iter(jax.device_get([_parts_here(leaf) for leaf in leaves if isinstance(leaf, jax.Array)]))
@@ -158,14 +158,14 @@ def _parts_here(value: Any) -> list[Any]:
 
 
 def array_to_host(value: Any) -> np.ndarray[Any, Any]:
-    """Return a copy of a whole array on the host; all processes must ask for it."""
+    """Return a copy of a whole array on the host. On all processes."""
     if value.is_fully_addressable or value.is_fully_replicated:
         return np.array(value)
     return np.asarray(multihost_utils.process_allgather(value, tiled=True))
 
 
 def to_tensors(tree: Any) -> dict[str, Any]:
-    """Return the arrays of a tree by name as torch tensors on the host, which every file of ours can hold."""
+    """Return the arrays of a tree by name as torch tensors on the host, the form in which checkpoints store them."""
     return {
         path_name(path): _tensor(array_to_host(leaf)) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
     }

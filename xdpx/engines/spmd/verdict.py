@@ -12,7 +12,7 @@ from xdpx.engines.spmd.planning import Memory, StepPlan, Tensor
 from xdpx.utils.progress import format_bytes
 
 NEAR = 1.3
-"""Most that the upper bound of memory may be of the lower one for both together to say anything."""
+"""Largest ratio of the upper to the lower bound of memory at which both together are informative."""
 
 ROOM = 0.05
 """Share of a device's memory that its runtime and fragmentation need."""

@@ -112,15 +112,15 @@ def local_index(environment: Mapping[str, str] | None = None) -> int:
 class Preempted:
     """Finds out that the run is being preempted, at the same call on all processes, which must call it equally often.
 
-    A signal to one process reaches all. Always False for a single process, which handles the signal itself. To ask
-    costs next to nothing: JAX counts the calls, and its processes only talk once a signal has come.
+    A signal to one process reaches all. Always False for a single process, which handles the signal itself. A call
+    is cheap: JAX counts the calls, and its processes communicate only after a signal.
     """
 
     def __init__(self) -> None:
         self._is_so = False
 
     def __call__(self) -> bool:
-        """Return whether it is; from then on it stays so."""
+        """Return whether the run is being preempted; once true, it stays true."""
         if not self._is_so and process_count() > 1:
             self._is_so = bool(multihost_utils.reached_preemption_sync_point(next(_calls)))
         return self._is_so

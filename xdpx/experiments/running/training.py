@@ -230,7 +230,7 @@ class _Training:
         return told or self._preempted()
 
     def _end_at_signals(self, *each: Sequence[EvalProgram] | Sequence[DecodeProgram], at_all: bool) -> None:
-        """Let a signal end evaluations and decodings before their next batch, on all processes."""
+        """Make a signal end evaluations and decodings before their next batch, on all processes."""
 
         def end_if_asked(step: int) -> None:
             if self._any_asked(self.preemption.ends_evaluation(), step):

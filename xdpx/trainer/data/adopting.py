@@ -63,7 +63,7 @@ class Adopted:
                 set_epoch(epoch)
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
-        """Let the next iteration, and only that, start at a batch; see `Loader.start_at`."""
+        """Start the next iteration, and only that one, at a batch; see `Loader.start_at`."""
         self._entry = (batch_index, state) if batch_index else None
         if not batch_index:
             self._own.go_on((state or {}).get("generators"))

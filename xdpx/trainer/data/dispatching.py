@@ -47,7 +47,7 @@ class Dispatcher:
         self.loader.set_epoch(epoch)
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
-        """Let the next iteration, and only that, start at a batch; see `Loader.start_at`."""
+        """Start the next iteration, and only that one, at a batch; see `Loader.start_at`."""
         self.loader.start_at(batch_index, (state or {}).get("first"))
 
     def state_dict(self) -> dict[str, Any]:

@@ -132,7 +132,7 @@ class RankBatches(Sampler[list[int]]):
             self.sampler.set_epoch(epoch)
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
-        """Let the next iteration, and only that, start at a batch, in the order recorded by `state_dict`."""
+        """Start the next iteration, and only that one, at a batch, in the order recorded by `state_dict`."""
         self._start, self._drawn.state, self._seed = batch_index, state, (state or {}).get("seed")
 
     def state_dict(self) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class RankBatchLists(Sampler[list[int]]):
                 set_epoch(epoch)
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
-        """Let the next iteration, and only that, start at a batch; samples of earlier ones are not read."""
+        """Start the next iteration, and only that one, at a batch; samples of earlier ones are not read."""
         self._start, self._drawn.state = batch_index, state
 
     def state_dict(self) -> dict[str, Any]:

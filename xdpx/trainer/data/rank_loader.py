@@ -155,7 +155,7 @@ class Loader(DataLoader[Any]):
         return self._entry[0] if self._entry else 0
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
-        """Let the next iteration, and only that, start at a batch.
+        """Start the next iteration, and only that one, at a batch.
 
         Restore the random generators of the run before iterating; seeking does not change them.
 
@@ -170,7 +170,7 @@ class Loader(DataLoader[Any]):
         self.resume_workers()
 
     def resume_workers(self) -> None:
-        """Let workers that persist start without drawing a number, as the run that is continued had them already."""
+        """Make persistent workers start without drawing a random number: in the resumed run they had started before."""
         if self.persistent_workers:
             self.generator = torch.Generator().manual_seed(torch.initial_seed())
 
@@ -193,12 +193,12 @@ class Loader(DataLoader[Any]):
         return (self if self._keeps_place else self.aside())._iterated()
 
     def trained_on(self) -> Iterator[Any]:
-        """Iterate for the training. From now on only this keeps the place: a callback may look at batches meanwhile."""
+        """Iterate for the training. Other iterations, e.g. of a callback, no longer move the recorded position."""
         self._keeps_place = False
         return self._iterated()
 
     def aside(self) -> Self:
-        """Return a loader of the same batches with a place of its own."""
+        """Return a loader of the same batches with its own position."""
         other, own = copy(self), {"_entry": None, "_start": None, "_watch": None, "_iterator": None}
         vars(other).update(own, ahead={}, _keeps_place=True, _own=copy(self._own))
         vars(other).update(batch_sampler=aside(self.batch_sampler))

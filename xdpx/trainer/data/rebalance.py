@@ -156,7 +156,7 @@ class BatchRebalance(Sampler[list[int]]):
         self.epoch = epoch
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
-        """Let the next iteration, and only that, start at a batch."""
+        """Start the next iteration, and only that one, at a batch."""
         del state
         self._start = batch_index
 

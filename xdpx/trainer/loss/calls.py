@@ -256,7 +256,7 @@ def _described(answer: Any) -> str:
 
 
 def _no_loss(answer: Any, source: str) -> str:
-    """Say what is wrong with what came in the place of a loss."""
+    """Return the error message for what came in the place of a loss, which `source` begins."""
     advice = "Return one number as a tensor, e.g. the mean over the batch."
     if isinstance(answer, tuple):
         advice = "Return (loss, outputs) only when return_outputs is true, and the loss alone otherwise."

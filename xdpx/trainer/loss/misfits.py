@@ -1,4 +1,4 @@
-"""Say which labels or ids of a batch a model of transformers cannot take, after computing its loss has failed."""
+"""Explain an error of a transformers model: which labels or ids of the batch do not fit its sizes."""
 
 from __future__ import annotations
 
@@ -89,5 +89,5 @@ def _of_labels(labels: Tensor, config: object, *, whole_rows: bool) -> Iterator[
 
 
 def _on_host(value: object) -> TypeGuard[Tensor]:
-    """Return whether a value can be looked at: after an error on a GPU, nothing there can."""
+    """Return whether a value is a tensor that can be read: after an error on a GPU, none there can."""
     return isinstance(value, Tensor) and value.device.type == "cpu" and value.ndim > 0 and value.numel() > 0

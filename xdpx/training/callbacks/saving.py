@@ -1,4 +1,4 @@
-"""Which checkpoints are written and which stay, so that the wanted weights and a way to continue are always there."""
+"""Write checkpoints, and delete those that are no longer needed: the wanted weights and a full state always remain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xdpx.utils.decisions import due, is_better
 from xdpx.utils.pulse import pulse
 
 OF_TRAINER = "hooks"
-"""What the state of callbacks written for the Trainer is called: a run may be continued with or without them."""
+"""Name of the state of callbacks written for the Trainer; a run may be resumed with or without them."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SavePolicy:
     interval: int | None = None
 
     def wants_weights(self, progress: Progress) -> bool:
-        """Tell whether the weights of this step are to be kept, now that they have been scored."""
+        """Return whether to keep the weights of this step: only of one that has just been scored."""
         if not progress.just_evaluated:
             return False
         score, least = progress.score, self.above_score
@@ -51,21 +51,22 @@ class SavePolicy:
         return progress.is_best or self.last_only or not self.best_only
 
     def wants_state(self, progress: Progress) -> bool:
-        """Tell whether the full state of this step is to be kept."""
+        """Return whether to keep the full state of this step."""
         if not self.resumable:
             return False
         return progress.just_evaluated or due(progress.num_updates, self.interval)
 
 
 class Checkpointing(Callback):
-    """Write checkpoints: what every door does alike. Stands after every callback whose state must be in them.
+    """Base of the callbacks that write checkpoints, in every door. Must come after all whose state is saved.
 
     Args:
-        callbacks: those whose state is saved, by their names; it is taken after all of them saw the step.
-        copies: where copies of the state are kept between two saves; None keeps none.
+        accumulator: settled before each save, so that a loss of NaN is noticed.
+        callbacks: those whose state is saved, by their names, after all of them have seen the step.
+        copies: where copies of the state are kept in memory between two saves; None keeps none.
 
     Attributes:
-        saved_step: the last one of which something was saved; 0 before.
+        saved_step: the last step of which something was saved; 0 before the first.
     """
 
     def __init__(
@@ -77,26 +78,26 @@ class Checkpointing(Callback):
         self._asked = False
 
     def ask(self) -> None:
-        """Let the step at which the run stands be saved, whatever is due."""
+        """Request a checkpoint of the current step, even if none is due."""
         self._asked = True
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Save what is wanted of this step, and keep a copy in memory where one is due."""
+        """Save what is due at this step, and keep a copy in memory if that is due."""
         self.save(session)
         if self._memory is not None and due(session.number, self._memory.interval):
             self._copy(session)
         return None
 
     def save(self, session: Session) -> None:
-        """Save what is wanted of the step at which the run stands."""
+        """Save what is due at the current step."""
         raise NotImplementedError
 
     @contextmanager
     def _writing(self, session: Session) -> Generator[None]:
-        """Write a checkpoint inside.
+        """Check, before a checkpoint is written inside the block, that it may be; pause the measured time meanwhile.
 
         Raises:
-            LeaseLost: the folder is another run's by now.
+            LeaseLost: another run has taken over the folder.
             Diverged: a loss was, or a weight is, NaN or infinite: such weights are never saved.
         """
         session.guard()
@@ -113,11 +114,11 @@ class Checkpointing(Callback):
     # ---- copies in memory
 
     def _is_saved(self, session: Session) -> bool:
-        """Tell whether the step at which the run stands is on disk by now."""
+        """Return whether the full state of the current step is on disk."""
         raise NotImplementedError
 
     def _copy_of(self, session: Session) -> Callable[[], object] | None:
-        """Copy the full state; return what writes the copy in the background, None if there is no room for it."""
+        """Copy the full state; return the function that writes the copy in the background, None if there is no room."""
         raise NotImplementedError
 
     def _copy(self, session: Session) -> None:
@@ -131,25 +132,26 @@ class Checkpointing(Callback):
                 self._copying.start(write)
 
     def _forget_copies(self) -> None:
-        """Let go of the copies in memory, once all is on disk."""
+        """Delete the copies in memory: everything is on disk."""
         if self._memory is not None:
             self._copying.wait()
             self._memory.forget()
 
     def close(self) -> None:
-        """Let what is being copied come to its end."""
-        with suppress(Exception):  # was logged; what ends the training counts
+        """Wait for a copy in progress."""
+        with suppress(Exception):  # logged already; must not hide why training ends
             self._copying.wait()
 
 
 class Saving(Checkpointing):
-    """Write checkpoints by `policy`; what is asked for beside it stays.
+    """Writes the checkpoints of `x-train` by a policy; those requested besides are never deleted.
 
     Args:
-        metadata: gives plain values that go into manifests and full states.
+        checkpointer: writes and deletes them.
+        policy: which are written and kept.
+        metadata: returns plain values that go into manifests and full states.
         values: of all keys that decide the run; they go into full states, to tell later what was changed.
-        background: writes full states while training goes on; None lets it wait.
-        copies: keep a copy of the state in memory between two saves; None keeps none.
+        background: writes full states while training goes on; None makes training wait.
     """
 
     name = "saving"
@@ -177,26 +179,26 @@ class Saving(Checkpointing):
         self._last_state = (0, 0, "")  # its step, the last evaluation that it knows of, and where it was cut short
 
     def on_start(self, session: Session) -> None:
-        """Remember where the run stands: that state is on disk already. Finish the pruning that a kill cut short."""
+        """Note that the state a run resumes from is on disk already; finish the pruning that a kill cut short."""
         self._last_state = _state_key(session.progress)
         if session.number > 0:
             self._prune(session.progress)
 
     def save(self, session: Session) -> None:
-        """Save what is wanted of the step at which the run stands."""
+        """Save what is due at the current step."""
         state = self.policy.wants_state(session.progress) or (self._asked and self.policy.resumable)
         self._save(session, self.policy.wants_weights(session.progress), state)
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        """Save the step that was reached; an interrupted run's full state in any case."""
+        """Save the last step: its weights if wanted, and for an interrupted run always the full state."""
         progress = session.progress
         weights = self.policy.wants_weights(progress)
         if stop.finished and not weights and not self._kept_at_all and self.policy.above_score is None:
-            weights = True  # every score was NaN: what was trained is kept all the same
+            weights = True  # every score was NaN: the trained weights are kept nevertheless
         wants_state = self.policy.resumable or not stop.finished
         self._save(session, weights, wants_state and session.number > 0)
         if self._background is not None:
-            self._background.wait()  # what is written must be whole before anybody is told
+            self._background.wait()  # the status says that the run ended only once its files are complete
         self._forget_copies()
         if stop.finished and not self._kept_at_all:
             log.warning(
@@ -234,7 +236,7 @@ class Saving(Checkpointing):
         self.checkpointer.save_weights(session.number, session.engine.weights(session.state), facts=facts)
 
     def _save_state(self, session: Session, then: Callable[[], object]) -> None:
-        """Write the full state, and do something as soon as it is whole."""
+        """Write the full state, and call `then` once it is complete."""
         with nullcontext() if self._background is None else self._background.copying():
             full, number = self._full(session), session.number
 
@@ -262,10 +264,10 @@ class Saving(Checkpointing):
         return lambda: copies.save(number, full, full["metadata"])
 
     def _full(self, session: Session, *, wanted: bool | None = None) -> dict[str, Any]:
-        """Return all that is needed to continue: a copy, which later updates leave as it is.
+        """Return a copy of everything needed to resume, which later updates do not change.
 
         Args:
-            session: as it stands.
+            session: at the step to copy.
             wanted: see `engines.base.Engine.snapshot`.
         """
         metadata = dict(self._metadata())
@@ -282,17 +284,17 @@ class Saving(Checkpointing):
         self._pruning(progress)()
 
     def _pruning(self, progress: Progress) -> Callable[[], object]:
-        """Return what deletes all that need not stay now."""
+        """Return a function that deletes the weights and states that need not be kept now."""
         few = self.policy.best_only or self.policy.last_only
         weights = [*self._kept(progress), *self._asked_steps] if few else None
         states = None if self.policy.every_state else [self._last_state[0]]
         return lambda: self.checkpointer.prune(weights=weights, states=states)
 
     def close(self) -> None:
-        """Let what is being written come to its end."""
+        """Wait for what is being written."""
         super().close()
         if self._background is not None:
-            with suppress(Exception):  # was logged; what ends the training counts
+            with suppress(Exception):  # logged already; must not hide why training ends
                 self._background.wait()
 
     def _kept(self, progress: Progress) -> list[int]:
@@ -308,13 +310,13 @@ class Saving(Checkpointing):
         return {"weights": list(self._weights), "asked": list(self._asked_steps)}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take back the steps whose weights were wanted."""
+        """Restore what `state_dict` returned."""
         self._weights = list(saved["weights"])
         self._asked_steps = list(saved.get("asked", []))
 
 
 def refuse_nonfinite(session: Session) -> None:
-    """Raise Diverged where a weight is NaN or infinite, which the last update may have made it from a finite loss."""
+    """Raise Diverged if a weight is NaN or infinite, which the last update may have made it from a finite loss."""
     if not session.engine.is_finite(session.state):
         raise Diverged(
             f"training diverged: after step {session.number} weights are NaN or infinite, though no loss was. "
@@ -328,10 +330,10 @@ def _state_key(progress: Progress) -> tuple[int, int, str]:
 
 
 def restore(saved: Mapping[str, Any], callbacks: Sequence[Callback]) -> None:
-    """Return every callback the state that it had when a full state was saved.
+    """Restore the state of every callback from a full state.
 
     Raises:
-        ValueError: a part is missing, or is of a callback that is not there.
+        ValueError: the state of a callback is missing, or belongs to one that this run does not have.
     """
     wanted = {callback.name: callback for callback in callbacks if callback.name}
     held = {**saved["callbacks"], Saving.name: saved["saving"]}
