@@ -2,7 +2,7 @@
 
 Usage: python prepare.py FOLDER [TEXT_FILE]
 
-Without a file it takes the manual that every Python brings along (`pydoc_data`, half a million characters of English).
+Without a file it takes the manual that comes with Python (`pydoc_data`, half a million characters of English).
 With one, e.g. tinyshakespeare, it takes that.
 """
 

@@ -266,7 +266,7 @@ def test_the_table_of_two_vocabularies_names_what_exists() -> None:
 def vocabularies() -> list[list[list[str]]]:
     """Return the words in code type of each column of the table of the two vocabularies, row by row."""
     page = (REPOSITORY / "docs/trainer.md").read_text(encoding="utf-8")
-    table = page.split("| x-train | TrainingArguments | mind |", 1)[1].split("\n\n", 1)[0]
+    table = page.split("| x-train | TrainingArguments | note |", 1)[1].split("\n\n", 1)[0]
     cells = [[re.findall(r"`([^`]+)`", cell) for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
     return [list(column) for column in zip(*cells, strict=True)]
 

@@ -2,7 +2,7 @@
 
 Usage: x-run FILE [save_dir=FOLDER] [model=DIR] [key=value ...] [--json]
        x-init FILE [...]      write the rows of each split and four configs, and train nothing
-       x-run --demo           the same on text that every Python has: docstrings of its library, by topic
+       x-run --demo           the same on text that comes with Python: docstrings of its library, by topic
        x-init --list          the families of configs that come with XDPX, a line each
 
 FILE is a .csv, .tsv, .txt, .jsonl, .json, .xlsx or .parquet, optionally with .gz, .bz2 or .xz; words and tags (CoNLL);
