@@ -80,7 +80,7 @@ def test_a_run_whose_states_are_all_damaged_is_set_aside_and_begun_again(planned
         state.write_bytes(b"damage")
     assert train_to(stage_of(plan, 0, 128)).kind == "done"
     assert read_status(stage_of(plan, 0, 128).folder).step == 8  # type: ignore[union-attr]
-    assert Path(f"{stage_of(plan, 0, 64).folder}.damaged").is_dir()
+    assert Path(f"{stage_of(plan, 0, 64).folder}.damaged-1").is_dir()
 
 
 def test_memory_is_the_trials_fault_and_a_full_disk_is_nobodys() -> None:

@@ -94,6 +94,7 @@ class _Driver:
         self.open: dict[int, _Open] = {}
         self.running: dict[str, _Open] = {}
         self.folder = plan.settings.save_dir
+        self.stopping = False  # whether the running stages have been asked to save and end
 
     def work(self) -> bool:
         """Run the search to its end, or until a signal."""
@@ -179,8 +180,6 @@ class _Driver:
             executor.stop()
             self.stopping = True
         return not self.running
-
-    stopping = False
 
     def _take(self, stage: Stage, outcome: Outcome, watch: Watch) -> None:
         opened = self.running.pop(stage.name)

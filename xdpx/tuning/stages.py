@@ -16,15 +16,13 @@ from xdpx.config.loading import Run
 from xdpx.training.preemption import EXIT_CODE
 from xdpx.training.status import Status, read_status
 from xdpx.utils import io
+from xdpx.utils.aside import set_aside
 from xdpx.utils.commit import LeaseHeld
 from xdpx.utils.memory import comes_of_out_of_memory
 
 SECONDS_TO_WAIT_FOR_OWNER = 60.0
 """A process whose driver was killed saves and ends by itself; the next driver waits this long before it continues the
 run."""
-
-DAMAGED = ".damaged"
-"""Suffix of the folder to which a run is renamed if none of its states can be read."""
 
 OutcomeKind = Literal["done", "failed", "interrupted", "world"]
 
@@ -87,7 +85,7 @@ def train_to(stage: Stage) -> Outcome:
                 return Outcome("world", str(error))
             time.sleep(0.2)
         except NoCheckpoint:
-            io.move(stage.folder, _free_name(stage.folder + DAMAGED))  # and once more, from the beginning
+            set_aside(stage.folder, "holds no state that can be read", then="its run starts over")
         except (KeyboardInterrupt, SystemExit) as error:
             return Outcome("interrupted", str(error))
         except Exception as error:
@@ -126,14 +124,6 @@ def continuing(stage: Stage) -> Run:
         train_steps = None if stage.until >= stage.total else stage.until - (steps or 0)
     changes = {"train_steps": train_steps, "resume": True if steps else "auto"}
     return replace(stage.run, values={**stage.run.values, **changes})
-
-
-def _free_name(path: str) -> str:
-    name, number = path, 1
-    while io.exists(name):
-        number += 1
-        name = f"{path}-{number}"
-    return name
 
 
 Teller = Callable[[Outcome], None]
