@@ -82,14 +82,14 @@ class _Taken(OSError):
 def _train_in(folder: str, run: Run, ranks: Ranks, *, new: bool = False) -> Stop:
     """Train in a folder; with `new`, raise _Taken before doing anything if another run has claimed it meanwhile."""
     settings: TrainParameters = run.parameters("command")
-    done = None if new else by_the_first(lambda: resuming.already_done(run, settings))
-    if done:
-        log.info(done)
-        return Stop(done)
     if not new:
+        done = by_the_first(lambda: resuming.already_done(run, settings))
+        if done:
+            log.info(done)
+            return Stop(done)
         by_the_first(lambda: refuse_if_occupied(run, settings))
-    if not new and settings.resume:
-        run = changed_keys.in_its_own_unit(run, folder)
+        if settings.resume:
+            run = changed_keys.in_its_own_unit(run, folder)
 
     def look() -> None:
         found = run_folder.content(folder)

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xdpx.experiments.base_experiment import BaseExperiment
+    from xdpx.experiments.running.options import RunOptions
     from xdpx.utils.paths import StrPath
 
 __all__ = ["run", "study"]
@@ -38,11 +39,10 @@ def run(
     from xdpx.engines.spmd.pgle import warn_where_useless
     from xdpx.experiments.running.options import options_of
     from xdpx.experiments.running.parts import build_parts
-    from xdpx.experiments.running.process import prepare
     from xdpx.training.preemption import EXIT_CODE
 
     wanted = options_of(job_log_dir, {"mode": mode, **options})
-    prepare(wanted)
+    _prepare_jax(wanted)
     parts = build_parts(experiment() if isinstance(experiment, type) else experiment, wanted)
     warn_where_useless(wanted.profile_guided, parts.mesh.devices.flat[0].platform)
     if wanted.trains:
@@ -83,13 +83,12 @@ def study(
     """
     from xdpx.config.faults import wrong_return
     from xdpx.experiments.running.options import options_of
-    from xdpx.experiments.running.process import prepare
     from xdpx.experiments.running.studying import Study, StudyOptions
     from xdpx.training.preemption import EXIT_CODE
 
     made = experiment() if isinstance(experiment, type) else experiment
     wanted = options_of(job_log_dir, options)
-    prepare(wanted)
+    _prepare_jax(wanted)
     own: Any = made.search_options()
     if not isinstance(own, dict):
         raise wrong_return("--study", made, "search_options", f"{own!r:.60}", "Return {option: value}.")
@@ -98,3 +97,19 @@ def study(
     if not found.search():
         return EXIT_CODE
     return FINISHED if found.has_best else FAILED
+
+
+def _prepare_jax(options: RunOptions) -> None:
+    """Make the settings of this process that JAX reads when it starts: XLA's flags, tracebacks, and a profiler's port.
+
+    Raises:
+        ConfigError: XLA has already read its flags, without the requested ones.
+    """
+    import jax
+
+    from xdpx.engines.spmd import pgle
+
+    pgle.apply(options.profile_guided)
+    jax.config.update("jax_traceback_filtering", options.jax_traceback_filtering_option)
+    if options.jax_profiler_port is not None:
+        jax.profiler.start_server(options.jax_profiler_port)

@@ -186,10 +186,10 @@ class _Training:
             GrowingTable(self._table_path(VALID_LOG), lines=lines, phase="valid"),
         ]
         after = session.number
+        interval = train.log_train_output_interval_steps or train.summary_interval_steps
         logging = EfficientLogging(
-            tables[0], accumulator, partial(means_of, parts), efficiency=parts.efficiency(),
-            interval=train.log_train_output_interval_steps or train.summary_interval_steps,
-        )  # fmt: skip
+            tables[0], accumulator, partial(means_of, parts), efficiency=parts.efficiency(), interval=interval
+        )
         tests = [EvalProgram(parts, data, "eval_test", after=after) for data in self.evaluated]
         decodes = [DecodeProgram(parts, data, "decode_test", after=after) for data in self.decoded]
         evaluating = Evaluating(parts, tests, feed, accumulator=accumulator, table=tables[1])
@@ -210,7 +210,6 @@ class _Training:
             adapter = self.adapter = self._adapt(session, logging, evaluating, saving if saves else None)
             kept.append(adapter.middle)
             callbacks = [adapter.first, *callbacks[:4], adapter.middle, *callbacks[4:]]
-        interval = train.log_train_output_interval_steps or train.summary_interval_steps
         if parts.options.inspect_gradient and parts.is_first:
             callbacks.append(Inspecting(parts.folder, "png", accumulator.stopwatch, interval=interval))
         if parts.options.profile and parts.is_first:
