@@ -84,3 +84,11 @@ def test_no_samples_are_still_samples() -> None:
     empty = Samples.from_dicts([], SCHEMA)
     assert len(empty) == 0
     assert len(empty.take(np.array([], np.int64)).ragged("tokens")) == 0
+
+
+def test_rows_that_are_too_short_are_left_out_and_the_others_are_named() -> None:
+    rows = Ragged(np.arange(6), np.array([0, 3, 3, 4, 6]))
+    kept, indices = rows.not_shorter_than(2)
+    assert [kept.row(index).tolist() for index in range(len(kept))] == [[0, 1, 2], [4, 5]]
+    assert indices.tolist() == [0, 3]
+    assert rows.not_shorter_than(0)[0] is rows  # nothing is copied

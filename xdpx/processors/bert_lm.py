@@ -103,9 +103,7 @@ class BertLMProcessor(BertProcessor):
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
         """Return samples of blocks that are cut to fit with [CLS] and [SEP], without those shorter than `min_len`."""
-        tokens = fields["tokens"].cut(self._room)
-        kept = np.flatnonzero(tokens.lengths >= self.parameters.min_len)
-        tokens = tokens if len(kept) == len(tokens) else tokens.take(kept)
+        tokens, kept = fields["tokens"].cut(self._room).not_shorter_than(self.parameters.min_len)
         return {"input_ids": tokens, "length": tokens.lengths + self.num_special}, kept
 
     def columns(self, *, labelled: bool) -> dict[str, str]:

@@ -12,7 +12,7 @@ from xdpx.config.parameters import param
 from xdpx.loaders import marks
 from xdpx.processors.base import Batch, framed, with_targets
 from xdpx.processors.bert import BertProcessor, balanced_cut
-from xdpx.processors.samples import Column, Ragged, Samples, offsets_of
+from xdpx.processors.samples import Column, Ragged, Samples, joined, offsets_of
 
 Made = tuple[dict[str, Column], NDArray[np.int64]]
 Arrays = dict[str, NDArray[Any]]
@@ -61,7 +61,7 @@ class BertMixProcessor(BertProcessor):
         return {
             "input_ids": input_ids,
             "word_index": framed([0] * (1 + len(tokens)), numbers, before=1),
-            "words": _joined(words),
+            "words": joined(words),
             "length": input_ids.lengths,
         }
 
@@ -142,13 +142,3 @@ def _counts(tokens: Ragged, numbers: Ragged) -> NDArray[np.int64]:
 def _unknown(counts: NDArray[np.int64]) -> Ragged:
     """Return rows of the unknown word, whose id is 1."""
     return Ragged(np.ones(counts.sum(), np.int32), offsets_of(counts))
-
-
-def _joined(rows: Sequence[Ragged]) -> Ragged:
-    """Return the rows of several columns concatenated."""
-    offsets = offsets_of(np.sum([each.lengths for each in rows], axis=0))
-    values, place = np.empty(offsets[-1], np.int32), offsets[:-1].copy()
-    for each in rows:
-        values[each.places(place)] = each.values
-        place += each.lengths
-    return Ragged(values, offsets)

@@ -30,9 +30,8 @@ class CausalLMProcessor(ColumnProcessor):
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
         """Return samples of blocks that are cut to `max_len`, without those shorter than `min_len` or two tokens."""
-        tokens = fields["tokens"].cut(self.parameters.max_len)
-        kept = np.flatnonzero(tokens.lengths >= max(SHORTEST, self.parameters.min_len))
-        tokens = tokens if len(kept) == len(tokens) else tokens.take(kept)
+        known = self.parameters
+        tokens, kept = fields["tokens"].cut(known.max_len).not_shorter_than(max(SHORTEST, known.min_len))
         return {"input_ids": tokens, "length": tokens.lengths}, kept
 
     def columns(self, *, labelled: bool) -> dict[str, str]:

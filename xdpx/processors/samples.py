@@ -87,6 +87,11 @@ class Ragged:
         """Return the index of each value if row i is placed at starts[i] of another array, shape (V,)."""
         return np.arange(len(self.values)) + np.repeat(starts - self.offsets[:-1], self.lengths)
 
+    def not_shorter_than(self, least: int) -> tuple[Ragged, NDArray[np.int64]]:
+        """Return the rows of at least `least` values, and their indices."""
+        kept = np.flatnonzero(self.lengths >= least)
+        return self if len(kept) == len(self) else self.take(kept), kept
+
     def mask(self, width: int) -> NDArray[np.bool_]:
         """Return the mask of rows padded to `width`: true except at padding, shape (N, T)."""
         return np.arange(width) < self.lengths[:, None]

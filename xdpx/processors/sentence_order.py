@@ -54,8 +54,7 @@ class SentenceOrderProcessor(BertLMProcessor):
         columns, kept = super().numerize_many(fields, targets)
         tokens = columns["input_ids"]
         assert isinstance(tokens, Ragged)  # noqa: S101 - for the type checker
-        parted = np.flatnonzero(tokens.lengths >= SHORTEST)
-        tokens = tokens.take(parted)
+        tokens, parted = tokens.not_shorter_than(SHORTEST)
         return {"input_ids": tokens, "length": tokens.lengths + self.num_special}, kept[parted]
 
     def collate(

@@ -66,8 +66,7 @@ class SpanCorruptionProcessor(ColumnProcessor):
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
         """Return samples of blocks that are cut to fit, without those shorter than `min_len` or two tokens."""
         tokens = fields["tokens"].cut(self.parameters.max_len - self.num_special)
-        kept = np.flatnonzero(tokens.lengths >= max(SHORTEST, self.parameters.min_len))
-        tokens = tokens.take(kept)
+        tokens, kept = tokens.not_shorter_than(max(SHORTEST, self.parameters.min_len))
         return {"input_ids": tokens, "length": tokens.lengths + self.num_special}, kept
 
     def columns(self, *, labelled: bool) -> dict[str, str]:
