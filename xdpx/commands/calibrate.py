@@ -125,13 +125,7 @@ def _quality(prob: Any, target: Any) -> dict[str, float]:
 
 def main(argv: Sequence[str]) -> int:
     """Run the script for the run named on the command line."""
-    from xdpx.commands.flags import with_settings
-    from xdpx.commands.script_arguments import need_paths, read_arguments, run_config
+    from xdpx.commands.script_arguments import run_on_paths
 
-    words = with_settings(argv, flags=("--dry",), command=f"x-script {NAME}")
-    settings = [word for word in words if "=" in word]
-    arguments = read_arguments(NAME, [word for word in words if word not in settings], flags=("--dry",))
-    if not any(word.startswith("save_dir=") for word in settings):
-        need_paths(NAME, arguments, "x-script calibrate RUN [on=SPLIT_OR_FILE] [--json]", exactly=1)
-        settings.append(f"save_dir={arguments.paths[0]}")
-    return run_config(NAME, [*settings, *arguments.flags])
+    usage = "x-script calibrate RUN [on=SPLIT_OR_FILE] [--json]"
+    return run_on_paths(NAME, argv, key="save_dir", usage=usage, exactly=1)

@@ -11,7 +11,6 @@ is compared with each, and Holm's correction keeps the probability of any false 
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -231,13 +230,6 @@ def _p(value: float) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Run the script for the runs or files named on the command line."""
-    from xdpx.commands.flags import with_settings
-    from xdpx.commands.script_arguments import need_paths, read_arguments, run_config
+    from xdpx.commands.script_arguments import run_on_paths
 
-    words = with_settings(argv, flags=("--dry",), command=f"x-script {NAME}")
-    settings = [word for word in words if "=" in word and not io.exists(word)]
-    arguments = read_arguments(NAME, [word for word in words if word not in settings], flags=("--dry",))
-    if not any(word.startswith("runs=") for word in settings):
-        need_paths(NAME, arguments, USAGE)
-        settings.append(f"runs={json.dumps(arguments.paths)}")
-    return run_config(NAME, [*settings, *arguments.flags])
+    return run_on_paths(NAME, argv, key="runs", usage=USAGE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -104,6 +105,28 @@ def _works_on(path: str) -> bool:
     if path.endswith(SUFFIXES) or any(io.isfile(path + suffix) for suffix in SUFFIXES):
         return False
     return is_raw_data(path) or io.isfile(path)
+
+
+def run_on_paths(name: str, words: Sequence[str], *, key: str, usage: str, exactly: int | None = None) -> int:
+    """Run a script for the runs or files that its words name, without a config. Return the exit code.
+
+    Args:
+        name: of the script.
+        words: paths, `key=value` words and flags; a word with `=` that exists is a path.
+        key: that takes the paths: a list, or with `exactly=1` one path; it may be given as `key=value` instead.
+        usage: for errors.
+        exactly: number of paths; None: at least one.
+
+    Raises:
+        ConfigError: with every fault.
+    """
+    words = with_settings(words, flags=("--dry",), command=f"x-script {name}")
+    settings = [word for word in words if "=" in word and not io.exists(word)]
+    arguments = read_arguments(name, [word for word in words if word not in settings], flags=("--dry",))
+    if not any(word.startswith(f"{key}=") for word in settings):
+        need_paths(name, arguments, usage, exactly=exactly)
+        settings.append(f"{key}={arguments.paths[0] if exactly == 1 else json.dumps(arguments.paths)}")
+    return run_config(name, [*settings, *arguments.flags])
 
 
 def run_config(name: str, words: Sequence[str], *, file_key: str = "") -> int:
