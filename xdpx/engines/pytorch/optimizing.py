@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.engines.base import Schedule
 from xdpx.engines.pytorch.collectives import map_tensors
 from xdpx.engines.pytorch.gradients import SCALING, Scaling, gradients_of, is_able
@@ -26,20 +26,16 @@ def check(optimizer: torch.optim.Optimizer, schedule: Schedule | None) -> None:
     lacking = [each for each in ("step", "zero_grad", "param_groups", "state_dict") if not hasattr(optimizer, each)]
     if lacking:
         problem = f"is {name}, which has no {', '.join(lacking)}."
-        raise ConfigError(THIS_RUN, [Fault("optimizer", problem, "Derive it from torch.optim.Optimizer.")])
+        raise refusal("optimizer", problem, "Derive it from torch.optim.Optimizer.")
     try:
         inspect.signature(optimizer.step).bind()
     except TypeError as error:
         problem = f"is {name}, whose step() cannot be called without arguments ({error}): gradients are computed once."
-        raise _fault("optimizer", problem, "Use one that needs no closure.") from error
+        raise refusal("optimizer", problem, "Use one that needs no closure.") from error
     momentum = None if schedule is None else schedule.momentum(1)
     if momentum is not None and not all({"betas", "momentum"} & group.keys() for group in optimizer.param_groups):
         problem = f"is true, but {name} has neither betas nor a momentum in its parameter groups."
-        raise _fault("cycle_momentum", problem, "Set it to false, or use an optimizer that has one.")
-
-
-def _fault(key: str, problem: str, remedy: str) -> ConfigError:
-    return ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
+        raise refusal("cycle_momentum", problem, "Set it to false, or use an optimizer that has one.")
 
 
 def set_rates(optimizer: torch.optim.Optimizer, factor: float, momentum: float | None) -> None:
