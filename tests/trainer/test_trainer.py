@@ -143,7 +143,7 @@ def test_folders_of_every_version_say_where_the_data_goes_on(tmp_path: Path, kep
     folder = tmp_path / "checkpoint-6"
     progress = json.loads((folder / "progress.json").read_text())
     assert (progress.pop("open_epoch"), progress.pop("unlogged"), progress.pop("midway")) == (1, {}, None)
-    assert (progress.pop("steps_per_epoch"), progress.pop("offset")) == (4, 0)
+    assert (progress.pop("steps_per_epoch"), progress.pop("offset"), progress.pop("leaves_epoch")) == (4, 0, False)
     assert progress == {"position": {"epoch": 2, "group": 2, "batches": 2}, "samples_per_batch": 8}
     if kept != "position":
         (folder / "checkpoint.manifest.json").unlink()  # the files are not those it names any more

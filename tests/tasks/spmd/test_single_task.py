@@ -261,6 +261,9 @@ def test_a_decoder_with_wrong_fields_is_refused_before_training() -> None:
     class Saying(Line):
         decoder_tpl: Any = sub_config_field(SampleDecoder.HParams, temperature=-1.0)
 
+        def decoder_template(self) -> Any:
+            return self.decoder_tpl
+
     with pytest.raises(ConfigError, match=r"SampleDecoder.temperature: is -1.0"):
         build(model=Saying.HParams())
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.hparams import BaseHParams
 from xdpx.models.spmd.base_layer import BaseLayer
 from xdpx.models.spmd.misreading import Problem
 from xdpx.models.spmd.scoring import Metrics
@@ -39,6 +40,10 @@ class BaseModel(BaseLayer):
         An example may have several rows, one after another and with the same key; rows of padding may be left out.
         """
         raise self._undefined("process_decode_out")
+
+    def decoder_template(self) -> BaseHParams | None:
+        """Return the template of the decoder that `decode` builds, so that its fields are checked before training."""
+        return None
 
     def num_ids(self) -> dict[str, int]:
         """Return how many ids each integer array of a batch may hold: {"ids": 32000} for 0 to 31999.

@@ -247,6 +247,10 @@ class LanguageModel(BaseModel):
         rows, tokens = batch.ids.shape
         return chunk_for(rows, tokens, self.lm.vocab_size, self.logits_chunk_tokens)
 
+    def decoder_template(self) -> Decoder.HParams:
+        """Return the template of the decoder."""
+        return self.decoder_tpl
+
     def decode(self, batch: NestedMap) -> driving.DecodeResult:
         """Continue the prompts of a batch; see `driving.prompts_of` for their lengths.
 

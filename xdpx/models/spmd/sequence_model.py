@@ -93,6 +93,10 @@ class SequenceModel(BaseModel):
             per_example["logits"] = logits
         return metrics, per_example
 
+    def decoder_template(self) -> Decoder.HParams:
+        """Return the template of the decoder."""
+        return self.decoder_tpl
+
     def decode(self, batch: NestedMap) -> driving.DecodeResult:
         """Decode the target of each source, from the start token on.
 

@@ -21,6 +21,7 @@ from xdpx.models.spmd.base_layer import (
     eval_context,
     total_aux_loss,
 )
+from xdpx.models.spmd.base_model import BaseModel
 from xdpx.optimizers.spmd.learner import Learner
 from xdpx.tasks.spmd.aggregating import TOTAL, LossAggregator
 from xdpx.tasks.spmd.early_stopping import build_stopping
@@ -105,8 +106,8 @@ class SingleTask(Configurable):
         if hparams.model is None:
             raise ConfigError(THIS_RUN, [Fault(f"{hparams.name}.model", "is None.", "Give the template of a model.")])
         self.model: Any = build(hparams.model)
-        decoder = getattr(self.model, "decoder_tpl", None)
-        if isinstance(decoder, BaseHParams):
+        decoder = self.model.decoder_template() if isinstance(self.model, BaseModel) else None
+        if decoder is not None:
             build(decoder.clone())  # refuses wrong fields now, not when it decodes after hours of training
         if not callable(self.model):
             problem = f"'{type(self.model).__name__}' has no __call__()."
