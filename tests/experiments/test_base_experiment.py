@@ -51,5 +51,5 @@ def test_numbers_that_are_no_mesh_are_refused(fields, words) -> None:
 def test_an_experiment_without_a_task_says_what_to_define() -> None:
     with pytest.raises(NotImplementedError, match=r"define task\(\)"):
         BaseExperiment().task()
-    with pytest.raises(NotImplementedError, match=r"define input_specs\(\)"):
+    with pytest.raises(ConfigError, match=r"define input_specs\(\)"):
         BaseExperiment().input_specs()

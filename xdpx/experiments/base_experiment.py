@@ -78,10 +78,16 @@ class BaseExperiment:
         return self.specs_of_host(0, 1)
 
     def specs_of_host(self, index: int, count: int) -> Mapping[str, tuple[tuple[int, ...], Any]]:
-        """Return (shape, dtype) of each array of a batch of one host, from its training input."""
+        """Return (shape, dtype) of each array of a batch of one host, from its training input.
+
+        Raises:
+            ConfigError: there is none.
+        """
         training = next((one for one in self.datasets() if one.is_training), None)
         if training is None:
-            raise NotImplementedError(f"{type(self).__qualname__}: define input_specs() or a training input.")
+            problem = "has no training input, and input_specs() is not defined, so the shapes of a batch are unknown."
+            remedy = "Give one with is_training=True, or define input_specs()."
+            raise ConfigError(type(self).__qualname__, [Fault("datasets", problem, remedy)])
         data = with_hosts(training, index, count).Instantiate()
         try:
             return dict(data.spec())

@@ -9,6 +9,7 @@ from xdpx.config.faults import ConfigError
 from xdpx.datasets.inputs import IterableAdaptor
 from xdpx.datasets.inputs.base_input import BaseInput
 from xdpx.experiments.base_experiment import BaseExperiment
+from xdpx.experiments.running import run
 from xdpx.experiments.running.batches import check_batch, check_content
 from xdpx.experiments.running.options import options_of
 from xdpx.experiments.running.parts import build_parts
@@ -104,10 +105,18 @@ def test_a_task_of_another_kind_is_refused(given: Any, tmp_path: Path) -> None:
         build_parts(Odd(), options_of(tmp_path / "job", {}))
 
 
-def test_a_training_without_data_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("specs", "told"), [(True, r"0 inputs are for training \(none\)"), (False, "no training input, and")]
+)
+def test_a_training_without_data_is_refused_before_it_has_a_folder(specs: bool, told: str, tmp_path: Path) -> None:
     class Empty(Translating):
+        ICI_MESH_SHAPE = (1, 1, 1)
+
         def datasets(self) -> list[Any]:
             return []
 
-    with pytest.raises(ConfigError, match=r"datasets: 0 inputs are for training \(none\)"):
-        build_parts(Empty(), options_of(tmp_path / "job", {}))
+    if specs:
+        Empty.input_specs = lambda self: Translating().specs_of_host(0, 1)  # type: ignore[method-assign]
+    with pytest.raises(ConfigError, match=f"datasets: .*{told}"):
+        run(Empty, job_log_dir=tmp_path / "job", plots=False)
+    assert not (tmp_path / "job").exists()

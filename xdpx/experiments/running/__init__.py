@@ -38,7 +38,7 @@ def run(
     """
     from xdpx.engines.spmd.pgle import warn_where_useless
     from xdpx.experiments.running.options import options_of
-    from xdpx.experiments.running.parts import build_parts
+    from xdpx.experiments.running.parts import build_parts, training_template
     from xdpx.training.preemption import EXIT_CODE
 
     wanted = options_of(job_log_dir, {"mode": mode, **options})
@@ -46,6 +46,7 @@ def run(
     parts = build_parts(experiment() if isinstance(experiment, type) else experiment, wanted)
     warn_where_useless(wanted.profile_guided, parts.mesh.devices.flat[0].platform)
     if wanted.trains:
+        training_template(parts.experiment)  # refuses an experiment without one now, before it claims the folder
         from xdpx.experiments.running.training import train
 
         return FINISHED if train(parts).finished else EXIT_CODE

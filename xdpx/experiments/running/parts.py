@@ -140,7 +140,7 @@ class Parts:
         Raises:
             ConfigError: there is not exactly one.
         """
-        return self.inputs([_for_training(self.experiment)])[0]
+        return self.inputs([training_template(self.experiment)])[0]
 
     def eval_inputs(self) -> list[BaseInput]:
         """Build the evaluation inputs."""
@@ -163,8 +163,6 @@ def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
     experiment.use_devices(len(devices))
     experiment.validate()
     _refuse_inputs(experiment)
-    if options.trains:
-        _for_training(experiment)
     task = experiment.task()
     if isinstance(task, SingleTask):
         raise fault_of(experiment, "task", "gave a task that is built already.", TEMPLATE.format("SingleTask"))
@@ -229,7 +227,7 @@ def _refuse_inputs(experiment: BaseExperiment) -> None:
             raise fault_of(experiment, kind, f"two inputs are named '{twice[0]}'.", remedy)
 
 
-def _for_training(experiment: BaseExperiment) -> Any:
+def training_template(experiment: BaseExperiment) -> Any:
     """Return the template of the training input. Raises ConfigError if there is not exactly one."""
     found = [template for template in experiment.datasets() if template.is_training]
     if len(found) != 1:

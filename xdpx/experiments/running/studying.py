@@ -20,7 +20,7 @@ from xdpx.experiments.describing import model_params_text
 from xdpx.experiments.fields import check_value, fields_of, is_field_name
 from xdpx.experiments.running import job_folder
 from xdpx.experiments.running.options import RunOptions
-from xdpx.experiments.running.parts import Parts, build_parts, ranks_for
+from xdpx.experiments.running.parts import Parts, build_parts, ranks_for, training_template
 from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, Program
 from xdpx.experiments.running.starting import checkpoint_in
 from xdpx.experiments.running.training import train
@@ -117,6 +117,7 @@ class Study:
         self._space = space_of(experiment)
         _refuse_unmeasured(experiment, wanted.metrics_from)
         parts = build_parts(experiment, options)
+        training_template(experiment)
         self._ranks = ranks_for("study", options)
         per_step = parts.rows
         self._budget = Budget(int(parts.train.num_train_steps) * per_step, per_step)
