@@ -30,7 +30,7 @@ from xdpx.trainer.hooks.state import (
     trouble_of,
 )
 from xdpx.training.callbacks.logging import Logging
-from xdpx.training.callbacks.saving import OF_TRAINER
+from xdpx.training.callbacks.saving import EPOCH_END, OF_TRAINER
 from xdpx.training.loop import Callback, Session, Step, Stop
 
 INSIDE = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step")
@@ -380,7 +380,7 @@ class _Middle(Callback):
 class _Last(Callback):
     """After saving. It has a name because a signal may cut short what it does at the end of an epoch."""
 
-    name = "epoch_end"
+    name = EPOCH_END
 
     def __init__(self, adapter: CallbackAdapter) -> None:
         self._adapter = adapter

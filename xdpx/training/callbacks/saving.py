@@ -19,6 +19,8 @@ from xdpx.utils.pulse import pulse
 
 OF_TRAINER = "hooks"
 """Name of the state of callbacks written for the Trainer; a run may be resumed with or without them."""
+EPOCH_END = "epoch_end"
+"""Name of what they request at the end of an epoch, after saving: it has no state in a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -337,7 +339,7 @@ def restore(saved: Mapping[str, Any], callbacks: Sequence[Callback]) -> None:
     """
     wanted = {callback.name: callback for callback in callbacks if callback.name}
     held = {**saved["callbacks"], Saving.name: saved["saving"]}
-    odd = (set(wanted) ^ set(held)) - {Saving.name, OF_TRAINER}
+    odd = (set(wanted) ^ set(held)) - {Saving.name, OF_TRAINER, EPOCH_END}
     if odd:
         raise ValueError(f"the checkpoint and this run differ in the state of: {', '.join(sorted(odd))}.")
     for name, callback in wanted.items():
