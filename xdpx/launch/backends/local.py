@@ -140,10 +140,11 @@ def _exit_code(record: Record) -> int | None:
 
 def outcome(record: Record, script: str) -> str:
     """Return the state of a background script of this machine, in one line."""
-    code = _exit_code(record)
+    runs = is_at_work(record, script)
+    code = _exit_code(record)  # after that, as its code is the last thing that a script writes
     if code is not None:
         return {0: "finished", EXIT_CODE: f"interrupted; its {script} continues it"}.get(code, f"failed ({code})")
-    return "running" if is_at_work(record, script) else "ended without a message (killed, or the machine was restarted)"
+    return "running" if runs else "ended without a message (killed, or the machine was restarted)"
 
 
 def is_at_work(record: Record, script: str) -> bool:
