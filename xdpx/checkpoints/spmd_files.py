@@ -265,8 +265,8 @@ def _by_plain_name(folder: str) -> Generator[str]:
         yield folder
         return
     with tempfile.TemporaryDirectory(prefix="xdpx-checkpoint-") as place:
-        link = os.path.join(place, "link")
-        os.symlink(folder, link, target_is_directory=True)
+        link = io.join(place, "link")
+        io.local_files.symlink(folder, link)
         yield link
 
 

@@ -62,6 +62,10 @@ class LocalFiles:
         """Make a hard link. Raises FileExistsError if the new name exists."""
         os.link(old, new)
 
+    def symlink(self, target: str, path: str) -> None:
+        """Make a symlink to a file or a folder. Raises FileExistsError if `path` exists."""
+        os.symlink(target, path)
+
     def unlink(self, path: str) -> None:
         """Remove a file or a symlink. Raises FileNotFoundError."""
         os.unlink(path)
