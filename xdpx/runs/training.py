@@ -368,7 +368,8 @@ def try_out(run: Run, parts: Parts, state: object) -> None:
         first = list(islice(batches, 1))  # none if there are more processes than batches
     before = states()
     score_of(evaluate(parts.engine, state, first, parts.loss), run.values["major_metric"])
-    if run.values["engine"] != SPMD and any_process(states() != before) and first:
+    drawn = run.values["engine"] != SPMD and any_process(states() != before)
+    if drawn and not any_process(not first):  # sharded weights are gathered by all processes, or by none
         _warn_of_chance(parts, state, first[0])
     own = not type(parts.loss).__module__.startswith("xdpx.")
     if own and first and run.values["engine"] != SPMD and get_world_size() == 1:
