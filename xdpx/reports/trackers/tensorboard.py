@@ -137,7 +137,7 @@ class PlainWriter:
 
 
 def new_writer(folder: str, *, purge_step: int | None = None) -> Any:
-    """Return a writer of scalars and texts for a folder: a `SummaryWriter`, or a `PlainWriter` if torch is not loaded.
+    """Return a writer of scalars and texts for a folder: a `PlainWriter`, or the `SummaryWriter` of tensorboardX.
 
     Args:
         folder: any path that TensorBoard can write to.
@@ -146,7 +146,7 @@ def new_writer(folder: str, *, purge_step: int | None = None) -> Any:
     Raises:
         RuntimeError: if neither tensorboard nor tensorboardX is installed.
     """
-    if "torch" not in sys.modules and find_spec("tensorboard") is not None:
+    if find_spec("tensorboard") is not None:
         _spare_tensorflow()
         return PlainWriter(folder, purge_step)
     return _find_writer()(log_dir=folder, purge_step=purge_step)
