@@ -22,12 +22,13 @@ DEMO := demo
 # write none, as images for containers do, every process would compile them anew: half of the CPU seconds that it takes to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test faults quick lint format catalogue docs bench locks clean
+.PHONY: help install demo test nightly faults quick lint format catalogue docs bench locks clean
 
 help:
 	@echo "make demo       train, evaluate, predict and plot a real text classifier (under two minutes)"
-	@echo "make test       lint and every test, shared out between two processes; WORKERS=0: in one"
-	@echo "make faults     kills, damage and careless input, ten times as long as make test does"
+	@echo "make test       lint and the tests in their short form, shared out between two processes; WORKERS=0: in one"
+	@echo "make nightly    every test in its long form: whole tables, and programs of many processes"
+	@echo "make faults     kills, damage and careless input, ten times as long as make nightly does"
 	@echo "make quick      the fast tests only"
 	@echo "make lint       ruff, mypy and the frozen tables"
 	@echo "make bench      speed side by side with peers; writes benchmarks/RESULTS.md"
@@ -88,8 +89,11 @@ test: $(STAMP)
 		PATH="$(BIN):$$PATH" $(BIN)/python $(TESTS); tests=$$?; \
 		wait $$types || { cat $(VENV)/mypy.txt; exit 1; }; exit $$tests
 
+nightly: $(STAMP)
+	PATH="$(BIN):$$PATH" XDPX_NIGHTLY=1 $(BIN)/python $(TESTS)
+
 faults: $(STAMP)
-	PATH="$(BIN):$$PATH" XDPX_KILLS=10 $(BIN)/python $(TESTS) tests/faults tests/careless tests/datasets/test_building_killed.py \
+	PATH="$(BIN):$$PATH" XDPX_NIGHTLY=1 XDPX_KILLS=10 $(BIN)/python $(TESTS) tests/faults tests/careless tests/datasets/test_building_killed.py \
 		tests/journeys/test_equal_devices.py tests/journeys/test_many_devices.py tests/experiments/running/test_training.py
 
 quick: $(STAMP)

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import cpu_seconds, processes, spmd_devices, warm_starts
+from tests import cpu_seconds, processes, spmd_devices, tiers, warm_starts
 from xdpx.logger import log
 
 # Tests run in several processes at once: with more threads than cores, they were ten times slower.
@@ -65,8 +65,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the slowest files first: if one started last, a single process would work while the others are idle."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests of the long form unless it runs, and run the slowest files first.
+
+    If a slow file started last, a single process would work while the others are idle.
+    """
+    if not tiers.LONG and (left := [item for item in items if item.get_closest_marker("nightly")]):
+        items[:] = [item for item in items if item not in set(left)]
+        config.hook.pytest_deselected(items=left)
     seconds: dict[Path, float] = defaultdict(float)
     for item in items:
         seconds[item.path] += SECONDS_OF_A_SLOW_TEST if item.get_closest_marker("slow") else SECONDS_OF_ANOTHER

@@ -6,7 +6,6 @@ One table for both doors. All of it is trained by processes that are forked off 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,14 +17,13 @@ from safetensors.torch import load_file
 
 from tests import processes
 from tests.journeys.test_many_devices import make_rows
+from tests.tiers import LONG
 
 SCRIPT = Path(__file__).with_name("equal_devices.py")
 STEPS, BEGUN = 50, 23
-EVERYTHING = int(os.environ.get("XDPX_KILLS", "1")) > 1
-"""Whether all of the table is tried, as `make faults` does; else what stands for the rest."""
-SIZES = (2, 4) if EVERYTHING else (4,)
+SIZES = (2, 4) if LONG else (4,)
 """Numbers of processes that train from the start."""
-ONWARD = (1, 2, 4) if EVERYTHING else (1, 2)
+ONWARD = (1, 2, 4) if LONG else (1, 2)
 """Numbers of processes that go on from what four have begun."""
 
 X_TRAIN: dict[str, Any] = {
@@ -59,7 +57,7 @@ CASES = {
     "trainer-fsdp": Case("Trainer", {"fsdp": "full_shard"}, {"ema_decay": 0.9}),
 }
 SHARDED = ("x-train-fsdp", "trainer-fsdp")
-RESUMED = ("x-train-ddp", "trainer-ddp", *SHARDED) if EVERYTHING else SHARDED
+RESUMED = ("x-train-ddp", "trainer-ddp", *SHARDED) if LONG else SHARDED
 """Trainings whose checkpoint of four processes goes on with other numbers."""
 
 
