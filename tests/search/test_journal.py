@@ -93,6 +93,12 @@ def test_a_changed_search_is_refused_in_words(tmp_path: Path) -> None:
     finish(journal(tmp_path, max_trials=20))
 
 
+def test_a_changed_fact_is_named_by_its_key_in_configs(tmp_path: Path) -> None:
+    finish(journal(tmp_path, parallel=2), most=5)
+    with pytest.raises(ConfigError, match=r"parallel_runs: is 4, but the search in .* was started with 2"):
+        finish(journal(tmp_path, parallel=4))
+
+
 def test_of_a_changed_space_the_parameter_is_told_that_differs(tmp_path: Path) -> None:
     space = {"dropout": {"values": [0, 0.3]}, "seed": {"values": [1, 2]}}
     finish(journal(tmp_path, space=space), most=5)

@@ -101,6 +101,9 @@ def test_failed_trials_are_named_and_do_not_end_the_search(
     words = search(space=space, base={"clip_norm": 0}, tuner="grid", max_trials=2, parallel_runs=2)
     assert main([*words, f"save_dir={tmp_path}/second"]) == 2
     assert "all 2 failed" in capsys.readouterr().err
+    status = json.loads((tmp_path / "second/status.json").read_text())
+    assert status["status"] == "failed"
+    assert "all 2 failed" in status["reason"]
 
 
 def test_a_trial_of_folds_and_seeds_from_python_has_their_mean_and_its_interval(search: Words, tmp_path: Path) -> None:

@@ -162,10 +162,10 @@ class Journal:
     def _differences(self, first: Line) -> list[Fault]:
         before, now = _flattened(first["facts"]), _flattened(self._facts)
         changed = [key for key in {**before, **now} if key not in before or key not in now or before[key] != now[key]]
-        there = f"the search in {io.parent(self.path)}"
+        there = f"but the search in {io.parent(self.path)}"
         remedy = "Put it back to continue the search, or choose another folder to start over."
         return [
-            Fault(key, f"is {_told(now, key)}, but {there} was started with {_told(before, key)}.", remedy)
+            Fault(KEYS.get(key, key), f"is {_told(now, key)}, {there} was started with {_told(before, key)}.", remedy)
             for key in changed
         ]
 
@@ -227,6 +227,10 @@ def facts_of(search: Search) -> dict[str, object]:
         "samples_per_step": budget.per_step,
         "samples_per_epoch": budget.per_epoch,
     }
+
+
+KEYS = {"parallel": "parallel_runs"}
+"""Facts whose key in configs has another name; journals keep the name that they began with."""
 
 
 # ---- lines

@@ -106,17 +106,19 @@ class _Driver:
             except BaseException as error:
                 outputs.write_state(self.plan, self.search, "failed", f"{type(error).__name__}: {error}")
                 raise
-        finished = self.search.finished
         outputs.write_all(self.plan, self.search)
-        reason = "" if finished else f"interrupted by {self.preemption.received}"
-        outputs.write_state(self.plan, self.search, "finished" if finished else "preempted", reason)
-        if not finished:
+        if not self.search.finished:
+            reason = f"interrupted by {self.preemption.received}"
+            outputs.write_state(self.plan, self.search, "preempted", reason)
             log.info(f"{reason}; to continue, run the same command.")
-        elif self.search.best is None:
-            raise self._nothing_trained()
-        else:
-            outputs.finish(self.plan, self.search)
-        return finished
+            return False
+        if self.search.best is None:
+            fault = self._nothing_trained()
+            outputs.write_state(self.plan, self.search, "failed", str(fault))
+            raise fault
+        outputs.write_state(self.plan, self.search, "finished")
+        outputs.finish(self.plan, self.search)
+        return True
 
     def _carry_out(self, watch: Watch) -> None:
         outputs.write_state(self.plan, self.search, "running")
