@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 
 TF = "Install it: pip install 'xdpx[tf]'."
 
@@ -24,5 +24,5 @@ def tensorflow(key: str, what: str) -> Any:
     try:
         import tensorflow
     except ImportError as error:
-        raise ConfigError(THIS_RUN, [Fault(key, f"{what}, which needs TensorFlow.", TF)]) from error
+        raise refusal(key, f"{what}, which needs TensorFlow.", TF) from error
     return tensorflow

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.datasets.plan import EpochPlan, Measured, Rows, Sampler
 from xdpx.processors.randomness import key, permute
 
@@ -87,4 +87,4 @@ def targets_of(source: Measured, sampler: str) -> NDArray[np.integer[Any]]:
     except KeyError as error:
         what = "several labels each" if "target" in source else "no labels"
         problem = f"is '{sampler}', but the samples have {what}."
-        raise ConfigError(THIS_RUN, [Fault("sampler", problem, "Use sampler: default.")]) from error
+        raise refusal("sampler", problem, "Use sampler: default.") from error

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.config.parameters import param
 from xdpx.datasets.balanced import rows_by_class, targets_of
 from xdpx.datasets.evaluation_data import SAME_EVERY_TIME
@@ -105,7 +105,7 @@ class EpisodeSampler(UnitSampler):
         if len(large) < known.n_way:
             problem = f"is {known.n_way}, but only {len(large)} of {len(found)} classes have {each} rows or more."
             remedy = "Use smaller n_way, k_shot or q_query, or more data."
-            raise ConfigError(THIS_RUN, [Fault("n_way", problem, remedy)])
+            raise refusal("n_way", problem, remedy)
         if len(large) < len(found) and not self._has_told:
             self._has_told = True
             log.warning(f"{len(found) - len(large)} classes with fewer than {each} rows are left out of all episodes")

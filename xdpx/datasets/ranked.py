@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.config.parameters import param
 from xdpx.datasets.balanced import rows_by_class, targets_of
 from xdpx.datasets.plan import EpochPlan, Measured, Rows
@@ -85,7 +85,7 @@ class RankSampler(UnitSampler):
         """
         if isinstance(source, int):
             problem = "is true, but the number of queries in a shard is unknown until it is read."
-            raise ConfigError(THIS_RUN, [Fault("lazy_load", problem, "Set it to false, or use another sampler.")])
+            raise refusal("lazy_load", problem, "Set it to false, or use another sampler.")
         return len(_queries_of(source)) * self.unit_size
 
 
@@ -93,10 +93,10 @@ def _queries_of(source: Measured) -> tuple[Rows, ...]:
     """Return the rows of each query with several candidates. Raises ConfigError if there is no such query."""
     if "query_id" not in source:
         problem = "is 'rank', but the samples have no queries."
-        raise ConfigError(THIS_RUN, [Fault("sampler", problem, "Preprocess with loader: rank, or use another.")])
+        raise refusal("sampler", problem, "Preprocess with loader: rank, or use another.")
     found = tuple(rows for rows in rows_by_class(source.numbers("query_id")) if len(rows) > 1)
     if not found:
         problem = "is 'rank', but no query of the training data has two candidates."
         remedy = "Give all candidates of a query the same name, in the first column."
-        raise ConfigError(THIS_RUN, [Fault("sampler", problem, remedy)])
+        raise refusal("sampler", problem, remedy)
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 import xdpx
 from xdpx.config.args_file import ARGS_FILE, args_text
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, refusal
 from xdpx.config.loading import Run
 from xdpx.datasets import embeddings, word_vocabulary
 from xdpx.datasets.block_work import BlockWork
@@ -190,7 +190,7 @@ def _check_case(vocab_file: str, vocabulary: Vocabulary, *, lower: bool) -> None
     """Raise ConfigError if `lower` certainly contradicts the case of the vocabulary; warn if it probably does."""
     problem, certain = case_conflict(vocab_file, vocabulary.tokens, lower=lower) or ("", False)
     if certain:
-        raise ConfigError(THIS_RUN, [Fault("lower", problem)])
+        raise refusal("lower", problem)
     if problem:
         log.warning(f"lower {problem}")
 
@@ -202,7 +202,7 @@ def _refuse_doubles(vocabulary: Vocabulary) -> None:
         lines = [index for index, token in enumerate(vocabulary.tokens, 1) if token == doubles[0]]
         others = f", and {len(set(doubles)) - 1} more" if len(set(doubles)) > 1 else ""
         problem = f"holds '{doubles[0]}' in lines {' and '.join(map(str, lines[:2]))}{others}."
-        raise ConfigError(THIS_RUN, [Fault("vocab_file", problem, "Keep each token once.")])
+        raise refusal("vocab_file", problem, "Keep each token once.")
 
 
 def _counted_vocabulary(parameters: BuildParameters, seen: RawCounts, words: Words, of_split: str) -> Vocabulary:

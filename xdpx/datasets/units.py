@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.config.parameters import param
 from xdpx.datasets.plan import GROUP_ORDER, SAMPLE_ORDER, EpochPlan, Rows, Sampler
 from xdpx.processors.randomness import key
@@ -78,7 +78,7 @@ class UnitSampler(Sampler):
         unit_size, world_size = self.unit_size, options.get("world_size", 1)
         if options["batch_size"] < unit_size * world_size:
             problem = f"is {options['batch_size']}, which gives no {unit_size} samples to each of {world_size} devices."
-            raise ConfigError(THIS_RUN, [Fault("batch_size", problem, f"Use at least {unit_size * world_size}.")])
+            raise refusal("batch_size", problem, f"Use at least {unit_size * world_size}.")
         seed, epoch = options["seed"], options["epoch"]
         return {
             "size": num_units * unit_size, "lengths": None, "unit_size": unit_size, "seed": seed, "epoch": epoch,

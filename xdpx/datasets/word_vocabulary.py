@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.datasets.block_work import BlockWork
 from xdpx.datasets.raw_data import RawFile
 from xdpx.loaders.base import Loader
@@ -27,7 +27,7 @@ def word_encoder(loader: Loader, vocabulary: Vocabulary | None) -> Encoder | Non
         return None
     if vocabulary is None:
         problem, remedy = "is true, but the data have no word_vocab.txt.", "Preprocess with processor: bert_single_mix."
-        raise ConfigError(THIS_RUN, [Fault("with_words", problem, remedy)])
+        raise refusal("with_words", problem, remedy)
     return Encoder(_cutter(loader), vocabulary)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import inf, nan
 from typing import Any, NamedTuple, Protocol
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.engines.origin import NonFiniteOrigin
 from xdpx.logger import log
 
@@ -152,7 +152,7 @@ def rates_of(schedule: Schedule | None, number: int) -> tuple[float, float | Non
         factor = nan
     if not 0.0 <= factor < inf:
         problem = f"is {type(schedule).__name__}, whose factor of update {number} is {given!r}."
-        raise ConfigError(THIS_RUN, [Fault("lr_scheduler", problem, "Return a number of at least 0 from factor().")])
+        raise refusal("lr_scheduler", problem, "Return a number of at least 0 from factor().")
     if momentum is None:
         return factor, None
     try:
@@ -162,7 +162,7 @@ def rates_of(schedule: Schedule | None, number: int) -> tuple[float, float | Non
     if not 0.0 <= share < 1.0:
         problem = f"is {type(schedule).__name__}, whose momentum of update {number} is {momentum!r}."
         remedy = "Return a number in [0, 1) from momentum(), or None to leave it."
-        raise ConfigError(THIS_RUN, [Fault("lr_scheduler", problem, remedy)])
+        raise refusal("lr_scheduler", problem, remedy)
     return factor, share
 
 

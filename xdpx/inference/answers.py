@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.metrics.judging import LABEL_COLUMNS, NUMBER_COLUMNS, TAG_COLUMNS
 from xdpx.processors.samples import Samples, concatenate
 from xdpx.tokenizers.target_map import number_of
@@ -101,7 +101,7 @@ def refuse_without_answer(predictor: Predictor) -> None:
     if predictor.plan.joins_lines or predictor.columns[0] in NO_ANSWER:
         problem = f"'{values['model']}' with loss '{values['loss']}' predicts no label, tags or number for a text."
         remedy = "Predict with a model that was trained for that; evaluate() scores this one."
-        raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+        raise refusal("model", problem, remedy)
 
 
 def _said(predictor: Predictor, found: Mapping[str, Any]) -> Iterator[Prediction]:

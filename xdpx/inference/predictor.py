@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_few
+from xdpx.config.faults import ConfigError, Fault, first_few, refusal
 from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets import word_vocabulary
 from xdpx.datasets.evaluation_data import EvaluationData, exact_width, in_file_order
@@ -307,7 +307,7 @@ class Predictor:
         }
         if "prob" not in predictions and "prob" in self.columns:
             loss = self.plan.train.values.get("loss")
-            raise ConfigError(THIS_RUN, [Fault("loss", f"'{loss}' predicts no classes.", "Use x-eval to score it.")])
+            raise refusal("loss", f"'{loss}' predicts no classes.", "Use x-eval to score it.")
         return predictions
 
     def count_rows(self, source: Input) -> int | None:
@@ -377,7 +377,7 @@ class Predictor:
     def _prepro(self) -> Any:
         if self.plan.prepro is None:
             problem = f"of {self.plan.data_dir} no longer exists, so raw text cannot be read as in training."
-            raise ConfigError(THIS_RUN, [Fault("args.py", problem, "Give data_dir in extra_config.")])
+            raise refusal("args.py", problem, "Give data_dir in extra_config.")
         return self.plan.prepro
 
     @cached_property
@@ -385,7 +385,7 @@ class Predictor:
         """The encoder of texts into token ids; cached, as building it takes longer than encoding a text."""
         if self.vocabulary is None:
             problem = f"is neither in {' nor in '.join(self.plan.folders)}."
-            raise ConfigError(THIS_RUN, [Fault("vocab.txt", problem, "Give data_dir in extra_config.")])
+            raise refusal("vocab.txt", problem, "Give data_dir in extra_config.")
         tokenizer = self._prepro.build("tokenizer", resources=self.plan.resource_folder)
         return Encoder(tokenizer, self.vocabulary)
 
@@ -493,7 +493,7 @@ class Predictor:
         if drawn is not None and self.plan.exact:
             sampler = self.plan.train.values["sampler"]
             problem = f"is true, but the sampler '{sampler}' decides which rows are scored together."
-            raise ConfigError(THIS_RUN, [Fault("exact", problem, "Leave it out.")])
+            raise refusal("exact", problem, "Leave it out.")
         return self._cut(samples, most=most, drawn=drawn, one_by_one=self._scores_one_by_one)
 
     def _timed(self, items: Iterable[Item]) -> Iterator[Item]:
@@ -560,7 +560,7 @@ def _state(engine: Any, plan: InferencePlan, *, seed: int) -> Any:
     if lacking:
         problem = f"lacks weights of the model: {first_few(lacking, MOST_NAMES_SHOWN)}. They would be random."
         remedy = "Name the checkpoint of this model, with its head; tf_names gives names to weights of your own."
-        raise ConfigError(THIS_RUN, [Fault("checkpoint", problem, remedy)])
+        raise refusal("checkpoint", problem, remedy)
     return state
 
 
@@ -574,7 +574,7 @@ def _temper(task: Any, plan: InferencePlan, temperature: float) -> None:
         problem = f"is {temperature:g}, but the loss '{plan.train.values['loss']}' reads no logits of one softmax."
         if plan.train.values["engine"] == SPMD:
             problem = f"is {temperature:g}, which the engine spmd does not know."
-        raise ConfigError(THIS_RUN, [Fault("temperature", problem, "Leave it out, or set engine: pytorch.")])
+        raise refusal("temperature", problem, "Leave it out, or set engine: pytorch.")
     task.model.register_forward_hook(lambda model, given, logits: logits / temperature)
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal
 
 FIRST_PORT, NUM_PORTS = 20_000, 12_000
 MPI_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
@@ -67,11 +67,11 @@ def adopt_launch(keys: LaunchKeys, environment: MutableMapping[str, str] = os.en
     if not launched and keys.init_method == "env://":
         problem = "is env://, but RANK, WORLD_SIZE and MASTER_ADDR are not set."
         remedy = "Start it by torchrun or accelerate launch, or set nproc to start processes here."
-        raise ConfigError(THIS_RUN, [Fault("distributed_init_method", problem, remedy)])
+        raise refusal("distributed_init_method", problem, remedy)
     if not launched and keys.local_rank:
         problem = f"is {keys.local_rank}, but only one process was started, and there is no address of the first."
         remedy = "Use device_id to choose a GPU; or set distributed_init_method: tcp://<host>:<port>, or nproc."
-        raise ConfigError(THIS_RUN, [Fault("local_rank", problem, remedy)])
+        raise refusal("local_rank", problem, remedy)
     faults = _contradictions(keys, size, environment) if launched else []
     if faults:
         raise ConfigError(THIS_RUN, faults)
@@ -168,7 +168,7 @@ def _by_keys(keys: LaunchKeys) -> dict[str, str]:
     if not isinstance(size, int) or rank >= size:
         problem = f"is {size}, and distributed_rank is {rank}, but distributed_init_method is for several machines."
         remedy = "Set the number of processes; ranks are below it."
-        raise ConfigError(THIS_RUN, [Fault("distributed_world_size", problem, remedy)])
+        raise refusal("distributed_world_size", problem, remedy)
     local = {} if keys.local_rank is None else {"LOCAL_RANK": str(keys.local_rank)}
     return {"RANK": str(rank), "WORLD_SIZE": str(size), **meeting, **local}
 
@@ -182,7 +182,7 @@ def _meeting_place(init_method: str) -> dict[str, str]:
     found = re.fullmatch(r"tcp://(.+):(\d+)", init_method)
     if found is None:
         remedy = "Use auto, env://, or tcp://<host of rank 0>:<port>."
-        raise ConfigError(THIS_RUN, [Fault("distributed_init_method", f"is '{init_method}'.", remedy)])
+        raise refusal("distributed_init_method", f"is '{init_method}'.", remedy)
     return {"MASTER_ADDR": found[1], "MASTER_PORT": found[2]}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean
+from xdpx.config.faults import ConfigError, did_you_mean, refusal
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import ClassScore, Judged, named
 from xdpx.metrics.judging import LABEL_COLUMNS
@@ -88,7 +88,7 @@ def output_with_axes(model: nn.Module, batch: Batch, *axes: str) -> Tensor:
 
 def _another_output(model: nn.Module, found: str, wanted: str, remedy: str) -> ConfigError:
     name = type(getattr(model, "module", model)).__name__
-    return ConfigError(THIS_RUN, [Fault("model", f"'{name}' returns {found}, but this loss reads {wanted}.", remedy)])
+    return refusal("model", f"'{name}' returns {found}, but this loss reads {wanted}.", remedy)
 
 
 class Loss:
@@ -221,7 +221,7 @@ class Loss:
         found: Any = self.metrics(gathered)
         if not isinstance(found, dict):
             problem = f"returns {type(found).__name__} from its metrics."
-            raise ConfigError(THIS_RUN, [Fault("loss", problem, "Return a dict {name: number}.")])
+            raise refusal("loss", problem, "Return a dict {name: number}.")
         known = self.parameters
         wanted = [("metrics", name) for name in getattr(known, "metrics", ())]
         for key, name in (*wanted, ("major_metric", getattr(known, "major_metric", None))):
@@ -233,10 +233,10 @@ class Loss:
         try:
             value = self.metric(name, gathered)
         except named.Missing as error:
-            raise ConfigError(THIS_RUN, [Fault(key, f"{error}.", "Choose another metric.")]) from error
+            raise refusal(key, f"{error}.", "Choose another metric.") from error
         if value is None:
             remedy = did_you_mean(name, found, rest=f"It has: {', '.join(sorted(found))}.")
-            raise ConfigError(THIS_RUN, [Fault(key, f"this loss has no '{name}'.", remedy)])
+            raise refusal(key, f"this loss has no '{name}'.", remedy)
         return value
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]] | None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from xdpx import metrics
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.losses.base import Batch, Gathered
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.parameters import CrossEntropyParameters
@@ -81,7 +81,7 @@ class _BlankScores(nn.Module):
         """Wrap a model for a batch. Raises ConfigError if its texts have no blanks."""
         if "verbalizers" not in batch:
             problem = "fills the blanks of a template, but texts have none."
-            raise ConfigError(THIS_RUN, [Fault("loss", problem, "Preprocess with processor: bert_prompt_single.")])
+            raise refusal("loss", problem, "Preprocess with processor: bert_prompt_single.")
         return cls(model, batch["verbalizers"])
 
     def forward(self, **net_input: Any) -> Tensor:

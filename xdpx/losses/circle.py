@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.losses.base import Gathered
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.parameters import CircleParameters
@@ -86,5 +86,5 @@ class CircleSiamese(Circle):
         if logits.numel() != logits.shape[0]:
             problem = f"is 'circle_siamese', but the model gives {tuple(logits.shape)} for {len(logits)} pairs."
             remedy = "Set prediction: cosine (dssm, sbert_nli), use model: simcse, or loss: circle."
-            raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
+            raise refusal("loss", problem, remedy)
         return (1 + logits.flatten()) / 2  # not by its length, which torch.export would make a constant

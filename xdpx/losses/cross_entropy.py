@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from xdpx import metrics
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.logger import log
 from xdpx.losses.arithmetic import DeviceConstant, symmetric_divergence
 from xdpx.losses.base import Batch, Gathered, Loss, output_of
@@ -40,7 +40,7 @@ def class_logits_of(model: nn.Module, batch: Batch, num_classes: int | None) -> 
         name = type(getattr(model, "module", model)).__name__
         problem = f"'{name}' returns {tuple(logits.shape)} for {rows} rows and {classes} classes."
         remedy = f"Return logits of shape ({rows}, {classes}): a row of numbers, one for each class, per text."
-        raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+        raise refusal("model", problem, remedy)
     return logits
 
 
@@ -233,7 +233,7 @@ class CrossEntropy(Loss):
             return None
         if "query_id" not in gathered:
             problem = "is true, but the data contains no query ids."
-            raise ConfigError(THIS_RUN, [Fault("query_level_f1", problem, "Set it to false.")])
+            raise refusal("query_level_f1", problem, "Set it to false.")
         relevant = np.asarray(gathered["target"]) == prob.shape[1] - 1
         return metrics.best_row_per_query(np.asarray(gathered["query_id"]), relevant, prob[:, -1])
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.losses.arithmetic import product, symmetric_divergence
 from xdpx.losses.base import Batch, Gathered, Loss, output_of
 from xdpx.losses.parameters import EpisodeShape, LossParameters
@@ -80,7 +80,7 @@ class FewshotLoss(Loss):
         if num_rows % (n_way * shots):
             problem = f"has {num_rows} rows, but an episode has {n_way * shots}: n_way * (k_shot + q_query)."
             remedy = "Use sampler: episode and a batch_size that is a multiple of it."
-            raise ConfigError(THIS_RUN, [Fault("loss", f"a batch {problem}", remedy)])
+            raise refusal("loss", f"a batch {problem}", remedy)
         target = torch.arange(n_way, device=first.device).repeat(num_rows // shots // n_way * known.q_query)
         if isinstance(model, MatchesEpisodes):
             shape = {"n_way": n_way, "k_shot": known.k_shot, "q_query": known.q_query}
@@ -117,7 +117,7 @@ class FewshotLoss(Loss):
         known = self.parameters
         if "right" not in gathered:
             problem = "scores episodes, but held-out rows are not drawn as such."
-            raise ConfigError(THIS_RUN, [Fault("loss", problem, "Set sampler: episode, as in families/fewshot.")])
+            raise refusal("loss", problem, "Set sampler: episode, as in families/fewshot.")
         each = np.asarray(gathered["right"], np.float64).reshape(-1, known.n_way * known.q_query).mean(axis=1)
         error = each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else float("nan")
         return {

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.logger import log
 from xdpx.losses.arithmetic import DeviceConstant
 from xdpx.losses.base import Loss
@@ -51,6 +51,6 @@ class Graded(Loss):
         if None not in values and values != sorted(values, key=lambda value: value or 0.0):
             problem = f"is null, so a label's grade is the number of its class: {grades}."
             written = f"Set label_values: {values}, or preprocess" if len(values) <= 10 else "Preprocess"
-            raise ConfigError(THIS_RUN, [Fault("label_values", problem, f"{written} with target_type: number.")])
+            raise refusal("label_values", problem, f"{written} with target_type: number.")
         if values != list(range(len(names))):
             log.info(f"label_values: null, so a label's grade is the number of its class: {grades}", once=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.losses.arithmetic import scaled_scores
 from xdpx.losses.base import Batch
 from xdpx.losses.parameters import LossParameters
@@ -66,7 +66,7 @@ class MiniLMLoss(Imitation):
         if not -len(heads) <= layer < len(heads):
             problem = f"is {layer}, but the teacher has {len(heads)} layers."
             remedy = f"Use a number from {-len(heads)} to {len(heads) - 1}, e.g. -1."
-            raise ConfigError(THIS_RUN, [Fault("distilled_layer", problem, remedy)])
+            raise refusal("distilled_layer", problem, remedy)
         return {"teacher_heads": heads[layer]}
 
     def parts(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
@@ -77,7 +77,7 @@ class MiniLMLoss(Imitation):
         counts = unequal_heads(ours, theirs)
         if counts and self.parameters.relation_heads is None:
             remedy = "Set relation_heads to a divisor of both widths, or give the student as many heads."
-            raise ConfigError(THIS_RUN, [Fault("loss", f"is 'minilm', but {counts}.", remedy)])
+            raise refusal("loss", f"is 'minilm', but {counts}.", remedy)
         return {
             name: divergence(relation(*teacher, mask), relation(*student, mask), mask)
             for (name, teacher), student in pairs
@@ -117,5 +117,5 @@ def regrouped(each: Tensor, count: int) -> Tensor:
     width = joined.shape[-1]
     if width % count:
         problem = f"is {count}, which does not divide a width of {width}."
-        raise ConfigError(THIS_RUN, [Fault("relation_heads", problem, "Use a divisor of both widths.")])
+        raise refusal("relation_heads", problem, "Use a divisor of both widths.")
     return joined.view(*joined.shape[:2], count, width // count).transpose(1, 2)

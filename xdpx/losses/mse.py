@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.losses.arithmetic import DeviceConstant
 from xdpx.losses.base import Batch, Gathered, Loss, output_of
 from xdpx.losses.parameters import RegressionParameters
@@ -80,5 +80,5 @@ class MeanSquaredError(Loss):
         if score.dim() != 1:  # else rows would silently be broadcast against columns
             problem = f"gives numbers of shape {tuple(score.shape)[1:]} for each row, and loss mse compares one."
             remedy = "Choose a regression model: cnn_regression, re2_regression or bert_regression."
-            raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+            raise refusal("model", problem, remedy)
         return self._label_values.like(score)[batch["target"]]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.losses.base import Batch
 from xdpx.losses.parameters import LossParameters
 from xdpx.losses.taught import SumOfParts, teacher_result
@@ -41,7 +41,7 @@ class MemoryDistill(SumOfParts):
         feed_forward = getattr(teacher, "feed_forward", None)
         if feed_forward is None:
             problem = f"is of the class {type(teacher).__name__}, which does not show its feed-forward parts."
-            raise ConfigError(THIS_RUN, [Fault("teacher_model", problem, "Use teacher_model: bert_teacher_for_pkm.")])
+            raise refusal("teacher_model", problem, "Use teacher_model: bert_teacher_for_pkm.")
         return {"feed_forward": feed_forward(net_input)}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.losses.base import Batch, Gathered, output_of
 from xdpx.losses.graded import Graded
 from xdpx.metrics import discounted_gain, reciprocal_rank
@@ -151,5 +151,5 @@ def _row_of_each(values: Tensor, rival: Tensor) -> Tensor:
 def _queries_of(found: Mapping[str, Any]) -> Any:
     if "query_id" not in found:
         problem = "ranks the candidates of queries, but the data contain no query ids."
-        raise ConfigError(THIS_RUN, [Fault("loss", problem, "Preprocess with loader: rank.")])
+        raise refusal("loss", problem, "Preprocess with loader: rank.")
     return found["query_id"]

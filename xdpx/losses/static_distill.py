@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.losses.base import Batch
 from xdpx.losses.bce import BinaryCrossEntropy
 from xdpx.losses.cross_entropy import CrossEntropy, class_logits_of
@@ -42,7 +42,7 @@ class FromTeacher(Taught, CrossEntropy):
         if "target" not in batch:
             if share:
                 problem = f"is {share}, but a row of the training data has no label."
-                raise ConfigError(THIS_RUN, [Fault("gold_loss_lambda", problem, "Set it to 0, or label all rows.")])
+                raise refusal("gold_loss_lambda", problem, "Set it to 0, or label all rows.")
             return distilled, len(logits), facts | {"unlabelled": distilled.new_tensor(len(logits))}
         gold = self.objective(logits, batch["target"])
         facts |= {"correct": self.correct(logits.detach(), batch["target"]), "ce_loss": gold.detach()}
@@ -68,7 +68,7 @@ class FromTeacher(Taught, CrossEntropy):
         if "teacher_logits" not in batch:
             problem = "learns from a teacher, but a row of the training data has no logits."
             remedy = "Write the data by x-pred with distill: true, and preprocess them with single_with_logits or"
-            raise ConfigError(THIS_RUN, [Fault("loss", problem, f"{remedy} pair_with_logits as loader and processor.")])
+            raise refusal("loss", problem, f"{remedy} pair_with_logits as loader and processor.")
         logits: Tensor = batch["teacher_logits"]
         return logits
 

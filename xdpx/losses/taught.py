@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.metrics import ratio
 from xdpx.models.pytorch.modules.activations import Heads
@@ -42,9 +42,7 @@ def teacher_result(batch: Mapping[str, Any], name: str) -> Any:
     """
     if name not in batch:
         problem = "imitates a teacher, but no teacher predicts the batches."
-        raise ConfigError(
-            THIS_RUN, [Fault("loss", problem, "Use task: distill, with teacher_model and student_model.")]
-        )
+        raise refusal("loss", problem, "Use task: distill, with teacher_model and student_model.")
     return batch[name]
 
 
@@ -54,7 +52,7 @@ def refuse_other_logits(ours: Tensor, theirs: object) -> None:
     if found != tuple(ours.shape):
         problem = f"compares logits, but the teacher gives {found} where the student gives {tuple(ours.shape)}."
         remedy = "Use a teacher that was trained for the same classes, in the same order."
-        raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
+        raise refusal("loss", problem, remedy)
 
 
 def unequal_heads(ours: Heads, theirs: Heads) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.losses.arithmetic import scaled_scores
 from xdpx.losses.base import Batch
 from xdpx.losses.bert import texts_of_tokens
@@ -121,7 +121,7 @@ def intermediate(
     if attention:
         if counts := unequal_heads(ours.heads[0], theirs.heads[0]):
             remedy = "Give the student as many heads, or set it to false."
-            raise ConfigError(THIS_RUN, [Fault("attention_distill", f"is true, but {counts}.", remedy)])
+            raise refusal("attention_distill", f"is true, but {counts}.", remedy)
         gaps = [score_gap(own, theirs.heads[layer - 1], mask) for own, layer in zip(ours.heads, layers, strict=True)]
         found["attention_loss"] = torch.stack(gaps).sum(dim=0)
     if hidden:
@@ -178,7 +178,7 @@ def _output(activations: Activations, index: int) -> Tensor:
         return logits
     key = ("mlm_predict_distill", "nsp_predict_distill")[index]
     remedy = "Use tinybert_for_gd as student and bert_pretrain as teacher, or set it to false."
-    raise ConfigError(THIS_RUN, [Fault(key, "is true, but student or teacher has no such output.", remedy)])
+    raise refusal(key, "is true, but student or teacher has no such output.", remedy)
 
 
 def _refuse_deeper(of_student: int, of_teacher: int) -> None:
@@ -186,7 +186,7 @@ def _refuse_deeper(of_student: int, of_teacher: int) -> None:
     if of_student > of_teacher:
         problem = f"is imitated layer by layer, but it has {of_teacher} layers, and the student {of_student}."
         remedy = "Use a student with as many layers or fewer; are the two models swapped?"
-        raise ConfigError(THIS_RUN, [Fault("teacher_model", problem, remedy)])
+        raise refusal("teacher_model", problem, remedy)
 
 
 def _refuse_other_width(ours: Tensor, theirs: Tensor) -> None:
@@ -194,4 +194,4 @@ def _refuse_other_width(ours: Tensor, theirs: Tensor) -> None:
         wanted = theirs.shape[-1]
         problem = f"leads to a width of {ours.shape[-1]} in the student, but the teacher's layers have {wanted}."
         remedy = f"Use a student of TinyBERT with student_fit_size: {wanted}."
-        raise ConfigError(THIS_RUN, [Fault("fit_size", problem, remedy)])
+        raise refusal("fit_size", problem, remedy)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, wrong_return
+from xdpx.config.faults import ConfigError, refusal, wrong_return
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
 from xdpx.config.registry import are_shipped
@@ -68,7 +68,7 @@ class Processor(ABC):
         self.vocabulary = vocabulary
         if parameters.max_len <= self.num_special:
             problem = f"is {parameters.max_len}, but {self.num_special} of these tokens are special ones."
-            raise ConfigError(THIS_RUN, [Fault("max_len", problem, f"Use at least {self.num_special + 1}.")])
+            raise refusal("max_len", problem, f"Use at least {self.num_special + 1}.")
         self.pad_index = self._token_index("pad_index", parameters.pad_index, parameters.pad_word)
 
     def columns(self, *, labelled: bool) -> dict[str, str]:
@@ -185,7 +185,7 @@ class Processor(ABC):
             return found
         where = "the vocabulary lacks it" if self.vocabulary is not None else "there is no vocabulary"
         remedy = "Add it to vocab.txt, or inherit the data's meta: `__parent__: ${data_dir}/meta`."
-        raise ConfigError(THIS_RUN, [Fault(parameter, f"the id of '{token}' is not known: {where}.", remedy)])
+        raise refusal(parameter, f"the id of '{token}' is not known: {where}.", remedy)
 
     def _width(self, *lengths: NDArray[np.integer[Any]], pad_multiple: int) -> int:
         longest = max([int(each.max(initial=1)) for each in lengths])
@@ -208,7 +208,7 @@ class Processor(ABC):
             return column
         if self.parameters.num_classes is None:
             problem = "is missing, but samples with several labels need it."
-            raise ConfigError(THIS_RUN, [Fault("num_classes", problem, "Inherit the data's meta.hjson.")])
+            raise refusal("num_classes", problem, "Inherit the data's meta.hjson.")
         return multi_hot(column, self.parameters.num_classes)
 
     def _batch(self, samples: Samples, net_input: dict[str, Any], ntokens: int) -> Batch:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, refusal
 from xdpx.config.parameters import param
 from xdpx.loaders import marks
 from xdpx.processors.base import Batch, Processor, with_targets
@@ -182,7 +182,7 @@ class BertLMProcessor(BertProcessor):
         size = len(self.vocabulary) if self.vocabulary is not None else known.vocab_size
         if size is None:
             problem = "is not known: there is neither a vocabulary nor a meta.hjson."
-            raise ConfigError(THIS_RUN, [Fault("vocab_size", problem, "Inherit it: `__parent__: ${data_dir}/meta`.")])
+            raise refusal("vocab_size", problem, "Inherit it: `__parent__: ${data_dir}/meta`.")
         special = {self.pad_index, self.cls_index, self.sep_index, self.mask_index}
         unknown = self.vocabulary.find(known.unk_word) if self.vocabulary is not None else None
         if unknown is not None:
@@ -190,7 +190,7 @@ class BertLMProcessor(BertProcessor):
         candidates = np.setdiff1d(np.arange(size), list(special))
         if not len(candidates):
             problem = f"is {size}: there are only special tokens, and none to replace others with."
-            raise ConfigError(THIS_RUN, [Fault("vocab_size", problem, "Use a vocabulary with words in it.")])
+            raise refusal("vocab_size", problem, "Use a vocabulary with words in it.")
         return Masking(
             mask_prob=known.mask_prob,
             leave_unmasked_prob=known.leave_unmasked_prob,
@@ -229,7 +229,7 @@ class BertLMProcessor(BertProcessor):
     def _needed(self, key: str) -> Vocabulary:
         if self.vocabulary is None:
             problem = "needs the text of the tokens, but there is no vocabulary."
-            raise ConfigError(THIS_RUN, [Fault(key, problem, "Put vocab.txt beside the data, or turn it off.")])
+            raise refusal(key, problem, "Put vocab.txt beside the data, or turn it off.")
         return self.vocabulary
 
 

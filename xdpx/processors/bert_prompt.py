@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.config.parameters import param
 from xdpx.processors.base import Batch, with_targets
 from xdpx.processors.bert import BertProcessor
@@ -69,7 +69,7 @@ class BertPromptSingleProcessor(BertProcessor):
         self._room -= max(len(before) + len(after) for before, after in self._frames)
         if self._room < 1:
             problem = f"is {parameters.max_len}, which leaves no room for a text inside the template."
-            raise ConfigError(THIS_RUN, [Fault("max_len", problem, "Raise it, or shorten hard_templates.")])
+            raise refusal("max_len", problem, "Raise it, or shorten hard_templates.")
         around = [self.num_special + len(before) + len(after) for before, after in self._frames]
         self._around = np.array(around)  # tokens of each template
         self._verbalizers: NDArray[np.int64] | None = None
@@ -164,19 +164,19 @@ class BertPromptSingleProcessor(BertProcessor):
         found = self.vocabulary.find(word) if self.vocabulary is not None else None
         if found is None:
             problem = f"has '{word}', which the vocabulary lacks."
-            raise ConfigError(THIS_RUN, [Fault("hard_templates", problem, "Write tokens of vocab.txt, or add it.")])
+            raise refusal("hard_templates", problem, "Write tokens of vocab.txt, or add it.")
         return found
 
     def _read_verbalizers(self) -> NDArray[np.int64]:
         path, length = self.parameters.labels_ext, self.parameters.label_length
         if path is None:
             problem = "is missing: nothing says which tokens represent a class."
-            raise ConfigError(THIS_RUN, [Fault("labels_ext", problem, "Name a file with a line of tokens per class.")])
+            raise refusal("labels_ext", problem, "Name a file with a line of tokens per class.")
         with io.open(path) as lines:
             words = [line.split() for line in lines if line.strip()]
         classes = self.parameters.num_classes
         if (classes is not None and len(words) != classes) or any(len(each) > length for each in words):
             problem = f"is {path}, with {len(words)} lines of up to {max(map(len, words), default=0)} tokens."
             remedy = f"Write one line for each of the {classes} classes, of at most label_length ({length}) tokens."
-            raise ConfigError(THIS_RUN, [Fault("labels_ext", problem, remedy)])
+            raise refusal("labels_ext", problem, remedy)
         return np.array([[self._id(word) for word in each] + [-1] * (length - len(each)) for each in words], np.int64)

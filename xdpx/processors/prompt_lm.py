@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.config.parameters import param
 from xdpx.processors.base import Batch, Fields
 from xdpx.processors.bert_lm import BertLMProcessor
@@ -36,7 +36,7 @@ class BertCLSinglePromptProcessor(BertLMProcessor):
         self._room -= parameters.prompt_length
         if self._room < 1:
             problem = f"is {parameters.max_len}, which leaves no room for a text after the prompt."
-            raise ConfigError(THIS_RUN, [Fault("max_len", problem, "Raise it, or lower prompt_length.")])
+            raise refusal("max_len", problem, "Raise it, or lower prompt_length.")
 
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.config.parameters import param
 from xdpx.processors.base import Batch, ColumnProcessor, framed
 from xdpx.processors.randomness import Words, bits, key
@@ -163,4 +163,4 @@ def _sentinels_of(vocabulary: Vocabulary | None) -> list[int]:
             return found
     problem = "are not known: the vocabulary contains no <extra_id_0> and no [unused1], or there is no vocabulary."
     remedy = "Add such tokens to vocab.txt, give the ids of some, or inherit the data's meta."
-    raise ConfigError(THIS_RUN, [Fault("sentinels", problem, remedy)])
+    raise refusal("sentinels", problem, remedy)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.processors.base import Batch, ColumnProcessor
 from xdpx.processors.bert import BertPairProcessor, BertSingleProcessor
 from xdpx.processors.samples import Column, Ragged, Samples
@@ -36,7 +36,7 @@ class WithLogits(ColumnProcessor):
         if len(counts) > 1:  # reshaped, the numbers of one row would be taken for those of another
             problem = f"has teacher logits: {counts[0]} numbers for one row, and {counts[-1]} for another."
             remedy = "Write the data again with x-pred and distill: true, from one teacher."
-            raise ConfigError(THIS_RUN, [Fault("data_dir", problem, remedy)])
+            raise refusal("data_dir", problem, remedy)
         return {**batch, "teacher_logits": logits.values.reshape(len(logits), -1)}  # (B, C)
 
 

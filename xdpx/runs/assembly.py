@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from xdpx.checkpoints import aliases
 from xdpx.config.args_file import ARGS_FILE
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, refusal
 from xdpx.config.loading import Run
 from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets.evaluation_data import EvaluationData, exact_width
@@ -100,7 +100,7 @@ class Parts:
             names = ", ".join(facts)
             problem = f"reads the fact {error} in train_metrics, which it does not return. There are: {names}."
             remedy = "Return it, summed over the rows, as the third value; or override train_metrics."
-            raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)]) from error
+            raise refusal("loss", problem, remedy) from error
 
     def groups(self, progress: Progress) -> Generator[tuple[Position, Sequence[Batch]]]:
         """Yield groups from where a run stands, without end. Close the generator to end the preparing thread."""
@@ -180,7 +180,7 @@ def splitter(settings: TrainParameters, processor: Any, loss: TrainedLoss) -> Sp
     if loss.compares_rows:
         problem = "is true, but this loss compares the rows of a batch: on parts it would be a different loss."
         remedy = "Set it to false, and lower batch_size, or max_len of the data, until a batch fits."
-        raise ConfigError(THIS_RUN, [Fault("auto_ga", problem, remedy)])
+        raise refusal("auto_ga", problem, remedy)
     split: Split = processor.split
     return split
 
@@ -227,7 +227,7 @@ def _held_out(run: Run, settings: TrainParameters, data: TrainingData, processor
     drawn = data.sampler.held_out(store, batch_size=settings.batch_size, seed=seed)
     if settings.exact and drawn is not None:
         problem = f"is true, but the sampler '{run.values['sampler']}' decides which rows are scored together."
-        raise ConfigError(THIS_RUN, [Fault("exact", problem, "Leave it out.")])
+        raise refusal("exact", problem, "Leave it out.")
     positions = run.values.get("max_position_embeddings")
     split = EvaluationData(
         store,
@@ -306,7 +306,7 @@ def _refuse_hooks(run: Run, settings: TrainParameters, loss: TrainedLoss) -> Non
     for key, hooks in (("task", run.picked("task").hooks_model), ("loss", loss.hooks_model)):
         if settings.compile and hooks:
             problem = f"is true, but {key} '{run.values[key]}' hooks onto parts of the model, which are compiled away."
-            raise ConfigError(THIS_RUN, [Fault("compile", problem, "Leave it out.")])
+            raise refusal("compile", problem, "Leave it out.")
 
 
 def _strategy(settings: TrainParameters) -> Strategy | None:

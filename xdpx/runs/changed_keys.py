@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from xdpx.config.args_file import differences, newest_args
 from xdpx.config.catalogue import entry
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal
 from xdpx.config.loading import RUN_ONLY_KEYS, Run
 from xdpx.config.stored_args import read_args
 from xdpx.logger import log
@@ -169,7 +169,7 @@ def refuse_finished(changed: Changes, progress: Progress, total: int) -> None:
         problem = f"{', '.join(sorted(changed))} changed, but no updates are left: the run is at step "
         problem += f"{progress.num_updates} of {total}."
         remedy = "Raise max_epoch or max_update, or start a new run in a new save_dir (pretrained_model)."
-        raise ConfigError(THIS_RUN, [Fault("resume", problem, remedy)])
+        raise refusal("resume", problem, remedy)
 
 
 def warn_of_order(run: Run, changed: Changes, progress: Progress, *, length: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from xdpx.checkpoints import layout
 from xdpx.checkpoints.checkpointer import Checkpointer, NoCheckpoint
 from xdpx.config.args_file import ARGS_FILE, newest_args, write_args, write_starter_config
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_few
+from xdpx.config.faults import ConfigError, Fault, first_few, refusal
 from xdpx.config.loading import Run, fingerprint
 from xdpx.config.stored_args import read_args
 from xdpx.datasets.store import digest
@@ -114,7 +114,7 @@ def same_data(data_dir: str, saved: Mapping[str, Any]) -> dict[str, str]:
     if changed:
         problem = f"is '{data_dir}', where {first_few(changed, 4)} was rebuilt after this run was trained on it."
         remedy = "Restore the old data, or start a new run. To continue on other data, put them in their own folder."
-        raise ConfigError(THIS_RUN, [Fault("data_dir", problem, remedy)])
+        raise refusal("data_dir", problem, remedy)
     return trained_on
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import ConfigError, refusal
 from xdpx.config.parameters import param
 from xdpx.search.spaces import Categorical, Dimension, Float, Int, Space, Value, Values, same
 from xdpx.search.trials import Direction, Trial, standings
@@ -114,7 +114,7 @@ def without_optuna(key: str, *more: str) -> ConfigError | None:
     if not missing:
         return None
     problem = f"needs the package {missing[0]}, which is not installed."
-    return ConfigError(THIS_RUN, [Fault(key, problem, "Install it: pip install 'xdpx[tune]'.")])
+    return refusal(key, problem, "Install it: pip install 'xdpx[tune]'.")
 
 
 # ---- between our space and Optuna's

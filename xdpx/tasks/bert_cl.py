@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.config.loading import Run
 from xdpx.datasets.evaluation_data import EvaluationData
 from xdpx.datasets.shards import Meta, ShardChoice
@@ -58,7 +58,7 @@ class PrototypeContrast(Task):
         super().__init__(parameters, model, loss)
         if not isinstance(loss, PrototypeContrastLoss):
             problem = f"is '{parameters.loss}', which does not use prototypes."
-            raise ConfigError(THIS_RUN, [Fault("loss", problem, "Use loss: bert_cl.")])
+            raise refusal("loss", problem, "Use loss: bert_cl.")
         if not parameters.num_cluster and not parameters.supervised:
             log.warning("bert_cl: num_cluster is empty, so there are no prototypes; set e.g. num_cluster: [64]")
         self._read_rows = read_rows

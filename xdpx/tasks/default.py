@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, wrong_return
+from xdpx.config.faults import refusal, wrong_return
 from xdpx.config.loading import Run
 from xdpx.config.registry import made
 from xdpx.engines import base
@@ -101,7 +101,7 @@ class Task(base.Task):
             return
         problem = f"'{self.parameters.model}' takes {', '.join(named)}, but the processor gives {', '.join(given)}."
         remedy = "Choose a model for this kind of text (single or pair), or preprocess with another processor."
-        raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)]) from error
+        raise refusal("model", problem, remedy) from error
 
     def row_functions(self) -> Sequence[tuple[object, str]]:
         """Return (object, method name) of the functions that turn logits into predictions, row by row."""

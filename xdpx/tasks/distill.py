@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from xdpx.checkpoints.trusted import load_weights
 from xdpx.config import parameters as declare
 from xdpx.config.args_file import ARGS_FILE
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.config.loading import Run
 from xdpx.engines.pytorch.state import fill_model, model_weights
 from xdpx.losses.base import Batch, Loss
@@ -71,7 +71,7 @@ class Distill(Task):
         if not isinstance(loss, Taught):
             problem = f"is '{parameters.loss}', which cannot learn from a teacher."
             remedy = "Use distill, static_distill, bce_distill, minilm, tinybert, tinybert_td or pkm_local_distill."
-            raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
+            raise refusal("loss", problem, remedy)
         self._taught = loss
         self._teacher = Teacher(make_teacher)
 
@@ -169,7 +169,7 @@ def _teacher_of(run: Run, loss: Taught) -> nn.Module:
         elif absent := [name for name in heads if name not in found]:
             problem = f"is '{path}', which lacks what the student should imitate: {', '.join(absent[:4])}."
             remedy = "Name a teacher that was trained for it, or set what should not be imitated to false (*_distill)."
-            raise ConfigError(THIS_RUN, [Fault("teacher_pretrained_model", problem, remedy)])
+            raise refusal("teacher_pretrained_model", problem, remedy)
     fill_model(teacher, found, source=path)
     return teacher
 
@@ -187,7 +187,7 @@ def refuse_other_numbers(folder: str, data_dir: str, names: Sequence[str]) -> No
         if io.isfile(ours) and io.isfile(theirs) and io.md5(ours) != io.md5(theirs):
             problem = f"is of '{folder}', whose {name} differs from that of {data_dir}: ids mean different things."
             remedy = f"Preprocess the student's data with the {name} of the teacher."
-            raise ConfigError(THIS_RUN, [Fault("teacher_pretrained_model", problem, remedy)])
+            raise refusal("teacher_pretrained_model", problem, remedy)
 
 
 def net_input_for(model: nn.Module, given: Mapping[str, Any]) -> Mapping[str, Any]:

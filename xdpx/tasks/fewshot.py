@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.config.loading import Run
 from xdpx.datasets.evaluation_data import DRAWN, EvaluationData
 from xdpx.datasets.store import SUFFIXES, Store
@@ -63,7 +63,7 @@ class Fewshot(Task):
         super().__init__(parameters, model, loss)
         if not isinstance(loss, FewshotLoss):
             problem = f"is '{parameters.loss}', which does not use episodes."
-            raise ConfigError(THIS_RUN, [Fault("loss", problem, "Use loss: fewshot.")])
+            raise refusal("loss", problem, "Use loss: fewshot.")
         self._read_support = read_support
         self._prototypes: tuple[Tensor, Tensor] | None = None
 
@@ -116,11 +116,11 @@ def _support_of(run: Run) -> Iterator[Batch]:
     path = io.join(known.data_dir or "", known.support_subset + SUFFIXES[known.dataset_format])
     if not io.isfile(path):
         problem = f"is '{known.support_subset}', but there is no {path}."
-        raise ConfigError(THIS_RUN, [Fault("support_subset", problem, "Name a split that x-prepro made.")])
+        raise refusal("support_subset", problem, "Name a split that x-prepro made.")
     store = Store.open(path)
     if "target" not in store:
         problem = f"is '{known.support_subset}', whose rows have no labels."
-        raise ConfigError(THIS_RUN, [Fault("support_subset", problem, "Name a labelled split.")])
+        raise refusal("support_subset", problem, "Name a labelled split.")
     words = run.parameters("processor")
     tokens = Vocabulary.read(
         io.join(known.data_dir or "", "vocab.txt"), pad_word=words.pad_word, unk_word=words.unk_word
@@ -138,4 +138,4 @@ def _same_numbers(name: str, known: Fewshot.Parameters) -> None:
         f"is '{known.support_subset}' of {known.data_dir}, but {theirs} is not {ours}: ids would mean different things."
     )
     remedy = f"Train on a data_dir whose {name} covers all later data, and take the split from there."
-    raise ConfigError(THIS_RUN, [Fault("support_subset", problem, remedy)])
+    raise refusal("support_subset", problem, remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,13 +47,13 @@ class Freezing:
         if unknown:
             some = ", ".join(list(weights)[:3])
             problem = f"freeze: no trained weight has {unknown} in its name."
-            raise ConfigError(THIS_RUN, [Fault("callbacks", problem, f"Use parts of names such as {some}.")])
+            raise refusal("callbacks", problem, f"Use parts of names such as {some}.")
         ends = {
             name: _last(self.until[part], state.max_steps) for part in self.until for name in weights if part in name
         }
         if len(ends) == len(weights) and min(ends.values()) > 0:
             problem = "freeze: nothing is left to train in the first update."
-            raise ConfigError(THIS_RUN, [Fault("callbacks", problem, "Leave out a part of the model.")])
+            raise refusal("callbacks", problem, "Leave out a part of the model.")
         self._frozen = [(weights[name], end) for name, end in ends.items()]
 
     def on_step_begin(self, args: object, state: Steps, control: object, **kwargs: object) -> None:
@@ -92,7 +92,7 @@ class NoisyEmbeddings:
         try:
             self._handle = attach(model, self.alpha)
         except (AttributeError, ValueError) as error:
-            raise ConfigError(THIS_RUN, [Fault("callbacks", f"neftune: {error}", "")]) from error
+            raise refusal("callbacks", f"neftune: {error}", "") from error
 
     def on_train_end(self, args: object, state: Steps, control: object, **kwargs: object) -> None:
         """Remove the hook."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.losses.base import Batch
 from xdpx.tasks.default import Task
 from xdpx.tasks.parameters import GROUP
@@ -55,7 +55,7 @@ class NoisyTask(Task):
         if cut_here and not model.takes_noise:
             problem = f"is '{parameters.model}', which reads texts that it builds itself: noise would not reach them."
             remedy = "Use task: default, or a task of your own that overrides bottom_predict and upper_predict."
-            raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+            raise refusal("model", problem, remedy)
 
     def begin_update(self, number: int) -> None:
         """Record the number of the coming update, from 1."""
@@ -119,7 +119,7 @@ def replaced(table: nn.Module, features: Features) -> Generator[None]:
         if following is None or following.shape != output.shape:
             problem = f"asks for token vectors {tuple(output.shape)}, which are not those of one text of the batch."
             remedy = "Use task: default, or a task of your own that overrides bottom_predict and upper_predict."
-            raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+            raise refusal("model", problem, remedy)
         return following
 
     handle = table.register_forward_hook(give)

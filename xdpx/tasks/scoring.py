@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, wrong_return
+from xdpx.config.faults import refusal, wrong_return
 from xdpx.datasets.evaluation_data import SURPLUS
 from xdpx.engines.base import Batch, Engine, State
 from xdpx.logger import log
@@ -142,7 +142,7 @@ def _as_float(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError) as error:
         problem = f"gives the metric '{name}' as {type(value).__name__}, not a number."
-        raise ConfigError(THIS_RUN, [Fault("loss", problem, "Return {name: number} from its metrics.")]) from error
+        raise refusal("loss", problem, "Return {name: number} from its metrics.") from error
 
 
 def lowest(scores: Sequence[ClassScore], most: int) -> tuple[str, list[ClassScore]]:
@@ -215,4 +215,4 @@ def _join(name: str, values: list[Any], count: int) -> Any:
         found = f"in shapes that do not fit ({error})"
     problem = f"gives '{name}' in its predictions {found}."
     remedy = "Return for every batch a tensor with a row per sample, or one number to be summed."
-    raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
+    raise refusal("loss", problem, remedy)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.losses.base import UNITS, Batch
 from xdpx.metrics import ratio
 from xdpx.tasks import noise as noises
@@ -50,7 +50,7 @@ class Smart(NoisyTask):
         if not loss.reads_class_logits:
             problem = f"is '{parameters.loss}', which does not define a distance between two predictions."
             remedy = "Use a loss over the logits of classes, such as cross_entropy or bce, or another task."
-            raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
+            raise refusal("loss", problem, remedy)
 
     @staticmethod
     def train_metrics(facts: Mapping[str, float]) -> dict[str, float]:

@@ -6,7 +6,7 @@ import json
 from functools import cached_property
 from typing import Any, ClassVar
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal
 from xdpx.config.parameters import param
 from xdpx.tokenizers.base import LibraryTokenizer
 from xdpx.tokenizers.characters import Boundaries
@@ -111,7 +111,7 @@ def _ask_transformers(source: str) -> str:
     except (OSError, ValueError) as error:
         problem = f"is '{source}', where no tokenizer was found: {str(error).partition(chr(10))[0].rstrip('.')}."
         remedy = hub.how_to_fetch(source) or "Name a folder, a tokenizer.json or a name on the hub."
-        raise ConfigError(THIS_RUN, [Fault("vocab_file", problem, remedy)]) from error
+        raise refusal("vocab_file", problem, remedy) from error
     backend = getattr(found, "backend_tokenizer", None)
     if backend is None:
         fault = Fault("vocab_file", f"'{source}' has no fast tokenizer.", "Convert it to a tokenizer.json first.")

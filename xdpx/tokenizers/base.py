@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any, ClassVar
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, wrong_return
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal, wrong_return
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
 from xdpx.tokenizers.characters import Boundaries
@@ -101,7 +101,7 @@ def kept_files(tokenizer: Tokenizer) -> dict[str, str]:
     what = f"{type(tokenizer).__name__}.files()"
     if not isinstance(found, Mapping):
         problem = f"{what} gives {type(found).__name__}."
-        raise ConfigError(THIS_RUN, [Fault("tokenizer", problem, "Return a dict: file name to text.")])
+        raise refusal("tokenizer", problem, "Return a dict: file name to text.")
     faults = []
     for name, text in found.items():
         if not isinstance(name, str) or not name or "/" in name or "\\" in name:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal
 from xdpx.config.parameters import param
 from xdpx.tokenizers.base import LibraryTokenizer, Tokenizer
 from xdpx.tokenizers.characters import Boundaries
@@ -117,6 +117,4 @@ def _number(word: str, size: int) -> int:
     if word.isascii() and word.isdigit() and int(word) < size:
         return int(word)
     problem = f"is 'bert_id', but a text holds '{word}', which is not a number from 0 to {size - 1}."
-    raise ConfigError(
-        THIS_RUN, [Fault("tokenizer", problem, "Use tokenizer: bert for text, or the ids' own vocab_file.")]
-    )
+    raise refusal("tokenizer", problem, "Use tokenizer: bert for text, or the ids' own vocab_file.")

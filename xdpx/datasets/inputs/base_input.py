@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal
 from xdpx.config.hparams import BaseHParams, Configurable
 from xdpx.datasets.inputs.rows import pad_rows, unlike_rows
 from xdpx.datasets.inputs.states import copied
@@ -240,7 +240,7 @@ def name_of(hparams: BaseHParams) -> str:
 
 def refused(hparams: BaseHParams, key: str, problem: str, remedy: str) -> ConfigError:
     """Return the error for one field of an input."""
-    return ConfigError(THIS_RUN, [Fault(f"{name_of(hparams)}.{key}", problem, remedy)])
+    return refusal(f"{name_of(hparams)}.{key}", problem, remedy)
 
 
 def check_fields(hparams: BaseHParams) -> None:

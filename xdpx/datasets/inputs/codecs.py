@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import ConfigError, refusal
 from xdpx.config.hparams import BaseHParams, Configurable
 from xdpx.loaders.parsers.files import open_raw
 from xdpx.processors.samples import Ragged, offsets_of
@@ -75,7 +75,7 @@ class Characters(Codec):
         p = self.hparams
         if (p.alphabet is None) is (p.alphabet_from is None):
             problem = "needs either alphabet or alphabet_from, and not both."
-            raise ConfigError(THIS_RUN, [Fault("Characters", problem, "Name the file whose characters are tokens.")])
+            raise refusal("Characters", problem, "Name the file whose characters are tokens.")
         if p.alphabet is not None:
             return str(p.alphabet)
         with open_raw(p.alphabet_from) as file:
@@ -159,7 +159,7 @@ class HouseTokenizer(Codec):
             return own
         if p.vocab_file is None:
             problem = f"'{p.tokenizer}' has no vocabulary of its own."
-            raise ConfigError(THIS_RUN, [Fault("tokenizer", problem, "Name a vocab_file, or a data_dir of x-prepro.")])
+            raise refusal("tokenizer", problem, "Name a vocab_file, or a data_dir of x-prepro.")
         return Vocabulary.read(p.vocab_file, **words)
 
     @cached_property
@@ -252,7 +252,7 @@ class SentencePiece(Codec):
 
 
 def _fault(problem: str, remedy: str) -> ConfigError:
-    return ConfigError(THIS_RUN, [Fault("vocabulary", problem, remedy)])
+    return refusal("vocabulary", problem, remedy)
 
 
 def _codes(text: str) -> NDArray[np.uint32]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean, refusal
 from xdpx.datasets.inputs.codecs import Codec
 from xdpx.datasets.inputs.order import Rows
 from xdpx.datasets.inputs.seqio_tasks import Task
@@ -172,7 +172,7 @@ class Examples:
         return self._refused(problem, remedy, key=f".{name}")
 
     def _refused(self, problem: str, remedy: str, *, key: str = "") -> ConfigError:
-        return ConfigError(THIS_RUN, [Fault(f"task {self.task.hparams.name}{key}", problem, remedy)])
+        return refusal(f"task {self.task.hparams.name}{key}", problem, remedy)
 
 
 def _chunks(rows: Ragged, chunk: int) -> Ragged:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal
 from xdpx.datasets.inputs.sources import Column, Columns, Rows, Source, as_column, files_of
 from xdpx.processors.samples import Ragged
 from xdpx.utils import io
@@ -42,7 +42,7 @@ class SavedDataset(Source):
             return found.with_format("arrow")
         if p.split not in found:
             problem = f"is {p.split!r}; {p.path} holds {', '.join(found)}."
-            raise ConfigError(THIS_RUN, [Fault("split", problem, "Name one of them.")])
+            raise refusal("split", problem, "Name one of them.")
         return found[p.split].with_format("arrow")
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean, refusal
+from xdpx.config.faults import did_you_mean, refusal
 from xdpx.config.hparams import BaseHParams, Configurable, sub_config_field
 from xdpx.datasets.inputs.codecs import Codec
 from xdpx.datasets.inputs.sources import Columns, Source
@@ -65,12 +65,10 @@ class Task(Configurable):
         if isinstance(source, dict):
             if split not in source:
                 problem = f"has no split '{split}', only {', '.join(source) or 'none'}."
-                raise ConfigError(THIS_RUN, [Fault(f"task {self.hparams.name}", problem, "Write another split_name.")])
+                raise refusal(f"task {self.hparams.name}", problem, "Write another split_name.")
             source = source[split]
         if source is None:
-            raise ConfigError(
-                THIS_RUN, [Fault(f"task {self.hparams.name}", "has no source.", "Give source=TextFiles.HParams(...).")]
-            )
+            raise refusal(f"task {self.hparams.name}", "has no source.", "Give source=TextFiles.HParams(...).")
         built = source.Instantiate() if isinstance(source, BaseHParams) else source
         if not isinstance(built, Source):
             problem = f"is a {type(built).__name__}."
@@ -114,7 +112,7 @@ class Mixture(Configurable):
         if not hparams.tasks or (hparams.rates and len(hparams.rates) != len(hparams.tasks)):
             problem = f"has {len(hparams.tasks)} tasks and {len(hparams.rates)} rates."
             remedy = "Give at least one task, and a rate for each or none."
-            raise ConfigError(THIS_RUN, [Fault(f"mixture {hparams.name}", problem, remedy)])
+            raise refusal(f"mixture {hparams.name}", problem, remedy)
         self.tasks: list[Task] = [task_of(task) for task in hparams.tasks]
 
 
@@ -150,7 +148,7 @@ def find(name_or_template: object) -> Task | Mixture:
         if name_or_template not in _REGISTERED:
             known = did_you_mean(name_or_template, _REGISTERED, f"Registered are: {', '.join(_REGISTERED) or 'none'}.")
             problem = f"no '{name_or_template}' is registered."
-            raise ConfigError(THIS_RUN, [Fault("mixture_name", problem, f"{known} register_task adds one.")])
+            raise refusal("mixture_name", problem, f"{known} register_task adds one.")
         name_or_template = _REGISTERED[name_or_template]
     built = name_or_template.Instantiate() if isinstance(name_or_template, BaseHParams) else name_or_template
     if not isinstance(built, Task | Mixture):
@@ -165,5 +163,5 @@ def task_of(name_or_template: object) -> Task:
     if isinstance(found, Mixture):
         problem = "is a mixture, inside a mixture."
         remedy = "List its tasks with their rates instead."
-        raise ConfigError(THIS_RUN, [Fault(found.hparams.name or "tasks", problem, remedy)])
+        raise refusal(found.hparams.name or "tasks", problem, remedy)
     return found

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, refusal
 from xdpx.config.hparams import BaseHParams, Configurable
 from xdpx.datasets.store import Store
 from xdpx.loaders.parsers import parsers
@@ -92,7 +92,7 @@ class Arrays(InMemory):
         counts = {name: len(column) for name, column in columns.items()}
         if len(set(counts.values())) > 1:
             problem = f"have different numbers of examples: {counts}."
-            raise ConfigError(THIS_RUN, [Fault("columns", problem, "Give every column for every example.")])
+            raise refusal("columns", problem, "Give every column for every example.")
         return columns
 
 
@@ -207,7 +207,7 @@ def files_of(paths: str | Sequence[str]) -> list[str]:
     found = [path for pattern in named for path in (io.glob(pattern) if "*" in pattern else [pattern])]
     if not found:
         problem = f"is {paths!r}, but there is no such file."
-        raise ConfigError(THIS_RUN, [Fault("paths", problem, "Name a file, or a pattern that matches one.")])
+        raise refusal("paths", problem, "Name a file, or a pattern that matches one.")
     return found
 
 
@@ -240,7 +240,7 @@ def as_column(values: Any) -> Column:
         values = np.asarray(rows)
     if values.ndim not in {1, 2} or values.dtype.kind not in "biuf":
         problem = f"has shape {values.shape} and type {values.dtype}."
-        raise ConfigError(THIS_RUN, [Fault("columns", problem, "Give numbers of shape (N,) or (N, T).")])
+        raise refusal("columns", problem, "Give numbers of shape (N,) or (N, T).")
     array: NDArray[Any] = values
     if array.ndim == 1:
         return array

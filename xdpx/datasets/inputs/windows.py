@@ -19,7 +19,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import ConfigError, refusal
 
 full_epoch = "full_epoch"
 """The window of all data, once per evaluation."""
@@ -143,7 +143,7 @@ def _refuse_contradiction(hparams: WindowFields, window: EvalWindow) -> None:
 
 
 def _refused(hparams: WindowFields, key: str, problem: str, remedy: str) -> ConfigError:
-    return ConfigError(THIS_RUN, [Fault(f"{hparams.name or 'input'}.{key}", problem, remedy)])
+    return refusal(f"{hparams.name or 'input'}.{key}", problem, remedy)
 
 
 class Walkable(Protocol):
@@ -190,7 +190,7 @@ def walk(data: Walkable, window: EvalWindow | str | None = None) -> Generator[An
         problem = (
             f"'{window}' reached the end of the data after {taken} batches. A rolling window needs repeating data."
         )
-        raise ConfigError(THIS_RUN, [Fault("eval_window", problem, "Set repeat=True, or eval_window='full_epoch'.")])
+        raise refusal("eval_window", problem, "Set repeat=True, or eval_window='full_epoch'.")
 
 
 def next_batch(data: Walkable) -> Any:

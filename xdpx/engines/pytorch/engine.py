@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, wrong_return
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal, wrong_return
 from xdpx.engines.base import (
     Batch,
     Facts,
@@ -463,7 +463,7 @@ class PyTorchEngine:
         state.optimizer.zero_grad(set_to_none=True)
         fused = backward_of(state.optimizer)
         if fused is not None and len(group) > 1:
-            raise ConfigError(THIS_RUN, [Fault("update_freq", f"is {len(group)}, {IN_BACKWARD}.", "Set it to 1.")])
+            raise refusal("update_freq", f"is {len(group)}, {IN_BACKWARD}.", "Set it to 1.")
         rates = _Scheduled(state.optimizer, self._schedule)
 
         def backward(loss_sum: Tensor, count: Any) -> None:
@@ -561,7 +561,7 @@ def _refuse_lazy(model: nn.Module) -> None:
     lazy = [name for name, weight in every if nn.parameter.is_lazy(weight)]
     if lazy:
         problem = f"has weights that get their shape from the first batch ({', '.join(lazy)}), which comes too late."
-        raise ConfigError(THIS_RUN, [Fault("model", problem, "Give them a shape: nn.Linear for nn.LazyLinear.")])
+        raise refusal("model", problem, "Give them a shape: nn.Linear for nn.LazyLinear.")
 
 
 def _refuse_other_results(found: object) -> None:
@@ -571,12 +571,12 @@ def _refuse_other_results(found: object) -> None:
         given = f"({', '.join(kinds)})" if kinds else f"a {type(found).__name__}"
         problem = f"gives {given}, but three values are needed: the sum of losses, their count, and a dict of facts."
         remedy = "Return loss_sum, count, {} if there are no facts."
-        raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
+        raise refusal("loss", problem, remedy)
     _refuse_without_gradient(found[0])
     _refuse_other_facts({"count": found[1], **found[2]})
     # Not of tensors, which may be on a GPU that would have to be waited for.
     if isinstance(found[1], int | float) and not found[1] >= 0:
-        raise ConfigError(THIS_RUN, [Fault("loss", f"gives the count {found[1]}.", "Return how many the sum is of.")])
+        raise refusal("loss", f"gives the count {found[1]}.", "Return how many the sum is of.")
 
 
 def _refuse_without_gradient(loss_sum: object) -> None:
@@ -591,7 +591,7 @@ def _refuse_without_gradient(loss_sum: object) -> None:
         return
     problem = f"returns {found} as its first value. It must be a tensor of one number that has a gradient."
     remedy = "Return the sum over rows, without item(), float() or detach(); and leave a weight it depends on unfrozen."
-    raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
+    raise refusal("loss", problem, remedy)
 
 
 def _refuse_other_facts(facts: Facts) -> None:
@@ -601,7 +601,7 @@ def _refuse_other_facts(facts: Facts) -> None:
             shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
             found = f"a {type(value).__name__}{shape}"
             problem = f"gives {found} as {name}, but count and facts are summed over batches: one number each."
-            raise ConfigError(THIS_RUN, [Fault("loss", problem, "Sum over the rows, or log it by add_summary.")])
+            raise refusal("loss", problem, "Sum over the rows, or log it by add_summary.")
 
 
 def _refuse_another_average(options: EngineOptions, saved: Mapping[str, Any]) -> None:
@@ -638,7 +638,7 @@ def _load_optimizer(state: PyTorchState, saved: Mapping[str, Any]) -> None:
 
 def _resume_fault(key: str, problem: str) -> ConfigError:
     remedy = "Resume with the old value; or start in a new save_dir from the weights (pretrained_model)."
-    return ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
+    return refusal(key, problem, remedy)
 
 
 def _tell_size(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

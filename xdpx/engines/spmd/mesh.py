@@ -11,7 +11,7 @@ import numpy as np
 from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import ConfigError, refusal
 from xdpx.utils.axis_splits import AXES, FILL, MESH_AXES
 
 
@@ -105,4 +105,4 @@ def _in_order(near: Sequence[int], far: Sequence[int], devices: list[Any]) -> np
 
 
 def _fault(problem: str, remedy: str) -> ConfigError:
-    return ConfigError(THIS_RUN, [Fault("ICI_MESH_SHAPE and DCN_MESH_SHAPE", problem, remedy)])
+    return refusal("ICI_MESH_SHAPE and DCN_MESH_SHAPE", problem, remedy)

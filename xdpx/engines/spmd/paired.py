@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal
 from xdpx.engines.base import (
     Batch,
     Facts,
@@ -190,7 +190,7 @@ class PairedEngine:
         if saved.get("format") != FORMAT:
             problem = f"is spmd, but the checkpoint is of another engine ('{saved.get('format')}')."
             remedy = "Resume on the engine that it was made with; a new run can take its weights as pretrained_model."
-            raise ConfigError(THIS_RUN, [Fault("engine", problem, remedy)])
+            raise refusal("engine", problem, remedy)
         host = self._host_task(self.options.seed)
         engine, pair = self._engine_for(host)
         now = {"rule": type(pair.rule).__name__, "ema_decay": self.options.ema_decay}

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 from jax.experimental import multihost_utils
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_line
+from xdpx.config.faults import first_line, refusal
 
 ADDRESS = ("JAX_COORDINATOR_ADDRESS",)
 SIZE = ("JAX_NUM_PROCESSES", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -273,11 +273,11 @@ def _given(
     if size == 1:
         return None
     if address is None or size is None or index is None or not 0 <= index < size:
-        raise ConfigError(THIS_RUN, [Fault(
+        raise refusal(
             "processes", f"have coordinator {address}, number {size} and index {index}.",
             "Several processes need all three (--server_addr host:port, --num_hosts, --host_idx from 0, or "
             f"{ADDRESS[0]}, {SIZE[0]} and {INDEX[0]} in the environment); one process needs none.",
-        )])  # fmt: skip
+        )  # fmt: skip
     return address, size, index
 
 
@@ -287,6 +287,6 @@ def _number(names: tuple[str, ...], environment: Mapping[str, str]) -> int | Non
         if text:
             if not text.isdecimal():
                 problem = f"is '{text}' in the environment."
-                raise ConfigError(THIS_RUN, [Fault(name, problem, "A launcher sets it to a whole number; unset it.")])
+                raise refusal(name, problem, "A launcher sets it to a whole number; unset it.")
             return int(text)
     return None

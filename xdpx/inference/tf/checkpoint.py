@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xdpx.checkpoints import tf_files
 from xdpx.config import extras
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.models.pytorch import google_names
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def named(model: nn.Module) -> tuple[dict[str, Tensor], list[str]]:
     kind = getattr(config, "model_type", None)
     if kind not in KINDS:
         problem = f"{type(model).__name__} is built on {kind or 'no encoder of transformers'}, not on BERT or ALBERT."
-        raise ConfigError(THIS_RUN, [Fault("export_format", problem, "Use savedmodel, which takes any network.")])
+        raise refusal("export_format", problem, "Use savedmodel, which takes any network.")
     seen: dict[int, str] = {}
     for name, value in model.state_dict(keep_vars=True).items():
         seen.setdefault(id(value), name)
@@ -61,4 +61,4 @@ def write(weights: Mapping[str, Tensor], prefix: str) -> None:
     again = tf_files.read(prefix + tf_files.INDEX)
     if again.keys() != weights.keys() or not all(torch.equal(again[name], weights[name].cpu()) for name in weights):
         problem = f"'{prefix}' does not contain what was written."
-        raise ConfigError(THIS_RUN, [Fault("out_dir", problem, "The disk may be failing: write it elsewhere.")])
+        raise refusal("out_dir", problem, "The disk may be failing: write it elsewhere.")

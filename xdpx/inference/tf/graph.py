@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import ConfigError, refusal
 from xdpx.inference.tf.operations import NEVER_RUN, Operations, name_of
 from xdpx.inference.tf.recurrence import whole_recurrence
 
@@ -138,4 +138,4 @@ def _filled(value: Any, values: Mapping[Node, Any]) -> Any:
 
 
 def _refusal(problem: str) -> ConfigError:
-    return ConfigError(THIS_RUN, [Fault("model", f"{problem}.", REMEDY)])
+    return refusal("model", f"{problem}.", REMEDY)

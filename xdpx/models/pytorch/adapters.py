@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_line
+from xdpx.config.faults import ConfigError, first_line, refusal
 
 INSIDE = ".base_layer."
 """Part of the names of weights of a layer that an adapter wraps."""
@@ -53,4 +53,4 @@ def renamed(model: nn.Module, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _fault(problem: str, remedy: str) -> ConfigError:
-    return ConfigError(THIS_RUN, [Fault("adapters", problem, remedy)])
+    return refusal("adapters", problem, remedy)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers.models.albert.modeling_albert import AlbertMLMHead
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.models.pytorch.bert import Bert, new_linear
 from xdpx.models.pytorch.bert_lm import fitting_classifier
 from xdpx.models.pytorch.named_encoders import AlbertParameters
@@ -37,7 +37,7 @@ class AlbertLanguageModel(Bert):
         super().__init__(parameters, pooler=self.has_classes)  # type: ignore[arg-type]
         if self.config.model_type != "albert":
             problem = f"is '{self.config.model_type}', but this model predicts tokens as ALBERT does."
-            raise ConfigError(THIS_RUN, [Fault("model_type", problem, "Use bert_lm or bert_pretrain for others.")])
+            raise refusal("model_type", problem, "Use bert_lm or bert_pretrain for others.")
         self.config.architectures = [self.architecture_name]
         self.predictions = AlbertMLMHead(self.config)
         nn.init.normal_(self.predictions.dense.weight, std=self.config.initializer_range)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_line
+from xdpx.config.faults import ConfigError, first_line, refusal
 from xdpx.models.pytorch import adapters, encoders, pruning, weights
 from xdpx.models.pytorch.base import Model
 from xdpx.models.pytorch.modules import attention, first_token
@@ -97,7 +97,7 @@ class Bert(Model):
                 f"reads one text per row, but the processor gives {tuple(input_ids.shape)}: several separate texts."
             )
             remedy = "Use a model for separate texts (sbert_nli, simcse), or preprocess with bert_pair."
-            raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+            raise refusal("model", problem, remedy)
         most = positions_of(self.config)
         if input_ids.shape[1] > most:
             raise _too_long(input_ids.shape[1], most)
@@ -209,7 +209,7 @@ def _given_config(known: Bert.Parameters) -> PretrainedConfig | None:
     except (ValueError, TypeError, AttributeError) as error:
         reason = first_line(error).partition(". ")[0]
         problem = f"is '{source}', whose {CONFIG_FILE} describes no known model ({reason})."
-        raise ConfigError(THIS_RUN, [Fault("pretrained_model", problem, FETCH)]) from error
+        raise refusal("pretrained_model", problem, FETCH) from error
     return config
 
 
@@ -222,7 +222,7 @@ def _named_config(name: str) -> PretrainedConfig:
     except (OSError, ValueError) as error:
         problem = f"is '{name}', which cannot be read: {str(error).partition(chr(10))[0].rstrip('.')}."
         remedy = hub.how_to_fetch(name) or "Name a folder or a known model."
-        raise ConfigError(THIS_RUN, [Fault("auto_model", problem, remedy)]) from error
+        raise refusal("auto_model", problem, remedy) from error
     return config
 
 
@@ -234,7 +234,7 @@ def _check_against_data(known: Bert.Parameters, config: PretrainedConfig) -> Non
     if known.pretrained_model and known.strict_size:
         problem = f"is {known.vocab_size} in the data, but the pretrained model knows {config.vocab_size} tokens."
         remedy = "Preprocess with the vocab.txt of that model, or set strict_size: false for new embeddings."
-        raise ConfigError(THIS_RUN, [Fault("vocab_size", problem, remedy)])
+        raise refusal("vocab_size", problem, remedy)
     config.vocab_size = known.vocab_size
 
 
@@ -264,7 +264,7 @@ def positions_of(config: PretrainedConfig) -> int:
 def _too_long(length: int, most: int) -> ConfigError:
     problem = f"is {length}, but the model has positions for {most} tokens."
     remedy = f"Preprocess with max_len: {most} or less, or use a model with a larger max_position_embeddings."
-    return ConfigError(THIS_RUN, [Fault("max_len", problem, remedy)])
+    return refusal("max_len", problem, remedy)
 
 
 def new_linear(size_in: int, size_out: int, config: PretrainedConfig) -> nn.Linear:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.models.pytorch.bert import Bert, new_linear
 from xdpx.models.pytorch.modules.dropout import Dropout, classified
 from xdpx.models.pytorch.parameters import NumberParameters
@@ -156,7 +156,7 @@ def layers_of(wanted: list[int], num_layers: int) -> list[int]:
         return found
     problem = f"is {wanted}, but the encoder has {num_layers} layers."
     remedy = f"Use different numbers from {-num_layers} to {num_layers - 1}, e.g. [-1]."
-    raise ConfigError(THIS_RUN, [Fault("highway_layers", problem, remedy)])
+    raise refusal("highway_layers", problem, remedy)
 
 
 class BertClassificationSelfAttention(BertClassification):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.models.pytorch.base import ReadWeights
 from xdpx.models.pytorch.bert import Bert, new_linear
 from xdpx.models.pytorch.modules.convolution import Encoder, linear
@@ -157,7 +157,7 @@ def _refuse_absent_layer(layer: int, layers: int) -> None:
     if not -layers - 1 <= layer <= layers:
         problem = f"is {layer}, but BERT has {layers} layers."
         remedy = f"Use a number from 0, the embeddings, to {layers}; or -1, the last layer, down to {-layers - 1}."
-        raise ConfigError(THIS_RUN, [Fault("bert_seq_layer", problem, remedy)])
+        raise refusal("bert_seq_layer", problem, remedy)
 
 
 def _fusion(size: int, known: BertMixParameters) -> tuple[nn.Module, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.models.pytorch.library_model import LibraryModel, config_beside, refuse_vocabulary
 from xdpx.models.pytorch.parameters import CausalLMParameters
 
@@ -46,7 +46,7 @@ class CausalLanguageModel(LibraryModel):
         if input_ids.shape[1] > most:
             problem = f"is {input_ids.shape[1]}, but the model has positions for {most} tokens."
             remedy = f"Preprocess with max_len: {most} or less, or use a larger max_position_embeddings."
-            raise ConfigError(THIS_RUN, [Fault("max_len", problem, remedy)])
+            raise refusal("max_len", problem, remedy)
         # With causal attention, padding at the end needs no mask.
         logits: Tensor = self.lm_head(self.model(input_ids=input_ids, use_cache=False).last_hidden_state)
         return logits
@@ -66,7 +66,7 @@ def architecture(known: CausalLanguageModel.Parameters) -> LlamaConfig:
     config.pad_token_id, config.architectures = known.pad_index, ["LlamaForCausalLM"]
     if known.max_len is not None and known.max_len > config.max_position_embeddings:
         problem = f"is {known.max_len}, but the model has positions for {config.max_position_embeddings} tokens."
-        raise ConfigError(THIS_RUN, [Fault("max_len", problem, "Use a larger max_position_embeddings.")])
+        raise refusal("max_len", problem, "Use a larger max_position_embeddings.")
     if known.vocab_size is not None and known.vocab_size != config.vocab_size:
         refuse_vocabulary(known.vocab_size, config.vocab_size, strict_size=known.strict_size)
         config.vocab_size = known.vocab_size

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from xdpx.config import extras
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.models.pytorch.base import Model
 from xdpx.models.pytorch.parameters import ModelParameters
 from xdpx.utils import io
@@ -69,7 +69,7 @@ class TorchScriptModel(Deployed):
         except (RuntimeError, ValueError, OSError) as error:
             problem = f"is '{path}', which is not TorchScript: {str(error).strip().partition(chr(10))[0]}."
             remedy = "Name a file that x-script export_torchscript wrote."
-            raise ConfigError(THIS_RUN, [Fault("model_path", problem, remedy)]) from error
+            raise refusal("model_path", problem, remedy) from error
         self.inputs = _inputs_beside(path)
         for weight in self.parameters():
             weight.requires_grad_(weight.is_floating_point())
@@ -84,7 +84,7 @@ class TorchScriptModel(Deployed):
         missing = [name for name in names if name not in net_input]
         if missing:
             problem = f"takes {', '.join(names)}, but the processor gives {', '.join(net_input)}."
-            raise ConfigError(THIS_RUN, [Fault("model_path", f"the network {problem}", "Preprocess as for its run.")])
+            raise refusal("model_path", f"the network {problem}", "Preprocess as for its run.")
         return self.as_logits(self.network(*(net_input[name] for name in names)))
 
 
@@ -131,7 +131,7 @@ class TFSavedModel(Deployed):
         key = parameters.signature_def_key
         if key not in signatures:
             problem = f"is '{key}', but there are: {', '.join(signatures)}."
-            raise ConfigError(THIS_RUN, [Fault("signature_def_key", problem, "Choose one of these.")])
+            raise refusal("signature_def_key", problem, "Choose one of these.")
         self._call = signatures[key]
         self._wanted = self._call.structured_input_signature[1]
 
@@ -147,12 +147,12 @@ class TFSavedModel(Deployed):
         if unknown:
             problem = f"leaves {', '.join(unknown)} unset; the processor gives {', '.join(net_input)}."
             remedy = f"Map the names of one to those of the other: it takes {', '.join(self._wanted)}."
-            raise ConfigError(THIS_RUN, [Fault("input_name_map", problem, remedy)])
+            raise refusal("input_name_map", problem, remedy)
         fed = {**known.input_flags, **{name: given[name] for name in self._wanted if name in given}}
         found = self._call(**{name: self._as_wanted(name, value) for name, value in fed.items()})
         if known.output_name not in found:
             problem = f"is '{known.output_name}', but it gives: {', '.join(found)}."
-            raise ConfigError(THIS_RUN, [Fault("output_name", problem, "Choose one of these.")])
+            raise refusal("output_name", problem, "Choose one of these.")
         device = next(iter(net_input.values())).device
         return self.as_logits(torch.from_numpy(np.array(found[known.output_name].numpy())).to(device))
 
@@ -177,4 +177,4 @@ class TFSavedModel(Deployed):
         """Raise ConfigError: it cannot be trained."""
         del learning_rate
         problem, remedy = "is 'savedmodel', which cannot be trained.", "Use x-eval or x-pred, with config: in theirs."
-        raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+        raise refusal("model", problem, remedy)

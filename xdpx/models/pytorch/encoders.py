@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig
 from transformers.activations import ACT2FN
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean
+from xdpx.config.faults import did_you_mean, refusal
 
 OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "attention_probs_dropout_prob": ("attention_dropout",),
@@ -41,7 +41,7 @@ def new_config(model_type: str, sizes: Mapping[str, Any]) -> PretrainedConfig:
         known = [*WHOLE_MASKS, "deberta", "deberta-v2", "modernbert", "distilbert"]
         remedy = did_you_mean(model_type, known, "Use bert, roberta, albert, electra, deberta-v2 or modernbert.")
         problem = f"is '{model_type}', which transformers does not know."
-        raise ConfigError(THIS_RUN, [Fault("model_type", problem, remedy)]) from error
+        raise refusal("model_type", problem, remedy) from error
     for key, value in sizes.items():
         for name in (key, *OTHER_NAMES.get(key, ())):
             if hasattr(config, name):

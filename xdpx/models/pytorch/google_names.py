@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 
 
 class Row(NamedTuple):
@@ -114,12 +114,12 @@ def ours(found: Mapping[str, Tensor], table: Sequence[Row] = ()) -> dict[str, Te
         new, turned = _renamed(plain, known)
         if new in renamed:
             problem = f"makes '{new}' of both {origin[new]} and {name}."
-            raise ConfigError(THIS_RUN, [Fault("tf_names", problem, "Write a pattern that matches only one of them.")])
+            raise refusal("tf_names", problem, "Write a pattern that matches only one of them.")
         if turned and value.dim() != 2:
             problem = (
                 f"turns {name} into '{new}', but it is not a matrix: its size is {'x'.join(map(str, value.shape))}."
             )
-            raise ConfigError(THIS_RUN, [Fault("tf_names", problem, f"Give {name} a row that does not transpose it.")])
+            raise refusal("tf_names", problem, f"Give {name} a row that does not transpose it.")
         renamed[new], origin[new] = (value.t().contiguous() if turned else value), name
     return renamed
 
@@ -152,10 +152,10 @@ def _row(index: int, given: object) -> Row:
     if not right or not isinstance(row[2] if len(row) == 3 else False, bool):
         problem = f"is {given!r}."
         remedy = "Write [name in TensorFlow, our name], followed by true for a matrix to transpose."
-        raise ConfigError(THIS_RUN, [Fault(f"tf_names[{index}]", problem, remedy)])
+        raise refusal(f"tf_names[{index}]", problem, remedy)
     if row[0].count("{}") != row[1].count("{}"):
         problem = f"has {row[0].count('{}')} numbers {{}} in '{row[0]}', but {row[1].count('{}')} in '{row[1]}'."
-        raise ConfigError(THIS_RUN, [Fault(f"tf_names[{index}]", problem, "Use the same number in both.")])
+        raise refusal(f"tf_names[{index}]", problem, "Use the same number in both.")
     return Row(row[0], row[1], len(row) == 3 and row[2])
 
 

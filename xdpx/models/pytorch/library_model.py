@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from torch import nn
 from transformers import PretrainedConfig
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.models.pytorch import weights
 from xdpx.models.pytorch.base import Model
 from xdpx.utils.weight_decay import decays
@@ -53,7 +53,7 @@ def config_beside(source: str | None, kind: type[C]) -> C | None:
     if found != kind.model_type:
         problem = f"is '{source}', whose config.json describes a {found}."
         remedy = f"Use a model of the type {kind.model_type}."
-        raise ConfigError(THIS_RUN, [Fault("pretrained_model", problem, remedy)])
+        raise refusal("pretrained_model", problem, remedy)
     config: C = kind(**values)
     return config
 
@@ -63,4 +63,4 @@ def refuse_vocabulary(ours: int, theirs: int, *, strict_size: bool) -> None:
     if strict_size:
         problem = f"is {ours} in the data, but the pretrained model knows {theirs} tokens."
         remedy = "Preprocess with the tokens of that model, or set strict_size: false for new embeddings."
-        raise ConfigError(THIS_RUN, [Fault("vocab_size", problem, remedy)])
+        raise refusal("vocab_size", problem, remedy)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor, nn
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.models.pytorch import weights
 from xdpx.models.pytorch.base import Model, ReadWeights
 from xdpx.models.pytorch.bert import Bert
@@ -40,11 +40,11 @@ def layers_of(encoder: PreTrainedModel, positions: Sequence[int], key: str) -> d
     layers = getattr(getattr(encoder, "encoder", None), "layer", ())
     if not layers or not all(hasattr(each, "intermediate") and hasattr(each, "output") for each in layers):
         problem = f"is '{encoder.config.model_type}', whose layers have no feed-forward part like BERT's."
-        raise ConfigError(THIS_RUN, [Fault("model_type", problem, "Use bert or roberta.")])
+        raise refusal("model_type", problem, "Use bert or roberta.")
     found = sorted({position + len(layers) * (position < 0) for position in positions})
     if not found or found[0] < 0 or found[-1] >= len(layers):
         problem = f"is {list(positions)}, but there are {len(layers)} layers."
-        raise ConfigError(THIS_RUN, [Fault(key, problem, f"Use numbers from {-len(layers)} to {len(layers) - 1}.")])
+        raise refusal(key, problem, f"Use numbers from {-len(layers)} to {len(layers) - 1}.")
     return {number: layers[number] for number in found}
 
 
@@ -270,7 +270,7 @@ class MemoryStudent(Model):
         """
         if {str(number) for number in states} != set(self.memories):
             problem = f"is {list(map(int, self.memories))}, but the teacher shows its layers {sorted(states)}."
-            raise ConfigError(THIS_RUN, [Fault("student_target_layers", problem, "Name the same, counted from 0.")])
+            raise refusal("student_target_layers", problem, "Name the same, counted from 0.")
         return {number: self.memories[str(number)](each) for number, each in states.items()}
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import ConfigError, refusal
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -167,4 +167,4 @@ def _columns(layer: nn.Linear, kept: Tensor) -> nn.Linear:
 
 
 def _fault(problem: str) -> ConfigError:
-    return ConfigError(THIS_RUN, [Fault("pruned_heads", problem, "Correct it, or leave it out.")])
+    return refusal("pruned_heads", problem, "Correct it, or leave it out.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.models.pytorch.bert_classification import BertClassification
 from xdpx.models.pytorch.bert_lm import BertLanguageModel, BertPretrain
 
@@ -43,7 +43,7 @@ def use_gates(encoder: PreTrainedModel) -> None:
     layers = getattr(getattr(encoder, "encoder", None), "layer", ())
     if not layers or not all(hasattr(getattr(layer, "output", None), "LayerNorm") for layer in layers):
         problem = f"is '{encoder.config.model_type}', whose layers have no norms after their sublayers."
-        raise ConfigError(THIS_RUN, [Fault("model_type", problem, "Use bert or roberta for a ReZero model.")])
+        raise refusal("model_type", problem, "Use bert or roberta for a ReZero model.")
     for layer in layers:
         layer.attention.output = Gated(layer.attention.output)
         layer.output = Gated(layer.output)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_few
+from xdpx.config.faults import ConfigError, first_few, refusal
 from xdpx.config.network_config import NAMES
 from xdpx.logger import log
 from xdpx.models.pytorch import google_names
@@ -172,4 +172,4 @@ def _size(value: Tensor) -> str:
 
 
 def _fault(problem: str, remedy: str) -> ConfigError:
-    return ConfigError(THIS_RUN, [Fault("pretrained_model", problem, remedy)])
+    return refusal("pretrained_model", problem, remedy)

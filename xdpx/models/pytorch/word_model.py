@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.logger import log
 from xdpx.models.pytorch.base import Model, ReadWeights
 from xdpx.models.pytorch.modules.convolution import Encoder
@@ -99,7 +99,7 @@ def given(value: int | None, key: str) -> int:
     """Return a value that comes from the data's meta. Raises ConfigError if it is missing."""
     if value is None:
         problem = "is unknown: the preprocessed data does not specify it."
-        raise ConfigError(THIS_RUN, [Fault(key, problem, "Inherit the data's meta: __parent__: ${data_dir}/meta.")])
+        raise refusal(key, problem, "Inherit the data's meta: __parent__: ${data_dir}/meta.")
     return value
 
 
@@ -116,7 +116,7 @@ def fill_from_data(embedding: Embedding, data_dir: str | None, read_weights: Rea
 def _vectors(content: object, path: str) -> Tensor:
     if not isinstance(content, Tensor):
         problem = f"finds {path}, which contains no single tensor of word vectors."
-        raise ConfigError(THIS_RUN, [Fault("data_dir", problem, "Run x-prepro again with `embeddings`.")])
+        raise refusal("data_dir", problem, "Run x-prepro again with `embeddings`.")
     return content
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import ConfigError, refusal
 from xdpx.config.hparams import BaseHParams
 from xdpx.models.spmd.base_layer import BaseLayer
 from xdpx.models.spmd.misreading import Problem
@@ -64,6 +64,4 @@ class BaseModel(BaseLayer):
 
     def _undefined(self, method: str) -> ConfigError:
         problem = f"'{type(self).__name__}' does not define {method}()."
-        return ConfigError(
-            THIS_RUN, [Fault("model", problem, "Define it as described in xdpx.models.spmd.base_model.")]
-        )
+        return refusal("model", problem, "Define it as described in xdpx.models.spmd.base_model.")

@@ -14,7 +14,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from numpy.typing import NDArray
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.models.spmd.base_layer import BaseLayer
 from xdpx.models.spmd.exchange import hf_bert, hf_llama
 from xdpx.models.spmd.exchange.maps import Exchange
@@ -83,12 +83,12 @@ class Counterpart:
             takes = ", ".join([*sorted(self.required), *sorted(self.optional)])
             problem = f"takes {takes}, but the processor gives {', '.join(sorted(given))}."
             remedy = "Choose a model for this kind of text, or preprocess with another processor."
-            raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+            raise refusal("model", problem, remedy)
         rows, width = batch["net_input"]["input_ids"].shape
         if width > self.positions:
             problem = f"is {width}, but the model has positions for {self.positions} tokens."
             remedy = f"Preprocess with max_len: {self.positions} or less, or use a larger max_position_embeddings."
-            raise ConfigError(THIS_RUN, [Fault("max_len", problem, remedy)])
+            raise refusal("max_len", problem, remedy)
         return Shape(rows, width)
 
     def arranged(self, batch: Batch, shape: Shape) -> dict[str, NDArray[Any]]:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from xdpx.config.declarations import declarations_of
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean
+from xdpx.config.faults import did_you_mean, refusal
 from xdpx.config.loading import Run
 from xdpx.logger import log
 from xdpx.optimizers import optimizers
@@ -73,7 +73,7 @@ def build(kind: Any, parameters: Any, groups: list[dict[str, Any]], learning_rat
         remedy = (
             "Give what is missing a default; or declare a nested class Parameters, and take (parameters, *, groups)."
         )
-        raise ConfigError(THIS_RUN, [Fault("optimizer", problem, remedy)]) from error
+        raise refusal("optimizer", problem, remedy) from error
     return kind(*words, **named)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.config.loading import Run
 from xdpx.logger import log
 from xdpx.optimizers import PACKAGES
@@ -66,12 +66,12 @@ class Family:
         except (ValueError, TypeError) as error:
             key, _, problem = str(error).partition(": ")
             key = "optimizer" if key == "optim" else key
-            raise ConfigError(THIS_RUN, [Fault(f"{prefix}{key}", problem)]) from error
+            raise refusal(f"{prefix}{key}", problem) from error
         if "model" in kwargs:  # it takes the model instead of groups, and has one learning rate
             rates = {group["lr"] for group in groups}
             if len(rates) > 1:
                 problem = f"is '{name}', which has one learning rate, but the model's groups have {len(rates)}."
-                raise ConfigError(THIS_RUN, [Fault(f"{prefix}optimizer", problem, "Use the same one for all layers.")])
+                raise refusal(f"{prefix}optimizer", problem, "Use the same one for all layers.")
             return construct(kind, {"lr": rates.pop()}, kwargs["model"], None)
         decaying = [{"weight_decay": known.weight_decay, **group} for group in groups]
         picked = kwargs.pop("params", None)

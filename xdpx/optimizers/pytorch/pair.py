@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.config.loading import Run
 from xdpx.optimizers.pytorch.building import of_run
 from xdpx.optimizers.pytorch.parameters import PairParameters
@@ -55,7 +55,7 @@ class Pair(torch.optim.Optimizer):
             names = ", ".join(dict.fromkeys(group["name"] for group in groups))
             problem = f"is {known.second_groups}, but the weights of this model are in the groups: {names}."
             remedy = "Name some of them; groups called memory are those of product-key memories (bert_*_pkm)."
-            raise ConfigError(THIS_RUN, [Fault("second_groups", problem, remedy)])
+            raise refusal("second_groups", problem, remedy)
         fixed = {} if known.follow_lr_schedule else {FIXED: True}
         theirs = [{**group, "lr": known.second_learning_rate, **fixed} for group in theirs]
         second = of_run(run, theirs, model=model, prefix="second_", learning_rate=known.second_learning_rate)

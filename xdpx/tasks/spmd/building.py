@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_line
+from xdpx.config.faults import first_line, refusal
 from xdpx.config.loading import Run
 from xdpx.config.spmd_keys import REST
 from xdpx.engines.base import ReadWeights, Schedule
@@ -86,7 +86,7 @@ def mesh_of(values: Mapping[str, Any], *, cuda: bool | None) -> Mesh:
     if not fits:
         problem = f"is {list(sizes)}, {known} devices{' or a multiple' * (REST in sizes)}; there are {len(devices)}."
         remedy = f"Use three numbers whose product is {len(devices)}, one of which may be -1."
-        raise ConfigError(THIS_RUN, [Fault("mesh", problem, remedy)])
+        raise refusal("mesh", problem, remedy)
     return make_mesh(sizes, devices=devices)
 
 
@@ -96,4 +96,4 @@ def _devices(cuda: bool | None) -> list[Any]:
         return list(jax.local_devices(backend=kind))
     except RuntimeError as error:
         problem = f"is {str(cuda).lower()}, but jax has no device '{kind}' here: {first_line(error)}"
-        raise ConfigError(THIS_RUN, [Fault("cuda", problem, "Leave it out to use what there is.")]) from error
+        raise refusal("cuda", problem, "Leave it out to use what there is.") from error

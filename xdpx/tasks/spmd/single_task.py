@@ -104,7 +104,7 @@ class SingleTask(Configurable):
     def __init__(self, hparams: Any) -> None:
         super().__init__(hparams)
         if hparams.model is None:
-            raise ConfigError(THIS_RUN, [Fault(f"{hparams.name}.model", "is None.", "Give the template of a model.")])
+            raise refusal(f"{hparams.name}.model", "is None.", "Give the template of a model.")
         self.model: Any = build(hparams.model)
         decoder = self.model.decoder_template() if isinstance(self.model, BaseModel) else None
         if decoder is not None:
@@ -112,7 +112,7 @@ class SingleTask(Configurable):
         if not callable(self.model):
             problem = f"'{type(self.model).__name__}' has no __call__()."
             remedy = "Derive it from xdpx.models.spmd.base_model.BaseModel."
-            raise ConfigError(THIS_RUN, [Fault(f"{hparams.name}.model", problem, remedy)])
+            raise refusal(f"{hparams.name}.model", problem, remedy)
         self.learner: Learner = build(hparams.train.learner)
         faults = list(faults_of(hparams.train, self.learner))
         if hparams.infer.output_num_shards < 1:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault, did_you_mean
+from xdpx.config.faults import did_you_mean, refusal
 from xdpx.engines.base import Batch
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
@@ -189,7 +189,7 @@ def score_of(metrics: Mapping[str, float], name: str) -> float:
     if name in metrics:
         return metrics[name]
     remedy = did_you_mean(name, metrics, rest=f"It has: {', '.join(sorted(metrics))}.")
-    raise ConfigError(THIS_RUN, [Fault("major_metric", f"this loss has no '{name}'.", remedy)])
+    raise refusal("major_metric", f"this loss has no '{name}'.", remedy)
 
 
 def warn_of_nan(key: str, name: str) -> None:

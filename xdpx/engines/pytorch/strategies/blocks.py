@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.averaging import keeps_average
 from xdpx.engines.pytorch.collectives import TensorSlot
@@ -109,7 +109,7 @@ class Blocks(Replicated):
         """
         if keeps_average(optimizer):
             problem = f"is true, but {type(optimizer).__name__} averages weights by itself, without blocks."
-            raise ConfigError(THIS_RUN, [Fault("use_bmuf", problem, "Leave it out, or use another optimizer.")])
+            raise refusal("use_bmuf", problem, "Leave it out, or use another optimizer.")
         super().begin(model, optimizer)
         self._global_P = _flat(optimizer)
         self._velocity_P = torch.zeros_like(self._global_P)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import ConfigError, refusal
 from xdpx.models.pytorch.modules import attention
 
 NAME = "xdpx_watched"
@@ -102,4 +102,4 @@ def _capturing(config: Any) -> Generator[list[Heads]]:
 
 def _blind(problem: str) -> ConfigError:
     remedy = "Use encoders such as bert, roberta, electra, albert or modernbert."
-    return ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+    return refusal("model", problem, remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import refusal
 from xdpx.models.pytorch.modules.dropout import Dropout
 
 
@@ -41,6 +41,6 @@ class Embedding(nn.Module):
             here = "x".join(map(str, self.table.weight.shape))
             there = "x".join(map(str, vectors.shape))
             problem = f"asks for a table of {here} numbers, but {source} contains {there}."
-            raise ConfigError(THIS_RUN, [Fault("embedding_dim", problem, "Use the dimension that x-prepro wrote.")])
+            raise refusal("embedding_dim", problem, "Use the dimension that x-prepro wrote.")
         with torch.no_grad():
             self.table.weight.copy_(vectors)
