@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.journeys.many_devices import preload
+from tests.preloaded import SAVING, SHARDING, import_before_forking
 from tests.processes import fork_ranks
 from xdpx import Trainer, TrainingArguments
 from xdpx import run as door
@@ -114,6 +115,7 @@ def main(folder: Path) -> None:
     os.chdir(folder)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     preload()
+    import_before_forking(*SHARDING, *SAVING)
     for stage in json.loads(Path("stages.json").read_text()):
         for copy, source in stage["copies"].items():
             shutil.copytree(source, copy)

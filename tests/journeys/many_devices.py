@@ -1,7 +1,8 @@
-"""Command lines run by one or several processes: `many_devices.py FOLDER` runs FOLDER/stages.json.
+"""Command lines run by one or several processes: `many_devices.py FOLDER MODULE ...` runs FOLDER/stages.json.
 
 A stage is a number of processes, and the lines that they run one after another. All processes are forked off one that
-has imported everything. Each writes the exit codes and its training rows to FOLDER/stage-<n>-<rank>.json.
+has imported everything, also the modules that are named. Each writes the exit codes and its training rows to
+FOLDER/stage-<n>-<rank>.json.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from tests.preloaded import import_before_forking
 from tests.processes import fork_ranks
 from xdpx import run as door
 from xdpx.datasets.training_data import TrainingData
 from xdpx.runs import training
 from xdpx.tasks.default import Task
 
-IMPORTED = ("commands.train", "engines.pytorch.engine", "models.pytorch.convolutional", "reports.chart")
+IMPORTED = ("commands.train", "engines.pytorch.engine", "models.pytorch.convolutional", "reports.chart",
+            "loaders.parsers", "losses.cross_entropy", "optimizers.pytorch", "datasets.findings")  # fmt: skip
 LARGEST = 4
 """Rows that fit into memory on the process with little memory."""
 
@@ -56,8 +58,7 @@ def preload() -> None:
     """Import what each process would import itself, and turn off figures, which take longer than training."""
     torch.set_num_threads(1)
     training.draw_figures = lambda settings: None
-    for module in IMPORTED:
-        import_module(f"xdpx.{module}")
+    import_before_forking(*(f"xdpx.{module}" for module in IMPORTED))
 
 
 def work(lines: Sequence[list[str]], told_to: str, rank: int) -> None:
@@ -78,9 +79,10 @@ def work(lines: Sequence[list[str]], told_to: str, rank: int) -> None:
     Path(f"{told_to}-{rank}.json").write_text(json.dumps(told))
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, *modules: str) -> None:
     os.chdir(folder)
     preload()
+    import_before_forking(*modules)
     for index, (lines, size) in enumerate(json.loads(Path("stages.json").read_text())):
         name = f"stage-{index}"
         codes = fork_ranks(partial(work, lines, name), size, name)
@@ -90,4 +92,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

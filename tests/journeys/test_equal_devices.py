@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from tests import processes
 from tests.journeys.test_many_devices import make_rows
-from tests.tiers import LONG
+from tests.tiers import LONG, some
 
 SCRIPT = Path(__file__).with_name("equal_devices.py")
 STEPS, BEGUN = 50, 23
@@ -57,6 +57,9 @@ CASES = {
     "trainer-fsdp": Case("Trainer", {"fsdp": "full_shard"}, {"ema_decay": 0.9}),
 }
 SHARDED = ("x-train-fsdp", "trainer-fsdp")
+BOTH = ("x-train-accumulated", "trainer-accumulated")
+"""Plain data parallelism of both doors, which accumulates here as well."""
+NAMES = some(CASES, [*BOTH, *SHARDED, "x-train-bmuf", "x-train-freelb"])
 RESUMED = ("x-train-ddp", "trainer-ddp", *SHARDED) if LONG else SHARDED
 """Trainings whose checkpoint of four processes goes on with other numbers."""
 
@@ -80,8 +83,8 @@ def stages() -> list[dict[str, Any]]:
     """Return all that is to be trained: by one process, by several, and on from a checkpoint of four."""
     prepro = {"data_source": "raw", "data_dir": "data", "processor": "single", "loader": "single", "tokenizer": "space"}
     data = {"door": "x-prepro", "name": "prepro", "values": {**prepro, "max_len": 16}}
-    found = [stage("from-start-1", 1, [data, *(training(name, 1) for name in CASES)])]
-    found += [stage(f"from-start-{size}", size, [training(name, size) for name in CASES]) for size in SIZES]
+    found = [stage("from-start-1", 1, [data, *(training(name, 1) for name in NAMES)])]
+    found += [stage(f"from-start-{size}", size, [training(name, size) for name in NAMES]) for size in SIZES]
     by_x_train = [name for name in RESUMED if name.startswith("x-train")]  # the Trainer keeps one of the middle
     found[-1]["trainings"] += [training(name, 4, called=f"{name}-begun", train_steps=BEGUN) for name in by_x_train]
     for size in ONWARD:
@@ -155,7 +158,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_several_processes_take_the_updates_of_one(trained: Path, name: str, size: int) -> None:
     accumulated = {"update_freq", "gradient_accumulation_steps"} & CASES[name].values.keys()
     batches = STEPS * (2 if accumulated else 1)

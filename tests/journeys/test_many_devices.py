@@ -15,10 +15,11 @@ import pytest
 import torch
 
 from tests import processes
+from tests.tiers import LONG, nightly, some
 from xdpx import run as door
 
 SCRIPT = Path(__file__).with_name("many_devices.py")
-KILLS = 2 * int(os.environ.get("XDPX_KILLS", "1"))
+KILLS = (2 if LONG else 1) * int(os.environ.get("XDPX_KILLS", "1"))
 TRAIN: dict[str, Any] = {
     "__parent__": "data/meta", "data_dir": "data", "model": "cls_cnn", "loss": "cross_entropy", "embedding_dim": 8,
     "hidden_size": 8, "dropout": 0.0, "max_update": 50, "batch_size": 15, "update_freq": 2, "learning_rate": 0.01,
@@ -45,6 +46,7 @@ class PlainSGD(torch.optim.SGD):
     def __init__(self, parameters, *, groups):
         super().__init__(groups)
 """
+IN_THE_LONG_FORM = ("averaged",)
 RUNS: dict[str, dict[str, Any]] = {
     "whole": {},
     "begun": {"train_steps": 23},
@@ -53,6 +55,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "blocks": {**BLOCKS},
     "blocks-begun": {**BLOCKS, "train_steps": 20},
 }
+RUN = some(RUNS, [name for name in RUNS if name not in IN_THE_LONG_FORM])
+SCORING = ("xdpx.commands.evaluate", "xdpx.commands.predict", "xdpx.inference.session")
 EVALUATE = {"save_dir": "alone-whole", "valid_subset": ["dev", "raw/dev.txt"], "cuda": False, "batch_size": 7}
 PREDICT = {"save_dir": "alone-whole", "cuda": False, "batch_size": 7}
 
@@ -86,10 +90,10 @@ Stage = tuple[Sequence[Sequence[str]], int]
 """Command lines, and the number of processes that do them together."""
 
 
-def together(folder: Path, *stages: Stage) -> list[list[list[dict[str, Any]]]]:
-    """Do one stage after another; return what each process of each stage tells of each line."""
+def together(folder: Path, *stages: Stage, modules: Sequence[str] = ()) -> list[list[list[dict[str, Any]]]]:
+    """Do one stage after another, with modules imported before; return what each process of each tells of each line."""
     (folder / "stages.json").write_text(json.dumps(stages))
-    (ended,) = processes.run_together([[sys.executable, str(SCRIPT), "."]], [processes.environment()])
+    (ended,) = processes.run_together([[sys.executable, str(SCRIPT), ".", *modules]], [processes.environment()])
     assert ended.code == 0, processes.told([ended])
     told = [
         [json.loads((folder / f"stage-{index}-{rank}.json").read_text()) for rank in range(size)]
@@ -137,7 +141,7 @@ def told(place: Path) -> dict[str, list[Any]]:
         (place / "eval.json").write_text(json.dumps(EVALUATE))
         lines: dict[str, list[list[str]]] = {}
         for who in ("alone", "both"):
-            lines[who] = [write(place, f"{who}-{name}", values) for name, values in RUNS.items()]
+            lines[who] = [write(place, f"{who}-{name}", values) for name, values in RUNS.items() if name in RUN]
             (place / f"{who}-eval.json").write_text(json.dumps({**EVALUATE, "save_to_file": f"{who}-scores.tsv"}))
             predicted = {"predict_file_map": {"raw/dev.txt": f"{who}-predicted.tsv"}}
             (place / f"{who}-pred.json").write_text(json.dumps({**PREDICT, **predicted}))
@@ -147,7 +151,7 @@ def told(place: Path) -> dict[str, list[Any]]:
         onward = [write(place, f"{who}-onward", {"save_dir": f"{who}-begun"}) for who in ("alone", "both")]
         alone, both, *_ = together(
             place, ([["x-prepro", "prepro.json"], *lines["alone"]], 1), (lines["both"], 2), ([blocks], 2),
-            ([onward[1]], 1), ([onward[0]], 2),
+            ([onward[1]], 1), ([onward[0]], 2), modules=SCORING,
         )  # fmt: skip
         return {"alone": [alone[0][1:]], "both": both}
     finally:
@@ -189,6 +193,7 @@ def test_memory_that_runs_out_on_one_of_two_changes_nothing(told: dict[str, list
     assert_near(weights("both-little", 10), weights("alone-little", 10))
 
 
+@nightly("tests/journeys/test_equal_devices.py::test_several_processes_take_the_updates_of_one")
 def test_blocks_of_one_update_without_momentum_are_one_process(told: object) -> None:
     assert_near(weights("both-averaged"), weights("alone-averaged"))
 

@@ -1,0 +1,20 @@
+"""What processes that train together import: once, by the process that they are forked off."""
+
+from __future__ import annotations
+
+import gc
+from importlib import import_module
+
+SHARDING = ("torch._dynamo", "torch.distributed.checkpoint", "torch.utils.serialization",
+            "xdpx.engines.pytorch.strategies.sharded")  # fmt: skip
+"""Imported by each process of several that train, most of it by torch: a second and a half each."""
+SAVING = ("transformers.modeling_utils",)
+"""Imported by the Trainer's first process when it saves: another second."""
+
+
+def import_before_forking(*modules: str) -> None:
+    """Import modules, and leave them out of garbage collections, which would copy them."""
+    for module in modules:
+        import_module(module)
+    gc.collect()
+    gc.freeze()
