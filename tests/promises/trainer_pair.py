@@ -1,6 +1,7 @@
-"""Scenarios on two processes: `torchrun --nproc_per_node 2 trainer_pair.py LIBRARY FOLDER` writes FOLDER/rank-<n>.json.
+"""Scenarios on two processes: `trainer_pair.py LIBRARY FOLDER` writes FOLDER/rank-<n>.json and FOLDER/said-<n>.txt.
 
-Every scenario returns facts as JSON values; test_trainer_pair.py checks them.
+Both are forked off one that has imported everything. Every scenario returns facts as JSON values, which
+test_trainer_pair.py checks.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from torch.distributed.fsdp import FSDPModule  # noqa: E402
 from torch.distributed.tensor import DTensor  # noqa: E402
 from torch.utils.data import IterableDataset  # noqa: E402
 
+from tests.preloaded import SAVING, SHARDING, import_before_forking  # noqa: E402
+from tests.processes import fork_ranks  # noqa: E402
+
 door = parts.door
 FOLDER = Path(sys.argv[2])
-RANK = int(os.environ["RANK"])
 PAIR = {"per_device_train_batch_size": 2, "train_sampling_strategy": "sequential", "ddp_timeout": 120}
 
 
@@ -301,16 +304,20 @@ SCENARIOS = (
 )  # fmt: skip
 
 
-def main() -> None:
-    """Run all scenarios; record the traceback of one that fails."""
+def main(rank: int) -> None:
+    """Run all scenarios as one of the processes; record the traceback of one that fails."""
     facts: dict[str, Any] = {}
     for scenario in SCENARIOS:
         try:
             facts[scenario.__name__] = scenario()
         except Exception:
             facts[scenario.__name__] = {"failed": traceback.format_exc()}
-        (FOLDER / f"rank-{RANK}.json").write_text(json.dumps(facts), encoding="utf-8")
+        (FOLDER / f"rank-{rank}.json").write_text(json.dumps(facts), encoding="utf-8")
+    torch.distributed.barrier()  # the second needs the store of the first to its end
 
 
 if __name__ == "__main__":
-    main()
+    import_before_forking(*SHARDING, *SAVING)
+    codes = fork_ranks(main, 2, str(FOLDER / "said"))
+    if any(codes):
+        sys.exit("\n".join((FOLDER / f"said-{rank}.txt").read_text()[-4000:] for rank in (0, 1)))

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from tests.preloaded import SAVING, SHARDING, import_before_forking
 from tests.processes import fork_ranks
 from tests.trainer.signalled_pair import Noisy
 from xdpx import Trainer, TrainerCallback, TrainingArguments
@@ -95,4 +96,5 @@ def search(args: TrainingArguments, rows: list[dict[str, Any]]) -> list[int]:
 if __name__ == "__main__":
     os.chdir(sys.argv[1])
     torch.set_num_threads(1)
+    import_before_forking(*SHARDING, *SAVING)
     sys.exit(max(fork_ranks(train, 2, "told")))

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tests.preloaded import SAVING, SHARDING, import_before_forking
 from tests.processes import fork_ranks
 from xdpx import Trainer, TrainerCallback, TrainingArguments
 from xdpx.checkpoints import folders
@@ -96,6 +97,7 @@ def main(folder: str, name: str = "") -> None:
     if name:
         train(stages[name], int(os.environ["RANK"]))
         return
+    import_before_forking(*SHARDING, *SAVING)
     ended = {}
     for name, stage in stages.items():
         if not stage["by"]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from tests.preloaded import SAVING, SHARDING, import_before_forking
 from tests.processes import fork_ranks
 from tests.trainer.test_staging import search, searcher
 from xdpx.search.journal import Journal
@@ -35,6 +36,7 @@ def train(folder: str, results: int, rank: int) -> None:
 
 if __name__ == "__main__":
     os.chdir(sys.argv[1])
+    import_before_forking(*SHARDING, *SAVING)
     codes = [
         fork_ranks(partial(train, folder, results), 2, f"words-{folder}-{results}")
         for folder, results in (("calm", -1), ("killed", 4), ("killed", -1))

@@ -14,6 +14,7 @@ import torch
 from transformers.utils import logging as transformers_levels
 
 from tests.processes import free_port
+from tests.tiers import some
 from xdpx.engines.pytorch import world
 from xdpx.trainer.arguments import ParallelMode, TrainingArguments
 from xdpx.trainer.arguments.places import level_of, library_level
@@ -128,7 +129,9 @@ told = {
 """
 
 
-@pytest.mark.parametrize("launcher", ["torch.distributed.run", "torch.distributed.launch"])
+@pytest.mark.parametrize(
+    "launcher", some(["torch.distributed.run", "torch.distributed.launch"], ["torch.distributed.launch"])
+)
 def test_two_processes_know_their_places_and_the_first_goes_first(launcher: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import environment, free_port, run_together, told
+from tests.processes import environment, run_together
 
 SCRIPT = Path(__file__).parent / "two_processes.py"
 CHECKS = [
@@ -17,10 +17,8 @@ CHECKS = [
 def outcome(tmp_path_factory):
     """Start both processes once, for all checks; return what each said."""
     folder = tmp_path_factory.mktemp("two")
-    command = [sys.executable, "-W", "ignore", str(SCRIPT), str(folder)]
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    ended = run_together([command] * 2, [environment(**shared, RANK=str(rank)) for rank in range(2)])
-    assert [each.code for each in ended] == [0, 0], told(ended)
+    (ended,) = run_together([[sys.executable, str(SCRIPT), str(folder)]], [environment()])
+    assert ended.code == 0, [ended.text, *(path.read_text() for path in folder.glob("said-*.txt"))]
     return lambda name: [(folder / f"{name}.{rank}").read_text() for rank in range(2)]
 
 

@@ -3,6 +3,7 @@
 import sys
 import traceback
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 
+from tests.processes import fork_ranks
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.world import World as Real
@@ -256,8 +258,7 @@ class Stream(IterableDataset):
         return ({"value": torch.tensor(index)} for index in range(self.size))
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
+def work(folder: Path, rank: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for name in [name for name in globals() if name.startswith("check_")]:
@@ -266,10 +267,10 @@ def main() -> None:
             text = "passed"
         except BaseException:
             text = traceback.format_exc()
-        (folder / f"{name}.{dist.get_rank()}").write_text(text)
+        (folder / f"{name}.{rank}").write_text(text)
         dist.barrier()
     leave()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(any(fork_ranks(partial(work, Path(sys.argv[1])), 2, f"{sys.argv[1]}/said")))
