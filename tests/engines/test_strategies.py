@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.processes import environment, free_port, run_together, told
+from tests.tiers import nightly
 from xdpx.engines.pytorch import strategies
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import DataParallel, Distributed, Single, choose, shard_files
@@ -32,7 +33,7 @@ script = _script()
 ALONE = script.ALONE
 
 
-def launch(out, *names, by="torch.distributed.run"):
+def launch(out, *names, by):
     command = [sys.executable, "-m", by, "--nproc_per_node=2", f"--master_port={free_port()}", str(SCRIPT), str(out)]
     return subprocess.run(
         [*command, *names], env=environment(), capture_output=True, text=True, timeout=500, check=False
@@ -46,8 +47,9 @@ def two(tmp_path_factory):
     (out / "of_one").mkdir()
     model, optimizer, _ = script.one_process(range(3))
     Single(ALONE).sharded_save(str(out / "of_one"), model, optimizer)
-    done = launch(out)
-    (out / "output").write_text(done.stdout + done.stderr)
+    (ended,) = run_together([[sys.executable, str(SCRIPT), str(out), "--fork"]], [environment()])
+    said = [path.read_text() for path in out.glob("said-*.txt")]
+    (out / "output").write_text("".join([ended.text, *said]))
     return out
 
 
@@ -79,6 +81,7 @@ def test_sharded_files_of_two_processes_are_read_by_one(two):
 
 
 @pytest.mark.slow
+@nightly("tests/promises/test_trainer_pair.py::test_19_the_older_launcher_of_torch_passes_the_rank_as_an_argument")
 def test_torch_distributed_launch_which_adds_an_argument_starts_them_as_well(tmp_path):
     name = "check_the_world_is_read_from_the_launcher"
     done = launch(tmp_path, name, by="torch.distributed.launch")
@@ -98,6 +101,7 @@ def test_two_machines_are_two_nodes(tmp_path):
 
 
 @pytest.mark.slow
+@nightly("tests/promises/test_trainer_pair.py::test_19_accelerate_launches_two_processes")
 def test_accelerate_launch_starts_them_with_a_configuration_for_the_cpu(tmp_path):
     pytest.importorskip("accelerate")
     name = "check_the_world_is_read_from_the_launcher"

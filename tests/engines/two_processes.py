@@ -1,6 +1,7 @@
-"""Checks on two real processes, started with torchrun by `test_strategies.py`: `two_processes.py <folder> [name ...]`.
+"""Checks on two real processes of `test_strategies.py`: `two_processes.py <folder> [name ...]`, started by a launcher.
 
-Every function named `check_...` runs on both; its outcome is written to `<folder>/<name>.<rank>`.
+With `--fork` it starts both itself, off one that has imported everything. Every function named `check_...` runs on
+both; its outcome is written to `<folder>/<name>.<rank>`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.preloaded import SHARDING, import_before_forking
+from tests.processes import fork_ranks
 from xdpx.engines.base import Task
 from xdpx.engines.pytorch import collectives, world
 from xdpx.engines.pytorch.averaging import AverageInPlace
@@ -723,9 +726,10 @@ def ours(model):
     return kind(kind.Parameters(), groups=[{"params": list(model.parameters()), "lr": 0.05}])
 
 
-def main() -> None:
+def main(rank: int | None = None) -> None:
     global OUT
-    given = [word for word in sys.argv[1:] if not word.startswith("--local-rank=")]  # which launch.py adds
+    del rank  # the environment says it as well
+    given = [word for word in sys.argv[1:] if not word.startswith("--")]  # launch.py adds --local-rank
     OUT, wanted = Path(given[0]), given[1:]
     torch.set_num_threads(1)
     current = world.current(use_cpu=True, timeout=120)
@@ -742,4 +746,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if "--fork" in sys.argv:
+        import_before_forking(*SHARDING)
+        sys.exit(any(fork_ranks(main, 2, f"{sys.argv[1]}/said")))
     main()

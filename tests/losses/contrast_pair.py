@@ -1,4 +1,4 @@
-"""A contrastive loss on the processes of one training: `contrast_pair.py FOLDER`, alone or with torchrun.
+"""A contrastive loss on the processes of one training: `contrast_pair.py FOLDER` trains alone, then with two.
 
 Writes FOLDER/<world size>.pt. test_contrast_pair.py checks that the numbers of one and of two processes agree.
 """
@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tests.preloaded import SAVING, SHARDING, import_before_forking
+from tests.processes import fork, fork_ranks
 from xdpx import Trainer, TrainingArguments
 from xdpx.engines.pytorch import collectives
 from xdpx.losses import losses
@@ -89,16 +91,17 @@ def uneven():
     }
 
 
-def main():
+def work(rank=0):
     size = int(os.environ.get("WORLD_SIZE", "1"))
     found = {**trained(size), **uneven()}
-    if collectives.rank() == 0:
+    if rank == 0:
         torch.save(found, FOLDER / f"{size}.pt")
     collectives.barrier()
     if size > 1:
         torch.distributed.destroy_process_group()
-    os._exit(0)  # torch's threads sometimes (about once in some hundred runs) abort a process that exits normally
 
 
 if __name__ == "__main__":
-    main()
+    import_before_forking(*SHARDING, *SAVING)
+    os.waitpid(fork(work, FOLDER / "said-alone.txt"), 0)
+    fork_ranks(work, 2, str(FOLDER / "said"))

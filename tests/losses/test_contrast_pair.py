@@ -1,25 +1,22 @@
 """Rows of all processes are each other's negatives: one real process and two run `contrast_pair.py`."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests import processes
+
 SCRIPT = str(Path(__file__).with_name("contrast_pair.py"))
-TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("contrast")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    for command in ([sys.executable], TWO):
-        words = [*command, SCRIPT, str(folder)]
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=280, check=False)
-        assert done.returncode == 0, done.stderr[-4000:]
+    (ended,) = processes.run_together([[sys.executable, SCRIPT, str(folder)]], [processes.environment()])
+    said = [path.read_text()[-4000:] for path in folder.glob("said-*.txt")]
+    assert all((folder / f"{size}.pt").exists() for size in (1, 2)), [ended.text, *said]
     return [torch.load(folder / f"{size}.pt", weights_only=True) for size in (1, 2)]
 
 

@@ -1,7 +1,8 @@
-"""Started with torchrun by `test_sharded_steps.py`: prints how far sharded weights end up from unsharded ones."""
+"""How far sharded weights of two processes end up from unsharded ones: `sharded_steps.py FOLDER` writes it down."""
 
-import os
+import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import torch
@@ -10,6 +11,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from tests.preloaded import SHARDING, import_before_forking
+from tests.processes import fork_ranks
 from xdpx.optimizers.pytorch import building, groups
 from xdpx.trainer.loss.model_loss import global_count
 
@@ -50,19 +53,18 @@ def distance(name, mesh):
     return max((mine - theirs.full_tensor()).abs().max().item() for mine, theirs in pairs)
 
 
-def main():
+def work(rank):
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2,))
     found = {name: distance(name, mesh) for name in NAMES}
-    own = torch.tensor(dist.get_rank() + 3)
+    own = torch.tensor(rank + 3)
     counts = [global_count(own, torch.device("cpu"), over_ranks=over).item() for over in (True, False)]
-    if dist.get_rank() == 0:
-        sys.stdout.write(f"found|{found}|{counts}\n")
-        sys.stdout.flush()
+    if rank == 0:
+        Path(sys.argv[1], "found.json").write_text(json.dumps([found, counts]))
     dist.barrier()
     dist.destroy_process_group()
-    os._exit(0)  # torch's threads sometimes (about once in some hundred runs) abort a process that exits normally
 
 
 if __name__ == "__main__":
-    main()
+    import_before_forking(*SHARDING)
+    fork_ranks(work, 2, f"{sys.argv[1]}/said")

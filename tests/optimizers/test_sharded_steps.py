@@ -1,25 +1,24 @@
 """Two real processes run `sharded_steps.py`, once for all tests."""
 
-import ast
-import os
-import subprocess
+import json
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import processes
 
 SCRIPT = Path(__file__).with_name("sharded_steps.py")
 NAMES = ("adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop")
 
 
 @pytest.fixture(scope="module")
-def found():
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    line = next(line for line in done.stdout.splitlines() if line.startswith("found|"))
-    return [ast.literal_eval(part) for part in line.split("|")[1:]]
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sharded")
+    (ended,) = processes.run_together([[sys.executable, str(SCRIPT), str(folder)]], [processes.environment()])
+    said = [path.read_text() for path in folder.glob("said-*.txt")]
+    assert (folder / "found.json").exists(), [ended.text, *said]
+    return json.loads((folder / "found.json").read_text())
 
 
 @pytest.mark.parametrize("name", NAMES)
