@@ -1,24 +1,34 @@
-"""One of two real processes that save together: `python folder_pair.py <folder> <rank> <port> <rank that dies>`."""
+"""Two processes that save together, of which one dies, and then two more: `folder_pair.py FOLDER RANK ...`.
+
+They save in FOLDER/RANK for each RANK that dies. FOLDER/told.json has its exit codes and the newest checkpoint after
+the first pair, and the exit codes of the second.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import distributed
 
-from xdpx.checkpoints.folders import Ranks, recover
+from tests.preloaded import SAVING, SHARDING, import_before_forking
+from tests.processes import fork, free_port
+from xdpx.checkpoints.folders import Ranks, newest, recover
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.world import leave
 from xdpx.trainer.files import rng
 from xdpx.trainer.files.checkpoint_files import Contents, OwnState, save_checkpoint
 from xdpx.trainer.files.model_files import ModelFiles
 
+NOBODY = -1
 
-def main(folder: Path, rank: int, port: str, dies: int) -> None:
+
+def work(folder: Path, rank: int, port: int, dies: int) -> None:
     store = f"tcp://127.0.0.1:{port}"
     distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=timedelta(minutes=5))
     ranks = Ranks(
@@ -41,5 +51,21 @@ def main(folder: Path, rank: int, port: str, dies: int) -> None:
     leave()
 
 
+def run_pair(folder: Path, dies: int) -> list[int]:
+    """Return the exit codes of both. Each is left to end by itself."""
+    port = free_port()
+    running = [fork(partial(work, folder, rank, port, dies), f"{folder}-said-{rank}.txt") for rank in range(2)]
+    return [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in running]
+
+
+def main(folder: Path, *dying: int) -> None:
+    import_before_forking(*SHARDING, *SAVING)
+    told = {}
+    for rank in dying:
+        own = folder / str(rank)
+        told[rank] = [run_pair(own, rank), newest(own), run_pair(own, NOBODY)]
+    (folder / "told.json").write_text(json.dumps(told))
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -32,6 +32,9 @@ STORAGE_VERBS = ("open", "sync", "sync_folder", "rename", "unlink", "put", "crea
 STRIDE = max(1, 40 // int(os.environ.get("XDPX_KILLS", "1")))
 """With 0 runs, a training is killed before every so many operations; 1 for each operation."""
 
+ROOTS = {"torch", "xdpx", "sklearn", "transformers"}
+"""Packages whose modules children would import."""
+
 ABSENT = object()
 TRAIN: dict[str, Any] = {
     "model": "cls_cnn", "loss": "cross_entropy", "embedding_dim": 8, "hidden_size": 8, "max_epoch": 3,
@@ -98,7 +101,7 @@ def learning_imports(work: Callable[[], int], note: Path) -> Callable[[], int]:
 
     def act() -> int:
         code = work()
-        note.write_text("\n".join(name for name in sys.modules if name.split(".")[0] in {"torch", "xdpx", "sklearn"}))
+        note.write_text("\n".join(name for name in sys.modules if name.split(".")[0] in ROOTS))
         return code
 
     return act

@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import some
 from xdpx.utils import io
 from xdpx.utils.commit import Commit, problems, read_manifest, replacing, sweep
 
 OLD = {"weights.pt": b"old weights", "state.pts": b"old state", "gone": b"only in the old set"}
 NEW = {"weights.pt": b"NEW weights, longer than before", "state.pts": b"NEW state"}
+MOMENTS = some([False, True], [False])
+"""Whether a kill comes after an operation and not before it. After one is, but for writes, before the next."""
+MOMENT = {False: "before it", True: "after it"}.get
 
 
 def commit(folder: str, name: str, files: dict[str, bytes]) -> None:
@@ -35,7 +39,7 @@ def found(folder: str, name: str) -> str:
     return str(manifest.facts["which"])
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
+@pytest.mark.parametrize("after", MOMENTS, ids=MOMENT)
 def test_a_kill_at_any_operation_leaves_the_old_set_or_the_new(tools: Any, tmp_path: Path, after: bool) -> None:
     outcomes, code, at = [], 9, 0
     while code == 9:
@@ -101,7 +105,7 @@ def commit_in_trouble(tools: Any, trouble: Any, folder: str) -> OSError | None:
     return None
 
 
-@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["before it", "after it"])
+@pytest.mark.parametrize("after", MOMENTS, ids=MOMENT)
 def test_a_kill_at_any_request_leaves_a_whole_set_on_an_object_store(tools: Any, s3_root: str, after: bool) -> None:
     outcomes, code, at = [], 9, 0
     while code == 9:
@@ -155,7 +159,7 @@ def commit_until(tools: Any, at: int, folder: str, patch: pytest.MonkeyPatch) ->
     return False
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
+@pytest.mark.parametrize("after", MOMENTS, ids=MOMENT)
 def test_a_kill_while_one_file_is_replaced_leaves_the_old_or_the_new(tools: Any, tmp_path: Path, after: bool) -> None:
     path, code, at = tmp_path / "file.txt", 9, 0
     seen = set()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.tiers import LONG, some
 from xdpx.checkpoints.folders import FolderCommit, check, folder_name, newest, steps
 from xdpx.checkpoints.publishing import discard
 from xdpx.trainer.files.checkpoint_files import Contents, OwnState, save_checkpoint
@@ -23,8 +24,12 @@ from xdpx.trainer.files.model_files import ModelFiles, write_weights
 from xdpx.trainer.files.rotation import rotate
 from xdpx.utils import io
 
-KILLS = 3 * int(os.environ.get("XDPX_KILLS", "1"))
+KILLS = (3 if LONG else 2) * int(os.environ.get("XDPX_KILLS", "1"))
 """Random SIGKILLs of a process that saves all the time. `make faults` takes more."""
+
+MOMENTS = some([False, True], [False])
+"""Whether a kill comes after an operation and not before it. After one is, but for writes, before the next."""
+MOMENT = {False: "before it", True: "after it"}.get
 
 
 def save(parent: Path | str, step: int, text: str) -> None:
@@ -49,7 +54,7 @@ def newest_step(parent: Path | str) -> int:
     return int(path.rpartition("-")[2])
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
+@pytest.mark.parametrize("after", MOMENTS, ids=MOMENT)
 def test_a_kill_at_any_operation_leaves_the_step_before_or_the_new_one(tools: Any, tmp_path: Path, after: bool) -> None:
     outcomes, code, at = [], 9, 0
     while code == 9:
@@ -74,7 +79,7 @@ def test_a_kill_at_any_operation_leaves_the_step_before_or_the_new_one(tools: An
     assert set(outcomes) == {10, 20}
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
+@pytest.mark.parametrize("after", MOMENTS, ids=MOMENT)
 def test_a_kill_while_a_step_is_saved_again_leaves_the_old_folder_or_the_new(
     tools: Any, tmp_path: Path, after: bool
 ) -> None:

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.processes import environment, free_port, run_together
-from xdpx.checkpoints.folders import newest, steps
+from tests.processes import environment, run_together
+from xdpx.checkpoints.folders import steps
 from xdpx.trainer.files.checkpoint_files import TrainerCheckpoint
 
-NOBODY = -1
+DYING = (0, 1)
 
 
-def run_pair(folder: Path, dies: int) -> list[int]:
-    """Return the exit codes of both."""
-    harness, port = Path(__file__).with_name("folder_pair.py"), str(free_port())
-    lines = [[sys.executable, str(harness), str(folder), str(rank), port, str(dies)] for rank in range(2)]
-    return [each.code for each in run_together(lines, [environment()] * 2)]
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a pair of which one died, and then a whole one, saved for each that dies."""
+    folder, script = tmp_path_factory.mktemp("pairs"), str(Path(__file__).with_name("folder_pair.py"))
+    line = [sys.executable, script, str(folder), *map(str, DYING)]
+    (ended,) = run_together([line], [environment()])
+    assert ended.code == 0, ended.text
+    return folder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dies", [0, 1])
-def test_when_one_of_two_dies_inside_a_save_both_end_and_the_step_before_is_used(tmp_path: Path, dies: int) -> None:
-    codes = run_pair(tmp_path, dies)
+@pytest.mark.parametrize("dies", DYING)
+def test_when_one_of_two_dies_inside_a_save_both_end_and_the_step_before_is_used(place: Path, dies: int) -> None:
+    codes, left, codes_of_second = json.loads((place / "told.json").read_text())[str(dies)]
+    folder = place / str(dies)
     assert codes[dies] == 9
-    assert codes[1 - dies] == 1  # an error, not a hang
-    assert newest(tmp_path) == str(tmp_path / "checkpoint-10")
-    assert run_pair(tmp_path, NOBODY) == [0, 0]
-    assert steps(tmp_path) == [10, 20]
-    saved = TrainerCheckpoint.checked(tmp_path / "checkpoint-20")
+    assert codes[1 - dies] == 70  # an error, not a hang
+    assert left == str(folder / "checkpoint-10")
+    assert codes_of_second == [0, 0]
+    assert steps(folder) == [10, 20]
+    saved = TrainerCheckpoint.checked(folder / "checkpoint-20")
     assert [(saved.rng(rank, 2) or {})["rank"] for rank in range(2)] == [0, 1]
-    assert sorted(os.listdir(tmp_path)) == ["checkpoint-10", "checkpoint-20"]
+    assert sorted(os.listdir(folder)) == ["checkpoint-10", "checkpoint-20"]

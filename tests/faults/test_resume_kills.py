@@ -11,11 +11,17 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import some
+
 HARNESS = Path(__file__).with_name("resume_harness.py")
 RUNS = int(os.environ.get("XDPX_KILLS", "1"))
 """Runs per variant, each killed up to three times. `make faults` takes more; XDPX_KILLS=200 makes a night of it."""
 
-VARIANTS = ["plain", "best and last", "accumulated and averaged", "lazy", "joined", "staged", "masked", "by score"]
+VARIANTS = some(
+    ["plain", "best and last", "accumulated and averaged", "lazy", "joined", "staged", "masked", "by score"],
+    ["best and last", "accumulated and averaged", "lazy", "masked"],
+)
+"""Those with the most to go on with: scores, an average, places in files, and random numbers."""
 
 
 def campaign(folder: Path, *variants: str, runs: int) -> list[dict[str, Any]]:

@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file
 
 from tests import processes
+from tests.tiers import LONG
 
 SCRIPT = str(Path(__file__).with_name("elastic_pair.py"))
-KILLS = 2 * int(os.environ.get("XDPX_KILLS", "1"))
+KILLS = (2 if LONG else 1) * int(os.environ.get("XDPX_KILLS", "1"))
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from tests.faults.resume_harness import (
     learning_imports,
     text_of,
 )
+from tests.preloaded import SAVING, SHARDING, import_before_forking
 from tests.processes import fork
 from xdpx import Trainer, TrainingArguments
 from xdpx.checkpoints import background, folders
@@ -181,5 +182,6 @@ def campaign(folder: Path, variant: str, *, kills: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
+    import_before_forking(*SHARDING, *SAVING)
     for variant in sys.argv[4:]:
         campaign(Path(sys.argv[1], variant), variant, kills=int(sys.argv[2]), seed=int(sys.argv[3]))

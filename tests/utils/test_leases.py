@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import LONG
 from xdpx.utils import io
 from xdpx.utils.commit import Lease, LeaseHeld, LeaseLost
 from xdpx.utils.leases import Holder
@@ -47,7 +48,7 @@ def race(folder: str, starters: int = 8) -> list[Any]:
     return results
 
 
-@pytest.mark.parametrize("turn", range(10))
+@pytest.mark.parametrize("turn", range(10 if LONG else 2))
 def test_one_of_eight_starters_wins(tmp_path: Any, turn: int) -> None:
     assert race(str(tmp_path)).count("won") == 1
     assert os.listdir(tmp_path) == []
@@ -74,7 +75,7 @@ def kill_an_owner(folder: str) -> None:
     owner.join()
 
 
-@pytest.mark.parametrize("turn", range(5))
+@pytest.mark.parametrize("turn", range(5 if LONG else 1))
 def test_a_killed_owner_is_followed_by_one_of_eight(tmp_path: Any, turn: int) -> None:
     for _ in range(2):  # also when the follower of a dead owner dies
         kill_an_owner(str(tmp_path))
