@@ -1,6 +1,7 @@
-"""Train on two torchrun processes, one of which is killed in each of the first N starts: `elastic_pair.py FOLDER N`.
+"""Train on two processes of torchrun's agent, one of which is killed in each of N starts: `elastic_pair.py FOLDER N`.
 
-The start that finishes then trains once more, undisturbed, for comparison.
+The agent forks them off this process, which has imported everything. The start that finishes then trains once more,
+undisturbed, for comparison. test_many_devices.py does the same to x-train by the command torchrun.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from tests.preloaded import SAVING, SHARDING, import_before_forking
 from tests.trainer.signalled_pair import Noisy
 from xdpx import Trainer, TrainerCallback, TrainingArguments
 
@@ -47,8 +50,20 @@ def train(folder: str, kills: int) -> None:
     trainer.save_model(f"{folder}/last")
 
 
+def work(kills: int) -> None:
+    train("killed", kills)
+    train("undisturbed", 0)
+
+
 if __name__ == "__main__":
     os.chdir(sys.argv[1])
     torch.set_num_threads(1)
-    train("killed", int(sys.argv[2]))
-    train("undisturbed", 0)
+    import_before_forking(*SHARDING, *SAVING)
+    kills = int(sys.argv[2])
+    elastic_launch(
+        LaunchConfig(
+            1, 1, 2, run_id="killed", rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0", max_restarts=kills,
+            monitor_interval=0.1, start_method="fork",
+        ),
+        work,
+    )(kills)  # fmt: skip

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from tests.preloaded import SAVING, import_before_forking
 from tests.processes import fork
 from xdpx import run as door
 from xdpx.runs import training
@@ -226,5 +227,7 @@ def campaign(folder: Path, variant: str, *, kills: int, runs: int, seed: int) ->
 
 if __name__ == "__main__":
     kills, runs, seed = map(int, sys.argv[2:5])
+    if "masked" in sys.argv[5:]:
+        import_before_forking(*SAVING, "transformers.models.bert.modeling_bert")
     for variant in sys.argv[5:]:
         campaign(Path(sys.argv[1], variant), variant, kills=kills, runs=runs, seed=seed)

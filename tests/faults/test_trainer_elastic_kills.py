@@ -20,8 +20,7 @@ KILLS = (2 if LONG else 1) * int(os.environ.get("XDPX_KILLS", "1"))
 @pytest.mark.slow
 @pytest.mark.timeout(300 + 60 * KILLS)
 def test_a_rank_that_is_killed_again_and_again_under_torchrun_changes_no_bit(tmp_path: Path) -> None:
-    launcher = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={processes.free_port()}"]
-    line = [sys.executable, *launcher, f"--max-restarts={KILLS}", SCRIPT, str(tmp_path), str(KILLS)]
+    line = [sys.executable, SCRIPT, str(tmp_path), str(KILLS)]
     here = processes.environment(CUDA_VISIBLE_DEVICES="")
     (ended,) = processes.run_together([line], [here], seconds=240 + 60 * KILLS)
     assert ended.code == 0, ended.text[-4000:]

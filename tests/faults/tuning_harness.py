@@ -22,8 +22,10 @@ from typing import Any
 import torch
 
 from tests.faults.resume_harness import import_what_was_needed, in_child, learning_imports, make_data
+from tests.preloaded import import_before_forking
 from tests.processes import fork
 from xdpx import run as door
+from xdpx.tuning import overview
 from xdpx.tuning.executors import local
 
 SPACE = {
@@ -136,6 +138,9 @@ def campaign(folder: Path, *, trials: int, kills: int, seed: int, schedule: str)
         folder / "warm.out",
     )
     import_what_was_needed(folder / "modules")
+    with contextlib.suppress(ImportError):
+        import_before_forking("optuna", "xdpx.reports.chart")
+    overview.draw_overview = lambda *given, **named: b""
     began = time.monotonic()
     code = in_child(searching(config), folder / "reference.out")
     seconds = time.monotonic() - began

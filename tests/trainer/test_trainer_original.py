@@ -14,6 +14,7 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 import xdpx
+from tests.tiers import some
 
 pytest.importorskip("accelerate")
 
@@ -104,7 +105,7 @@ def test_every_logged_loss_is_the_original_s(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), BOTH, ids=["ours goes on", "the original goes on"])
-@pytest.mark.parametrize("step", [3, 5, 6])  # inside an epoch, and at its end
+@pytest.mark.parametrize("step", some([3, 5, 6], [3, 5]))  # inside an epoch, and at its end
 def test_either_goes_on_from_the_other_s_checkpoint(first: Any, second: Any, step: int, tmp_path: Path) -> None:
     whole = trained(second, line, tmp_path / "whole", save_steps=step)
     trained(first, line, tmp_path / "parts", save_steps=step)

@@ -54,7 +54,9 @@ for folder in sys.argv[3:]:
 
 def run(*folders: Path, kill_at: int, strategy: str = "epoch") -> subprocess.CompletedProcess[str]:
     """Train into one folder after another, in a process of their own."""
-    line = [sys.executable, "-c", SCRIPT, strategy, str(kill_at), *map(str, folders)]
+    script = folders[0].parent / "script.py"
+    script.write_text(SCRIPT)
+    line = [sys.executable, str(script), strategy, str(kill_at), *map(str, folders)]
     return subprocess.run(line, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
 
 
@@ -69,7 +71,7 @@ def test_a_run_that_is_told_to_end_saves_the_step_it_was_at_and_is_continued_exa
 
 
 def test_a_run_that_saves_nothing_ends_at_once_as_it_always_did(tmp_path: Path) -> None:
-    assert run(tmp_path, kill_at=5, strategy="no").returncode == -signal.SIGTERM
+    assert run(tmp_path / "out", kill_at=5, strategy="no").returncode == -signal.SIGTERM
 
 
 @pytest.fixture(autouse=True)
