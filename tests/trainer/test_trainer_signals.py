@@ -7,8 +7,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Generator
 from functools import partial
@@ -19,59 +17,11 @@ import pytest
 import torch
 from torch import nn
 
+from tests.processes import fork
 from xdpx import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
 from xdpx.trainer.hooks.state import ExportableState
 from xdpx.training import preemption
 from xdpx.training.preemption import EXIT_CODE
-
-SCRIPT = """
-import os, signal, sys, torch
-from torch import nn
-from xdpx import Trainer, TrainerCallback, TrainingArguments
-
-class Line(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(1, 1)
-    def forward(self, x, labels):
-        y = self.layer(self.layer.weight * nn.functional.dropout(x, 0.5, self.training)).squeeze(-1)
-        return {"loss": ((y - labels) ** 2).mean(), "logits": y}
-
-class Kill(TrainerCallback):
-    def on_step_begin(self, args, state, control, **_):
-        if state.global_step == int(sys.argv[2]):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-for folder in sys.argv[3:]:
-    torch.manual_seed(0)
-    data = [{"x": torch.tensor([float(i % 5)]), "labels": torch.tensor(float(i % 5))} for i in range(32)]
-    args = TrainingArguments(folder, use_cpu=True, disable_tqdm=True, save_strategy=sys.argv[1], logging_steps=1)
-    trainer = Trainer(Line(), args, train_dataset=data, callbacks=[Kill()])
-    trainer.train(resume_from_checkpoint=os.path.isdir(folder + "/checkpoint-6") or None)
-    print("END", [row["loss"] for row in trainer.state.log_history if "loss" in row])
-"""
-
-
-def run(*folders: Path, kill_at: int, strategy: str = "epoch") -> subprocess.CompletedProcess[str]:
-    """Train into one folder after another, in a process of their own."""
-    script = folders[0].parent / "script.py"
-    script.write_text(SCRIPT)
-    line = [sys.executable, str(script), strategy, str(kill_at), *map(str, folders)]
-    return subprocess.run(line, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
-
-
-def test_a_run_that_is_told_to_end_saves_the_step_it_was_at_and_is_continued_exactly(tmp_path: Path) -> None:
-    stopped = run(tmp_path / "stopped", kill_at=5)
-    assert stopped.returncode == EXIT_CODE, stopped.stderr
-    assert "END" not in stopped.stdout
-    assert (tmp_path / "stopped" / "checkpoint-6" / "trainer_state.json").exists()
-    both = run(tmp_path / "stopped", tmp_path / "whole", kill_at=-1)
-    continued, whole = (line for line in both.stdout.splitlines() if line.startswith("END"))
-    assert continued == whole
-
-
-def test_a_run_that_saves_nothing_ends_at_once_as_it_always_did(tmp_path: Path) -> None:
-    assert run(tmp_path / "out", kill_at=5, strategy="no").returncode == -signal.SIGTERM
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +37,10 @@ class Told(TrainerCallback):
 
     def __init__(self, event: str, step: int) -> None:
         self.event, self.step = event, step
-        events = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_prediction_step", "on_save")
+        events = (
+            "on_train_begin", "on_epoch_begin", "on_step_begin", "on_step_end", "on_epoch_end", "on_prediction_step",
+            "on_save",
+        )  # fmt: skip
         for name in events:
             setattr(self, name, partial(self.heard, name))
 
@@ -107,6 +60,40 @@ class Doubtful(nn.Module):
     def forward(self, x: Any, labels: Any) -> dict[str, Any]:
         y = self.layer(nn.functional.dropout(x, 0.5, self.training)).squeeze(-1)
         return {"loss": ((y - labels) ** 2).mean(), "logits": y}
+
+
+def ended(*folders: Path, kill_at: int, strategy: str = "epoch") -> tuple[int, list[list[float]]]:
+    """Train into one folder after another in a process that gets a signal; return its exit code, and all losses."""
+    told = folders[0].with_suffix(".json")
+
+    def work() -> None:
+        losses = []
+        for folder in folders:
+            torch.manual_seed(0)
+            rows = [{"x": torch.tensor([float(i % 5)]), "labels": torch.tensor(float(i % 5))} for i in range(32)]
+            args = TrainingArguments(
+                str(folder), use_cpu=True, disable_tqdm=True, save_strategy=strategy, logging_steps=1
+            )
+            trainer = Trainer(Doubtful(), args, train_dataset=rows, callbacks=[Told("on_step_begin", kill_at)])
+            trainer.train(resume_from_checkpoint=(folder / "checkpoint-6").is_dir() or None)
+            losses.append([row["loss"] for row in trainer.state.log_history if "loss" in row])
+        told.write_text(json.dumps(losses))
+
+    status = os.waitpid(fork(work, folders[0].with_suffix(".txt")), 0)[1]
+    return os.waitstatus_to_exitcode(status), json.loads(told.read_text()) if told.exists() else []
+
+
+def test_a_run_that_is_told_to_end_saves_the_step_it_was_at_and_is_continued_exactly(tmp_path: Path) -> None:
+    assert ended(tmp_path / "stopped", kill_at=5) == (EXIT_CODE, [])
+    assert (tmp_path / "stopped" / "checkpoint-6" / "trainer_state.json").exists()
+    code, (continued, whole) = ended(tmp_path / "stopped", tmp_path / "whole", kill_at=-1)
+    assert code == 0
+    assert len(whole) == 12
+    assert continued == whole
+
+
+def test_a_run_that_saves_nothing_ends_at_once_as_it_always_did(tmp_path: Path) -> None:
+    assert ended(tmp_path / "out", kill_at=5, strategy="no") == (-signal.SIGTERM, [])
 
 
 def trained(
