@@ -81,7 +81,7 @@ def test_sharded_files_of_two_processes_are_read_by_one(two):
 
 
 @pytest.mark.slow
-@nightly("tests/promises/test_trainer_pair.py::test_19_the_older_launcher_of_torch_passes_the_rank_as_an_argument")
+@nightly("tests/trainer/arguments/test_places.py::test_two_processes_know_their_places_and_the_first_goes_first")
 def test_torch_distributed_launch_which_adds_an_argument_starts_them_as_well(tmp_path):
     name = "check_the_world_is_read_from_the_launcher"
     done = launch(tmp_path, name, by="torch.distributed.launch")

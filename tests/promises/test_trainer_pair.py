@@ -14,7 +14,7 @@ import torch
 
 from tests import processes
 from tests.processes import free_port
-from tests.tiers import some
+from tests.tiers import nightly, some
 
 _spec = importlib.util.spec_from_file_location("trainer_parts", Path(__file__).with_name("trainer_parts.py"))
 assert _spec is not None
@@ -241,6 +241,7 @@ def check(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+@nightly("tests/trainer/arguments/test_places.py::test_two_processes_know_their_places_and_the_first_goes_first")
 def test_19_the_older_launcher_of_torch_passes_the_rank_as_an_argument(tmp_path: Path) -> None:
     words = ["--nproc_per_node=2", f"--master_port={free_port()}"]
     launch([sys.executable, "-m", "torch.distributed.launch", *words, *script(tmp_path)])
