@@ -1,4 +1,4 @@
-"""One of two real processes that train the language model: `lm_two_processes.py <port> <index> <folder>`."""
+"""One of two real processes that train the language model: `lm_two_processes.py PORT INDEX FOLDER SAVED END`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-PORT, INDEX, FOLDER = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+PORT, INDEX, FOLDER, SAVED, END = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), *map(int, sys.argv[4:])
 os.environ["JAX_NUM_CPU_DEVICES"] = "2"
 os.environ["XLA_FLAGS"] += (
     " --xla_cpu_collective_timeout_seconds=300 --xla_cpu_collective_call_terminate_timeout_seconds=300"
@@ -31,9 +31,9 @@ talk = world.Talk("save")
 ranks = Ranks(INDEX, 2, INDEX, talk.barrier, talk.broadcast, talk.gather)
 engine = lm.engine([1, 2, 1], [2, 1, 1])
 host, hosts = infeed(engine.rules, engine.mesh)
-state, losses = lm.train(engine, engine.start(3), range(30), host=host, hosts=hosts)
-spmd_files.save(state, FOLDER, step=30, background=True, ranks=ranks)  # while the next updates are taken
-state, more = lm.train(engine, state, range(30, lm.STEPS), host=host, hosts=hosts)
+state, losses = lm.train(engine, engine.start(3), range(SAVED), host=host, hosts=hosts)
+spmd_files.save(state, FOLDER, step=SAVED, background=True, ranks=ranks)  # while the next updates are taken
+state, more = lm.train(engine, state, range(SAVED, END), host=host, hosts=hosts)
 spmd_files.wait()
 world.barrier("end")
 (FOLDER / f"found.{INDEX}").write_text(json.dumps(losses + more))
