@@ -40,6 +40,7 @@ max_update: 2
 eval_interval: -1
 major_metric: acc
 learning_rate: 1e-2
+plots: false
 """
 GRID = """{
   __parent__: [

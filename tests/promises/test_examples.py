@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from tests import tiers
 from xdpx import metrics
 from xdpx.commands.train import Train
 from xdpx.config import catalogue
-from xdpx.config.loading import load
+from xdpx.config.loading import Run, load
 from xdpx.config.reading import read_runs
 from xdpx.run import main
 
@@ -31,6 +32,17 @@ _spec.loader.exec_module(rows)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIGS = {str(path.relative_to(EXAMPLES).with_suffix("")) for path in EXAMPLES.rglob("*.hjson")}
 MARKS = {"sst2/bert_jax": pytest.mark.slow}
+FAMILIES = (
+    *("albert_pretrain", "bert_classification_concat", "bert_dpr_qa", "bert_lm", "bert_mix", "bert_pkm"),
+    *("bert_pretrain", "bert_pretrain_cl", "bert_prompt", "bert_qa", "bert_r_drop", "bert_regression"),
+    *("bert_several_labels", "bert_token", "cnn_regression", "electra_pretrain", "fewshot", "listnet", "lstm_token"),
+    *("match_lstm", "minilm", "pkm_distill", "ranknet", "re2_regression", "rmr_bert", "sbert_nli", "simcse"),
+    *("static_distill", "t5", "tinybert_td"),
+)
+OTHERS = ("chnsenticorp/cnn", "lcqmc/re2", "results/sst2_cnn_distill", "sst2/bert_jax", "sst2/grid")
+TRAINED = tiers.some(sorted(rows.TRAINED), [*(f"families/{name}" for name in FAMILIES), *OTHERS])
+"""In the short form: a family for each kind of rows, of loss and of teacher, and other examples for their languages,
+loops and engines. test_every_name.py trains more families, and every example is prepared and checked."""
 FEW: dict[str, Any] = {"batch_size": 4, "max_update": 2, "max_epoch": None}
 
 
@@ -40,6 +52,7 @@ class Workplace:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.prepare = cache(self._prepare)
+        self.checked = cache(self._checked)
         self.train = cache(self._train)
 
     def _prepare(self, name: str) -> Path:
@@ -56,8 +69,8 @@ class Workplace:
         assert main(["x-prepro", run]) == 0
         return Path(read_runs(run)[0].values["data_dir"])
 
-    def _train(self, name: str) -> str:
-        """Run x-train, the first run of a loop, and return its save_dir. All runs are checked."""
+    def _checked(self, name: str) -> list[Run]:
+        """Return the runs of a config of x-train, none of which has a fault."""
         one = rows.TRAINED[name]
         data_dir = self.prepare(one.data)
         if one.teacher:
@@ -68,8 +81,13 @@ class Workplace:
         config = self.config(name, {"__parent__": str(EXAMPLES / name), **keys})
         runs = load(self.config(name, {**json.loads(Path(config).read_text()), **self.tiny(config)}), "x-train")
         assert [str(fault) for run in runs for fault in Train(run).check()] == []
-        assert Train(runs[0]).run() == 0
-        return str(runs[0].values["save_dir"])
+        return runs
+
+    def _train(self, name: str) -> str:
+        """Run x-train, the first run of a loop, and return its save_dir."""
+        run = self.checked(name)[0]
+        assert Train(run).run() == 0
+        return str(run.values["save_dir"])
 
     def raw_rows(self, name: str) -> Path | None:
         """Return the rows of dev as a file, None where lines are joined, so that none is predicted by itself."""
@@ -137,7 +155,12 @@ def test_an_example_preprocesses_real_rows(run: Workplace, name: str) -> None:
     assert (run.prepare(name) / "train.pt").is_file()
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in sorted(rows.TRAINED)])
+@pytest.mark.parametrize("name", sorted(rows.TRAINED))
+def test_an_example_of_training_has_no_fault(run: Workplace, name: str) -> None:
+    assert run.checked(name)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in TRAINED])
 def test_an_example_is_trained_on_real_rows_scored_alike_when_it_is_read_back_and_predicts(
     run: Workplace, name: str
 ) -> None:
