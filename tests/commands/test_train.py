@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import tiers
 from xdpx import run as door
 from xdpx.checkpoints.trusted import load_tensors
 from xdpx.datasets import register_sampler
@@ -339,7 +340,7 @@ def test_what_cannot_be_done_is_refused_in_words(
     assert "Traceback" not in error
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", tiers.some([signal.SIGTERM, signal.SIGINT], [signal.SIGTERM]))
 def test_a_signal_saves_a_state_and_exits_85_and_the_same_command_goes_on(
     start: Start, data: Path, number: signal.Signals
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests import tiers
 from xdpx.commands import batch, child
 from xdpx.commands.prepro import Prepro
 from xdpx.config.faults import ConfigError
@@ -96,7 +97,7 @@ def test_every_commit_is_valid_to_the_last_byte(source: Path, tmp_path: Path) ->
     assert [commit.problems(str(tmp_path / "data"), name, hashes=True) for name in names] == [[]] * 4
 
 
-@pytest.mark.parametrize("loader", ["single", "corpus"])
+@pytest.mark.parametrize("loader", tiers.some(["single", "corpus"], ["corpus"]))  # kills are tested with single
 def test_four_workers_write_the_bytes_of_one(tmp_path: Path, loader: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xdpx.loaders.parsers.files.BLOCK_BYTES", 1 << 12)
     monkeypatch.setattr("xdpx.datasets.workers.available_cores", lambda: 4)

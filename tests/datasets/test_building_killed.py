@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import LONG
 from xdpx.datasets.store import Store
 from xdpx.utils import commit
 
 PROGRAM = "import sys; from xdpx.run import main; sys.exit(main(sys.argv[1:]))"
-KILLS = 4 * int(os.environ.get("XDPX_KILLS", "1"))
-"""SIGKILLs of one build. `make faults` takes more."""
+KILLS = (4 if LONG else 2) * int(os.environ.get("XDPX_KILLS", "1"))
+"""SIGKILLs of one build. The long form and `make faults` take more."""
 
 
 def start(folder: Path) -> subprocess.Popen[str]:

@@ -18,6 +18,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tests import tiers
 from tests.commands.conftest import FinishedRun
 from xdpx import load_run
 from xdpx.checkpoints import tf_files, trusted
@@ -431,7 +432,13 @@ def test_strings_are_cut_and_numbered_in_the_graph_as_the_run_does(tf: Any, save
             np.testing.assert_allclose(prob, list(wanted.probabilities.values()), atol=1e-6)
 
 
-def test_recurrence_pooling_and_alignment_are_the_same_in_tensorflow(tf: Any) -> None:
+RECURRENCE_POOLING_ALIGNMENT: dict[str, dict[str, int]] = {
+    "lstm": {}, "gru": {}, "dpcnn": {"blocks": 2}, "re2": {"blocks": 2, "encoder_layers": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", tiers.some(RECURRENCE_POOLING_ALIGNMENT, ["gru", "dpcnn", "re2"]))
+def test_recurrence_pooling_and_alignment_are_the_same_in_tensorflow(tf: Any, name: str) -> None:
     from xdpx.inference.tf.graph import Graph, program_of
     from xdpx.inference.tracing import work_out_weights
     from xdpx.models.pytorch.positional import Positional
@@ -440,29 +447,23 @@ def test_recurrence_pooling_and_alignment_are_the_same_in_tensorflow(tf: Any) ->
         return torch.arange(ids.shape[1]).expand(ids.shape) < ids[:, :1].clamp(max=ids.shape[1])
 
     sizes = {"embedding_dim": 6, "hidden_size": 6, "vocab_size": 20, "pad_index": 0, "num_classes": 2}
-    for name, more in (
-        ("lstm", {}),
-        ("gru", {}),
-        ("dpcnn", {"blocks": 2}),
-        ("re2", {"blocks": 2, "encoder_layers": 1}),
-    ):
-        torch.manual_seed(3)
-        model = models[name](models[name].Parameters(**sizes, **more)).eval()
-        work_out_weights(model)
-        texts = [torch.randint(1, 20, shape) for shape in ((3, 7), (3, 5), (1, 2), (1, 9))]
-        first, *others = (
-            [each for ids in pair for each in (ids, real(ids))] if name == "re2" else [pair[0], real(pair[0])]
-            for pair in (texts[:2], texts[2:])
-        )
-        names = ["tokens1", "mask1", "tokens2", "mask2"] if name == "re2" else ["tokens", "mask"]
-        network = Positional(model, names)
-        specs = [tf.TensorSpec([None, None], tf.bool if each.dtype == torch.bool else tf.int64) for each in first]
-        run = tf.function(Graph(tf, program_of(network, first)), input_signature=[specs], autograph=False)
-        for given in (first, *others):
-            with torch.no_grad():
-                wanted = network(*given).numpy()
-            (found,) = run([tf.constant(each.numpy()) for each in given])
-            np.testing.assert_allclose(found.numpy(), wanted, atol=1e-5, err_msg=name)
+    torch.manual_seed(3)
+    model = models[name](models[name].Parameters(**sizes, **RECURRENCE_POOLING_ALIGNMENT[name])).eval()
+    work_out_weights(model)
+    texts = [torch.randint(1, 20, shape) for shape in ((3, 7), (3, 5), (1, 2), (1, 9))]
+    first, *others = (
+        [each for ids in pair for each in (ids, real(ids))] if name == "re2" else [pair[0], real(pair[0])]
+        for pair in (texts[:2], texts[2:])
+    )
+    names = ["tokens1", "mask1", "tokens2", "mask2"] if name == "re2" else ["tokens", "mask"]
+    network = Positional(model, names)
+    specs = [tf.TensorSpec([None, None], tf.bool if each.dtype == torch.bool else tf.int64) for each in first]
+    run = tf.function(Graph(tf, program_of(network, first)), input_signature=[specs], autograph=False)
+    for given in (first, *others):
+        with torch.no_grad():
+            wanted = network(*given).numpy()
+        (found,) = run([tf.constant(each.numpy()) for each in given])
+        np.testing.assert_allclose(found.numpy(), wanted, atol=1e-5, err_msg=name)
 
 
 def test_an_operation_that_tensorflow_lacks_is_refused_by_name(tf: Any) -> None:

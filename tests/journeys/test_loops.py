@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.tiers import nightly
+
 FRAGILE = '''
 from xdpx.config.parameters import param
 from xdpx.losses import register
@@ -106,6 +108,7 @@ def test_a_nested_grid_runs_two_at_a_time_and_not_again(run: Run) -> None:
     assert [row.count("  finished before  ") for row in rows(again)] == [1, 1, 1]
 
 
+@nightly("tests/commands/test_batch.py::test_a_failure_stops_the_loop_unless_told_to_keep_going")
 def test_a_fold_that_fails_is_told_and_the_others_go_on(run: Run) -> None:
     first = run("x-train", "folds", "--jobs", "2", "--keep-going")
     assert first.returncode == 1

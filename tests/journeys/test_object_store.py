@@ -83,7 +83,7 @@ def test_the_whole_road_lies_on_a_store_configs_and_all(s3_root: str, figures: N
 
 def test_a_run_killed_on_a_store_ends_as_if_nothing_had_been(s3_root: str) -> None:
     road = configs(s3_root, put_raw(f"{s3_root}/raw"))
-    road["x-train"] |= {"max_update": 12, "eval_interval": -1, "save_interval": 2, "resume": "auto"}
+    road["x-train"] |= {"max_update": 8, "eval_interval": -1, "save_interval": 2, "resume": "auto"}
     assert main(put_configs(f"{s3_root}/configs", {name: road[name] for name in ("x-prepro", "x-train")})) == 0
     road["x-train"]["save_dir"] = killed = f"{s3_root}/killed"
     line = [sys.executable, "-m", "xdpx.run", *put_configs(f"{s3_root}/configs", {"x-train": road["x-train"]})]
@@ -93,7 +93,7 @@ def test_a_run_killed_on_a_store_ends_as_if_nothing_had_been(s3_root: str) -> No
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert main(line[3:]) == 0
-    assert io.md5(f"{killed}/checkpoint-12.pt") == io.md5(f"{s3_root}/run/checkpoint-12.pt")
+    assert io.md5(f"{killed}/checkpoint-8.pt") == io.md5(f"{s3_root}/run/checkpoint-8.pt")
 
 
 def test_commands_on_one_line_hand_on_what_is_only_in_memory(tmp_path: Path, request: pytest.FixtureRequest) -> None:

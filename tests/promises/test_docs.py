@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import nightly
 from xdpx.config import catalogue
 from xdpx.config.faults import Fault
 from xdpx.config.hjson_reader import read_hjson
@@ -180,6 +181,7 @@ def test_the_extension_guide_shows_every_kind_that_a_config_selects() -> None:
 
 
 @pytest.mark.slow
+@nightly("test_the_code_of_the_extension_guide_trains")
 def test_an_installed_package_offers_what_the_extension_guide_adds(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "installed"
     (source / "our_models").mkdir(parents=True)

@@ -39,10 +39,11 @@ FAMILIES = (
     *("match_lstm", "minilm", "pkm_distill", "ranknet", "re2_regression", "rmr_bert", "sbert_nli", "simcse"),
     *("static_distill", "t5", "tinybert_td"),
 )
-OTHERS = ("chnsenticorp/cnn", "lcqmc/re2", "results/sst2_cnn_distill", "sst2/bert_jax", "sst2/grid")
+OTHERS = ("chnsenticorp/cnn", "lcqmc/re2", "results/sst2_cnn_distill", "sst2/grid")
 TRAINED = tiers.some(sorted(rows.TRAINED), [*(f"families/{name}" for name in FAMILIES), *OTHERS])
-"""In the short form: a family for each kind of rows, of loss and of teacher, and other examples for their languages,
-loops and engines. test_every_name.py trains more families, and every example is prepared and checked."""
+"""In the short form: a family for each kind of rows, of loss and of teacher, and other examples for their languages
+and loops. test_every_name.py trains more families, tests/journeys/test_engines.py trains a BERT on JAX, and every
+example is prepared and checked."""
 FEW: dict[str, Any] = {"batch_size": 4, "max_update": 2, "max_epoch": None}
 
 
