@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import tiers
 from xdpx.run import main
 
 TRAIN: dict[str, Any] = {
@@ -110,14 +111,20 @@ def test_this_list_of_side_files_is_whole(finished: Path) -> None:
     assert there == set(SIDE_FILES)
 
 
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        *((name, with_ff) for name in SIDE_FILES if name != "plots"),
-        *((name, folder_there) for name in SIDE_FILES),
-        *((name, damage) for name in ("args.py", "status.json", "valid.log.tsv") for damage in (cut, zeros, emptied)),
-    ],
-)
+DAMAGES = [
+    *((name, with_ff) for name in SIDE_FILES if name != "plots"),
+    *((name, folder_there) for name in SIDE_FILES),
+    *((name, damage) for name in ("args.py", "status.json", "valid.log.tsv") for damage in (cut, zeros, emptied)),
+]
+AS_FOLDERS = ("log.txt", "plots", "prepro.args.py", "snapshot.zip", "starter_config.hjson")
+"""In the short form, each file is damaged once: a folder lies in place of these, and 0xFF in the others."""
+SOME_DAMAGES = [
+    *((name, folder_there if name in AS_FOLDERS else with_ff) for name in SIDE_FILES),
+    *(("args.py", emptied), ("status.json", cut), ("valid.log.tsv", zeros), ("valid.log.tsv", folder_there)),
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), tiers.some(DAMAGES, SOME_DAMAGES))
 def test_no_damage_to_a_side_file_stops_a_resume(
     world: Path, finished: Path, name: str, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
