@@ -15,7 +15,7 @@ TESTS := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
 CORE := $(VENV)/.installed-core
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 DEMO := demo
 
 # Byte code of torch and of others is written when they are first imported, not when they are installed. Where the environment says to
@@ -44,8 +44,8 @@ $(CORE): pyproject.toml
 	@$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'XDPX needs Python 3.11 or newer; this is ' + sys.version.split()[0] + '. Name another one: make PYTHON=python3.12 ...')"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	{ echo "$(TORCH)"; $(if $(LOCK),grep -v '^torch==' $(LOCK),true); } > $(VENV)/constraints.txt
-	$(PIP) --no-compile --constraint $(VENV)/constraints.txt $(TORCH)
-	PIP_CONSTRAINT=$(abspath $(VENV))/constraints.txt $(PIP) --no-compile -e .
+	$(PIP) --constraint $(VENV)/constraints.txt $(TORCH)
+	PIP_CONSTRAINT=$(abspath $(VENV))/constraints.txt $(PIP) -e .
 	touch $(CORE)
 
 $(STAMP): $(CORE)
