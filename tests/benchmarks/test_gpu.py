@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 import time
@@ -27,11 +28,17 @@ def test_a_machine_that_shows_no_gpu_has_none_at_hand(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-def test_all_parts_run_in_small_without_a_gpu_and_keep_what_does_not_depend_on_speed(tmp_path: Path) -> None:
+def test_all_parts_run_in_small_without_a_gpu_and_keep_what_does_not_depend_on_speed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The command runs in this process, so that those it starts are forked (tests/warm_starts.py)."""
     page = tmp_path / "results.md"
-    line = [sys.executable, "-m", "benchmarks", "gpu", "--small", "--results", str(page)]
-    done = subprocess.run(line, cwd=processes.ROOT, env=processes.environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "gpu", "--small", "--results", str(page)])
+    for name, value in processes.environment(JAX_DISABLE_MOST_OPTIMIZATIONS="1").items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("benchmarks", run_name="__main__")
+    assert ended.value.code == 0, capfd.readouterr()
     written = page.read_text(encoding="utf-8")
     assert "## GPU: in small on the CPU" in written
     assert all(f"| {what}" in written for what in ("fp16", "DDP", "FSDP2", "BERT", "decoder", "tokens/s"))
