@@ -52,12 +52,11 @@ def outcome(layer: LanguageModel, variables: Any, given: Any) -> Any:
 def test_chunks_give_the_loss_metrics_and_gradients_of_all_logits(fields: dict[str, Any]) -> None:
     whole, given = model(logits_chunk_tokens=0, **fields), batch()
     variables = whole.init(jax.random.key(0), given)
+    wanted = outcome(whole, variables, given)
     for chunk in (5 * ROWS, 1)[: 1 + (not fields)]:  # one that does not divide the tokens, and one token at a time
         found = outcome(model(logits_chunk_tokens=chunk, **fields), variables, given)
         half = "fprop_dtype" in fields  # all logits round the table's gradient to 16 bits, chunks add up in 32
-        for (path, one), other in zip(
-            jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(outcome(whole, variables, given)), strict=True
-        ):
+        for (path, one), other in zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(wanted), strict=True):
             close = {"rtol": 2e-2, "atol": 2e-3} if half else {"rtol": 1e-6, "atol": 1e-6}
             np.testing.assert_allclose(one, other, err_msg=str(path), **close)
 
