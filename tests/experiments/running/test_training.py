@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.tiers import LONG, nightly, some
 from xdpx.checkpoints.spmd_files import named_leaves
 from xdpx.checkpoints.spmd_folders import read_metadata
 from xdpx.commands.visualise import expand
@@ -33,8 +34,14 @@ from xdpx.utils import io
 ROOT = Path(__file__).parents[3]
 QUIET: dict[str, Any] = {"plots": False, "enable_summary_writer": False}
 TIMES = {"ups", "wps", "train_wall"}
-KILLS = 2 * int(os.environ.get("XDPX_KILLS", "1"))
+KILLS = (2 if LONG else 1) * int(os.environ.get("XDPX_KILLS", "1"))
 """Of one job that saves ten times or so. `make faults` takes more."""
+CUTS: dict[str, tuple[str, list[tuple[int, str]]]] = {
+    "evaluating twice": ("rolling(2)", [(1, "evaluating"), (1, "evaluating")]),
+    "decoding twice": ("full_epoch", [(5, "decoding"), (1, "decoding")]),
+    "evaluating, then decoding": ("rolling(2)", [(1, "evaluating"), (5, "decoding")]),
+}
+"""A window of the inputs, and after how many batches of evaluation and decoding a signal cuts which of them."""
 
 
 def steps_in(folder: str) -> list[int]:
@@ -139,12 +146,11 @@ def test_a_job_that_was_interrupted_ends_with_the_same_bits(tiny: ModuleType, jo
     )
 
 
-@pytest.mark.parametrize(
-    ("number", "cut_at", "window"), [(1, "evaluating", "rolling(2)"), (5, "decoding", "full_epoch")]
-)
+@pytest.mark.parametrize("cuts", some(CUTS, ["evaluating, then decoding"]))
 def test_a_signal_ends_an_evaluation_or_decoding_which_comes_first_when_the_job_goes_on_to_the_same_end(
-    tiny: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, cut_at: str, window: str
+    tiny: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuts: str
 ) -> None:
+    window, signals = CUTS[cuts]
     given: dict[int, list[Any]] = {}  # what early_stopping_fn was given at each step
 
     class Asked(tiny.Tiny):  # type: ignore[name-defined, misc]
@@ -167,7 +173,7 @@ def test_a_signal_ends_an_evaluation_or_decoding_which_comes_first_when_the_job_
 
     whole, asked = end("whole"), dict(given)
     given.clear()
-    check, left = programs.check_content, [number]
+    check, left = programs.check_content, [0]
 
     def counted(*args: Any, **options: Any) -> Any:
         left[0] -= 1
@@ -176,12 +182,12 @@ def test_a_signal_ends_an_evaluation_or_decoding_which_comes_first_when_the_job_
         return check(*args, **options)
 
     monkeypatch.setattr(programs, "check_content", counted)
-    assert end("job")[0] == 85
-    step = 4 if number < 3 else 6
-    checkpoint = tmp_path / f"job/checkpoints/checkpoint_{step:08d}"
-    assert read_metadata(str(checkpoint))["facts"]["progress"]["cut_at"] == cut_at
-    left[0] = 1
-    assert end("job")[0] == 85  # again
+    for number, cut_at in signals:
+        left[0] = number
+        assert end("job")[0] == 85
+        checkpoint = max((tmp_path / "job/checkpoints").glob("checkpoint_*"))
+        assert checkpoint.name[-8:] == ("00000004" if cut_at == "evaluating" else "00000006")
+        assert read_metadata(str(checkpoint))["facts"]["progress"]["cut_at"] == cut_at
     assert end("job") == whole
     assert given == asked
     assert same(tiny.state_of(str(tmp_path / "job"), 6), tiny.state_of(str(tmp_path / "whole"), 6))
@@ -212,8 +218,8 @@ def test_a_job_may_save_at_a_signal_and_go_on(tiny: ModuleType, tmp_path: Path) 
 @pytest.mark.slow
 def test_a_run_that_is_longer_now_goes_on_with_another_mesh(tiny: ModuleType, job: str, tmp_path: Path) -> None:
     folder = str(tmp_path / "job")
-    assert run(tiny.Tiny(STEPS=4), job_log_dir=folder, **QUIET) == 0
-    assert run(tiny.Tiny(ICI_MESH_SHAPE=(2, 2, 1)), job_log_dir=folder, **QUIET) == 0
+    assert run(tiny.Tiny(STEPS=4, EVAL=0), job_log_dir=folder, **QUIET) == 0
+    assert run(tiny.Tiny(EVAL=0, ICI_MESH_SHAPE=(2, 2, 1)), job_log_dir=folder, **QUIET) == 0
     mine, theirs = tiny.state_of(folder, 8), tiny.state_of(job, 8)
     assert int(mine["step"]) == 8
     assert mine.keys() == theirs.keys()
@@ -282,6 +288,7 @@ def test_what_was_reached_when_the_data_ran_out_is_evaluated_and_decoded(tiny: M
     assert (tmp_path / "decoder_out" / "said" / "decoder_out_3_metrics.json").is_file()
 
 
+@nightly("test_a_signal_ends_an_evaluation_or_decoding_which_comes_first_when_the_job_goes_on_to_the_same_end")
 @pytest.mark.slow
 def test_evaluations_that_roll_go_on_where_they_were(tiny: ModuleType, tmp_path: Path) -> None:
     whole, halves = str(tmp_path / "whole"), str(tmp_path / "halves")
@@ -452,13 +459,11 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_bits(tiny: Modu
     script = root / Path(__file__).with_name("tiny.py").relative_to(ROOT)
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
 
-    def command(name: str) -> list[str]:
-        return [sys.executable, str(script), str(tmp_path / name), str(tmp_path / f"{name}.seen")]
-
-    subprocess.run(command("whole"), env=environment, check=True, capture_output=True)
+    command = [sys.executable, str(script), str(tmp_path / "killed"), str(tmp_path / "killed.seen")]
+    assert run(tiny.Tiny(STEPS=40), job_log_dir=str(tmp_path / "whole"), **QUIET) == 0
     dice, kills = random.Random(3), 0
     for _ in range(40):
-        process = subprocess.Popen(command("killed"), env=environment, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
         folder = tmp_path / "killed" / "checkpoints"
         known = len(list(folder.glob("checkpoint_*"))) if kills < KILLS else 10**9
         while process.poll() is None and len(list(folder.glob("checkpoint_*"))) <= known:
@@ -470,7 +475,7 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_bits(tiny: Modu
         process.kill()
         process.wait()
         kills += 1
-    assert kills >= 2
+    assert kills >= min(KILLS, 2)
     assert same(tiny.state_of(str(tmp_path / "whole"), 40), tiny.state_of(str(tmp_path / "killed"), 40))
     seen = [int(line) for line in (tmp_path / "killed.seen").read_text().split()]
     last_time = {number: index for index, number in enumerate(seen)}

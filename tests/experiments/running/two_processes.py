@@ -1,4 +1,4 @@
-"""One of two real processes that run the tiny experiment: `two_processes.py <port> <index> <folder> <steps>`."""
+"""One of two real processes that run the tiny experiment until a signal comes: `two_processes.py PORT INDEX FOLDER`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ from xdpx.experiments.running import run  # noqa: E402
 
 
 class Halves(tiny.Tiny):  # type: ignore[name-defined, misc]
+    def task(self) -> Any:
+        task = super().task()
+        return task.set(train=task.train.set(decode_interval_steps=4))
+
     def datasets(self) -> list[Any]:
         return [template.set(batch_size=2) for template in super().datasets()]
 
@@ -28,8 +32,8 @@ class Halves(tiny.Tiny):  # type: ignore[name-defined, misc]
 
 
 if __name__ == "__main__":
-    port, index, folder, steps = sys.argv[1:]
+    port, index, folder = sys.argv[1:]
     sys.exit(run(
-        Halves(STEPS=int(steps), EVAL=4), job_log_dir=folder, eval_on_test=True, decode_during_train=int(steps) < 100,
+        Halves(STEPS=100_000), job_log_dir=folder, eval_on_test=True, decode_during_train=True,
         plots=False, enable_summary_writer=False, server_addr=f"127.0.0.1:{port}", num_hosts=2, host_idx=int(index),
     ))  # fmt: skip
