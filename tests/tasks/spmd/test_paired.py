@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -50,8 +51,15 @@ def on_jax(*, clip_norm: float = 1.0, bf16: bool = False, mesh: list[int] | None
         )
 
     options = PairedOptions(seed=5, batch_size=8, precision="highest", ema_decay=0.9)
-    grid = make_mesh(mesh or [8, 1, 1])
+    sizes = mesh or [2, 1, 1]
+    grid = make_mesh(sizes, devices=jax.devices()[: math.prod(sizes)])
     return PairedEngine(maker(**keys), pair, mesh=grid, rules=TRANSFORMER_RULES, options=options)
+
+
+@pytest.fixture(scope="module")
+def plain() -> PairedEngine:
+    """An engine whose update is compiled once for all tests that need no other."""
+    return on_jax()
 
 
 def on_pytorch(**keys: Any) -> PyTorchEngine:
@@ -118,10 +126,9 @@ def test_dropout_depends_on_seed_and_update_alone_and_not_on_the_mesh() -> None:
 
 
 @pytest.mark.slow
-def test_half_precision_is_near_and_keeps_weights_whole() -> None:
+def test_half_precision_is_near_and_keeps_weights_whole(plain: PairedEngine) -> None:
     losses = []
-    for bf16 in (False, True):
-        engine = on_jax(bf16=bf16)
+    for engine in (plain, on_jax(bf16=True)):
         state, facts = engine.update(engine.start(5), GROUPS[1])
         losses.append(engine.facts_to_host(facts)["loss_sum"])
         assert {weight.dtype for weight in engine.weights(state).values()} == {torch.float32}
@@ -129,8 +136,8 @@ def test_half_precision_is_near_and_keeps_weights_whole() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
 
 
-def test_a_batch_without_labels_is_predicted_and_filling_is_cut_off() -> None:
-    engine = on_jax()
+def test_a_batch_without_labels_is_predicted_and_filling_is_cut_off(plain: PairedEngine) -> None:
+    engine = plain
     state = engine.with_weights(on_pytorch().weights(on_pytorch().start(5)))
     batch = {name: value for name, value in batch_of(3, 5, 4).items() if name != "target"}
     found = engine.predictions_to_host(engine.score(state, batch))
@@ -141,8 +148,8 @@ def test_a_batch_without_labels_is_predicted_and_filling_is_cut_off() -> None:
     np.testing.assert_allclose(found["prob"], theirs["prob"], atol=1e-5)
 
 
-def test_weights_of_another_model_are_refused_as_on_pytorch() -> None:
-    engine = on_jax()
+def test_weights_of_another_model_are_refused_as_on_pytorch(plain: PairedEngine) -> None:
+    engine = plain
     with pytest.raises(ConfigError, match="is another one"):
         engine.with_weights({"classifier.weight": torch.zeros(3, 8)})
     with pytest.raises(ConfigError, match="engine: is spmd, but the checkpoint is of another engine"):
@@ -171,11 +178,11 @@ def test_the_names_that_are_told_without_jax_are_those_that_are_computed() -> No
     }
 
 
-def test_the_layer_that_overflows_is_named_and_no_later_update_moves_the_weights() -> None:
-    engine = on_jax()
+def test_the_layer_that_overflows_is_named_and_no_later_update_moves_the_weights(plain: PairedEngine) -> None:
+    engine = plain
     state = engine.start(5)
     places = jax.tree.map(lambda leaf: leaf.sharding, state.arrays["params"])
-    assert engine.origin(state, GROUPS[0], 1) is None
+    assert engine.origin(state, GROUPS[1], 1) is None
     good = jax.tree.map(np.array, state.arrays["params"])
     leaves = jax.tree_util.tree_leaves_with_path(state.arrays["params"])
     stacked = [path for path, leaf in leaves if leaf.ndim >= 3 and leaf.shape[0] == SIZES["num_hidden_layers"]]
