@@ -38,9 +38,9 @@ def test_a_copy_in_memory_is_resumed_where_it_is_newer_than_the_last_checkpoint(
     monkeypatch.setattr("xdpx.checkpoints.memory_copies.SHARED_MEMORY", str(memory))
     options: dict[str, Any] = {"job_log_dir": folder, "plots": False, "memory_copy_interval": 2}
     with pytest.raises(KeyboardInterrupt):
-        run(tiny.Tiny, callbacks=[Killed()], **options)
+        run(tiny.Tiny(EVAL=0), callbacks=[Killed()], **options)
     capsys.readouterr()
-    assert run(tiny.Tiny, **options) == 0
+    assert run(tiny.Tiny(EVAL=0), **options) == 0
     assert "continuing from the copy of step 4 in memory" in capsys.readouterr().err
     one, other = (tiny.state_of(each, 8) for each in (folder, job))
     assert all(np.array_equal(one[name], other[name]) for name in other)

@@ -211,7 +211,7 @@ def test_a_job_may_save_at_a_signal_and_go_on(tiny: ModuleType, tmp_path: Path) 
             return [Told.HParams(name="train", batch_size=4, is_training=True)]
 
     folder = str(tmp_path / "job")
-    assert run(Goes(STEPS=4, SAVE=100), job_log_dir=folder, exit_after_ondemand_checkpoint=False, **QUIET) == 0
+    assert run(Goes(STEPS=4, SAVE=100, EVAL=0), job_log_dir=folder, exit_after_ondemand_checkpoint=False, **QUIET) == 0
     assert steps_in(folder) == [0, 2, 4]
 
 
