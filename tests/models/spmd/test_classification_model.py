@@ -30,7 +30,7 @@ def batch(classes: int = 8, **more: Any) -> NestedMap:
 
 
 def outcome(layer: Any, data: NestedMap) -> Any:
-    params = meta.unbox(layer.init(jax.random.key(2), data))["params"]
+    params = meta.unbox(jax.jit(layer.init)(jax.random.key(2), data))["params"]
     return layer.apply({"params": params}, data), layer.apply({"params": params}, data, method="compute_predictions")
 
 
@@ -46,7 +46,7 @@ def test_the_loss_is_the_mean_cross_entropy_and_accuracy_counts_the_likeliest_cl
 
 def test_rows_without_weight_do_not_count() -> None:
     layer, data = mlp(), batch()
-    params = meta.unbox(layer.init(jax.random.key(2), data))["params"]
+    params = meta.unbox(jax.jit(layer.init)(jax.random.key(2), data))["params"]
     weighted = NestedMap(data, eval_sample_weights=jnp.array([1.0, 1, 1, 0, 0, 0]))
     first = jax.tree.map(lambda leaf: leaf[:3], data)
     ours, alone = (layer.apply({"params": params}, each)[0]["total_loss"] for each in (weighted, first))

@@ -47,7 +47,7 @@ def xent(params: Any, batch: NestedMap, layer: Any = None) -> tuple[jax.Array, j
 def trained() -> Any:
     """Weights of a model that has learnt to reverse."""
     layer, optimizer = model(), optax.adam(5e-3)
-    params = meta.unbox(layer.init(jax.random.key(0), reversing(0)))["params"]
+    params = meta.unbox(jax.jit(layer.init)(jax.random.key(0), reversing(0)))["params"]
 
     def step(carry: Any, batch: Any) -> Any:
         params, state = carry
@@ -55,7 +55,7 @@ def trained() -> Any:
         updates, state = optimizer.update(gradients, state)
         return (optax.apply_updates(params, updates), state), loss
 
-    batches = jax.tree.map(lambda *each: jnp.stack(each), *(reversing(seed, 48) for seed in range(250)))
+    batches = jax.tree.map(lambda *each: np.stack(each), *(reversing(seed, 48) for seed in range(250)))
     (params, _), losses = jax.jit(lambda carry: jax.lax.scan(step, carry, batches))((params, optimizer.init(params)))
     assert losses[-1] < 0.3 * losses[0]
     return params

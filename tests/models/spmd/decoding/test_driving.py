@@ -45,7 +45,7 @@ def batch() -> NestedMap:
 
 
 def params_of(layer: Any) -> Any:
-    return meta.unbox(layer.init(jax.random.key(1), batch()))["params"]
+    return meta.unbox(jax.jit(layer.init)(jax.random.key(1), batch()))["params"]
 
 
 def decoded(layer: Any, params: Any, data: NestedMap) -> Any:

@@ -51,7 +51,7 @@ def outcome(layer: LanguageModel, variables: Any, given: Any) -> Any:
 )
 def test_chunks_give_the_loss_metrics_and_gradients_of_all_logits(fields: dict[str, Any]) -> None:
     whole, given = model(logits_chunk_tokens=0, **fields), batch()
-    variables = whole.init(jax.random.key(0), given)
+    variables = jax.jit(whole.init)(jax.random.key(0), given)
     wanted = outcome(whole, variables, given)
     for chunk in (5 * ROWS, 1)[: 1 + (not fields)]:  # one that does not divide the tokens, and one token at a time
         found = outcome(model(logits_chunk_tokens=chunk, **fields), variables, given)
@@ -64,7 +64,7 @@ def test_chunks_give_the_loss_metrics_and_gradients_of_all_logits(fields: dict[s
 def test_devices_that_share_rows_and_words_give_the_same_and_sum_the_tables_gradient_up_once() -> None:
     layer, given = model(logits_chunk_tokens=2), batch()
     variables = jax.tree.map(
-        lambda leaf: getattr(leaf, "value", leaf), layer.init(jax.random.key(0), given),
+        lambda leaf: getattr(leaf, "value", leaf), jax.jit(layer.init)(jax.random.key(0), given),
         is_leaf=lambda leaf: hasattr(leaf, "value"),
     )  # fmt: skip
     wanted = outcome(layer, variables, given)
@@ -106,7 +106,7 @@ def test_a_model_that_looks_at_logits_itself_has_them_all() -> None:
 
     given = batch()
     layer = Own.HParams(lm_tpl=model().lm_tpl, logits_chunk_tokens=4).Instantiate()
-    metrics, _ = layer.init_with_output(jax.random.key(0), given)[0]
+    metrics, _ = jax.jit(layer.init_with_output)(jax.random.key(0), given)[0]
     assert np.isfinite(metrics["total_loss"][0])
 
 

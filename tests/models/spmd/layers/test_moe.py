@@ -27,7 +27,7 @@ def experts(**fields: Any) -> Any:
 
 
 def weights_of(layer: Any) -> Any:
-    return meta.unbox(layer.init(jax.random.key(0), X))["params"]
+    return meta.unbox(jax.jit(layer.init)(jax.random.key(0), X))["params"]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_the_balance_loss_is_added_and_pushes_the_router() -> None:
     def loss(params: Any) -> jax.Array:
         return total_aux_loss(layer.apply({"params": params}, X, mutable=[AUX_LOSS])[1][AUX_LOSS])[0]
 
-    value, gradients = jax.value_and_grad(loss)(weights_of(layer))
+    value, gradients = jax.jit(jax.value_and_grad(loss))(weights_of(layer))
     assert float(value) > 0.5
     assert float(jnp.abs(gradients["gate"]).max()) > 0
     assert float(jnp.abs(gradients["wo_0"]).max()) == 0
@@ -73,7 +73,7 @@ def test_the_balance_loss_is_added_and_pushes_the_router() -> None:
 def test_experts_split_over_a_mesh_give_the_same() -> None:
     mesh = jax.make_mesh((1, 2, 4), ("replica", "data", "mdl"), axis_types=(AxisType.Auto,) * 3)
     layer = experts()
-    boxed = layer.init(jax.random.key(0), X)["params"]
+    boxed = jax.jit(layer.init)(jax.random.key(0), X)["params"]
     assert boxed["wi_0"].names == ("expert", "embed", "mlp")
     params = meta.unbox(boxed)
 

@@ -61,7 +61,7 @@ def as_stages(params: Any, rounds: int) -> Any:
 def test_a_pipelined_model_on_a_mesh_has_loss_and_gradients_of_the_repeated_one(rounds: int) -> None:
     mesh = jax.make_mesh((STAGES, 1, 2, 2), ("stage", "replica", "data", "mdl"), axis_types=(AxisType.Auto,) * 4)
     plain, layer, data = repeated(), pipelined(rounds), batch()
-    params = meta.unbox(plain.init(jax.random.key(1), data))["params"]
+    params = meta.unbox(jax.jit(plain.init)(jax.random.key(1), data))["params"]
     boxed = jax.eval_shape(layer.init, jax.random.key(1), data)["params"]
 
     def loss(layer: Any) -> Any:
