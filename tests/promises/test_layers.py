@@ -52,15 +52,49 @@ def imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
     return [a.name for a in node.names]
 
 
+def named_and_typed(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> list[tuple[str, str | None]]:
+    """Return the name and the annotation of each parameter of a function, or declared attribute of a class."""
+    if isinstance(node, ast.ClassDef):
+        declared = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+        return [(ast.unparse(each.target), ast.unparse(each.annotation)) for each in declared]
+    given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return [(each.arg, ast.unparse(each.annotation) if each.annotation else None) for each in given]
+
+
+class Parsed:
+    """What the tests here ask of a file, at any depth of it.
+
+    Attributes:
+        declared: (line, name, annotation) of every parameter and attribute.
+        strings: (line, text) of every string but docstrings.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.imports: list[ast.Import | ast.ImportFrom] = []
+        self.declared: list[tuple[int, str, str | None]] = []
+        self.strings: list[tuple[int, str]] = []
+        docstrings = set[int]()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                self.imports.append(node)
+            elif isinstance(node, ast.Expr):  # which is met before what it holds
+                docstrings.add(id(node.value))
+            elif isinstance(node, ast.Constant):
+                if isinstance(node.value, str) and id(node) not in docstrings:
+                    self.strings.append((node.lineno, node.value))
+            elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                self.declared += [(node.lineno, *each) for each in named_and_typed(node)]
+
+
 @functools.cache
-def imports_of(source: str) -> list[ast.Import | ast.ImportFrom]:
-    """Return each import of a file, at any depth. Each file is parsed once for all the tests here."""
-    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+def parsed(source: str) -> Parsed:
+    """Return what is asked of a file, which is parsed once for all the tests here."""
+    return Parsed(source)
 
 
 def rooms_imported_by(source: str) -> Iterator[tuple[int, str]]:
     """Yield (line, room) for each `xdpx.<room>` that an import names, at any depth of the file."""
-    for node in imports_of(source):
+    for node in parsed(source).imports:
         for name in imported_names(node):
             root, _, rest = name.partition(".")
             if root == "xdpx" and rest and not rest.startswith("__"):
@@ -78,7 +112,9 @@ def upward_imports(source: str, home: str) -> list[str]:
 
 
 def module_level_imports(source: str) -> set[str]:
-    return {name.split(".")[0] for node in imports_of(source) if not node.col_offset for name in imported_names(node)}
+    return {
+        name.split(".")[0] for node in parsed(source).imports if not node.col_offset for name in imported_names(node)
+    }
 
 
 SOURCES = {file: file.read_text(encoding="utf-8") for file in sorted(PACKAGE.rglob("*.py"))}
@@ -116,7 +152,7 @@ def modules_imported_by(source: str) -> set[str]:
     circle is usually hidden: the two files still cannot be read, tested or moved alone. So all of them count here.
     """
     found = set()
-    for node in imports_of(source):
+    for node in parsed(source).imports:
         if isinstance(node, ast.ImportFrom):
             found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
         else:
@@ -164,23 +200,11 @@ OBJECTS = {
 UNTYPED = {None, "Any", "object"}
 
 
-def named_and_typed(node: ast.AST) -> list[tuple[str, str | None]]:
-    """Return the name and the annotation of each parameter of a function, or declared attribute of a class."""
-    if isinstance(node, ast.ClassDef):
-        declared = [each for each in node.body if isinstance(each, ast.AnnAssign)]
-        return [(ast.unparse(each.target), ast.unparse(each.annotation)) for each in declared]
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return []
-    given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    return [(each.arg, ast.unparse(each.annotation) if each.annotation else None) for each in given]
-
-
 def hidden_arrows(source: str) -> list[str]:
     """Name each object of a room that is taken without a type, so that nobody sees what of it is used."""
     return [
-        f"line {node.lineno}: `{name}` is an object of {OBJECTS[name]}, typed {kind}. Take what you need of it."
-        for node in ast.walk(ast.parse(source))
-        for name, kind in named_and_typed(node)
+        f"line {line}: `{name}` is an object of {OBJECTS[name]}, typed {kind}. Take what you need of it."
+        for line, name, kind in parsed(source).declared
         if name in OBJECTS and kind in UNTYPED
     ]
 
@@ -203,12 +227,9 @@ TABLES = {"config/registry.py", "config/builtin_names.py"}
 
 def rooms_named_by(source: str) -> Iterator[tuple[int, str]]:
     """Yield (line, room) for each `xdpx.<room>` in a string: neither in a docstring, nor what people type to start."""
-    tree = ast.parse(source)
-    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
-            for room in re.findall(r"(?<!python -m )\bxdpx\.(\w+)", node.value):
-                yield node.lineno, room
+    for line, text in parsed(source).strings:
+        for room in re.findall(r"(?<!python -m )\bxdpx\.(\w+)", text):
+            yield line, room
 
 
 def names_of_higher_rooms(source: str, home: str) -> list[str]:
