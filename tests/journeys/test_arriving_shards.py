@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-ROWS = 30_000
+ROWS = 15_000
 TRAIN: dict[str, Any] = {
     "__parent__": "data/meta", "data_dir": "data", "train_subset": "train*", "lazy_load": True, "max_epoch": 3,
     "model": "cls_cnn", "embedding_dim": 4, "hidden_size": 4, "loss": "cross_entropy", "learning_rate": 0.01,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from xdpx.reports.run_logs import read_run
+from xdpx.run import main
 
 SCRIPT = """
 import torch
@@ -111,19 +112,22 @@ def test_one_callback_hears_the_same_at_both(desk: Path) -> None:
 
 
 @pytest.mark.parametrize("walltime", ["false", "true"])
-def test_both_are_drawn_in_one_figure(desk: Path, walltime: str) -> None:
+def test_both_are_drawn_in_one_figure(
+    desk: Path, walltime: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(desk)
     config = {"save_dir": "by_trainer", "ref_dir": {"x-train": "by_x_train"}}
-    (desk / "viz.json").write_text(json.dumps(config))
-    line = [sys.executable, "-m", "xdpx.run", "x-viz", "viz.json", f"walltime={walltime}"]
-    done = subprocess.run(line, cwd=desk, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "left out" not in done.stderr
+    Path("viz.json").write_text(json.dumps(config))
+    assert main(["x-viz", "viz.json", f"walltime={walltime}"]) == 0
+    assert "left out" not in capsys.readouterr().err
     assert {"acc.png", "loss.png"} <= {path.name for path in (desk / "by_trainer/plots").iterdir()}
 
 
-def test_both_stand_in_one_table_of_results(desk: Path) -> None:
-    line = [sys.executable, "-m", "xdpx.run", "x-script", "aggregate_results", "by_trainer", "by_x_train"]
-    done = subprocess.run(line, cwd=desk, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "by_trainer" in done.stdout
-    assert "by_x_train" in done.stdout
+def test_both_stand_in_one_table_of_results(
+    desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(desk)
+    assert main(["x-script", "aggregate_results", "by_trainer", "by_x_train"]) == 0
+    told = capsys.readouterr().out
+    assert "by_trainer" in told
+    assert "by_x_train" in told
