@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.reports.conftest import write_run
 from xdpx.reports import fonts
 from xdpx.reports.figures import _drawn_runs, draw_run
 
@@ -15,28 +16,33 @@ def names(files):
     return sorted(Path(path).name for path in files)
 
 
-def test_every_column_of_a_run_gets_its_figure(make_run):
-    files = draw_run(make_run())
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """Return the folder of a run, and the files of its figures with their bytes."""
+    run = write_run(tmp_path_factory.mktemp("drawn") / "run")
+    return run, {path: Path(path).read_bytes() for path in draw_run(run)}
+
+
+def test_every_column_of_a_run_gets_its_figure(drawn):
+    _, files = drawn
     expected = ["acc.png", "clip.png", "f1.png", "gnorm.png", "loss.png", "lr.png", "usage.png"]
     assert names(files) == expected
     assert all(size_of(path)[0] >= 800 for path in files)
     assert all("/plots/" in path for path in files)
 
 
-def test_references_change_the_figures_and_a_reference_without_logs_is_left_out(make_run, tmp_path):
-    own, other = make_run("own"), make_run("other", batch_size=64)
-    alone = [Path(path).read_bytes() for path in draw_run(own)]
+def test_references_change_the_figures_and_a_reference_without_logs_is_left_out(drawn, make_run, tmp_path):
+    (own, alone), other = drawn, make_run("other", batch_size=64)
     beside = draw_run(own, label="mine", references={"twice": other, "nothing": str(tmp_path / "no")})
-    assert all(Path(path).read_bytes() != before for path, before in zip(beside, alone, strict=True))
+    assert all(Path(path).read_bytes() != before for path, before in zip(beside, alone.values(), strict=True))
 
 
-def test_drawing_the_same_logs_twice_gives_the_same_bytes(make_run):
-    run = make_run()
-    first = [Path(path).read_bytes() for path in draw_run(run)]
-    assert [Path(path).read_bytes() for path in draw_run(run)] == first
+def test_drawing_the_same_logs_twice_gives_the_same_bytes(drawn):
+    run, first = drawn
+    assert {path: Path(path).read_bytes() for path in draw_run(run)} == first
 
 
-@pytest.mark.parametrize("options", [{"walltime": True}, {"figext": "svg"}, {"figext": "pdf"}])
+@pytest.mark.parametrize("options", [{"walltime": True, "figext": "svg"}, {"figext": "pdf"}])
 def test_every_option_draws(make_run, options):
     files = draw_run(make_run(), references={"base": make_run("base")}, **options)
     assert len(files) == 7
