@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import shutil
@@ -106,6 +107,7 @@ def scarce(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
         return forward(self, input_ids, *rest, **more)
 
     monkeypatch.setattr(BertClassification, "forward", limited)
+    gc.freeze()  # every shortage collects garbage: what other tests have left in this process need not be traversed
 
 
 def test_with_auto_ga_a_run_goes_on_in_parts_and_remembers_it(

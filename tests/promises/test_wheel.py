@@ -70,7 +70,7 @@ def test_an_installed_package_lists_its_families_and_scripts_from_an_empty_folde
 
 
 def test_the_demo_goes_from_an_empty_folder_to_predictions(installed: Path, tmp_path: Path) -> None:
-    small = ["max_epoch=1", "embedding_dim=8", "hidden_size=8", "eval_interval=1000"]
+    small = ["max_update=20", "embedding_dim=8", "hidden_size=8", "eval_interval=1000"]
     told = json.loads(run(installed, tmp_path, "x-run", "--demo", "--json", *small))
     assert told["task"] == "class"
     predicted = (tmp_path / "out/demo/predictions.tsv").read_text(encoding="utf-8").splitlines()
