@@ -162,12 +162,13 @@ class Journal:
     def _differences(self, first: Line) -> list[Fault]:
         before, now = _flattened(first["facts"]), _flattened(self._facts)
         changed = [key for key in {**before, **now} if key not in before or key not in now or before[key] != now[key]]
-        there = f"but the search in {io.parent(self.path)}"
+        there = f"the search in {io.parent(self.path)}"
         remedy = "Put it back to continue the search, or choose another folder to start over."
-        return [
-            Fault(KEYS.get(key, key), f"is {_told(now, key)}, {there} was started with {_told(before, key)}.", remedy)
-            for key in changed
-        ]
+        faults = []
+        for key in changed:
+            problem = f"is {_told(now, key)}, but {there} was started with {_told(before, key)}."
+            faults.append(Fault(CONFIG_KEYS.get(key, key), problem, remedy))
+        return faults
 
     def _check_orders(self, orders: list[Line]) -> None:
         """Raise OSError if the replayed orders differ from those in the journal: continuing would mix two searches."""
@@ -229,8 +230,8 @@ def facts_of(search: Search) -> dict[str, object]:
     }
 
 
-KEYS = {"parallel": "parallel_runs"}
-"""Facts whose key in configs has another name; journals keep the name that they began with."""
+CONFIG_KEYS = {"parallel": "parallel_runs"}
+"""Fact -> its key in configs, where the names differ. The fact keeps its name, which older journals hold."""
 
 
 # ---- lines

@@ -103,19 +103,17 @@ class _Driver:
         with watching(self.plan, self.search) as watch:
             try:
                 self._carry_out(watch)
+                outputs.write_all(self.plan, self.search)
+                if self.search.finished and self.search.best is None:
+                    raise self._nothing_trained()
             except BaseException as error:
                 outputs.write_state(self.plan, self.search, "failed", f"{type(error).__name__}: {error}")
                 raise
-        outputs.write_all(self.plan, self.search)
         if not self.search.finished:
             reason = f"interrupted by {self.preemption.received}"
             outputs.write_state(self.plan, self.search, "preempted", reason)
             log.info(f"{reason}; to continue, run the same command.")
             return False
-        if self.search.best is None:
-            fault = self._nothing_trained()
-            outputs.write_state(self.plan, self.search, "failed", str(fault))
-            raise fault
         outputs.write_state(self.plan, self.search, "finished")
         outputs.finish(self.plan, self.search)
         return True
