@@ -19,7 +19,7 @@ BUDGETS = {
     "engines/spmd": 110,
     "experiments": 210,
     "faults": 130,
-    "golden": 30,
+    "golden": 50,
     "inference": 40,
     "journeys": 330,
     "launch": 30,
