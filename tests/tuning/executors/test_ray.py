@@ -69,23 +69,24 @@ def test_a_search_on_ray_decides_and_trains_as_on_this_machine_though_workers_or
 ) -> None:
     assert main(search(save_dir=str(tmp_path / "local"))) == 0
     # Ray comes afterwards: a process with its threads should not be forked
-    if LONG:  # in the short form, test_ray_that_is_lost_is_no_fault_of_the_trial_and_is_started_again loses it
-        killer = threading.Thread(target=kill_raylet, args=(tmp_path / "own",), daemon=True)
+    killer = threading.Thread(target=kill_raylet, args=(tmp_path / "own",), daemon=True)
+    if LONG:  # Ray takes a minute to notice; in the short form, test_ray_that_is_lost_... below loses it
         killer.start()
-        assert main(search(save_dir=str(tmp_path / "own"), executor="ray")) == 0
+    assert main(search(save_dir=str(tmp_path / "own"), executor="ray")) == 0
+    if LONG:
         killer.join()
-        assert results(tmp_path / "own") == results(tmp_path / "local")
-        assert weights(tmp_path / "own") == weights(tmp_path / "local")
-        request.getfixturevalue("cluster")  # in the short form, the search starts its own
+    assert results(tmp_path / "own") == results(tmp_path / "local")
+    assert weights(tmp_path / "own") == weights(tmp_path / "local")
+    request.getfixturevalue("cluster")
     killed, over = list[str](), threading.Event()
-    killer = threading.Thread(target=kill_workers, args=(2 if LONG else 1, killed, over))
+    killer = threading.Thread(target=kill_workers, args=(2, killed, over))
     killer.start()
     try:
         assert main(search(save_dir=str(tmp_path / "ray"), executor="ray")) == 0
     finally:
         over.set()
         killer.join()
-    assert len(killed) == (2 if LONG else 1)
+    assert len(killed) == 2
     assert results(tmp_path / "ray") == results(tmp_path / "local")
     assert weights(tmp_path / "ray") == weights(tmp_path / "local")
 
