@@ -726,9 +726,8 @@ def ours(model):
     return kind(kind.Parameters(), groups=[{"params": list(model.parameters()), "lr": 0.05}])
 
 
-def main(rank: int | None = None) -> None:
+def main() -> None:
     global OUT
-    del rank  # the environment says it as well
     given = [word for word in sys.argv[1:] if not word.startswith("--")]  # launch.py adds --local-rank
     OUT, wanted = Path(given[0]), given[1:]
     torch.set_num_threads(1)
@@ -748,5 +747,5 @@ def main(rank: int | None = None) -> None:
 if __name__ == "__main__":
     if "--fork" in sys.argv:
         import_before_forking(*SHARDING)
-        sys.exit(any(fork_ranks(main, 2, f"{sys.argv[1]}/said")))
+        sys.exit(any(fork_ranks(lambda rank: main(), 2, f"{sys.argv[1]}/said")))
     main()

@@ -103,5 +103,5 @@ def work(rank=0):
 
 if __name__ == "__main__":
     import_before_forking(*SHARDING, *SAVING)
-    os.waitpid(fork(work, FOLDER / "said-alone.txt"), 0)
-    fork_ranks(work, 2, str(FOLDER / "said"))
+    alone = os.waitpid(fork(work, FOLDER / "said-alone.txt"), 0)[1]
+    sys.exit(any([alone, *fork_ranks(work, 2, str(FOLDER / "said"))]))

@@ -67,4 +67,4 @@ def work(rank):
 
 if __name__ == "__main__":
     import_before_forking(*SHARDING)
-    fork_ranks(work, 2, f"{sys.argv[1]}/said")
+    sys.exit(any(fork_ranks(work, 2, f"{sys.argv[1]}/said")))
