@@ -1,8 +1,8 @@
 """Two forms of the tests: a short one, which `make test` runs before each change lands, and a long one, `make nightly`.
 
 The long form runs whole tables (each door, strategy, mesh and moment of a kill with each other) and programs of many
-processes. The short form runs, of each behaviour, the case that is most likely to break: no behaviour is tested in the
-long form alone, which tests/promises/test_tiers.py holds.
+processes. The short form runs, of each behaviour, the case that is most likely to break. A test that only the long form
+runs names the one that guards its behaviour in the short form; tests/promises/test_tiers.py checks that there is one.
 """
 
 from __future__ import annotations
