@@ -272,9 +272,17 @@ def _by_plain_name(folder: str) -> Generator[str]:
 
 @cache
 def _writer() -> Any:
+    """Return what writes arrays; a single process does not split replicated ones between its devices.
+
+    Orbax splits them so that several hosts share the work. It compiles a program for each shape and device to do so: on
+    eight devices, the first save of 20 small matrices took five seconds instead of 0.05.
+    """
+    import jax
     import orbax.checkpoint as ocp
 
-    return ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler())
+    arrays = ocp.type_handlers.ArrayHandler(use_replica_parallel=jax.process_count() > 1)
+    registry = ocp.type_handlers.create_type_handler_registry((jax.Array, arrays))
+    return ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(type_handler_registry=registry))
 
 
 @cache
