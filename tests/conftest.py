@@ -81,6 +81,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Exclude modules and tests from garbage collection: they are never garbage, and traversing them takes seconds."""
+    if "jax" in sys.modules:
+        spmd_devices.reuse_programs()
     gc.collect()
     gc.freeze()
 
@@ -177,7 +179,7 @@ def _compiled_let_go(_resident: Counter[str]) -> Iterator[None]:
         from xdpx.engines.pytorch.memory import resident_bytes
 
         if resident_bytes() > _resident["after"] + MOST_GROWTH:
-            sys.modules["jax"].clear_caches()
+            spmd_devices.forget_programs()
             gc.collect()
             _resident["after"] = resident_bytes()
 

@@ -1,4 +1,4 @@
-"""Eight imitated devices for all tests of the JAX half, a compilation cache, and compiler settings."""
+"""Eight imitated devices for all tests of the JAX half, what was compiled for reuse, and compiler settings."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import getpass
 import os
 import sys
 import tempfile
+from functools import cache
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 SETTINGS = {
     "JAX_PLATFORMS": "cpu",
     "JAX_NUM_CPU_DEVICES": "8",
     "JAX_COMPILATION_CACHE_DIR": str(Path(tempfile.gettempdir()) / f"xdpx-tests-compiled-{getpass.getuser()}"),
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",
 }
 
 QUICK = "--xla_cpu_use_fusion_emitters=false"
@@ -56,3 +59,49 @@ def imitate_devices() -> None:
     """Set the environment; call this before anything imports jax. Existing values are kept."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
+
+
+COMPILED: dict[str, tuple[Any, int]] = {}
+"""Key in JAX's compilation cache -> the compiled program and the seconds that compiling it took."""
+
+SECONDS_WORTH_WRITING = 1
+LOWERED_PER_CONTEXT = 64
+"""How many programs share an MLIR context, which keeps each constant of theirs until it ends."""
+
+
+@cache
+def reuse_programs() -> None:
+    """Make JAX keep compiled programs in this process, and create few MLIR contexts; call this once jax is imported.
+
+    Writing a small program to the disk takes three times as long as compiling it, and loading the dialects of a new
+    context a quarter of the time of lowering. Only what takes a second to compile is written, for other processes.
+    """
+    import jax
+    from jax._src import compilation_cache
+    from jax._src.interpreters import mlir
+
+    read, write = compilation_cache.get_executable_and_time, compilation_cache.put_executable_and_time
+    begun, lowered, shared = mlir.make_ir_context, count(), dict[str, Any]()
+
+    def get(key: str, *rest: Any) -> Any:
+        return COMPILED.get(key) or read(key, *rest)
+
+    def put(key: str, name: str, program: Any, backend: Any, seconds: int) -> None:
+        COMPILED[key] = program, seconds
+        if seconds >= SECONDS_WORTH_WRITING:
+            write(key, name, program, backend, seconds)
+
+    def context() -> Any:
+        if next(lowered) % LOWERED_PER_CONTEXT == 0:
+            shared["context"] = begun()
+        return shared["context"]
+
+    compilation_cache.get_executable_and_time, compilation_cache.put_executable_and_time = get, put
+    mlir.make_ir_context = context
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def forget_programs() -> None:
+    """Drop all that was compiled."""
+    COMPILED.clear()
+    sys.modules["jax"].clear_caches()
