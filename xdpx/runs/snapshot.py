@@ -165,11 +165,11 @@ def _files(config: str) -> Iterator[tuple[str, str]]:
 
 
 def _text_files(folder: str) -> Iterator[str]:
-    for file in io.listdir(folder, full_path=True) if io.isdir(folder) else []:
-        name = io.name(file)
+    for entry in io.store(folder).children(folder) if io.isdir(folder) else []:
+        name = io.name(entry.path)
         if name.startswith(".") or name in SKIPPED_FOLDERS:
             continue
-        if io.isdir(file):
-            yield from _text_files(file)
+        if entry.folder:
+            yield from _text_files(entry.path)
         elif name.endswith(KEPT):
-            yield file
+            yield entry.path
