@@ -28,7 +28,7 @@ class Small(C4UnsupervisedDataset):
 
     TRAIN_DATA, VOCABULARY = "speech.txt", "characters"
     NUM_LAYERS, MODEL_DIMS, DIMS_PER_HEAD, VOCAB_SIZE, MAX_SEQ_LEN, PERCORE_BATCH_SIZE = 1, 16, 8, 128, 32, 2
-    MAX_STEPS, CHECKPOINT_EVERY_N_STEPS = 2000, 200
+    MAX_STEPS, CHECKPOINT_EVERY_N_STEPS = 1000, 100
 '''
 ROWS = 2000
 
@@ -77,7 +77,7 @@ def test_a_search_that_is_preempted_decides_as_an_undisturbed_one(desk: Path) ->
 
 def test_an_experiment_that_is_preempted_ends_with_the_weights_of_an_undisturbed_one(desk: Path) -> None:
     pushed = submit("x-exp", "small.py:Small", "--job_log_dir=out/pushed")
-    wait_for(lambda: list(Path("out/pushed/checkpoints").glob("checkpoint_*0200")), "nothing was saved")
+    wait_for(lambda: list(Path("out/pushed/checkpoints").glob("checkpoint_*0100")), "nothing was saved")
     preempt(pushed.id)
     still = submit("x-exp", "small.py:Small", "--job_log_dir=out/still")
     for job in (pushed, still):
@@ -92,7 +92,7 @@ def weights_of(folder: Path) -> dict[str, bytes]:
     import jax
     from jax.sharding import SingleDeviceSharding
 
-    last = str(folder / "checkpoints/checkpoint_00002000")
+    last = str(folder / "checkpoints/checkpoint_00001000")
     here = SingleDeviceSharding(jax.devices()[0])
     shapes = spmd_folders.read_shapes(last).items()
     wanted = {name: jax.ShapeDtypeStruct(shape, kind, sharding=here) for name, (shape, kind) in shapes}
