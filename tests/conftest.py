@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -123,7 +124,8 @@ def _own_log_level() -> Iterator[None]:
     console, level = log._console, logging.getLogger("xdpx").level
     on_every_rank = console.on_every_rank
     yield
-    logging.getLogger("xdpx").setLevel(level)
+    if logging.getLogger("xdpx").level != level:  # setting it visits every logger there is
+        logging.getLogger("xdpx").setLevel(level)
     console.on_every_rank = on_every_rank
 
 
@@ -140,6 +142,16 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
     """Turn fsync off in this process, since no test simulates a power cut. Programs that tests start still use it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_collecting_by_accelerate() -> Iterator[None]:
+    """Let the original Trainer not collect garbage twice per training, which traverses all that other tests left."""
+    memory = sys.modules.get("accelerate.utils.memory")
+    with pytest.MonkeyPatch.context() as patch:
+        if memory is not None:
+            patch.setattr(memory, "gc", SimpleNamespace(collect=lambda: 0))
         yield
 
 

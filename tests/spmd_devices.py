@@ -27,9 +27,10 @@ OPTIMIZED_LITTLE = tuple(
     str(Path(__file__).parent / room)
     for room in (
         "careless/test_own_inputs", "careless/test_packed", "careless/test_resuming", "careless/test_summaries",
-        "careless/test_weights", "checkpoints/test_spmd", "engines/spmd", "experiments", "journeys/test_engines",
-        "journeys/test_spmd", "journeys/test_three_doors", "journeys/test_trackers", "models/spmd", "optimizers/spmd",
-        "promises/test_docs", "promises/test_how", "promises/test_notebooks", "tasks/spmd",
+        "careless/test_weights", "checkpoints/test_spmd", "engines/spmd", "experiments", "faults/test_experiment",
+        "journeys/test_engines", "journeys/test_spmd", "journeys/test_three_doors", "journeys/test_trackers",
+        "launch/test_slurm_commands", "models/spmd", "optimizers/spmd", "promises/test_docs", "promises/test_how",
+        "promises/test_notebooks", "tasks/spmd",
     )
 )  # fmt: skip
 """Rooms and files whose tests spend most time on compiling: reduced optimizations halve it, but change the last bits.
