@@ -75,6 +75,21 @@ def test_what_one_mesh_saves_another_restores_bit_for_bit(tmp_path, shape):
     assert found["params"]["w"].sharding == NamedSharding(mesh_of(*shape), PLACES["w"])
 
 
+def test_a_single_process_compiles_nothing_to_save(tmp_path: Path) -> None:
+    state, compiled = on(mesh_of(2, 2, 2), values(1, rows=40)), list[str]()
+
+    def note(event: str, seconds: float, **_: object) -> None:
+        if "compile" in event:
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        spmd_files.save(state, tmp_path, step=1)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+    assert compiled == []
+
+
 def test_the_folder_has_state_metadata_and_where_each_process_was_in_its_input(tmp_path):
     path = spmd_files.save(
         on(mesh_of(1, 2, 1), values()), tmp_path, step=7, train_input={"next": 3}, facts={"loss": 2.5}
