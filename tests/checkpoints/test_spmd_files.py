@@ -90,6 +90,15 @@ def test_a_single_process_compiles_nothing_to_save(tmp_path: Path) -> None:
     assert compiled == []
 
 
+def test_random_keys_come_back_with_their_kind(tmp_path: Path) -> None:
+    keys = {"key": jax.random.key(3, impl="rbg"), "step": jnp.int32(1)}
+    folder = spmd_files.save(keys, tmp_path, step=1)
+    wanted = {name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding) for name, leaf in keys.items()}
+    found = spmd_files.read(folder, wanted)["key"]
+    assert found.dtype == keys["key"].dtype
+    assert np.array_equal(jax.random.key_data(found), jax.random.key_data(keys["key"]))
+
+
 def test_the_folder_has_state_metadata_and_where_each_process_was_in_its_input(tmp_path):
     path = spmd_files.save(
         on(mesh_of(1, 2, 1), values()), tmp_path, step=7, train_input={"next": 3}, facts={"loss": 2.5}
