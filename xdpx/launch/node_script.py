@@ -35,7 +35,8 @@ run() {{
             if [ -n "${{codes[index]:-}}" ]; then continue; fi
             if kill -0 "${{children[index]}}" 2>/dev/null; then left=1; continue; fi
             wait "${{children[index]}}"; codes[index]=$?
-            case $asked${{codes[index]}} in TERM143) codes[index]={EXIT_CODE} ;; esac  # it had nothing to save yet
+            # 143: it had nothing to save yet; -1: bash 5.2 has lost the code of one that ended as a signal came.
+            case $asked${{codes[index]}} in TERM143|TERM-1) codes[index]={EXIT_CODE} ;; esac
             case ${{codes[index]}} in
                 0) continue ;;
                 {EXIT_CODE}) case $code in 0) code={EXIT_CODE} ;; esac ; continue ;;

@@ -38,7 +38,8 @@ step() {
     wait "$child"; code=$?
     while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done  # a signal ends a wait, not the child
     child=
-    case $stopping$code in TERM143|USR1138) code=INTERRUPTED ;; esac  # it was just starting, and had nothing to save
+    # 143, 138: it was just starting, and had nothing to save; -1: bash 5.2 has lost the code, as it ended at a signal.
+    case $stopping$code in TERM143|USR1138|TERM-1|USR1-1) code=INTERRUPTED ;; esac
     if [ "$code" = 0 ]; then mkdir -p "$folder/done" && : > "$mark"; fi
     return "$code"
 }
