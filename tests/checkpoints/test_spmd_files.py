@@ -90,13 +90,17 @@ def test_a_single_process_compiles_nothing_to_save(tmp_path: Path) -> None:
     assert compiled == []
 
 
-def test_random_keys_come_back_with_their_kind(tmp_path: Path) -> None:
-    keys = {"key": jax.random.key(3, impl="rbg"), "step": jnp.int32(1)}
-    folder = spmd_files.save(keys, tmp_path, step=1)
-    wanted = {name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding) for name, leaf in keys.items()}
-    found = spmd_files.read(folder, wanted)["key"]
-    assert found.dtype == keys["key"].dtype
-    assert np.array_equal(jax.random.key_data(found), jax.random.key_data(keys["key"]))
+def test_random_keys_and_arrays_of_numpy_come_back_as_they_are(tmp_path: Path) -> None:
+    key, rows = jax.random.key(3, impl="rbg"), np.arange(6, dtype=np.float32).reshape(3, 2)
+    folder = spmd_files.save({"key": key, "rows": rows}, tmp_path, step=1)
+    place = key.sharding
+    found = spmd_files.read(folder, {
+        "key": jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=place),
+        "rows": jax.ShapeDtypeStruct(rows.shape, rows.dtype, sharding=place),
+    })  # fmt: skip
+    assert found["key"].dtype == key.dtype
+    assert np.array_equal(jax.random.key_data(found["key"]), jax.random.key_data(key))
+    assert np.array_equal(found["rows"], rows)
 
 
 def test_the_folder_has_state_metadata_and_where_each_process_was_in_its_input(tmp_path):

@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -280,15 +280,16 @@ def _writer() -> Any:
     import jax
     import orbax.checkpoint as ocp
 
-    try:
-        from orbax.checkpoint._src.metadata.array_metadata_store import Store
-    except ImportError:  # of another Orbax; without it, the kinds of random keys would be lost
-        return ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler())
-    if jax.process_count() > 1:
-        return ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler())
-    arrays = ocp.type_handlers.ArrayHandler(use_replica_parallel=False, array_metadata_store=Store())
-    registry = ocp.type_handlers.create_type_handler_registry((jax.Array, arrays))
-    return ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(type_handler_registry=registry))
+    kinds, handler = ocp.type_handlers, ocp.PyTreeCheckpointHandler()
+    if jax.process_count() == 1:
+        with suppress(ImportError):  # of another Orbax: without a store, the kinds of random keys would be lost
+            from orbax.checkpoint._src.metadata.array_metadata_store import Store
+
+            whole = kinds.ArrayHandler(use_replica_parallel=False, array_metadata_store=Store())
+            all_kinds = {kind: kinds.get_type_handler(kind) for kind in kinds.supported_types()} | {jax.Array: whole}
+            registry = kinds.create_type_handler_registry(*all_kinds.items())
+            handler = ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
+    return ocp.AsyncCheckpointer(handler)
 
 
 @cache
