@@ -69,7 +69,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests of the long form unless it runs, and run the slowest files first.
 
-    If a slow file started last, a single process would work while the others are idle.
+    If a slow file started last, a single process would work while the others are idle. Among the slow files, and among
+    the others, those that compile with few optimizations run one after another: what JAX has traced is dropped between
+    the two kinds.
     """
     if not tiers.LONG and (left := [item for item in items if item.get_closest_marker("nightly")]):
         items[:] = [item for item in items if item not in set(left)]
@@ -77,7 +79,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seconds: dict[Path, float] = defaultdict(float)
     for item in items:
         seconds[item.path] += SECONDS_OF_A_SLOW_TEST if item.get_closest_marker("slow") else SECONDS_OF_ANOTHER
-    items.sort(key=lambda item: -seconds[item.path])
+
+    def order(item: pytest.Item) -> tuple[bool, bool, float]:
+        is_fast = seconds[item.path] < SECONDS_OF_A_SLOW_TEST
+        # Those with few optimizations end the slow files and begin the fast ones.
+        return is_fast, (item.path in optimized_little) != is_fast, -seconds[item.path]
+
+    optimized_little = {path for path in seconds if spmd_devices.is_optimized_little(path)}
+    items.sort(key=order)
 
 
 def pytest_collection_finish() -> None:
