@@ -85,7 +85,9 @@ def reuse_programs() -> None:
     begun, lowered, shared = mlir.make_ir_context, count(), dict[str, Any]()
 
     def get(key: str, *rest: Any) -> Any:
-        return COMPILED.get(key) or read(key, *rest)
+        if key not in COMPILED and (found := read(key, *rest))[0] is not None:  # another process has written it
+            COMPILED[key] = found
+        return COMPILED.get(key, (None, None))
 
     def put(key: str, name: str, program: Any, backend: Any, seconds: int) -> None:
         COMPILED[key] = program, seconds
