@@ -158,16 +158,22 @@ class Compiled:
 
     def _scanned(self, state: SpmdState, group: Sequence[Any], key: Any) -> tuple[Any, Any, Any, Any]:
         """Add up micro-batches of one shape in a loop on the device: the program stays as small as for one."""
+        # Jitted, so that what is traced for the shapes is reused in the loop; inlined, so that the program is the same.
+        gradients = jax.jit(self._gradients, inline=True)
 
         def one(carried: tuple[Any, Any], part: tuple[Any, Any]) -> tuple[tuple[Any, Any], Any]:
             (total, non_trainable), (index, batch) = carried, part
-            sums, grads, non_trainable, summaries = self._gradients(
+            sums, grads, non_trainable, summaries = gradients(
                 state["params"], non_trainable, batch, jax.random.fold_in(key, index)
             )
             return (jax.tree.map(jnp.add, total, (sums, widened(grads))), non_trainable), summaries
 
+        def first(batches: Any) -> Any:
+            batch = jax.tree.map(lambda leaf: leaf[0], batches)
+            return gradients(state["params"], state["non_trainable"], batch, key)
+
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *group)
-        shapes = jax.eval_shape(self._gradients, state["params"], state["non_trainable"], group[0], key)
+        shapes = jax.eval_shape(first, stacked)
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (shapes[0], widened_shapes(shapes[1])))
         start = (zeros, state["non_trainable"])
         (total, non_trainable), summaries = jax.lax.scan(one, start, (jnp.arange(len(group)), stacked))
