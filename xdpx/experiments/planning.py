@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -18,14 +18,29 @@ from xdpx.engines.spmd.engine import SpmdOptions
 from xdpx.engines.spmd.mesh import make_mesh
 from xdpx.engines.spmd.partitioning import without_boxes
 from xdpx.engines.spmd.peaks import Device, Efficiency, device_of_kind
-from xdpx.engines.spmd.planning import StepPlan, as_bfloat16, plan_update, rows_and_tokens
+from xdpx.engines.spmd.planning import StepPlan, as_bfloat16, count_forward, plan_update, rows_and_tokens
+from xdpx.engines.spmd.state import StatePlan
 from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.logger import log
 from xdpx.models.spmd.layers import fused_attention
 from xdpx.models.spmd.sharding import TRANSFORMER_RULES
-from xdpx.tasks.spmd.single_task import SingleTask
 from xdpx.utils.axis_splits import MESH_AXES, Rules
 from xdpx.utils.nested_map import NestedMap
+
+
+@dataclass(frozen=True)
+class PlannedTask:
+    """A task with the shapes of its variables, so that `init` need not be traced once more: seconds for a large model.
+
+    Attributes:
+        template: what the task was built from; its types of numbers may be others.
+        task: as built.
+        state: the shapes.
+    """
+
+    template: BaseHParams
+    task: Any
+    state: StatePlan
 
 
 def plan_experiment(
@@ -49,11 +64,16 @@ def plan_experiment(
     shape = experiment.mesh_shape()
     mesh = make_mesh(shape.ici, shape.dcn, shape.names, imitated_devices(shape.num_devices))
     task = experiment.task()
+    built = build(_sixteen_bits(task))
+
+    def counted(state: StatePlan) -> flops.Count:
+        return flops_of(experiment, planned=PlannedTask(task, built, state))
+
     with fused_attention.traced_for(platform or "cpu", imitated=True) as attention:
         plan = plan_update(
-            build(_sixteen_bits(task)), specs_of(experiment), mesh=mesh, rules=rules_of(experiment),
+            built, specs_of(experiment), mesh=mesh, rules=rules_of(experiment),
             options=engine_options(task.train, averaged=task.train.eval_use_ema_states),
-            micro_batches=task.train.accumulate_batches, counted=lambda: flops_of(experiment), compiling=compiling,
+            micro_batches=task.train.accumulate_batches, counted=counted, compiling=compiling,
         )  # fmt: skip
     named = as_bfloat16(plan) if _holds(task, jnp.bfloat16) and not _holds(task, jnp.float16) else plan
     return replace(named, attention=attention if platform is not None else [])
@@ -159,25 +179,37 @@ def structs_of(specs: Mapping[str, Any]) -> NestedMap:
     return NestedMap({name: one(spec) for name, spec in specs.items()})
 
 
-def flops_of(experiment: BaseExperiment, spec: Mapping[str, Any] | None = None) -> flops.Count:
+def flops_of(
+    experiment: BaseExperiment, spec: Mapping[str, Any] | None = None, *, planned: PlannedTask | None = None
+) -> flops.Count:
     """Count the model FLOPs of the forward pass on a global batch. Nothing is computed.
 
     A pipeline also computes while it fills and drains, which is not model work, so its layers are counted without it
     (`BaseExperiment.counted_task`).
+
+    Args:
+        experiment: whose FLOPs.
+        spec: a global batch; None: as the experiment describes it.
+        planned: its task, whose variables are then not traced again if the same task is counted.
     """
-    task = build(experiment.counted_task())
+    batch = spec if spec is not None else specs_of(experiment)
+    template = experiment.counted_task()
     with fused_attention.traced_for("cpu"):  # on which matrix products are counted, not an opaque kernel
-        return _counted(task, spec if spec is not None else specs_of(experiment))
-
-
-def _counted(task: SingleTask, batch: Mapping[str, Any]) -> flops.Count:
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    variables = without_boxes(dict(jax.eval_shape(task.init, key, batch)))
-    return flops.count(lambda held, rows, draw: task.train_loss(held, rows, draw)[0], variables, batch, key)
+        if planned is not None and planned.template == template:
+            return count_forward(planned.task, planned.state, batch)
+        task = build(template)
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        variables = without_boxes(dict(jax.eval_shape(task.init, key, batch)))
+        return flops.count(lambda held, rows, draw: task.train_loss(held, rows, draw)[0], variables, batch, key)
 
 
 def efficiency_of(
-    experiment: BaseExperiment, mesh: Mesh, *, spec: NestedMap | None = None, device: Device | None = None
+    experiment: BaseExperiment,
+    mesh: Mesh,
+    *,
+    spec: NestedMap | None = None,
+    device: Device | None = None,
+    planned: PlannedTask | None = None,
 ) -> Efficiency:
     """Return the converter from seconds per update to MFU and tokens per second on the devices of a mesh.
 
@@ -186,12 +218,14 @@ def efficiency_of(
         mesh: the devices in use.
         spec: a global batch; None: as the experiment describes it.
         device: supplies the peak FLOPs if JAX's device name does not identify them (e.g. a CPU).
+        planned: as for `flops_of`.
     """
     spec = specs_of(experiment) if spec is None else spec
     batches = experiment.task().train.accumulate_batches
     _, tokens = rows_and_tokens(spec)
     known = device if device is not None else device_of_kind(mesh.devices.flat[0].device_kind)
-    return Efficiency(flops_of(experiment, spec).training * batches, tokens * batches, mesh.size, known.peak_flops)
+    one = flops_of(experiment, spec, planned=planned)
+    return Efficiency(one.training * batches, tokens * batches, mesh.size, known.peak_flops)
 
 
 def imitated_devices(count: int) -> list[Any]:

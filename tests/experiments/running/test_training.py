@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +28,8 @@ from xdpx.experiments.running.starting import begin
 from xdpx.experiments.running.training import train
 from xdpx.reports.run_logs import read_table
 from xdpx.tasks.spmd.early_stopping import TargetReached
+from xdpx.tasks.spmd.noise import VariationalNoise
+from xdpx.tasks.spmd.single_task import SingleTask
 from xdpx.training.replaying import VARIABLE, Replayed
 from xdpx.training.status import read_status
 from xdpx.utils import io
@@ -244,11 +247,31 @@ def test_an_update_that_is_no_number_is_skipped_counted_and_taken_again_from_its
     assert (found.value.code, found.value.lines) == (1, [line for line in said if "those after update" not in line])
 
 
-def test_every_function_is_compiled_once_in_a_whole_run(tiny: ModuleType, tmp_path: Path) -> None:
+def test_every_function_is_traced_and_compiled_once_in_a_whole_run(
+    tiny: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Noisy(tiny.Tiny):  # type: ignore[misc, name-defined]
+        def task(self) -> Any:
+            return super().task().set(vn=VariationalNoise(vn_scale=0.1, vn_regex="emb.*", vn_start_step=2))
+
+    traced = Counter[str]()
+
+    def counted(name: str) -> Any:
+        plain = getattr(SingleTask, name)
+
+        def traces(*args: Any) -> Any:
+            traced[name] += 1
+            return plain(*args)
+
+        return traces
+
+    for name in ("init", "train_loss", "eval_metrics", "decode"):
+        monkeypatch.setattr(SingleTask, name, counted(name))
     options = options_of(str(tmp_path / "job"), {**QUIET, "eval_on_test": True, "decode_during_train": True})
-    parts = build_parts(tiny.Tiny(STEPS=5, EVAL=2, BATCHES=2), options)
+    parts = build_parts(Noisy(STEPS=5, EVAL=2, BATCHES=2), options)
     assert train(parts).finished
     assert set(parts.engine.compilations.values()) == {1}
+    assert traced == {"init": 1, "train_loss": 2, "eval_metrics": 1, "decode": 1}  # the loss also for its FLOPs
     assert int(tiny.state_of(str(tmp_path / "job"), 5)["step"]) == 5
     assert Path(tmp_path, "job/checkpoints/checkpoint_00000005/train_input/process_0-of-1").read_text() == (
         '{"train": {"next": 10}}'

@@ -148,7 +148,7 @@ def plan_update(
     rules: Rules,
     options: SpmdOptions | None = None,
     micro_batches: int = 1,
-    counted: Callable[[], flops.Count] | None = None,
+    counted: Callable[[StatePlan], flops.Count] | None = None,
     compiling: bool = True,
 ) -> StepPlan:
     """Plan one update. Nothing is allocated on any device.
@@ -161,7 +161,7 @@ def plan_update(
         options: of the engine that will run it.
         micro_batches: how many such batches an update takes.
         counted: gives the FLOPs of one batch's forward pass where its trace would not show the model's own (a pipeline
-            also computes while it fills and drains); by default the task's loss is counted.
+            also computes while it fills and drains), from the state's shapes; by default the task's loss is counted.
         compiling: False stops before lowering: no collectives, no buffers, no figure of XLA for activations.
     """
     seconds: dict[str, float] = {}
@@ -169,7 +169,7 @@ def plan_update(
     batch = _placed_batch(spec, rules, mesh)
     with _timed(seconds, "trace"):
         state = plan_state(task, spec, rules, mesh, report=lambda text: _note(reports, text))
-        one = counted() if counted is not None else count_forward(task, state, batch)
+        one = counted(state) if counted is not None else count_forward(task, state, batch)
         floor = _kept_for_backward(task, state, batch) // mesh.size
     count = flops.Count()
     count.add(one, micro_batches)

@@ -106,7 +106,8 @@ class StatePlan:
     """A state before it is allocated: shapes, types and shardings of all its arrays.
 
     Attributes:
-        build: returns the state for the lowest 32 bits of a seed, and its static other bits; call it only under `jit`.
+        build: returns the state for the lowest 32 bits of a seed, and its static other bits; call it only under `jit`,
+            with the other bits as static argument 1. For seeds below 2**32 it has been traced.
         shapes: the state as a tree of `ShapeDtypeStruct`, each with its sharding.
         placed: the state as a tree of `NamedSharding`.
         mesh: the devices.
@@ -155,7 +156,8 @@ def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: R
             "opt_state": task.learner.init(params),
         }
 
-    shapes = jax.eval_shape(build, jax.ShapeDtypeStruct((), jnp.uint32))
+    # As the engine calls it: JAX keeps the trace, from which the state is then built without another one.
+    shapes = jax.jit(build, static_argnums=1).eval_shape(jax.ShapeDtypeStruct((), jnp.uint32), 0)
     axes["opt_state"] = task.learner.partition(shapes["opt_state"], axes["params"])
     placed = shardings_of(shapes, axes, rules, mesh, report=report)
     wanted = jax.tree.map(

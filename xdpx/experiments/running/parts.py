@@ -22,7 +22,7 @@ from xdpx.engines.spmd.partitioning import infeed
 from xdpx.engines.spmd.peaks import Efficiency, device_named
 from xdpx.engines.spmd.planning import rows_and_tokens
 from xdpx.experiments.base_experiment import BaseExperiment
-from xdpx.experiments.planning import efficiency_of, engine_options, rules_of, specs_of, structs_of
+from xdpx.experiments.planning import PlannedTask, efficiency_of, engine_options, rules_of, specs_of, structs_of
 from xdpx.experiments.running.options import SOURCE, RunOptions
 from xdpx.models.spmd.base_layer import layers_noted
 from xdpx.models.spmd.base_model import BaseModel
@@ -112,7 +112,8 @@ class Parts:
     def efficiency(self) -> Efficiency:
         """Return the converter from seconds per update to MFU and rates."""
         device = None if self.options.device is None else device_named(self.options.device)
-        return efficiency_of(self.experiment, self.mesh, spec=self.spec, device=device)
+        planned = PlannedTask(self.task.hparams, self.task, self.engine.plan)
+        return efficiency_of(self.experiment, self.mesh, spec=self.spec, device=device, planned=planned)
 
     def inputs(self, templates: Any) -> list[BaseInput]:
         """Build inputs for this process; the caller closes them.
