@@ -853,6 +853,20 @@ def test_an_optimizer_or_schedule_of_something_else_is_told_of(tmp_path: Path, c
         assert ("warning" in printed) == bool(told)
 
 
+def test_an_optimizer_that_changes_nothing_is_told_of(tmp_path: Path, capsys: Any) -> None:
+    class Idle(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            del closure
+
+    for kind in (Idle, torch.optim.SGD):
+        model = line()
+        optimizers = (kind(model.parameters(), lr=0.1), None)
+        args = arguments(tmp_path / kind.__name__, max_steps=10, lr_scheduler_type="constant")
+        Trainer(model, args, train_dataset=points(), optimizers=optimizers).train()
+        told = "training changes nothing: after 10 updates" in capsys.readouterr().err
+        assert told is (kind is Idle)
+
+
 def test_a_loss_that_looks_for_a_column_that_was_left_out_is_told_so(tmp_path: Path) -> None:
     class Weighted(Trainer):
         def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:

@@ -18,6 +18,7 @@ from xdpx.engines.pytorch.nonfinite import Guard
 from xdpx.engines.pytorch.out_of_memory import raised_on_all
 from xdpx.engines.pytorch.profiling import traced
 from xdpx.engines.pytorch.tracing_back import origin_of
+from xdpx.engines.pytorch.unmoved import Unmoved
 from xdpx.engines.pytorch.update import LOSS, LossShares, UpdateTaker
 from xdpx.optimizers.pytorch.scheduling import steps_on_metric
 from xdpx.trainer.accelerator import Accelerator
@@ -75,6 +76,7 @@ class OverrideEngine:
         self._taker = UpdateTaker(
             strategy, self._losses, _Stepped(methods, run), run.fire,
             guard=Guard.of(run.args.nonfinite_steps, precision, hear=self._hear), average=run.average,
+            unmoved=Unmoved.of(strategy, self._parameters, run.optimizer),
         )  # fmt: skip
         self.hear_nonfinite: Callable[[int], object] = _nothing
         self._random = _random_states()

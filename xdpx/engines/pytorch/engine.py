@@ -52,6 +52,7 @@ from xdpx.engines.pytorch.strategies import Single, Strategy
 from xdpx.engines.pytorch.strategies.states import parameters_of
 from xdpx.engines.pytorch.tracing_back import origin_of
 from xdpx.engines.pytorch.transfer import to_arrays, to_device, to_float
+from xdpx.engines.pytorch.unmoved import Unmoved
 from xdpx.engines.pytorch.unsaved import unsaved_values, warn_of_unsaved, warn_of_unsaved_tensors
 from xdpx.engines.pytorch.update import LOSS, Gradients, StepsInBackward, SummedLosses, UpdateTaker
 from xdpx.engines.pytorch.world import alone
@@ -410,7 +411,8 @@ class PyTorchEngine:
             guard = Guard("skip", scaled=self.options.precision == "fp16", advice=advice, hear=self._hear)
         elif self.options.nonfinite_steps == "keep" and self.device.type == "cpu":
             guard = Guard("keep", scaled=self.options.precision == "fp16", hear=self._hear)
-        return UpdateTaker(self.strategy, gradients, rates, self._tell, guard=guard, average=average)
+        unmoved = Unmoved.of(self.strategy, state.task.model.parameters(), state.optimizer)
+        return UpdateTaker(self.strategy, gradients, rates, self._tell, guard=guard, average=average, unmoved=unmoved)
 
     def _tell(self, event: str) -> None:
         self.tell(event)

@@ -21,6 +21,7 @@ from xdpx.engines.pytorch.options import EngineOptions
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies.base import Strategy
 from xdpx.engines.pytorch.strategies.states import parameters_of
+from xdpx.engines.pytorch.unmoved import Unmoved
 from xdpx.utils.summands import summand
 
 Sums = dict[str, Any]
@@ -100,6 +101,7 @@ class UpdateTaker:
         tell: called with on_substep_end between micro-batches, and with on_pre_optimizer_step and on_optimizer_step.
         guard: leaves out updates that are NaN or infinite; None does not check them.
         average: of the weights; follows them at each update. None keeps no average.
+        unmoved: warns if the first updates change no weight. None does not look.
     """
 
     def __init__(
@@ -111,12 +113,15 @@ class UpdateTaker:
         *,
         guard: Guard | None = None,
         average: Average | OptimizersAverage | None = None,
+        unmoved: Unmoved | None = None,
     ) -> None:
         self._strategy, self._gradients, self._rates, self._tell = strategy, gradients, rates, tell
-        self._guard, self._average = guard, average
+        self._guard, self._average, self._unmoved = guard, average, unmoved
 
     def add_gradients(self, model: nn.Module, group: Sequence[Any], work: Work) -> Sums:
         """Add up the gradients of all micro-batches; return the sums of the values that `work` yields."""
+        if self._unmoved is not None:
+            self._unmoved.begin()
         sums: Sums = {}
         last = len(group) - 1
         for index, batch in enumerate(group):
@@ -145,7 +150,10 @@ class UpdateTaker:
             # A tensor is a fact for the log: wherever training goes on after a skipped step, the host knows of it.
             self._average.follow(number, skipped=skipped is True)
         self._tell("on_optimizer_step")
-        return Taken(norm, clipped, skipped, left_out, self._rates.after(skipped=skipped))
+        rate = self._rates.after(skipped=skipped)
+        if self._unmoved is not None:
+            self._unmoved.follow(rate, norm, skipped=skipped is True)
+        return Taken(norm, clipped, skipped, left_out, rate)
 
 
 class SummedLosses:

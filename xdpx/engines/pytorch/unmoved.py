@@ -1,0 +1,115 @@
+"""Warn of updates that change nothing, or that rounding undoes: no error says so, and the loss is logged as always."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from xdpx.engines.pytorch.strategies.base import Strategy
+from xdpx.engines.pytorch.strategies.states import is_shard
+from xdpx.logger import log
+
+FIRST_UPDATES, MORE_UPDATES = 10, 100
+"""Number of updates, with a learning rate above 0, after which some weight, and most numbers of most 16-bit weights,
+must have changed. A schedule may begin with rates that are too small for the latter."""
+
+HALF = frozenset({torch.float16, torch.bfloat16})
+NUMBERS = 1024
+"""How many numbers of each 16-bit weight are compared."""
+
+
+class Unmoved:
+    """Compares the weights before the first update with those after some of them; later it does nothing.
+
+    All weights are compared by their sums, so that no copy is needed; of 16-bit weights, some numbers are kept.
+
+    Args:
+        parameters: those of the model.
+        optimizer: its name, for the message.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], optimizer: str) -> None:
+        self._weights = [weight for weight in parameters if weight.requires_grad and weight.numel()]
+        self._optimizer = optimizer
+        self._sums: list[Tensor] = []
+        self._numbers: list[Tensor] = []
+        self._updates = 0
+        self._highest_rate = 0.0
+
+    @classmethod
+    def of(cls, strategy: Strategy, parameters: Iterable[Tensor], optimizer: object) -> Unmoved | None:
+        """Return what watches a training; None where the weights that the optimizer changes are the strategy's own."""
+        return None if strategy.writes_own_state else cls(parameters, type(optimizer).__name__)
+
+    def begin(self) -> None:
+        """Look at the weights before the first update; nothing waits for the device."""
+        if self._weights and not self._sums:
+            self._sums, self._numbers = _sums(self._weights), _numbers(self._weights)
+
+    def follow(self, learning_rate: float, norm: Tensor, *, skipped: bool) -> None:
+        """Count an update, and after some of them warn if the weights are the same.
+
+        Args:
+            learning_rate: of the update.
+            norm: of its gradient; 0 if it is not known.
+            skipped: whether its step was left out.
+        """
+        if not self._weights or skipped or not learning_rate > 0:
+            return
+        self._updates += 1
+        self._highest_rate = max(self._highest_rate, learning_rate)
+        if self._updates == FIRST_UPDATES:
+            is_same = all(map(torch.equal, self._sums, _sums(self._weights)))
+            if is_same:
+                self._warn_of_none(float(norm))
+            if is_same or not self._numbers:
+                self._weights = []
+        elif self._updates == MORE_UPDATES:
+            self._warn_of_rounding()
+            self._weights, self._numbers = [], []
+
+    def _warn_of_none(self, norm: float) -> None:
+        if norm > 0:
+            cause = f"though the norm of the gradient is {norm:.3g}. Does step() of {self._optimizer} change them?"
+        else:
+            cause = "and no gradient is known. Does the loss depend on the weights that are trained?"
+        log.warning(
+            f"training changes nothing: after {self._updates} updates with learning rates of up to "
+            f"{self._highest_rate:.3g}, all {len(self._sums)} weights are as before, {cause}",
+            once=True,
+        )
+
+    def _warn_of_rounding(self) -> None:
+        pairs = zip(self._numbers, _numbers(self._weights), strict=True)
+        same = median(float((before == now).float().mean()) for before, now in pairs)
+        if same > 0.5:
+            kind = str(self._numbers[0].dtype).removeprefix("torch.")
+            log.warning(
+                f"rounding undoes updates: after {self._updates} of them with learning rates of up to "
+                f"{self._highest_rate:.3g}, {same:.0%} of the numbers in the median {kind} weight are as before. Load "
+                "the model in float32 and set bf16 for the computation, or raise the learning rate.",
+                once=True,
+            )
+
+
+def _own(weights: Iterable[Tensor]) -> list[Tensor]:
+    """Return weights, of sharded ones the part on this process."""
+    return [(weight.to_local() if is_shard(weight) else weight).detach() for weight in weights]
+
+
+def _sums(weights: Iterable[Tensor]) -> list[Tensor]:
+    """Return the sum of each weight, on its device."""
+    return [_sum(torch.view_as_real(each) if each.is_complex() else each) for each in _own(weights)]
+
+
+def _sum(weight: Tensor) -> Tensor:
+    return weight.sum(dtype=torch.float32 if weight.device.type == "mps" else torch.float64)
+
+
+def _numbers(weights: Iterable[Tensor]) -> list[Tensor]:
+    """Return some numbers of each 16-bit weight, evenly spaced."""
+    flat = [each.reshape(-1) for each in _own(weights) if each.dtype in HALF and each.numel()]
+    return [each[:: -(-len(each) // NUMBERS)].clone() for each in flat]
