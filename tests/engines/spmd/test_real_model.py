@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.tiers import nightly
 from xdpx.checkpoints import spmd_files
 from xdpx.engines.spmd.engine import SpmdEngine, SpmdOptions
 from xdpx.engines.spmd.mesh import make_mesh
@@ -64,6 +65,7 @@ def losses(engine, toy, state, steps):
 
 
 @pytest.mark.slow
+@nightly("tests/engines/spmd/test_real_curves.py::test_losses_of_fifty_updates_are_those_of_one_device")
 def test_a_language_model_trains_alike_on_one_device_and_eight_and_moves_between_them(engine_for, toy, tmp_path):
     one, eight = engine_for([1, 1, 1]), engine_for([2, 2, 2])
     state, expected = losses(one, toy, one.start(3), range(20))
