@@ -45,6 +45,6 @@ RUNS: Runs = {
     "language model": partial(language_model, name="language model"),
     "language model, adafactor": partial(language_model, name="adafactor", OPTIMIZER="sharded_adafactor"),
     "accumulation of 2, EMA": partial(
-        train, name="averaged", experiment=TINY, fields={"BATCHES": 2, "EMA": 0.9, "STEPS": STEPS}
+        train, name="averaged", experiment=TINY, fields={"BATCHES": 2, "EMA": 0.9, "STEPS": STEPS, "LAYERS": 2}
     ),
 }
