@@ -40,10 +40,17 @@ def started_at(pid: int) -> int:
     return int(fields[19]) if len(fields) > 19 and fields[0] not in {"Z", "X"} else 0
 
 
+@cache
+def _own_start() -> int:
+    return started_at(os.getpid())
+
+
+os.register_at_fork(after_in_child=_own_start.cache_clear)
+
+
 def new_owner_id() -> str:
     """Return a new unique id of this process: machine id, process id, start time, and random digits."""
-    pid = os.getpid()
-    return f"{machine_id()}-{pid}-{started_at(pid)}-{secrets.token_hex(4)}"
+    return f"{machine_id()}-{os.getpid()}-{_own_start()}-{secrets.token_hex(4)}"
 
 
 def fate_of(owner: str) -> Fate:
