@@ -5,16 +5,21 @@ FILE has lines `xdpx/file.py:qualified.name`; functions that are called within a
 
 from __future__ import annotations
 
+import builtins
+import importlib
 import json
 import re
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import xdpx
 
 PACKAGE = Path(xdpx.__file__).parent
+IN_PACKAGE, BEFORE = f"{PACKAGE}/", f"{PACKAGE.parent}/"
 CALLED: set[str] = set()
 WITHIN: set[str] = set()
 UPDATE = 2
@@ -25,13 +30,27 @@ def note(frame: FrameType, event: str, argument: object) -> None:
     """Record a call of our code. The training loop is a generator that is resumed for each update."""
     global resumed
     code = frame.f_code
-    if event != "call" or not code.co_filename.startswith(str(PACKAGE)):
+    if event != "call" or not code.co_filename.startswith(IN_PACKAGE):
         return
-    name = f"xdpx/{Path(code.co_filename).relative_to(PACKAGE)}:{code.co_qualname}"
+    name = f"{code.co_filename.removeprefix(BEFORE)}:{code.co_qualname}"
     resumed += code.co_qualname == "take_steps"
     CALLED.add(name)
     if resumed == UPDATE:
         WITHIN.add(name)
+
+
+def unrecorded(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that imports without recording calls, which would take as long again."""
+
+    def loaded(*words: Any, **more: Any) -> Any:
+        recording = sys.gettrace()
+        sys.settrace(None)
+        try:
+            return load(*words, **more)
+        finally:
+            sys.settrace(recording)
+
+    return loaded
 
 
 def x_train() -> None:
@@ -52,7 +71,7 @@ def x_train() -> None:
 
 
 def trainer() -> None:
-    """Fit a line to points."""
+    """Fit a line to points, with a callback that extends the one of the walk, which does nothing itself."""
     import torch
 
     class Line(torch.nn.Module):
@@ -63,9 +82,14 @@ def trainer() -> None:
         def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
             return {"loss": ((self.slope * x - labels) ** 2).mean()}
 
+    class Extended(xdpx.TrainerCallback):
+        def on_step_end(self, *given: Any, **more: Any) -> xdpx.TrainerControl | None:
+            return super().on_step_end(*given, **more)
+
     rows = [{"x": torch.tensor([1.0]), "labels": torch.tensor([2.0])} for _ in range(32)]
     arguments = xdpx.TrainingArguments("out", use_cpu=True, report_to=[], num_train_epochs=1, save_strategy="epoch")
-    xdpx.Trainer(model=Line(), args=arguments, train_dataset=rows).train()  # type: ignore[arg-type]
+    made = xdpx.Trainer(model=Line(), args=arguments, train_dataset=rows, callbacks=[Extended()])  # type: ignore[arg-type]
+    made.train()
 
 
 def x_exp() -> None:
@@ -80,10 +104,16 @@ def x_exp() -> None:
     assert main(["--exp=mine.py:Mine", "--job_log_dir=job"]) == 0
 
 
-if __name__ == "__main__":
-    door, file = sys.argv[1:]
-    threading.setprofile(note)
-    sys.setprofile(note)
+def walk(door: str, file: str) -> None:
+    """Train through a door, and write what was called."""
+    builtins.__import__ = unrecorded(builtins.__import__)
+    importlib.import_module = unrecorded(importlib.import_module)
+    threading.settrace(note)
+    sys.settrace(note)
     {"x_train": x_train, "trainer": trainer, "x_exp": x_exp}[door]()
-    sys.setprofile(None)
+    sys.settrace(None)
     Path(file).write_text("".join(f"{'* ' * (name in WITHIN)}{name}\n" for name in sorted(CALLED)))
+
+
+if __name__ == "__main__":
+    walk(*sys.argv[1:])
