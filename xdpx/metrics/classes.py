@@ -59,13 +59,13 @@ def precision_recall_f1(
     Returns:
         Precision, recall, F1; 0 where a division by zero would stand.
     """
-    classes = [1] if average == "binary" else _kept(table_CC, negative_classes)
-    hits = np.diag(table_CC)[classes]
+    predicted, wanted = table_CC.sum(axis=0), table_CC.sum(axis=1)
+    classes = [1] if average == "binary" else _kept(predicted + wanted, negative_classes)
+    hits = table_CC.diagonal()[classes]
     if average == "samples":  # with one label each, a row scores 1 when it is right about a class that is not negative
         share = ratio(int(hits.sum()), int(table_CC.sum()))
         return share, share, share
-    predicted, wanted = table_CC.sum(axis=0)[classes], table_CC.sum(axis=1)[classes]
-    return _averaged(hits, predicted, wanted, average)
+    return _averaged(hits, predicted[classes], wanted[classes], average)
 
 
 def each_class(hits: Counts, predicted: Counts, wanted: Counts, names: Sequence[str] | None) -> list[ClassScore]:
@@ -91,10 +91,12 @@ def each_class(hits: Counts, predicted: Counts, wanted: Counts, names: Sequence[
 def _averaged(hits: Counts, predicted: Counts, wanted: Counts, average: Average) -> tuple[float, float, float]:
     if average == "micro":
         hits, predicted, wanted = (counts.sum(keepdims=True) for counts in (hits, predicted, wanted))
-    scores = np.stack([_divide(hits, predicted), _divide(hits, wanted), _divide(2 * hits, predicted + wanted)])
+    # One division of all three, and no more calls than needed: the bootstrap comes here a thousand times.
+    scores = _divide(np.array([hits, hits, 2 * hits]), np.array([predicted, wanted, predicted + wanted]))
     weights = wanted if average == "weighted" else np.ones_like(wanted)
-    mean = _divide(scores @ weights, np.full(3, weights.sum()))
-    return float(mean[0]), float(mean[1]), float(mean[2])
+    total = int(weights.sum())
+    precision, recall, f1 = (scores @ weights / total).tolist() if total else (0.0, 0.0, 0.0)
+    return precision, recall, f1
 
 
 def ratio(part: float, whole: float, *, empty: float = 0.0) -> float:
@@ -168,12 +170,13 @@ def several_labels(
     return _averaged(hits, predicted, wanted, average)
 
 
-def _kept(table_CC: Counts, negative_classes: Iterable[int]) -> list[int]:
+def _kept(count_C: Counts, negative_classes: Iterable[int]) -> NDArray[np.int64]:
     """Return the classes that occur as target or prediction and are not negative (absent classes are not classes)."""
-    present = np.flatnonzero(table_CC.sum(axis=0) + table_CC.sum(axis=1))
-    return [int(index) for index in present if index not in set(negative_classes)]
+    left_out = set(negative_classes)
+    present: NDArray[np.int64] = count_C.nonzero()[0]
+    return np.array([each for each in present.tolist() if each not in left_out], np.int64) if left_out else present
 
 
 def _divide(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
-    quotient: NDArray[np.float64] = np.divide(part, whole, out=np.zeros(len(part)), where=whole != 0)
+    quotient: NDArray[np.float64] = np.divide(part, whole, out=np.zeros(part.shape), where=whole != 0)
     return quotient

@@ -51,9 +51,14 @@ def counts_above(positive_N: NDArray[np.bool_], score_N: NDArray[Any]) -> tuple[
 
 
 def middle_ranks(value_N: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the 1-based rank of each value, the mean of the ranks where values are equal."""
-    _, place, count = np.unique(value_N, return_inverse=True, return_counts=True)
-    ranks: NDArray[np.float64] = (np.cumsum(count) - (count - 1) / 2.0)[place]
+    """Return the 1-based rank of each value, the mean of the ranks where values are equal; none may be nan."""
+    order = value_N.argsort()
+    sorted_N = value_N[order]
+    ends = np.concatenate([(sorted_N[1:] != sorted_N[:-1]).nonzero()[0] + 1, [len(value_N)]])
+    count = ends.copy()
+    count[1:] -= ends[:-1]
+    ranks = np.empty(len(value_N))
+    ranks[order] = (ends - (count - 1) / 2.0).repeat(count)
     return ranks
 
 
