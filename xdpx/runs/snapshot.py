@@ -16,6 +16,7 @@ from xdpx.config.user_modules import folders
 from xdpx.logger import log
 from xdpx.utils import commit, io
 from xdpx.utils.redaction import holds_secret
+from xdpx.utils.storage import Entry
 
 SNAPSHOT = "snapshot.zip"
 PACKAGE = "xdpx/"
@@ -42,7 +43,7 @@ def write_snapshot(
         unless: another zip; if its content is the same, nothing is written.
     """
     secret = list[str]()
-    found = [(name, file, _tag(file)) for name, file in _files(config)]
+    found = list(_files(config))
     of_package = [each for each in found if each[0].startswith(PACKAGE)]
     packed, total, own_left_out = _packed(tuple(of_package))
     left_out = [*own_left_out]
@@ -92,11 +93,6 @@ def _packed(files: tuple[tuple[str, str, str], ...]) -> tuple[bytes, int, list[s
     return packed.getvalue(), total, left_out
 
 
-def _tag(file: str) -> str:
-    entry = io.local_files.entry(file) if io.islocal(file) else None
-    return f"{entry.size}-{entry.tag}" if entry else ""
-
-
 def _read(file: str) -> bytes:
     with io.open(file, "rb") as source:
         return bytes(source.read())
@@ -136,7 +132,7 @@ def changed_files(folder: str) -> tuple[str, list[str]] | None:
     except (OSError, zipfile.BadZipFile):
         return None
     now = {}
-    for name, path in _files(""):
+    for name, path, _ in _files(""):
         if io.size(path) <= LARGEST_FILE:
             with io.open(path, "rb") as source:
                 now[name] = source.read()
@@ -146,25 +142,25 @@ def changed_files(folder: str) -> tuple[str, list[str]] | None:
     return newest, sorted(changed | gone | new)
 
 
-def _files(config: str) -> Iterator[tuple[str, str]]:
-    """Yield (name in the zip, file), sorted, without what no text editor would open."""
+def _files(config: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (name in the zip, file, tag that changes with the file), sorted, without what no text editor would open."""
     package = io.parent(io.abspath(str(xdpx.__file__)))
     users = [(io.abspath(str(folder)), "user/modules") for folder in folders()]
     shipped = [(families.folder(), "xdpx/families")] if families.folder() else []
     seen = set()
     for root, prefix in ((package, "xdpx"), *shipped, *users):
-        for file in sorted(_text_files(root)):
-            name = f"{prefix}{file[len(root) :]}"
+        for file in sorted(_text_files(root), key=lambda entry: entry.path):
+            name = f"{prefix}{file.path[len(root) :]}"
             if name not in seen:
                 seen.add(name)
-                yield name, file
+                yield name, file.path, f"{file.size}-{file.tag}"
     for suffix in ("", ".hjson"):
         if config and io.isfile(kept(config + suffix)):
-            yield f"config/{io.name(config + suffix)}", kept(config + suffix)
+            yield f"config/{io.name(config + suffix)}", kept(config + suffix), ""
             return
 
 
-def _text_files(folder: str) -> Iterator[str]:
+def _text_files(folder: str) -> Iterator[Entry]:
     for entry in io.store(folder).children(folder) if io.isdir(folder) else []:
         name = io.name(entry.path)
         if name.startswith(".") or name in SKIPPED_FOLDERS:
@@ -172,4 +168,4 @@ def _text_files(folder: str) -> Iterator[str]:
         if entry.folder:
             yield from _text_files(entry.path)
         elif name.endswith(KEPT):
-            yield entry.path
+            yield entry
