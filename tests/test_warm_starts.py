@@ -123,14 +123,34 @@ def test_it_is_a_child_of_the_one_that_asked_and_ends_when_it_is_told(warm: warm
         undo()
 
 
+def test_variables_that_an_imported_module_sets_are_set_as_if_the_program_had_imported_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sets.py").write_text("import os\nos.environ.setdefault('SET_AT_IMPORT', 'by the module')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delenv("SET_AT_IMPORT", raising=False)
+    warm = warm_starts.Warm(modules=lambda program, folder: ("sets",))
+    (tmp_path / "nothing.py").touch()
+    (tmp_path / "program.py").write_text("import os, sets\nprint(os.environ['SET_AT_IMPORT'])")
+    for given in ("", "by the caller"):
+        if given:
+            monkeypatch.setenv("SET_AT_IMPORT", given)
+        anew, forked = both(["program.py"], tmp_path, warm, monkeypatch)
+        assert anew == forked == (0, f"{given or 'by the module'}\n", "")
+    for channel in warm.channels.values():
+        if channel:
+            channel.close()
+
+
 def test_what_is_read_at_the_start_decides_what_it_is_forked_off(tmp_path: Path) -> None:
     warm = warm_starts.Warm(modules=lambda program, folder: ("json",))
     (tmp_path / "nothing.py").touch()
     given: list[Any] = [["nothing.py"], {}, str(tmp_path), [0, 1, 2]]
-    for options, around in (([], {}), ([], {"JAX_PLATFORMS": "cpu"}), (["-W", "ignore"], {}), ([], {"RANK": "1"})):
+    kinds = ([], {"OMP_NUM_THREADS": "2"}), (["-W", "ignore"], {}), ([], {"RANK": "1"}), ([], {"JAX_PLATFORMS": "cpu"})
+    for options, around in (([], {}), *kinds):
         given[:2] = [*options, "nothing.py"], around
         warm.start(*given, session=False)
-    assert sorted(warm.asked.values()) == [1, 1, 2]
+    assert sorted(warm.asked.values()) == [1, 1, 3]
     for channel in warm.channels.values():
         if channel:
             channel.close()

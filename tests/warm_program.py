@@ -65,13 +65,18 @@ def _exactly(channel: socket.socket, size: int) -> bytes:
     return text
 
 
-def become(request: dict[str, Any]) -> None:
-    """Make this process like a new interpreter, except for the imported modules."""
+def become(request: dict[str, Any], made: dict[str, str]) -> None:
+    """Make this process like a new interpreter, except for the imported modules.
+
+    Args:
+        request: what to become.
+        made: variables that the modules have set, as they would have in a new interpreter.
+    """
     if request["session"]:
         os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN if request["deaf"] else signal.default_int_handler)
     os.environ.clear()
-    os.environ.update(request["environment"])
+    os.environ.update({**made, **request["environment"]})
     os.chdir(request["folder"])
     tempfile.tempdir = None
     at_once = bool(request["unbuffered"] or os.environ.get("PYTHONUNBUFFERED"))
@@ -120,14 +125,16 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     del sys.path[0]
     asked = socket.socket(fileno=int(sys.argv[1]))
+    given = dict(os.environ)
     for module in sys.argv[2:]:
         importlib.import_module(module)
+    set_by_modules = {name: text for name, text in os.environ.items() if given.get(name) != text}
     gc.collect()
     gc.freeze()  # otherwise each collection in a program would copy its memory
     asked.sendall(b"!")
     while True:
         wanted = serve(asked)
-        become(wanted)
+        become(wanted, set_by_modules)
         if not wanted["launches"]:
             break
         mine, asked = socket.socketpair()

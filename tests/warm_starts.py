@@ -37,15 +37,19 @@ READ_AT_START = (
 )  # fmt: skip
 """Prefixes of variables that the interpreter or a library reads before the program itself does."""
 
-READ_LATER = ("TORCHELASTIC_", "TORCH_NCCL_")
-"""Variables that launchers set, and that torch reads when a process group is created."""
+READ_LATER = ("TORCHELASTIC_", "TORCH_NCCL_", "JAX_", "XLA_", "TF_")
+"""Variables that torch reads when a process group is created, as launchers set them; and those of JAX and TensorFlow,
+which each program imports itself."""
 
 LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
 """Modules that start processes themselves; these are also forked, off a copy of the launcher in its initial state."""
 
 TORCH = ("numpy", "torch")
 TRAINER = (*TORCH, "xdpx.trainer.trainer")
-WITH_TORCH = {"x-train", "x-eval", "x-pred", "x-tune"}
+COMMANDS = (
+    *TORCH, "xdpx.runs.training", "xdpx.inference.predictor", "xdpx.engines.pytorch.engine", "xdpx.reports.figures",
+)  # fmt: skip
+WITH_TORCH = {"x-run", "x-train", "x-eval", "x-pred", "x-tune"}
 
 ALONE = re.compile(r"jax|spmd|xdpx\.main|environ.*(" + "|".join(READ_AT_START) + ")")
 """Matches programs that must be started normally: these, or x-exp, set variables of JAX before importing it, and other
@@ -109,7 +113,7 @@ def modules_for(program: Program, folder: str) -> tuple[str, ...]:
         name = next((word for word in words if word.endswith(".py")), "")
     file = Path(folder, name)
     if name == "xdpx.run" or file == ROOT / "xdpx/run.py":
-        return TORCH if WITH_TORCH & set(words) else ()
+        return COMMANDS if WITH_TORCH & set(words) else ()
     text = file.read_text(encoding="utf-8", errors="replace") if name.endswith(".py") and file.is_file() else ""
     if ALONE.search(text):
         return ()
