@@ -46,6 +46,7 @@ LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.co
 
 TORCH = ("numpy", "torch")
 TRAINER = (*TORCH, "xdpx.trainer.trainer")
+BERT = (*TRAINER, "transformers.models.bert.modeling_bert")
 COMMANDS = (
     *TORCH, "xdpx.runs.training", "xdpx.inference.predictor", "xdpx.engines.pytorch.engine", "xdpx.reports.figures",
 )  # fmt: skip
@@ -118,7 +119,7 @@ def modules_for(program: Program, folder: str) -> tuple[str, ...]:
     if ALONE.search(text):
         return ()
     if "transformers" in text or "Trainer" in text:
-        return TRAINER
+        return BERT if re.search("random_bert|tiny_bert|BertFor", text) else TRAINER
     return TORCH if "torch" in text or "xdpx" in text else ()
 
 
