@@ -17,14 +17,12 @@ from xdpx.config.faults import THIS_RUN, ConfigError
 from xdpx.config.loading import Run, resolve
 from xdpx.config.user_modules import load_user_modules
 from xdpx.launch.local import THREADS, Restarts, run_together
+from xdpx.runs.imports import modules_of
 from xdpx.utils import io
 from xdpx.utils.local_files import NAMELESS
 
 GO_ON = {"resume": "auto", "overwrite": False}
 """Values for a run that is restarted: it resumes from its newest complete state."""
-
-PRELOADED = ("xdpx.runs.training", "xdpx.engines.pytorch.engine", "torch._dynamo", "xdpx.models.pytorch.bert")
-"""Modules that take seconds to import, mostly in torch and transformers, and touch no device."""
 
 OUTPUTS = {"x-prepro": "data_dir", "x-train": "save_dir"}
 """For each command, the key that names its output folder."""
@@ -62,7 +60,7 @@ def run_in_processes(run: Run, count: int) -> int:
     threads = threads_of_each(count)
     most = int(run.values.get("max_restarts") or 0) if not run.values.get("auto_suffix") else 0
     again = replace(run, values={**run.values, **GO_ON})
-    restarts = Restarts(most, (again, "", threads, False), PRELOADED if most else (), threads)
+    restarts = Restarts(most, (again, "", threads, False), modules_of(run) if most else (), threads)
     return run_together(count, main, run, "", threads, False, restarts=restarts)
 
 

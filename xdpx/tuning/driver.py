@@ -11,10 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from xdpx.config.faults import ConfigError, Fault
-from xdpx.config.loading import Run
-from xdpx.config.registry import registry_of
-from xdpx.config.spmd_keys import SPMD
 from xdpx.logger import LogFile, log
+from xdpx.runs.imports import modules_of
 from xdpx.search.journal import Journal
 from xdpx.search.search import Search
 from xdpx.search.trials import Order, Result
@@ -30,16 +28,6 @@ from xdpx.utils import commit, io
 
 SECONDS_BETWEEN_LOOKS = 0.5
 """Longest time until a signal is noticed."""
-ALWAYS_LOADED = (
-    "torch", "torch.distributed", "torch._dynamo", "xdpx.runs.training", "xdpx.runs.assembly", "xdpx.tuning.stages",
-    "xdpx.checkpoints.trusted",
-)  # fmt: skip
-LOADED_WITH_PYTORCH = (
-    "xdpx.engines.pytorch.engine", "xdpx.engines.pytorch.world", "xdpx.optimizers.pytorch.building",
-    "xdpx.models.pytorch.bert", "xdpx.models.pytorch.library_form", "xdpx.models.pytorch.preparing",
-    "transformers.modeling_utils", "transformers.models.auto.modeling_auto",
-)  # fmt: skip
-"""Modules that a training imports late, in addition to those at its start; they take longest."""
 
 
 def tune(plan: Plan) -> bool:
@@ -144,9 +132,8 @@ class _Driver:
         output = io.join(self.folder, OUTPUT)
         if io.islocal(output):
             io.makedirs(output, exist_ok=True)
-        executor = executor_named(
-            self.plan.settings.executor, self.plan.settings, stage=stage, preload=modules_of(stage.run), output=output
-        )
+        settings, imported = self.plan.settings, [*modules_of(stage.run), "xdpx.tuning.stages"]
+        executor = executor_named(settings.executor, settings, stage=stage, preload=imported, output=output)
         log.info(f"{executor.capacity} run{'s' if executor.capacity > 1 else ''} at a time")
         return executor
 
@@ -214,16 +201,3 @@ class _Driver:
         problem = f"yields no trial that could be trained: all {len(reasons)} failed, the first by: {first}."
         remedy = f"Try one by itself: x-train {io.join(self.folder, 'configs', 'trial_0')}"
         return ConfigError(self.plan.source, [Fault("base_config", problem, remedy)])
-
-
-def modules_of(run: Run) -> list[str]:
-    """Return the modules that every run of a search imports, so that one process imports them for all.
-
-    They include the modules of the classes that the run selects, but not JAX.
-    """
-    picked = []
-    for (_, kind), name in run.picks.items():
-        target = registry_of(kind).shipped.get(name, "")
-        picked.append(target.partition(":")[0])
-    engine = () if run.values.get("engine") == SPMD else LOADED_WITH_PYTORCH
-    return list(dict.fromkeys([*ALWAYS_LOADED, *engine, *filter(None, picked)]))

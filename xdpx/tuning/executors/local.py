@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from xdpx.config.builtin_names import device_count
 from xdpx.config.user_modules import load_user_modules
 from xdpx.logger import log
 from xdpx.tuning.parameters import TuneParameters
@@ -66,9 +67,7 @@ def gpus_for(stage: Stage) -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip()]
-    import torch
-
-    return [str(index) for index in range(torch.cuda.device_count())]
+    return [str(index) for index in range(device_count())]
 
 
 @dataclass
