@@ -11,7 +11,7 @@ if sys.path and sys.path[0] and os.path.realpath(sys.path[0]) == os.path.dirname
 
 from collections.abc import Sequence
 
-from xdpx.utils import utf8
+from xdpx.utils import collecting, utf8
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -32,6 +32,7 @@ def x_exp() -> int:
     from xdpx.commands.experiment import leave
 
     utf8.ensure()
+    collecting.rarely()
     code = main()
     leave(code)
     return code

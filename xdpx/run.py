@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from xdpx.utils import utf8
+from xdpx.utils import collecting, utf8
 
 if TYPE_CHECKING:
     from xdpx.commands.answer import Done
@@ -185,6 +185,7 @@ def _own_words(command: str, words: list[str]) -> int:
 
 def _door(command: str) -> int:
     utf8.ensure()
+    collecting.rarely()
     return main([command, *sys.argv[1:]])
 
 
@@ -260,4 +261,5 @@ def x_script() -> int:
 
 if __name__ == "__main__":
     utf8.ensure()
+    collecting.rarely()
     sys.exit(main())

@@ -9,7 +9,7 @@ if sys.path and sys.path[0] and os.path.realpath(sys.path[0]) == os.path.dirname
     # Python puts the folder of a script first on the path, where xdpx/tokenizers would shadow the library tokenizers.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
-from xdpx.utils import utf8
+from xdpx.utils import collecting, utf8
 
 
 def main(words: list[str] | None = None) -> int:
@@ -24,4 +24,5 @@ def main(words: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     utf8.ensure()
+    collecting.rarely()
     sys.exit(main())

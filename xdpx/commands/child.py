@@ -18,7 +18,7 @@ from xdpx.config.loading import Run, resolve
 from xdpx.config.user_modules import load_user_modules
 from xdpx.launch.local import THREADS, Restarts, run_together
 from xdpx.runs.imports import modules_of
-from xdpx.utils import io
+from xdpx.utils import collecting, io
 from xdpx.utils.local_files import NAMELESS
 
 GO_ON = {"resume": "auto", "overwrite": False}
@@ -89,6 +89,7 @@ def begin(threads: int | None) -> None:
     Args:
         threads: how many threads numerical libraries may use; None leaves the environment unchanged.
     """
+    collecting.rarely()
     os.setpgrp()  # Ctrl-C in the terminal then reaches the parent only, which forwards it once
     _end_with_parent()
     if threads is not None:  # before the import of torch, which reads these variables

@@ -26,8 +26,8 @@ _EXTRA = frozenset({"jax", "jaxlib", "flax", "optax", "orbax", "fiddle"})
 LOOKS = ("describe", "dry", "plan")
 MAX_RESTARTS = 3
 PRELOADED = (
-    "jax", "orbax.checkpoint", "xdpx.experiments.running.training", "xdpx.experiments.running.user_callbacks",
-    "jax.experimental.serialize_executable",
+    "xdpx.utils.rarely_collected", "jax", "orbax.checkpoint", "xdpx.experiments.running.training",
+    "xdpx.experiments.running.user_callbacks", "jax.experimental.serialize_executable",
 )  # fmt: skip
 """Modules that take seconds to import and use no device of JAX."""
 

@@ -6,7 +6,10 @@ from xdpx.config.loading import Run
 from xdpx.config.registry import registry_of
 from xdpx.config.spmd_keys import SPMD
 
-ALWAYS = ("torch", "torch.distributed", "xdpx.runs.training", "xdpx.runs.assembly", "xdpx.checkpoints.trusted")
+ALWAYS = (
+    "xdpx.utils.rarely_collected", "torch", "torch.distributed", "xdpx.runs.training", "xdpx.runs.assembly",
+    "xdpx.checkpoints.trusted",
+)  # fmt: skip
 OF_PYTORCH = (
     "xdpx.engines.pytorch.engine", "xdpx.engines.pytorch.world", "xdpx.optimizers.pytorch.building",
     "xdpx.models.pytorch.preparing",

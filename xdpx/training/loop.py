@@ -10,6 +10,7 @@ from typing import Any
 from xdpx.datasets.plan import Position
 from xdpx.engines.base import Batch, Facts, State, Updater
 from xdpx.training.progress import Progress
+from xdpx.utils import collecting
 
 Groups = Iterable[tuple[Position, Sequence[Batch]]]
 """The micro-batches of each update, with the position in the data after it."""
@@ -131,6 +132,7 @@ def _walk(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> St
         for step in take_steps(session.engine, session.state, groups, after=session.number, until=session.until):
             session.state = step.state
             session.progress.advance(step.number, step.place)
+            collecting.as_usual()  # all is imported and traced
             stop = _call(session, step, callbacks)
             if stop:
                 return stop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -206,6 +207,7 @@ def _as_library() -> Generator[None]:
 
 def _work(stage: Stage, answers: Connection, gpus: list[str] | None, threads: int, output: str) -> None:
     """Train a stage, and send its outcome to the driver; the main function of a process."""
+    gc.freeze()  # excludes imported modules from collection, which would copy shared pages
     os.setpgrp()  # the terminal's Ctrl-C reaches the driver alone, which passes it on once
     _end_with_driver()
     _write_to(io.join(output, f"{stage.name}.txt") if output and io.islocal(output) else os.devnull)
