@@ -258,7 +258,9 @@ def test_no_file_has_a_name_that_the_house_forbids() -> None:
     assert not [name for name in names if name.split("/")[-1] in {"torch", "jax", "helper.py", "helpers.py"}]
 
 
-@pytest.mark.parametrize("module", ["xdpx", "xdpx.run", "xdpx.commands.io", "xdpx.utils.pdb"])
+@pytest.mark.parametrize(
+    "module", ["xdpx", "xdpx.run", "xdpx.commands.io", "xdpx.utils.pdb", "xdpx.trainer.hooks.builtin"]
+)
 def test_doors_open_without_heavy_packages(module: str) -> None:
     code = f"import sys, {module}; print(sorted(set(sys.modules) & {HEAVY!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=True)

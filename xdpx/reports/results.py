@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -10,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from xdpx.reports.run_tables import evaluated
 from xdpx.utils import commit, io
@@ -107,7 +107,8 @@ def plain_numbers(value: Any) -> Any:
         return {name: plain_numbers(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(plain_numbers(part) for part in value)
-    one = isinstance(value, torch.Tensor) and value.numel() == 1
+    torch = sys.modules.get("torch")  # not imported for a callback of a JAX job, which would take a second
+    one = torch is not None and isinstance(value, torch.Tensor) and value.numel() == 1
     return value.item() if one or isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
 
 
