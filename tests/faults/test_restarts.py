@@ -27,7 +27,7 @@ class Faulty(TrainerCallback):
 """
 RUN = {
     "nproc": 2, "callbacks": ["faulty:Faulty"], "eval_interval": 25, "memory_copy_interval": 5, "hang_seconds": 4,
-    "save_in_background": True, "dropout": 0.1,
+    "save_in_background": True, "dropout": 0.1, "plots": False,
 }  # fmt: skip
 
 

@@ -36,7 +36,7 @@ SPACE = {
 BASE: dict[str, Any] = {
     "model": "cls_cnn", "loss": "cross_entropy", "embedding_dim": 8, "hidden_size": 8, "max_update": 24,
     "batch_size": 16, "learning_rate": 0.01, "lr_scheduler": "one_cycle", "warmup_steps": 0.1, "eval_interval": 4,
-    "major_metric": "acc", "log_interval": 8,
+    "major_metric": "acc", "log_interval": 8, "plots": False,
 }  # fmt: skip
 HOW = ["driver", "driver", "all", "all", "trial", "gently"]
 SCHEDULES: dict[str, dict[str, Any]] = {

@@ -23,6 +23,7 @@ TRAIN = {
     "__parent__": "./data/meta", "data_dir": "data", "model": "cls_cnn", "loss": "cross_entropy", "embedding_dim": 8,
     "hidden_size": 8, "batch_size": 8, "learning_rate": 0.01, "eval_interval": 20, "save_interval": 20,
     "max_update": 80, "major_metric": "acc", "cuda": False, "report_to": [],
+    "plots": False,
 }  # fmt: skip
 SLOW = '''
 import time

@@ -19,6 +19,20 @@ from xdpx.checkpoints import spmd_files, spmd_folders
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(slurm.missing()), reason=f"Slurm is {slurm.missing()}")]
 
+PATIENT = '''
+import time
+from pathlib import Path
+
+from xdpx import TrainerCallback
+
+
+class Patient(TrainerCallback):
+    """Leaves time for an interruption: waits after each update from the tenth on while there is a file `wait`."""
+
+    def on_step_end(self, args, state, control, **given):
+        if state.global_step >= 10 and Path("wait").exists():
+            time.sleep(0.5)
+'''
 EXPERIMENT = '''
 from xdpx.experiments.lm.c4 import C4UnsupervisedDataset
 
@@ -28,9 +42,9 @@ class Small(C4UnsupervisedDataset):
 
     TRAIN_DATA, VOCABULARY = "speech.txt", "characters"
     NUM_LAYERS, MODEL_DIMS, DIMS_PER_HEAD, VOCAB_SIZE, MAX_SEQ_LEN, PERCORE_BATCH_SIZE = 1, 16, 8, 128, 32, 2
-    MAX_STEPS, CHECKPOINT_EVERY_N_STEPS = 1000, 100
+    MAX_STEPS, CHECKPOINT_EVERY_N_STEPS, CALLBACKS = 90, 10, ("patient:Patient",)
 '''
-ROWS = 2000
+ROWS = {"train": 2000, "dev": 200}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,16 +52,21 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
     """Start a Slurm, and work in a folder with the data and configs of all tests."""
     folder = tmp_path_factory.mktemp("desk")
     rows = ["good film\tpos", "bad film\tneg", "fine\tpos", "poor\tneg"]
-    texts = {f"raw/{split}.txt": "".join(f"{rows[n % 4]}\n" for n in range(ROWS)) for split in ("train", "dev")}
+    texts = {f"raw/{split}.txt": "".join(f"{rows[n % 4]}\n" for n in range(count)) for split, count in ROWS.items()}
     prepro = {"data_source": "raw", "loader": "single", "processor": "single", "tokenizer": "space", "max_len": 4}
     for name in ("data", "array"):
         texts[f"{name}.json"] = json.dumps({**prepro, "data_dir": name})
-    texts |= {"small.py": EXPERIMENT, "speech.txt": "".join(f"{n} to be or not to be\n" for n in range(400))}
+    texts |= {
+        "user/modules/patient.py": PATIENT,
+        "small.py": EXPERIMENT,
+        "speech.txt": "".join(f"{n} to be or not to be\n" for n in range(400)),
+    }
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     with slurm.cluster(tmp_path_factory.mktemp("cluster")), pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(processes.ROOT))
+        patch.setenv("JAX_NUM_CPU_DEVICES", "2")
         patch.chdir(folder)
         assert in_child(lambda: door.main(["x-prepro", "data"]), folder / "prepro.out") == 0
         yield folder
@@ -63,10 +82,14 @@ def preempt(job: str) -> None:
 
 def test_a_search_that_is_preempted_decides_as_an_undisturbed_one(desk: Path) -> None:
     for name in ("calm", "moved"):
-        tuning_harness.write_configs(desk, Path("out") / name, trials=8, schedule="asha")
+        tuning_harness.write_configs(desk, Path("out") / name, trials=6, schedule="asha")
+    base = json.loads(Path("train.json").read_text())
+    Path("train.json").write_text(json.dumps({**base, "callbacks": ["patient:Patient"]}))
+    Path("wait").touch()
     moved, decisions = submit("x-tune", "moved", "--name", "moved"), Path("out/moved/decisions.tsv")
     wait_for(lambda: decisions.exists() and decisions.read_text().count("\n") > 2, "no decision was taken")
     preempt(moved.id)
+    Path("wait").unlink()
     calm = submit("x-tune", "calm", "--name", "calm")
     for job in (moved, calm):
         wait_until(job.id, "COMPLETED")
@@ -76,9 +99,11 @@ def test_a_search_that_is_preempted_decides_as_an_undisturbed_one(desk: Path) ->
 
 
 def test_an_experiment_that_is_preempted_ends_with_the_weights_of_an_undisturbed_one(desk: Path) -> None:
+    Path("wait").touch()
     pushed = submit("x-exp", "small.py:Small", "--job_log_dir=out/pushed")
-    wait_for(lambda: list(Path("out/pushed/checkpoints").glob("checkpoint_*0100")), "nothing was saved")
+    wait_for(lambda: list(Path("out/pushed/checkpoints").glob("checkpoint_*0010")), "nothing was saved")
     preempt(pushed.id)
+    Path("wait").unlink()
     still = submit("x-exp", "small.py:Small", "--job_log_dir=out/still")
     for job in (pushed, still):
         wait_until(job.id, "COMPLETED")
@@ -92,7 +117,7 @@ def weights_of(folder: Path) -> dict[str, bytes]:
     import jax
     from jax.sharding import SingleDeviceSharding
 
-    last = str(folder / "checkpoints/checkpoint_00001000")
+    last = str(folder / "checkpoints/checkpoint_00000090")
     here = SingleDeviceSharding(jax.devices()[0])
     shapes = spmd_folders.read_shapes(last).items()
     wanted = {name: jax.ShapeDtypeStruct(shape, kind, sharding=here) for name, (shape, kind) in shapes}
