@@ -8,7 +8,7 @@ from xdpx.config.spmd_keys import SPMD
 
 ALWAYS = (
     "xdpx.utils.rarely_collected", "torch", "torch.distributed", "xdpx.runs.training", "xdpx.runs.assembly",
-    "xdpx.checkpoints.trusted",
+    "xdpx.runs.packed_ahead", "xdpx.checkpoints.trusted",
 )  # fmt: skip
 OF_PYTORCH = (
     "xdpx.engines.pytorch.engine", "xdpx.engines.pytorch.world", "xdpx.optimizers.pytorch.building",

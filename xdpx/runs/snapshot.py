@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from io import BytesIO
 
@@ -25,6 +25,8 @@ KEPT = (".py", ".hjson", ".json", ".yaml", ".yml", ".toml", ".txt", ".md", ".sh"
 SKIPPED_FOLDERS = frozenset({"__pycache__", "venv", "env", "node_modules", "build", "dist"})
 LARGEST_FILE = 1_000_000
 LARGEST_SNAPSHOT = 100_000_000
+COMPRESSION = 3
+"""Level of deflate. Packing takes half the CPU seconds of the usual level 6, and the zip is a fifteenth larger."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # of zip: equal code gives equal bytes
 
 
@@ -44,8 +46,7 @@ def write_snapshot(
     """
     secret = list[str]()
     found = list(_files(config))
-    of_package = [each for each in found if each[0].startswith(PACKAGE)]
-    packed, total, own_left_out = _packed(tuple(of_package))
+    packed, total, own_left_out = _packed(_of_package(found))
     left_out = [*own_left_out]
     text = BytesIO(packed)
     with zipfile.ZipFile(text, "a", zipfile.ZIP_DEFLATED) as archive:
@@ -70,6 +71,15 @@ def write_snapshot(
     if left_out:
         log.warning(f"too large for {io.name(path)}, left out: {', '.join(left_out[:5])}{' ...' * (len(left_out) > 5)}")
     return [*secret, *left_out]
+
+
+def pack_ahead() -> None:
+    """Pack the package for the snapshots of this process, and of those that are forked off it."""
+    _packed(_of_package(_files("")))
+
+
+def _of_package(files: Iterable[tuple[str, str, str]]) -> tuple[tuple[str, str, str], ...]:
+    return tuple(each for each in files if each[0].startswith(PACKAGE))
 
 
 @lru_cache(maxsize=1)
@@ -99,7 +109,7 @@ def _read(file: str) -> bytes:
 
 
 def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
+    archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED, COMPRESSION)
 
 
 def write_changed_snapshot(folder: str, step: int, *, config: str) -> None:
