@@ -14,7 +14,9 @@ SAVING = ("transformers.modeling_utils",)
 
 def import_before_forking(*modules: str) -> None:
     """Import modules, and leave them out of garbage collections, which would copy them."""
+    gc.disable()  # what is imported stays: collecting meanwhile takes a sixth of the time
     for module in modules:
         import_module(module)
+    gc.enable()
     gc.collect()
     gc.freeze()

@@ -8,6 +8,7 @@ Large modules are imported once, before forking, so that each child starts withi
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import importlib
 import json
@@ -110,9 +111,12 @@ def learning_imports(work: Callable[[], int], note: Path) -> Callable[[], int]:
 
 def import_what_was_needed(note: Path) -> None:
     """Import here what every child would import, so that no kills are wasted on the seconds of imports."""
+    gc.disable()
     for name in note.read_text().split():
         with contextlib.suppress(Exception):  # some exist only in the process that created them
             importlib.import_module(name)
+    gc.enable()
+    import_before_forking("xdpx.runs.packed_ahead")
 
 
 def killed_at_storage_operation(number: int, config: Path) -> Callable[[], int]:

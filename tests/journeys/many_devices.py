@@ -25,7 +25,8 @@ from xdpx.runs import training
 from xdpx.tasks.default import Task
 
 IMPORTED = ("commands.train", "engines.pytorch.engine", "models.pytorch.convolutional", "reports.chart",
-            "loaders.parsers", "losses.cross_entropy", "optimizers.pytorch", "datasets.findings")  # fmt: skip
+            "loaders.parsers", "losses.cross_entropy", "optimizers.pytorch", "datasets.findings",
+            "runs.packed_ahead")  # fmt: skip
 LARGEST = 4
 """Rows that fit into memory on the process with little memory."""
 
