@@ -156,6 +156,24 @@ def test_what_is_read_at_the_start_decides_what_it_is_forked_off(tmp_path: Path)
             channel.close()
 
 
+def test_what_has_imported_more_serves_as_well_unless_the_program_brings_its_own_package(tmp_path: Path) -> None:
+    warm = warm_starts.Warm(modules=lambda program, folder: ("json", "csv") if "more" in program.rest else ("json",))
+    other = tmp_path / "other"
+    (other / "xdpx").mkdir(parents=True)
+    (other / "xdpx/__init__.py").touch()
+    for folder in (tmp_path, other):
+        (folder / "nothing.py").touch()
+    begun = []
+    for words, folder in ((["more"], tmp_path), (["more"], tmp_path), ([], tmp_path), ([], other)):
+        child = warm.start(["nothing.py", *words], {}, str(folder), [0, 1, 2], session=False)
+        begun.append((bool(child), len(warm.channels)))
+        if child:
+            os.waitpid(child, 0)
+    assert begun == [(False, 0), (True, 1), (True, 1), (True, 2)]
+    for channel in {*warm.channels.values()} - {None}:
+        channel.close()
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -5,9 +5,10 @@ second. The fork is a real process with its own exit code, session, folder, envi
 child of the process that requested it, so `subprocess.Popen` waits for it and kills it as usual.
 
 Programs differ in options and variables that are read when the interpreter starts or a library is imported
-(`READ_AT_START`). Each such kind gets its own process to fork off, from its second program on. All programs of a kind
-share the hash seed, so those that must agree for any seed need an explicit PYTHONHASHSEED. Code after `-c` is always
-started normally, as are all programs with `ANEW` in their environment.
+(`READ_AT_START`). Each such kind gets its own process to fork off, from its second program on, unless that of another
+kind differs only in having imported more. All programs that are forked off one share the hash seed, so those that must
+agree for any seed need an explicit PYTHONHASHSEED. Code after `-c` is always started normally, as are all programs with
+`ANEW` in their environment.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,9 +39,10 @@ READ_AT_START = (
 )  # fmt: skip
 """Prefixes of variables that the interpreter or a library reads before the program itself does."""
 
-READ_LATER = ("TORCHELASTIC_", "TORCH_NCCL_", "JAX_", "XLA_", "TF_")
-"""Variables that torch reads when a process group is created, as launchers set them; and those of JAX and TensorFlow,
-which each program imports itself."""
+OF_LAUNCHERS = ("TORCHELASTIC_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES")
+READ_LATER = (*OF_LAUNCHERS, "JAX_", "XLA_", "TF_")
+"""Variables that launchers set, and that torch reads when a process group is created, or a GPU is first used; and those
+of JAX and TensorFlow, which each program imports itself."""
 
 LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
 """Modules that start processes themselves; these are also forked, off a copy of the launcher in its initial state."""
@@ -48,11 +51,12 @@ TORCH = ("numpy", "torch")
 TRAINER = (*TORCH, "xdpx.trainer.trainer")
 BERT = (*TRAINER, "transformers.models.bert.modeling_bert")
 COMMANDS = (
-    *TORCH, "xdpx.runs.training", "xdpx.inference.predictor", "xdpx.engines.pytorch.engine", "xdpx.reports.figures",
+    *TORCH, "xdpx.commands.batch", "xdpx.runs.training", "xdpx.runs.packed_ahead", "xdpx.inference.predictor",
+    "xdpx.engines.pytorch.engine", "xdpx.reports.figures",
 )  # fmt: skip
 WITH_TORCH = {"x-run", "x-train", "x-eval", "x-pred", "x-tune"}
 
-ALONE = re.compile(r"jax|spmd|xdpx\.main|environ.*(" + "|".join(READ_AT_START) + ")")
+ALONE = re.compile(rf"jax|spmd|xdpx\.main|environ.*\b(?!{'|'.join(OF_LAUNCHERS)})({'|'.join(READ_AT_START)})")
 """Matches programs that must be started normally: these, or x-exp, set variables of JAX before importing it, and other
 libraries read theirs as early."""
 
@@ -113,14 +117,22 @@ def modules_for(program: Program, folder: str) -> tuple[str, ...]:
     if name in LAUNCHERS:
         name = next((word for word in words if word.endswith(".py")), "")
     file = Path(folder, name)
-    if name == "xdpx.run" or file == ROOT / "xdpx/run.py":
+    own = brings_package(program, folder)
+    if not own and (name == "xdpx.run" or file == ROOT / "xdpx/run.py"):
         return COMMANDS if WITH_TORCH & set(words) else ()
     text = file.read_text(encoding="utf-8", errors="replace") if name.endswith(".py") and file.is_file() else ""
     if ALONE.search(text):
         return ()
-    if "transformers" in text or "Trainer" in text:
+    if not own and ("transformers" in text or "Trainer" in text):
         return BERT if re.search("random_bert|tiny_bert|BertFor", text) else TRAINER
     return TORCH if "torch" in text or "xdpx" in text else ()
+
+
+def brings_package(program: Program, folder: str) -> bool:
+    """Return whether a program started in `folder` finds another copy of the package than that of this folder."""
+    file = Path(folder, next((word for word in (program.name, *program.rest) if word.endswith(".py")), ""))
+    places = {Path(folder), file.parent, file.parent.parent}
+    return any(place != ROOT and (place / "xdpx/__init__.py").is_file() for place in places)
 
 
 class Warm:
@@ -172,6 +184,8 @@ class Warm:
         }  # fmt: skip
         with self.lock:
             self.asked[kind] += 1
+            if kind not in self.channels and not brings_package(program, folder):
+                kind = next(filter(partial(_serves, kind), self.channels), kind)
             if kind not in self.channels and not self.fixed and self.asked[kind] > 1:
                 self.channels[kind] = _begun([*program.options, str(SERVER)], modules, environment)
             channel = self.channels.get(kind)
@@ -182,6 +196,12 @@ class Warm:
             except OSError:
                 self.channels[kind] = None  # it has ended; from now on its programs are started normally
                 return 0
+
+
+def _serves(wanted: str, kind: str) -> bool:
+    """Return whether processes of a kind differ from those wanted by nothing but further imported modules."""
+    (options, modules, read), (its_options, its_modules, its_read) = json.loads(wanted), json.loads(kind)
+    return (options, read) == (its_options, its_read) and set(modules) <= set(its_modules)
 
 
 def _begun(words: list[str], modules: tuple[str, ...], environment: Mapping[str, str]) -> socket.socket | None:

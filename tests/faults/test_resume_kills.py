@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.tiers import some
 
 HARNESS = Path(__file__).with_name("resume_harness.py")
@@ -26,8 +27,7 @@ VARIANTS = some(
 
 def campaign(folder: Path, *variants: str, runs: int) -> list[dict[str, Any]]:
     command = [sys.executable, str(HARNESS), str(folder), "3", str(runs), "1", *variants]
-    environment = {**os.environ, "PYTHONPATH": str(HARNESS.parents[2]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=processes.environment())
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.tiers import some
 
 HARNESS = Path(__file__).with_name("trainer_harness.py")
@@ -25,8 +26,7 @@ VARIANTS = some(["plain", "best", "accumulated", "background"], ["best", "backgr
 def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What became of the runs of all variants, which one process starts."""
     command = [sys.executable, str(HARNESS), str(tmp_path_factory.mktemp("killed")), str(KILLS), "1", *VARIANTS]
-    environment = {**os.environ, "PYTHONPATH": str(HARNESS.parents[2]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=processes.environment())
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
+
 HARNESS = Path(__file__).with_name("tuning_harness.py")
 KILLS = int(os.environ.get("XDPX_KILLS", "1"))
 """`make faults` takes ten times as many; XDPX_KILLS=20 is 60 kills."""
@@ -20,8 +22,7 @@ KILLS = int(os.environ.get("XDPX_KILLS", "1"))
 @pytest.mark.parametrize("schedule", ["asha", "bracket"] if KILLS > 1 else ["asha"])
 def test_killed_anywhere_a_search_decides_and_trains_as_if_undisturbed(tmp_path: Path, schedule: str) -> None:
     command = [sys.executable, str(HARNESS), str(tmp_path / "killed"), str(4 + KILLS), str(3 * KILLS), "1", schedule]
-    environment = {**os.environ, "PYTHONPATH": str(HARNESS.parents[2]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=processes.environment())
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["compared"] > 2 + KILLS
