@@ -5,9 +5,9 @@ second. The fork is a real process with its own exit code, session, folder, envi
 child of the process that requested it, so `subprocess.Popen` waits for it and kills it as usual.
 
 Programs differ in options and variables that are read when the interpreter starts or a library is imported
-(`READ_AT_START`). Each such kind gets its own process to fork off, from its second program on, unless that of another
-kind differs only in having imported more. All programs that are forked off one share the hash seed, so those that must
-agree for any seed need an explicit PYTHONHASHSEED. Code after `-c` is always started normally, as are all programs with
+(`READ_AT_START`). Each such kind gets its own process to fork off, with its first program, unless that of another kind
+differs only in having imported more. All programs that are forked off one share the hash seed, so those that must agree
+for any seed need an explicit PYTHONHASHSEED. Code after `-c` is always started normally, as are all programs with
 `ANEW` in their environment.
 """
 
@@ -40,9 +40,9 @@ READ_AT_START = (
 """Prefixes of variables that the interpreter or a library reads before the program itself does."""
 
 OF_LAUNCHERS = ("TORCHELASTIC_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES")
-READ_LATER = (*OF_LAUNCHERS, "JAX_", "XLA_", "TF_")
-"""Variables that launchers set, and that torch reads when a process group is created, or a GPU is first used; and those
-of JAX and TensorFlow, which each program imports itself."""
+READ_LATER = (*OF_LAUNCHERS, "CUDA_", "TORCHINDUCTOR_", "TOKENIZERS_", "JAX_", "XLA_", "TF_")
+"""Variables read when a process group is created, a device used, a model compiled or a text cut; and those of JAX and
+TensorFlow, which each program imports itself. Launchers set some of them, tests and imports leave others behind."""
 
 LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
 """Modules that start processes themselves; these are also forked, off a copy of the launcher in its initial state."""
@@ -136,7 +136,7 @@ def brings_package(program: Program, folder: str) -> bool:
 
 
 class Warm:
-    """Processes to fork programs off, one per kind; each is started when its kind is requested a second time.
+    """Processes to fork programs off, one per kind; each is started when its kind is first requested.
 
     Args:
         given: the channel to an existing process; no others are started then.
@@ -186,7 +186,7 @@ class Warm:
             self.asked[kind] += 1
             if kind not in self.channels and not brings_package(program, folder):
                 kind = next(filter(partial(_serves, kind), self.channels), kind)
-            if kind not in self.channels and not self.fixed and self.asked[kind] > 1:
+            if kind not in self.channels and not self.fixed:
                 self.channels[kind] = _begun([*program.options, str(SERVER)], modules, environment)
             channel = self.channels.get(kind)
             if channel is None:
