@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from xdpx.commands.listening import add_flags, address_of, asked_of, faults_of, token_of
 from xdpx.config.faults import ConfigError, Fault
-from xdpx.utils import io
+from xdpx.utils import collecting, io
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -71,6 +71,7 @@ async def _serve(folder: str, host: str, port: int | None, token: str, *, opened
         print(f"{folder}: {address}    (Ctrl-C stops it)", flush=True)
         if opened:
             webbrowser.open(address)
+        collecting.as_usual()  # no update ever comes
         await ended.wait()
     finally:
         await runner.cleanup()

@@ -26,7 +26,7 @@ from importlib.util import find_spec
 
 from xdpx.commands.listening import add_flags, address_of, asked_of, faults_of, token_of
 from xdpx.config.faults import ConfigError, Fault
-from xdpx.utils import io
+from xdpx.utils import collecting, io
 
 FLAGS = (
     "--port", "--open", "--host", "--token", "--engine", "--exact", "--tokens", "--rows", "--waiting", "--threads",
@@ -122,4 +122,5 @@ def _serve(asked: argparse.Namespace, folders: dict[str, str], token: str) -> No
         print(f"{', '.join(folders)}: {address}    (Ctrl-C stops it)", flush=True)
         if asked.open:
             webbrowser.open(address)
+        collecting.as_usual()  # no update ever comes
         server.run(sockets=[ear])
