@@ -48,12 +48,12 @@ LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.co
 """Modules that start processes themselves; these are also forked, off a copy of the launcher in its initial state."""
 
 TORCH = ("numpy", "torch")
+TRAINER = (*TORCH, "xdpx.trainer.trainer")
+BERT = (*TRAINER, "transformers.models.bert.modeling_bert")
 COMMANDS = (
     *TORCH, "xdpx.commands.batch", "xdpx.runs.training", "xdpx.runs.packed_ahead", "xdpx.inference.predictor",
     "xdpx.engines.pytorch.engine", "xdpx.reports.figures",
 )  # fmt: skip
-TRAINER = (*COMMANDS, "xdpx.trainer.trainer")
-BERT = (*TRAINER, "transformers.models.bert.modeling_bert")
 WITH_TORCH = {"x-run", "x-train", "x-eval", "x-pred", "x-tune"}
 
 ALONE = re.compile(rf"jax|spmd|xdpx\.main|environ.*\b(?!{'|'.join(OF_LAUNCHERS)})({'|'.join(READ_AT_START)})")
