@@ -93,6 +93,31 @@ def test_small_updates_of_whole_weights_are_not_lost(capsys: pytest.CaptureFixtu
     assert not warnings_of(capsys)
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_head_of_two_classes_that_begins_with_zeros_moves_though_its_sum_does_not(
+    capsys: pytest.CaptureFixture[str], kind: type[torch.optim.Optimizer]
+) -> None:
+    head = nn.Linear(4, 2)
+    for weight in head.parameters():
+        nn.init.zeros_(weight)
+    optimizer = kind(head.parameters(), lr=0.01)  # type: ignore[call-arg]
+    unmoved = Unmoved(head.parameters(), kind.__name__)
+    for _ in range(FIRST_UPDATES):
+        unmoved.begin()
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(head(torch.randn(8, 4)), torch.randint(2, (8,))).backward()
+        optimizer.step()
+        unmoved.follow(0.01, torch.ones(()), skipped=False)
+    assert not warnings_of(capsys)
+
+
+def test_tensors_of_another_kind_are_left_alone() -> None:
+    lazy = nn.LazyLinear(2)
+    unmoved = Unmoved([*lazy.parameters(), *network().parameters()], "SGD")
+    unmoved.begin()
+    unmoved.follow(0.1, torch.ones(()), skipped=False)
+
+
 def test_frozen_weights_are_not_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
     model = network()
     model[:4].requires_grad_(requires_grad=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from statistics import median
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from xdpx.engines.pytorch.strategies.base import Strategy
 from xdpx.engines.pytorch.strategies.states import is_shard
@@ -17,6 +17,7 @@ FIRST_UPDATES, MORE_UPDATES = 10, 100
 must have changed. A schedule may begin with rates that are too small for the latter."""
 
 HALF = frozenset({torch.float16, torch.bfloat16})
+PLAIN = frozenset({Tensor, nn.Parameter})
 NUMBERS = 1024
 """How many numbers of each 16-bit weight are compared."""
 
@@ -24,7 +25,8 @@ NUMBERS = 1024
 class Unmoved:
     """Compares the weights before the first update with those after some of them; later it does nothing.
 
-    All weights are compared by their sums, so that no copy is needed; of 16-bit weights, some numbers are kept.
+    Weights are compared by the sums of their rows, so that no copy is needed; of 16-bit weights, some numbers are kept.
+    The sum of all of a weight would not do: in a head of two classes that begins with zeros, it stays 0.
 
     Args:
         parameters: those of the model.
@@ -32,7 +34,10 @@ class Unmoved:
     """
 
     def __init__(self, parameters: Iterable[Tensor], optimizer: str) -> None:
-        self._weights = [weight for weight in parameters if weight.requires_grad and weight.numel()]
+        trained = [weight for weight in parameters if weight.requires_grad]
+        # Tensors of other kinds, such as quantized ones, need not have sums, and may be all that changes.
+        plain = all(type(weight) in PLAIN or is_shard(weight) for weight in trained)
+        self._weights = [weight for weight in trained if weight.numel()] if plain else []
         self._optimizer = optimizer
         self._sums: list[Tensor] = []
         self._numbers: list[Tensor] = []
@@ -101,12 +106,14 @@ def _own(weights: Iterable[Tensor]) -> list[Tensor]:
 
 
 def _sums(weights: Iterable[Tensor]) -> list[Tensor]:
-    """Return the sum of each weight, on its device."""
-    return [_sum(torch.view_as_real(each) if each.is_complex() else each) for each in _own(weights)]
+    """Return the sums of the rows of each weight, on its device; a copy of those with a single dimension or none."""
+    return [_sum(each) if each.ndim > 1 else each.clone() for each in _own(weights)]
 
 
 def _sum(weight: Tensor) -> Tensor:
-    return weight.sum(dtype=torch.float32 if weight.device.type == "mps" else torch.float64)
+    # In another type than this, torch would copy the weight first.
+    kind = torch.float32 if weight.dtype in HALF else weight.dtype
+    return weight.sum(tuple(range(1, weight.ndim)), dtype=kind)
 
 
 def _numbers(weights: Iterable[Tensor]) -> list[Tensor]:
