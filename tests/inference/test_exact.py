@@ -155,6 +155,71 @@ def test_other_bits_are_seen_inside_and_in_few_rows(share, scale):
     assert model.seen == [4]
 
 
+class Looked(torch.nn.Module):
+    """Gives rows other bits in small numbers if they have an id above 1."""
+
+    def __init__(self, table):
+        super().__init__()
+        self.table, self.seen = table, []
+        self.places = torch.nn.Embedding(8, 1)
+
+    def forward(self, ids):
+        self.seen.append(len(ids))
+        found = self.table(ids) + self.places(torch.arange(8))[:, 0]
+        return found + (found > 1.5) * (len(ids) < 4)
+
+
+class Whole(torch.nn.Embedding):
+    def forward(self, ids):
+        return super().forward(ids)[..., 0]
+
+
+@pytest.mark.parametrize("tries", [1, 2], ids=["embedded", "looked up by hand"])
+def test_a_first_batch_of_few_ids_does_not_hide_that_others_get_other_bits(tries):
+    table = Whole(50, 1)
+    model, exact = Looked(table if tries == 1 else lambda ids: table.weight[ids][..., 0]), ExactRows()
+    with torch.inference_mode(), exact.inside(Numbered(model)):
+        table.weight.copy_(torch.arange(50.0)[:, None])
+        model.places.weight.zero_()
+        model(ids=torch.tensor([[1, 1, 1, 0, 0, 0, 0, 0]]))
+        rows = torch.randint(2, 50, (3, 8))
+        together, alone = model(ids=rows), [model(ids=row[None]) for row in rows]
+    assert torch.equal(together, torch.cat(alone))
+    assert model.seen[-1] == 4
+
+
+class Padded(torch.nn.Module):
+    """Gives rows other bits in small numbers if they are longer than one token."""
+
+    def __init__(self, real):
+        super().__init__()
+        self.real, self.seen = real, []
+
+    def forward(self, x, mask):
+        self.seen.append(len(x))
+        return x * mask + ((mask == self.real).sum(1, keepdim=True) > 1) * (len(x) < 4)
+
+
+@pytest.mark.parametrize("real", [True, False], ids=["marked as real", "marked as padding"])
+def test_a_first_batch_of_short_texts_does_not_hide_that_longer_ones_get_other_bits(real):
+    model, exact = Padded(real), ExactRows()
+    for length in (1, 5):
+        model.seen.clear()
+        with exact.inside(Numbered(model)):
+            model(x=torch.ones(1, 8), mask=(torch.arange(8) < length)[None] == real)
+    assert model.seen == [4]
+
+
+def test_a_mask_that_is_not_of_padding_is_tried_as_it_is():
+    class Holes(torch.nn.Module):
+        def forward(self, x, marks):
+            return x[marks].view(len(x), 2)
+
+    model, marks = Holes(), torch.tensor([[True, False, True, False], [True, False, False, True]])
+    with ExactRows().inside(Numbered(model)):
+        assert model(x=torch.arange(8.0).view(2, 4), marks=marks).tolist() == [[0, 2], [4, 7]]
+
+
 class Signed(torch.nn.Module):
     """Gives zeros, which have another sign where rows are few."""
 

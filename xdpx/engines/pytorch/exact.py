@@ -6,7 +6,9 @@ the same bits as a large one, at all positions. A batch is split into pieces of 
 padded with copies. The caller must make sure that each row has the width in a batch that it would have alone.
 
 Differences inside the network are rounded away in most outputs: in a regression to 0.5 they showed in one row of eight.
-So the outputs of the network's parts are compared as well, by checksums, for all trial rows.
+So the outputs of the network's parts are compared as well, by checksums, for all trial rows. And few values hide them:
+a convolution over the only word of a text gave the same bits for one row as for many, over several words it did not.
+So trial rows are texts of random words and lengths, whatever batch happens to be the first.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
@@ -45,10 +47,12 @@ class Shape(NamedTuple):
     Attributes:
         counts: numbers of rows that give the same bits, largest first.
         of_rows: for each output of the network, in order, whether it has one entry per row.
+        of_any_ids: whether the trial rows had all ids that the network knows, not only such as occurred in a batch.
     """
 
     counts: tuple[int, ...]
     of_rows: tuple[bool, ...]
+    of_any_ids: bool
 
 
 class ExactRows:
@@ -109,11 +113,14 @@ class ExactRows:
 
         rows = len(next(iter(inputs.values())))
         key = (what, *((name, value.shape[1:], value.dtype) for name, value in inputs.items()))
-        if key not in self._shapes:
+        with_ids = (*key, *_bits_of_ids(inputs))
+        shape = self._shapes.get(key) or self._shapes.get(with_ids)
+        if shape is None:
             begun = time.perf_counter()
-            self._shapes[key] = _found_shape(owner, lambda given: of(given)[0], inputs, rows)
+            shape = _found_shape(owner, lambda given: of(given)[0], inputs, rows)
+            self._shapes[key if shape.of_any_ids else with_ids] = shape
             self.seconds += time.perf_counter() - begun
-        shape, parts, start = self._shapes[key], list[Leaves](), 0
+        parts, start = list[Leaves](), 0
         form: Any = None
         while start < rows:
             count = next_count(shape.counts, rows - start)
@@ -147,8 +154,12 @@ def _piece(inputs: Rows, start: int, kept: int, count: int) -> Rows:
     """Return `kept` rows from `start` on, padded with copies of the last one to `count` rows."""
     if start == 0 and kept == count == len(next(iter(inputs.values()))):
         return dict(inputs)
-    places = (start + torch.arange(count).clamp(max=kept - 1)).tolist()
+    places = _places(start, kept, count).tolist()
     return {name: value[places] for name, value in inputs.items()}
+
+
+def _places(start: int, kept: int, count: int) -> Tensor:
+    return start + torch.arange(count).clamp(max=kept - 1)
 
 
 def _found_shape(owner: object, computed: Callable[[Rows], Leaves], inputs: Rows, rows: int) -> Shape:
@@ -169,17 +180,17 @@ def _found_shape(owner: object, computed: Callable[[Rows], Leaves], inputs: Rows
         counts.append(count)
     if counts[-1] > 1 and expected is not None and not trial.ignores_others(expected, counts[-1]):
         counts = [1]
-    return Shape(tuple(counts), trial.of_rows)
+    return Shape(tuple(counts), trial.of_rows, trial.of_any_ids)
 
 
 def _most_tokens(owner: object, device: torch.device) -> int:
     """Return the most tokens a piece may have. It affects bits, so it must not depend on measured times."""
-    if device.type != "cpu" or not isinstance(owner, torch.nn.Module):
+    if device.type != "cpu" or not isinstance(owner, nn.Module):
         return MOST_TOKENS
     matrices = (
         weight.numel()
         for part in owner.modules()
-        if not isinstance(part, torch.nn.Embedding)
+        if not isinstance(part, nn.Embedding)
         for weight in part.parameters(recurse=False)
         if weight.dim() > 1
     )
@@ -192,12 +203,15 @@ class _Trial:
 
     Attributes:
         of_rows: for each output, whether it has one entry per row.
+        of_any_ids: whether the rows have all ids that the network knows, or it reads no ids.
     """
 
     def __init__(self, owner: object, computed: Callable[[Rows], Leaves], rows: Rows) -> None:
         self._owner, self._computed, self._rows = owner, computed, rows
         self._starts = range(len(next(iter(rows.values()))))
-        one, two = (_with_sums(owner, computed, _piece(rows, 0, count, count)) for count in (1, 2))
+        self._lookups = _Lookups([each for each in _watchable(owner) if isinstance(each, nn.Embedding)])
+        one, two = (self._with_sums(torch.arange(count)) for count in (1, 2))
+        self.of_any_ids = self._lookups.draw(len(self._starts)) or not any(map(_has_ids, rows.values()))
         self.of_rows = _tell_rows(type(owner).__name__, one[0], two[0])
         self._of_lines = [len(first) * 2 == len(second) for first, second in zip(one[1], two[1], strict=False)]
 
@@ -225,53 +239,122 @@ class _Trial:
         )
 
     def _given(self, start: int, count: int, *, kept: int | None = None, backwards: bool = False) -> list[Tensor]:
-        piece = _piece(self._rows, start, kept or count, count)
-        if backwards:
-            piece = {name: value.flip(0) for name, value in piece.items()}
-        leaves, sums = _with_sums(self._owner, self._computed, piece)
+        places = _places(start, kept or count, count)
+        leaves, sums = self._with_sums(places.flip(0) if backwards else places)
         found = [leaf for leaf, own in zip(leaves, self.of_rows, strict=True) if own]
         found += [each.view(count, -1) for each, own in zip(sums, self._of_lines, strict=False) if own]
         return [each.flip(0) for each in found] if backwards else found
 
+    def _with_sums(self, places: Tensor) -> tuple[Leaves, list[Tensor]]:
+        """Return the outputs for some trial rows, and checksums of each row of the outputs of the network's parts."""
+        sums: list[Tensor] = []
 
-def _with_sums(owner: object, computed: Callable[[Rows], Leaves], rows: Rows) -> tuple[Leaves, list[Tensor]]:
-    """Return the outputs for some rows, and checksums of the bits of each row of the outputs of the network's parts."""
-    sums: list[Tensor] = []
+        def note(_module: nn.Module, _given: object, output: object) -> None:
+            for leaf in pytree.tree_leaves(output):
+                if isinstance(leaf, Tensor) and leaf.dim() > 1:
+                    bits = leaf.float().contiguous().view(torch.int32).flatten(1).long()
+                    sums.append((bits * torch.arange(1, 2 * bits.shape[1], 2, device=bits.device)).sum(dim=1))
 
-    def note(_module: torch.nn.Module, _given: object, output: object) -> None:
-        for leaf in pytree.tree_leaves(output):
-            if isinstance(leaf, Tensor) and leaf.dim() > 1:
-                bits = leaf.float().contiguous().view(torch.int32).flatten(1).long()
-                sums.append((bits * torch.arange(1, 2 * bits.shape[1], 2, device=bits.device)).sum(dim=1))
-
-    with ExitStack() as stack:
-        for part in _watchable(owner) if isinstance(owner, torch.nn.Module) else ():
-            stack.callback(part.register_forward_hook(note).remove)
-        return computed(rows), sums
+        with ExitStack() as stack:
+            for part in _watchable(self._owner):
+                stack.callback(part.register_forward_hook(note).remove)
+            stack.enter_context(self._lookups.of(places))
+            return self._computed({name: value[places.tolist()] for name, value in self._rows.items()}), sums
 
 
-def _watchable(network: torch.nn.Module) -> Generator[torch.nn.Module]:
+class _Lookups:
+    """Random ids for the embeddings of a network, which it looks up for trial rows in place of their own.
+
+    Args:
+        tables: the embeddings.
+    """
+
+    def __init__(self, tables: Sequence[nn.Embedding]) -> None:
+        self._tables = tables
+        self._noted: list[list[tuple[nn.Embedding, torch.Size]]] = []
+        self._drawn: list[Tensor | None] = []
+
+    def draw(self, rows: int) -> bool:
+        """Draw ids for each lookup, after a trial with one row and one with two have told which have ids of rows.
+
+        Args:
+            rows: number of trial rows.
+
+        Returns:
+            Whether ids were drawn for any.
+        """
+        dice = torch.Generator().manual_seed(2)
+        for (table, one), (_, two) in zip(*self._noted, strict=False):
+            # Ids of positions, of shape (T,) or (T, T), are shared by all rows.
+            of_rows = one[:1] == (1,) and two == (2, *one[1:])
+            shape = (rows, *one[1:])
+            self._drawn.append(torch.randint(table.num_embeddings, shape, generator=dice) if of_rows else None)
+        return any(each is not None for each in self._drawn)
+
+    @contextmanager
+    def of(self, places: Tensor) -> Generator[None]:
+        """Inside the block, look up the ids drawn for the trial rows at these places; before `draw`, note lookups."""
+        drawn, noted = iter(self._drawn), list[tuple[nn.Embedding, torch.Size]]()
+
+        def replace(table: nn.Embedding, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+            if not given:  # by keyword
+                return None
+            noted.append((table, given[0].shape))
+            ids = next(drawn, None)
+            if ids is None or given[0].shape != (len(places), *ids.shape[1:]):
+                return None
+            return (ids[places].to(given[0]), *given[1:])
+
+        with ExitStack() as stack:
+            for table in self._tables:
+                stack.callback(table.register_forward_pre_hook(replace).remove)
+            yield
+        self._noted.append(noted)
+
+
+def _watchable(owner: object) -> Generator[nn.Module]:
     """Yield the parts of a network that may have hooks: torch's encoder layer computes differently if any inside has.
 
-    Script modules are left out as well.
+    Script modules are left out as well, and what is not a network has no parts.
     """
-    for part in network.children():
-        if not isinstance(part, torch.nn.TransformerEncoderLayer | torch.jit.ScriptModule):
+    for part in owner.children() if isinstance(owner, nn.Module) else ():
+        if not isinstance(part, nn.TransformerEncoderLayer | torch.jit.ScriptModule):
             yield part
             yield from _watchable(part)
+
+
+def _has_ids(value: Tensor) -> bool:
+    return not value.is_floating_point() and value.dtype != torch.bool
+
+
+def _bits_of_ids(inputs: Inputs) -> list[int]:
+    """Return the number of bits of the largest id of each input that has ids."""
+    return [int(value.max()).bit_length() for value in inputs.values() if _has_ids(value) and value.numel()]
 
 
 def _trial_rows(inputs: Rows, places: Sequence[int]) -> Rows:
     """Return rows of a batch, repeated with random values: a difference in the last bits shows in few rows only."""
     dice = torch.Generator().manual_seed(1)
+    share_R = torch.rand(len(places), generator=dice)
     found = {name: value[list(places)] for name, value in inputs.items()}
     for name, value in found.items():
         if value.is_floating_point():
             found[name] = value + torch.randn(value.shape, generator=dice).to(value)
-        elif value.dtype != torch.bool:  # any id below one that occurs is valid too
+        elif _has_ids(value):  # any id below one that occurs is valid too
             drawn = torch.randint(int(value.max()) + 1, value.shape, generator=dice, dtype=value.dtype)
             found[name] = drawn.to(value.device)
+        elif _is_padding(value):
+            real_RT = torch.arange(value.shape[1]) <= (share_R * value.shape[1])[:, None]
+            found[name] = real_RT.to(value.device) == value[:, :1]
     return found
+
+
+def _is_padding(mask_RT: Tensor) -> bool:
+    """Return whether each row of a mask is that of a text with padding behind it, which all are marked alike."""
+    if mask_RT.dim() != 2 or not bool((mask_RT[:, 0] == mask_RT[0, 0]).all()):
+        return False
+    padding_RT = mask_RT != mask_RT[:, :1]
+    return not bool((padding_RT[:, :-1] & ~padding_RT[:, 1:]).any())
 
 
 def _tell_rows(what: str, one: Leaves, two: Leaves) -> tuple[bool, ...]:
