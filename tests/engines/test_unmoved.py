@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from tests.engines.test_engine import BATCHES
 from tests.engines.test_own_average import engine
-from xdpx.engines.pytorch.unmoved import FIRST_UPDATES, MORE_UPDATES, Unmoved
+from xdpx.engines.pytorch.unmoved import FIRST_UPDATES, Unmoved
+from xdpx.engines.rounding import UPDATES
 
 
 class Idle(torch.optim.SGD):
@@ -49,7 +50,7 @@ def test_a_step_that_does_nothing_is_told_of_after_ten_updates(capsys: pytest.Ca
     model = network()
     train(model, Idle(model.parameters(), lr=0.25), FIRST_UPDATES - 1)
     assert "training changes nothing" not in warnings_of(capsys)
-    train(model, Idle(model.parameters(), lr=0.25), MORE_UPDATES + 1)
+    train(model, Idle(model.parameters(), lr=0.25), UPDATES + 1)
     said = warnings_of(capsys)
     assert (
         said.count("training changes nothing: after 10 updates with learning rates of up to 0.25, all 6 weights") == 1
@@ -65,14 +66,14 @@ def test_a_gradient_of_zero_is_named_as_the_cause(capsys: pytest.CaptureFixture[
 
 def test_one_number_that_moves_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
     model = network()
-    train(model, torch.optim.SGD([model[4].bias], lr=1e-7), MORE_UPDATES)
+    train(model, torch.optim.SGD([model[4].bias], lr=1e-7), UPDATES)
     assert not warnings_of(capsys)
 
 
 def test_updates_that_were_skipped_or_have_no_rate_do_not_count(capsys: pytest.CaptureFixture[str]) -> None:
     model = network()
-    train(model, Idle(model.parameters(), lr=0.25), MORE_UPDATES, skipped=True)
-    train(model, torch.optim.SGD(model.parameters(), lr=0.0), MORE_UPDATES)
+    train(model, Idle(model.parameters(), lr=0.25), UPDATES, skipped=True)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.0), UPDATES)
     assert not warnings_of(capsys)
 
 
@@ -81,15 +82,15 @@ def test_updates_that_rounding_undoes_are_told_of(
     capsys: pytest.CaptureFixture[str], *, rate: float, is_lost: bool
 ) -> None:
     model = network(torch.bfloat16)
-    train(model, torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0), MORE_UPDATES)
+    train(model, torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0), UPDATES)
     said = warnings_of(capsys)
     assert ("rounding undoes updates: after 100 of them" in said) is is_lost
-    assert ("numbers in the median bfloat16 weight are as before" in said) is is_lost
+    assert ("numbers are as before in the median of the largest bfloat16 weights" in said) is is_lost
 
 
 def test_small_updates_of_whole_weights_are_not_lost(capsys: pytest.CaptureFixture[str]) -> None:
     model = network()
-    train(model, torch.optim.AdamW(model.parameters(), lr=2e-6), MORE_UPDATES)
+    train(model, torch.optim.AdamW(model.parameters(), lr=2e-6), UPDATES)
     assert not warnings_of(capsys)
 
 

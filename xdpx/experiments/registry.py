@@ -199,7 +199,7 @@ def _unknown(name: str) -> ConfigError:
 def _failed(name: str, what: str, error: Exception) -> ConfigError:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in {"jax", "flax", "optax"}:
         return _refusal(name, f"{error.name} is not installed.", "Install it with pip install 'xdpx[jax]'.")
-    problem = f"importing {what} fails: {type(error).__name__}: {error}."
+    problem = f"importing {what} fails: {type(error).__name__}: {str(error).removesuffix('.')}."
     return _refusal(name, problem, "Correct it; --verbose shows the traceback.")
 
 

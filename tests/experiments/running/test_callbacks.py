@@ -6,8 +6,15 @@ import jax.numpy as jnp
 import pytest
 
 from xdpx.checkpoints.folders import ALONE
+from xdpx.engines.rounding import UPDATES
 from xdpx.engines.spmd.pgle import Pgle, newest_run
-from xdpx.experiments.running.callbacks import CollectingGarbage, Profiling, SkippingAccumulator, StoppingEarly
+from xdpx.experiments.running.callbacks import (
+    CollectingGarbage,
+    Profiling,
+    Rounding,
+    SkippingAccumulator,
+    StoppingEarly,
+)
 from xdpx.training.accumulation import Diverged
 from xdpx.training.loop import Step
 from xdpx.training.progress import Progress
@@ -50,6 +57,27 @@ def test_a_loss_without_gradient_is_told_of_but_not_a_single_update_without(
     accumulator.add(6, {"loss_sum": 2.0, "count": 1.0, "grad_norm": 0.0, "skipped": 0.0})
     accumulator.take("log")
     assert "the gradient was exactly 0 in 3 updates in a row, up to step 6" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "told"), [("bfloat16", 1e-5, True), ("bfloat16", 0.01, False), ("float32", 1e-5, False)]
+)
+def test_updates_that_rounding_undoes_are_told_of(
+    kind: str, rate: float, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learner = SimpleNamespace(trained=lambda weights: set(weights) - {"frozen"})
+    rounding = Rounding(SimpleNamespace(task=SimpleNamespace(learner=learner), engine=Engine()))  # type: ignore[arg-type]
+    params = {"w": jnp.linspace(0.1, 1.0, 5000).reshape(50, 100), "b": jnp.ones(3), "frozen": jnp.ones(9)}
+    params = {name: weight.astype(kind) for name, weight in params.items()}
+    rounding.on_start(SimpleNamespace(number=7, state={"params": params}))  # type: ignore[arg-type]
+    for number in range(8, 7 + UPDATES + 5):
+        params = {name: weight - (name != "frozen") * jnp.asarray(rate, kind) for name, weight in params.items()}
+        rounding.on_step(
+            SimpleNamespace(),  # type: ignore[arg-type]
+            Step(number, {"params": params}, {"learning_rate": jnp.float32(rate)}, SimpleNamespace()),  # type: ignore[arg-type]
+        )
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("rounding undoes updates: after 100 of them with a learning rate that is 1e-05 now") == told
 
 
 def test_garbage_is_collected_at_its_updates_only() -> None:

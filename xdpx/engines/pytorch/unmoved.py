@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from statistics import median
+from heapq import nlargest
 
 import torch
 from torch import Tensor, nn
 
+from xdpx.engines import rounding
 from xdpx.engines.pytorch.strategies.base import Strategy
 from xdpx.engines.pytorch.strategies.states import is_shard
 from xdpx.logger import log
 
-FIRST_UPDATES, MORE_UPDATES = 10, 100
-"""Number of updates, with a learning rate above 0, after which some weight, and most numbers of most 16-bit weights,
-must have changed. A schedule may begin with rates that are too small for the latter."""
+FIRST_UPDATES = 10
+"""Number of updates, with a learning rate above 0, after which some weight must have changed."""
 
 HALF = frozenset({torch.float16, torch.bfloat16})
 PLAIN = frozenset({Tensor, nn.Parameter})
-NUMBERS = 1024
-"""How many numbers of each 16-bit weight are compared."""
 
 
 class Unmoved:
     """Compares the weights before the first update with those after some of them; later it does nothing.
 
-    Weights are compared by the sums of their rows, so that no copy is needed; of 16-bit weights, some numbers are kept.
+    Weights are compared by the sums of their rows, so that no copy is needed; of some 16-bit weights, numbers are kept.
     The sum of all of a weight would not do: in a head of two classes that begins with zeros, it stays 0.
 
     Args:
@@ -72,7 +70,7 @@ class Unmoved:
                 self._warn_of_none(float(norm))
             if is_same or not self._numbers:
                 self._weights = []
-        elif self._updates == MORE_UPDATES:
+        elif self._updates == rounding.UPDATES:
             self._warn_of_rounding()
             self._weights, self._numbers = [], []
 
@@ -89,15 +87,14 @@ class Unmoved:
 
     def _warn_of_rounding(self) -> None:
         pairs = zip(self._numbers, _numbers(self._weights), strict=True)
-        same = median(float((before == now).float().mean()) for before, now in pairs)
-        if same > 0.5:
-            kind = str(self._numbers[0].dtype).removeprefix("torch.")
-            log.warning(
-                f"rounding undoes updates: after {self._updates} of them with learning rates of up to "
-                f"{self._highest_rate:.3g}, {same:.0%} of the numbers in the median {kind} weight are as before. Load "
-                "the model in float32 and set bf16 for the computation, or raise the learning rate.",
-                once=True,
-            )
+        said = rounding.said_of(
+            [float((before == now).float().mean()) for before, now in pairs],
+            rates=f"learning rates of up to {self._highest_rate:.3g}",
+            kind=self._numbers[0].dtype,
+            remedy="Load the model in float32 and set bf16 for the computation",
+        )
+        if said:
+            log.warning(said, once=True)
 
 
 def _own(weights: Iterable[Tensor]) -> list[Tensor]:
@@ -117,6 +114,6 @@ def _sum(weight: Tensor) -> Tensor:
 
 
 def _numbers(weights: Iterable[Tensor]) -> list[Tensor]:
-    """Return some numbers of each 16-bit weight, evenly spaced."""
-    flat = [each.reshape(-1) for each in _own(weights) if each.dtype in HALF and each.numel()]
-    return [each[:: -(-len(each) // NUMBERS)].clone() for each in flat]
+    """Return some numbers of the largest 16-bit weights, evenly spaced."""
+    half = (each.reshape(-1) for each in _own(weights) if each.dtype in HALF and each.numel())
+    return [each[:: rounding.stride_of(len(each))].clone() for each in nlargest(rounding.WEIGHTS, half, key=len)]

@@ -8,11 +8,15 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from heapq import nlargest
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from xdpx.checkpoints.folders import Ranks
+from xdpx.engines import rounding
 from xdpx.engines.spmd import world
 from xdpx.engines.spmd.peaks import Efficiency
 from xdpx.experiments.running import summaries as tags
@@ -21,6 +25,7 @@ from xdpx.experiments.running.job_folder import SUMMARIES
 from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, Program, measured
 from xdpx.logger import log
+from xdpx.optimizers.spmd.trees import named
 from xdpx.reports.growing_table import Cell, GrowingTable
 from xdpx.reports.windows import Window
 from xdpx.tasks.spmd.early_stopping import Mode, is_enough
@@ -34,6 +39,8 @@ from xdpx.utils.decisions import SKIPPED_AT_MOST, due
 
 SUMMARY = "summary"
 """The name of the accumulator window for summaries."""
+
+HALF = frozenset({jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16)})
 
 STILL_UPDATES = 3
 """Consecutive updates with the gradient 0 that are told of: of one, the data may be the reason."""
@@ -100,6 +107,48 @@ class SkippingAccumulator(MetricAccumulator):
         """Restore the result of `state_dict`."""
         super().load_state_dict(saved)
         self._in_a_row = int(saved.get("skipped_in_a_row", 0))
+
+
+class Rounding(Callback):
+    """Warns if rounding undoes the updates of weights in 16 bits; some of what this process holds is compared.
+
+    It is compared on the host, since each shape would need a program on the devices.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._names: list[str] = []
+        self._before: list[Any] = []
+        self._end = 0
+
+    def on_start(self, session: Session) -> None:
+        """Choose the largest of the trained weights, and keep some of their numbers."""
+        weights = named(session.state["params"])
+        trained = self._parts.task.learner.trained(weights)
+        half = sorted(name for name in trained if weights[name].dtype in HALF and weights[name].size)
+        self._names = nlargest(rounding.WEIGHTS, half, key=lambda name: weights[name].size)
+        self._before, self._end = self._numbers(session.state), session.number + rounding.UPDATES
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Compare them after `rounding.UPDATES` updates."""
+        if step.number != self._end or not self._before:
+            return None
+        now, rate = self._numbers(step.state), self._parts.engine.facts_to_host(step.facts)["learning_rate"]
+        said = rounding.said_of(
+            [float((one == other).mean()) for one, other in zip(self._before, now, strict=True)],
+            rates=f"a learning rate that is {rate:.3g} now",
+            kind=now[0].dtype,
+            remedy="Keep weights in float32 (dtype), and compute in half precision (fprop_dtype)",
+        )
+        if said:
+            log.warning(said, once=True)
+        self._before = []
+        return None
+
+    def _numbers(self, state: Mapping[str, Any]) -> list[Any]:
+        weights = named(state["params"])
+        flat = [np.asarray(weights[name].addressable_data(0)).reshape(-1) for name in self._names]
+        return [each[:: rounding.stride_of(len(each))].copy() for each in flat]
 
 
 class EfficientLogging(Logging):

@@ -24,6 +24,7 @@ from xdpx.experiments.running.callbacks import (
     EfficientLogging,
     Evaluating,
     Profiling,
+    Rounding,
     SkippingAccumulator,
     StoppingEarly,
     Summarising,
@@ -203,7 +204,7 @@ class _Training:
         callbacks: list[Callback] = [
             logging, Summarising(parts, accumulator, after=after, texts=self._texts(session)), evaluating, decoding,
             stopping, StopWhenAsked(self.preemption, any_asked=self._any_asked, saving=saving if ends_not else None),
-            CollectingGarbage(train.gc_interval_steps), Profiling(parts),
+            CollectingGarbage(train.gc_interval_steps), Rounding(parts), Profiling(parts),
         ]  # fmt: skip
         saves = parts.options.enable_checkpoint_saving
         if self.user_callbacks:
