@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 # torch goes first and alone: a plain `pip install xdpx` may otherwise pick another, larger build of it.
 TORCH ?= torch==2.13.0
-# Groups of tests are shared out between this many processes; 0 keeps them all in the one that was started.
-WORKERS ?= 2
+# Groups of tests are shared out between this many processes; 0 keeps them all in the one that was started. One more than two cores:
+# some tests wait for servers, clusters and processes of their own, and with two processes the cores were idle for a tenth of the time.
+WORKERS ?= 3
 # A file of versions to install exactly. By default those that all tests ran with, where they are for this Python and machine: pip then
 # needs no minutes to find versions that go together. `make LOCK= install` takes the newest that fit, as every other machine does.
 FITS := import sys, platform as p; print(sys.version_info[:2] == (3, 11) and (p.system(), p.machine()) == ("Linux", "x86_64"))
@@ -26,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo       train, evaluate, predict and plot a real text classifier (under two minutes)"
-	@echo "make test       lint and the tests in their short form, shared out between two processes; WORKERS=0: in one"
+	@echo "make test       lint and the tests in their short form, shared out between three processes; WORKERS=0: in one"
 	@echo "make nightly    every test in its long form: whole tables, and programs of many processes"
 	@echo "make faults     kills, damage and careless input, ten times as long as make nightly does"
 	@echo "make quick      the fast tests only"
