@@ -97,6 +97,27 @@ def test_shards_that_arrive_later_are_no_other_data(start: Start) -> None:
     assert start(resume=True, **keys) == 0
 
 
+@pytest.mark.parametrize(
+    ("steps", "again", "told"),
+    [
+        (1, {"seed": 2}, ""),  # the first pass is in order, whatever the seed
+        (2, {"seed": 2}, ""),
+        (3, {"seed": 2}, "seed: was 1, and is 2. Pass 2 over the shards has begun"),
+        (1, {"train_subset": ["dev", "train"]}, "Pass 1 over the shards has begun, and its rest has others now"),
+    ],
+)
+def test_another_order_of_the_shards_is_told_within_a_pass(
+    steps: int, again: dict[str, Any], told: str, start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = {"lazy_load": True, "train_subset": ["train", "dev"], "valid_subset": "dev", "seed": 1, "max_update": 6}
+    keys["batch_size"] = 59  # a shard is an update
+    assert start(train_steps=steps, **keys) == 0
+    capsys.readouterr()
+    assert start(resume=True, **{**keys, **again}) == 0
+    warned = " ".join(capsys.readouterr().err.split())
+    assert told in warned if told else "over the shards" not in warned
+
+
 def scarce(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Let BERT have memory for so many rows only."""
     forward = BertClassification.forward

@@ -172,15 +172,35 @@ def refuse_finished(changed: Changes, progress: Progress, total: int) -> None:
         raise refusal("resume", problem, remedy)
 
 
-def warn_of_order(run: Run, changed: Changes, progress: Progress, *, length: int) -> None:
-    """Warn of keys that give the rest of an epoch that has begun another order; it takes `length` updates."""
+def warn_of_order(run: Run, changed: Changes, progress: Progress, *, length: int, shards: int) -> None:
+    """Warn of keys that give the rest of what has begun another order: of an epoch, or of a pass over the shards.
+
+    Args:
+        run: the run as it goes on.
+        changed: its keys that have other values than in the checkpoint.
+        progress: where the checkpoint stands.
+        length: how many updates this epoch takes.
+        shards: how many splits are trained on; with `lazy_load`, each is an epoch.
+    """
     keys = [*ORDERING, *(("batch_size", "update_freq") if run.values.get("batch_by_len") else ())]
-    told = [f"{key}: was {changed[key].before!r}, and is {changed[key].after!r}" for key in keys if key in changed]
-    if told and 0 < progress.group < length and is_master():
+    told = {key: f"{key}: was {changed[key].before!r}, and is {changed[key].after!r}" for key in keys if key in changed}
+    if not told or not is_master():
+        return
+    if 0 < progress.group < length:
         log.warning(
-            f"{'; '.join(told)}. Epoch {progress.epoch} has begun, and its rest comes in another order now: some of "
-            "its rows are trained on again, and as many not before the next epoch. With the old value each comes once."
+            f"{'; '.join(told.values())}. Epoch {progress.epoch} has begun, and its rest comes in another order now: "
+            "some of its rows are trained on again, and as many not before the next epoch. With the old value each "
+            "comes once."
         )
+    elif run.values.get("lazy_load"):
+        passes, place = divmod(progress.epoch - 1 + (progress.group >= length), shards)
+        # The first pass is in the order of train_subset, whatever the seed is.
+        others = [told[key] for key in told if (key == "train_subset" or (key == "seed" and passes)) and place]
+        if others:
+            log.warning(
+                f"{'; '.join(others)}. Pass {passes + 1} over the shards has begun, and its rest has others now: some "
+                "are trained on again, and as many not before the next pass. With the old value each comes once."
+            )
 
 
 def judges(run: Run, changed: Changes) -> list[str]:

@@ -227,8 +227,9 @@ class _Training:
             if self.changed:
                 told = "\n".join(f"  {line}" for line in changed_keys.lines(self.run, self.changed))
                 log.info(f"parameters that differ from the checkpoint; they apply from here on:\n{told}")
-                length = self.parts.data.groups_in(progress.epoch)
-                changed_keys.warn_of_order(self.run, self.changed, progress, length=length)
+                data = self.parts.data
+                length = data.groups_in(progress.epoch)
+                changed_keys.warn_of_order(self.run, self.changed, progress, length=length, shards=len(data.shards))
             judging = changed_keys.judges(self.run, self.changed)
             if judging and progress.best_score is not None:
                 log.info(f"{', '.join(judging)} changed: scores cannot be compared, so the best score is reset")
