@@ -138,9 +138,12 @@ def test_files_are_written_without_importing_tensorflow() -> None:
         assert importlib.import_module("tensorboard.compat").tf.__version__ == "stub"
 
 
-def test_the_writer_without_torch_writes_what_torch_would(tmp_path) -> None:
+def test_the_writer_without_torch_writes_what_torch_would(tmp_path, monkeypatch) -> None:
     reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    writing = pytest.importorskip("tensorboard.summary.writer.event_file_writer")
     torchs = pytest.importorskip("torch.utils.tensorboard").SummaryWriter
+    # Files of one second are read by their number in this process, as text: the tenth before the ninth.
+    monkeypatch.setattr(writing, "_global_uid", writing.AtomicCounter(0))
     found = []
     for name, kind in (("plain", tensorboard.PlainWriter), ("torch", torchs)):
         for purge_step, value in ((None, 0.25), (4, 0.5)):  # a job, and its restart from step 3
