@@ -276,5 +276,5 @@ def _no_file(parameters: TrainingData.Parameters, path: str) -> Fault:
 
 def _too_few(parameters: TrainingData.Parameters, size: int, what: str) -> Fault:
     wanted = parameters.batch_size * parameters.update_freq
-    problem = f"{wanted} samples make an update (batch_size * update_freq), but {what} holds only {size}."
-    return Fault("batch_size", problem, "Use smaller ones, or more data.")
+    problem = f"{wanted} samples make an update (batch_size * update_freq), but {what} holds only {size}"
+    return Fault("batch_size", f"{problem}: it must hold more.", "Use smaller ones, or more data.")
