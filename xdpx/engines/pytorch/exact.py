@@ -113,13 +113,15 @@ class ExactRows:
 
         rows = len(next(iter(inputs.values())))
         key = (what, *((name, value.shape[1:], value.dtype) for name, value in inputs.items()))
-        with_ids = (*key, *_bits_of_ids(inputs))
-        shape = self._shapes.get(key) or self._shapes.get(with_ids)
+        shape = self._shapes.get(key)
         if shape is None:
-            begun = time.perf_counter()
-            shape = _found_shape(owner, lambda given: of(given)[0], inputs, rows)
-            self._shapes[key if shape.of_any_ids else with_ids] = shape
-            self.seconds += time.perf_counter() - begun
+            with_ids = (*key, *_bits_of_ids(inputs))  # waits for the device
+            shape = self._shapes.get(with_ids)
+            if shape is None:
+                begun = time.perf_counter()
+                shape = _found_shape(owner, lambda given: of(given)[0], inputs, rows)
+                self._shapes[key if shape.of_any_ids else with_ids] = shape
+                self.seconds += time.perf_counter() - begun
         parts, start = list[Leaves](), 0
         form: Any = None
         while start < rows:
