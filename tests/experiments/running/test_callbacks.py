@@ -60,7 +60,8 @@ def test_a_loss_without_gradient_is_told_of_but_not_a_single_update_without(
 
 
 @pytest.mark.parametrize(
-    ("kind", "rate", "told"), [("bfloat16", 1e-5, True), ("bfloat16", 0.01, False), ("float32", 1e-5, False)]
+    ("kind", "rate", "told"),
+    [("bfloat16", 1e-5, True), ("bfloat16", 0.01, False), ("bfloat16", 0.0, False), ("float32", 1e-5, False)],
 )
 def test_updates_that_rounding_undoes_are_told_of(
     kind: str, rate: float, told: bool, capsys: pytest.CaptureFixture[str]
@@ -69,12 +70,13 @@ def test_updates_that_rounding_undoes_are_told_of(
     rounding = Rounding(SimpleNamespace(task=SimpleNamespace(learner=learner), engine=Engine()))  # type: ignore[arg-type]
     params = {"w": jnp.linspace(0.1, 1.0, 5000).reshape(50, 100), "b": jnp.ones(3), "frozen": jnp.ones(9)}
     params = {name: weight.astype(kind) for name, weight in params.items()}
+    facts = {"learning_rate": jnp.float32(rate), "applied_grad_norm": jnp.float32(rate)}
     rounding.on_start(SimpleNamespace(number=7, state={"params": params}))  # type: ignore[arg-type]
     for number in range(8, 7 + UPDATES + 5):
         params = {name: weight - (name != "frozen") * jnp.asarray(rate, kind) for name, weight in params.items()}
         rounding.on_step(
             SimpleNamespace(),  # type: ignore[arg-type]
-            Step(number, {"params": params}, {"learning_rate": jnp.float32(rate)}, SimpleNamespace()),  # type: ignore[arg-type]
+            Step(number, {"params": params}, facts, SimpleNamespace()),  # type: ignore[arg-type]
         )
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("rounding undoes updates: after 100 of them with a learning rate that is 1e-05 now") == told

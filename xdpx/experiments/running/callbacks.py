@@ -133,14 +133,14 @@ class Rounding(Callback):
         """Compare them after `rounding.UPDATES` updates."""
         if step.number != self._end or not self._before:
             return None
-        now, rate = self._numbers(step.state), self._parts.engine.facts_to_host(step.facts)["learning_rate"]
+        facts, now = self._parts.engine.facts_to_host(step.facts), self._numbers(step.state)
         said = rounding.said_of(
             [float((one == other).mean()) for one, other in zip(self._before, now, strict=True)],
-            rates=f"a learning rate that is {rate:.3g} now",
+            rates=f"a learning rate that is {facts['learning_rate']:.3g} now",
             kind=now[0].dtype,
             remedy="Keep weights in float32 (dtype), and compute in half precision (fprop_dtype)",
         )
-        if said:
+        if said and facts["applied_grad_norm"] > 0:  # without a step, as at a learning rate of 0, nothing is rounded
             log.warning(said, once=True)
         self._before = []
         return None
