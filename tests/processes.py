@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 ROOT = Path(__file__).parents[1]
 PORTS = range(20_000, 32_000)
 """Below the ephemeral ports (from 32,768 on): a port that the system returned for a bind to 0 may be taken by any
@@ -60,7 +62,8 @@ def run_together(
     """Run command lines concurrently, each in its environment, and return how each ended.
 
     Output goes to files, since a full pipe would block the process that writes, and those that wait for it. A process
-    that takes longer than `seconds`, which suffices even on a very busy machine, is ended with a dump of its stacks.
+    that takes longer than `seconds`, which suffices even on a very busy machine, is ended with a dump of its stacks, as
+    are those it has started: when a launcher waits, one of its processes has the reason.
     """
     with tempfile.TemporaryDirectory() as folder:
         places = [Path(folder, str(index)) for index in range(len(lines))]
@@ -81,6 +84,9 @@ def _wait(running: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
         time.sleep(0.05)
     for process in running:
         if process.poll() is None:
+            with contextlib.suppress(psutil.Error):
+                for each in psutil.Process(process.pid).children(recursive=True):
+                    each.send_signal(signal.SIGABRT)
             process.send_signal(signal.SIGABRT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(10)

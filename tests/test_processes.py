@@ -20,6 +20,14 @@ def test_when_one_fails_the_others_are_ended_and_both_are_heard(monkeypatch: pyt
     assert "time.sleep" in second.text or "Current thread" in second.text
 
 
+def test_the_processes_of_one_that_takes_too_long_show_their_stacks_too() -> None:
+    waits = "import time\ndef for_ever(): time.sleep(500)\nfor_ever()"
+    starts = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {waits!r}])"
+    [ended] = processes.run_together([[sys.executable, "-c", starts]], [processes.environment()], seconds=5)
+    assert ended.code == -signal.SIGABRT
+    assert "in for_ever" in ended.text
+
+
 def test_a_port_is_free_and_none_that_the_system_gives_away() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", processes.free_port()))
