@@ -43,7 +43,7 @@ spmd_devices.compile_quickly()
 gc.set_threshold(100_000, 20, 50)
 
 if sys.platform == "linux":
-    warm_starts.install(warm_starts.Warm())
+    warm_starts.install(warm_starts.Warm.of_this_process())
 
 DRAWN: dict[tuple[str, str], Callable[..., Any]] = {
     ("xdpx.runs.training", "draw_figures"): lambda settings: None,

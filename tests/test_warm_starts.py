@@ -40,6 +40,14 @@ PROGRAMS = {
     "a fork of its own": "import os\nchild = os.fork()\nif not child: os._exit(3)\nprint(os.waitpid(child, 0)[1])",
     "a class to pickle": "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))).__module__)",
     "a warning": "import warnings\nwarnings.warn('beware')",
+    "what is called at the end": "import atexit\natexit.register(print, 'at the end')\nprint('first')",
+    "a closed pipe": "import os, sys\nos.close(1)\nprint('nowhere')",
+}
+VARIABLES = {
+    "PYTHONWARNINGS": "error",
+    "PYTHONFAULTHANDLER": "1",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONPATH": str(warm_starts.ROOT),
 }
 
 
@@ -58,7 +66,7 @@ Outcome = tuple[int, str, str]
 
 
 def run(line: list[str], folder: Path) -> Outcome:
-    around = {**os.environ, "MORE": "here", "PYTHONFAULTHANDLER": ""}
+    around = {**os.environ, "MORE": "here"}
     done = subprocess.run(
         [sys.executable, *line], capture_output=True, text=True, input="given", cwd=folder, env=around
     )
@@ -105,6 +113,23 @@ def test_a_module_is_run_as_the_interpreter_runs_it(
     assert forked == anew
 
 
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_variables_take_effect_that_the_interpreter_reads(
+    variable: str, warm: warm_starts.Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nothing.py").touch()
+    (tmp_path / "program.py").write_text(
+        "import faulthandler, sys, warnings\nprint(sys.path, sys.warnoptions, faulthandler.is_enabled())\n"
+        "print(sys.stdout.write_through)\nwarnings.warn('beware')"
+    )
+    monkeypatch.setenv(variable, VARIABLES[variable])
+    anew, forked = both(["program.py"], tmp_path, warm, monkeypatch)
+    assert forked == anew
+    anew, forked = both(["-W", "ignore", "program.py"], tmp_path, warm, monkeypatch)
+    assert forked == anew
+    assert "beware" not in anew[2]
+
+
 def test_it_is_a_child_of_the_one_that_asked_and_ends_when_it_is_told(warm: warm_starts.Warm, tmp_path: Path) -> None:
     (tmp_path / "sleep.py").write_text(
         "import os, time\nprint(os.getppid(), os.getsid(0), flush=True)\ntime.sleep(600)"
@@ -145,12 +170,13 @@ def test_variables_that_an_imported_module_sets_are_set_as_if_the_program_had_im
 def test_what_is_read_at_the_start_decides_what_it_is_forked_off(tmp_path: Path) -> None:
     warm = warm_starts.Warm(modules=lambda program, folder: ("json",))
     (tmp_path / "nothing.py").touch()
-    given: list[Any] = [["nothing.py"], {}, str(tmp_path), [0, 1, 2]]
-    kinds = ([], {"OMP_NUM_THREADS": "2"}), (["-W", "ignore"], {}), ([], {"RANK": "1"}), ([], {"JAX_PLATFORMS": "cpu"})
-    for options, around in (([], {}), *kinds):
+    given: list[Any] = [["nothing.py"], {}, str(tmp_path), {0: 0, 1: 1, 2: 2}]
+    differ = ([], {"OMP_NUM_THREADS": "2"}), (["-X", "utf8"], {}), ([], {"PYTHONPATH": str(tmp_path)})
+    same = ([], {"RANK": "1"}), ([], {"JAX_PLATFORMS": "cpu"}), (["-W", "ignore"], {}), ([], VARIABLES)
+    for options, around in (([], {}), *differ, *same):
         given[:2] = [*options, "nothing.py"], around
         warm.start(*given, session=False)
-    assert sorted(warm.asked.values()) == [1, 1, 3]
+    assert sorted(warm.asked.values()) == [1, 1, 1, 5]
     for channel in warm.channels.values():
         if channel:
             channel.close()
@@ -165,7 +191,7 @@ def test_what_has_imported_more_serves_as_well_unless_the_program_brings_its_own
         (folder / "nothing.py").touch()
     begun = []
     for words, folder in ((["more"], tmp_path), ([], tmp_path), ([], other)):
-        child = warm.start(["nothing.py", *words], {}, str(folder), [0, 1, 2], session=False)
+        child = warm.start(["nothing.py", *words], {}, str(folder), {0: 0, 1: 1, 2: 2}, session=False)
         begun.append((bool(child), len(warm.channels)))
         if child:
             os.waitpid(child, 0)

@@ -7,12 +7,17 @@ child of the process that requested it, so `subprocess.Popen` waits for it and k
 Programs differ in options and variables that are read when the interpreter starts or a library is imported
 (`READ_AT_START`). Each such kind gets its own process to fork off, with its first program, unless that of another kind
 differs only in having imported more. All programs that are forked off one share the hash seed, so those that must agree
-for any seed need an explicit PYTHONHASHSEED. Code after `-c` is always started normally, as are all programs with
-`ANEW` in their environment.
+for any seed need an explicit PYTHONHASHSEED. Code that a test gives after `-c` is started normally, as are all programs
+with `ANEW` in their environment.
+
+The processes that pytest-xdist shares out the tests to are forked too, off one that has imported what all test files
+import: where no byte code is there yet, as in a fresh clone, that takes half a minute. Each leaves a copy of itself
+behind, in this state, off which most of the programs that its tests start are forked.
 """
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import inspect
 import json
@@ -24,8 +29,9 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from multiprocessing import util
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,9 +46,22 @@ READ_AT_START = (
 """Prefixes of variables that the interpreter or a library reads before the program itself does."""
 
 OF_LAUNCHERS = ("TORCHELASTIC_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES")
+APPLIED = {"PYTHONWARNINGS", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "PYTHONBREAKPOINT"}
+"""Variables that also take effect in a process that is forked."""
+KNOWN = {str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep), ""}
+"""Folders in PYTHONPATH that also do; others may bring other versions of what was imported."""
+
 READ_LATER = (*OF_LAUNCHERS, "CUDA_", "TORCHINDUCTOR_", "TOKENIZERS_", "JAX_", "XLA_", "TF_")
 """Variables read when a process group is created, a device used, a model compiled or a text cut; and those of JAX and
 TensorFlow, which each program imports itself. Launchers set some of them, tests and imports leave others behind."""
+
+CHANNEL = "XDPX_TESTS_CHANNEL"
+"""The variable that tells a process that runs tests how to reach its copy, and what that one has imported."""
+
+RUNS_TESTS = "import sys;exec(eval(sys.stdin.readline()))"
+"""What execnet starts, for pytest-xdist, as `python -c`."""
+OF_MULTIPROCESSING = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")
+"""How what multiprocessing starts as `python -c` begins: processes, and servers to fork them off."""
 
 LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
 """Modules that start processes themselves; these are also forked, off a copy of the launcher in its initial state."""
@@ -77,7 +96,8 @@ class Program(NamedTuple):
     """What a command line requests of the interpreter.
 
     Attributes:
-        options: of the interpreter itself, such as `-W ignore`.
+        options: of the interpreter itself, such as `-X utf8`.
+        warnings: its options `-W`.
         unbuffered: whether one of them is `-u`.
         kind: "-m", "-c" or "" for a file.
         name: of the module, the code, or the file.
@@ -85,6 +105,7 @@ class Program(NamedTuple):
     """
 
     options: tuple[str, ...]
+    warnings: list[str]
     unbuffered: bool
     kind: str
     name: str
@@ -93,17 +114,19 @@ class Program(NamedTuple):
 
 def program_of(words: list[str]) -> Program | None:
     """Return the request of the words after `python`; None if it cannot be forked."""
-    options, unbuffered, left = list[str](), False, list(words)
+    options, warnings, unbuffered, left = list[str](), list[str](), False, list(words)
     while left:
         word = left.pop(0)
         if word == "-u":
             unbuffered = True
-        elif word in {"-W", "-X"} and left:
+        elif word.startswith("-W") and (left or word != "-W"):
+            warnings.append(word[2:] or left.pop(0))
+        elif word == "-X" and left:
             options += [word, left.pop(0)]
         elif word in {"-m", "-c"} and left:
-            return Program(tuple(options), unbuffered, word, left[0], left[1:])
+            return Program(tuple(options), warnings, unbuffered, word, left[0], left[1:])
         elif word.endswith(".py"):
-            return Program(tuple(options), unbuffered, "", word, left)
+            return Program(tuple(options), warnings, unbuffered, "", word, left)
         else:
             return None
     return None
@@ -112,7 +135,8 @@ def program_of(words: list[str]) -> Program | None:
 def modules_for(program: Program, folder: str) -> tuple[str, ...]:
     """Return the modules that a program started in `folder` imports anyway; () if it must be started normally."""
     if program.kind == "-c":
-        return ()
+        usual = COMMANDS if program.name.startswith(OF_MULTIPROCESSING) else ()
+        return imported_by_tests() if program.name == RUNS_TESTS else usual
     name, words = program.name, program.rest
     if name in LAUNCHERS:
         name = next((word for word in words if word.endswith(".py")), "")
@@ -128,6 +152,20 @@ def modules_for(program: Program, folder: str) -> tuple[str, ...]:
     return TORCH if "torch" in text or "xdpx" in text else ()
 
 
+def imported_by_tests() -> tuple[str, ...]:
+    """Return the modules that test files import at their top, and those that programs of theirs import."""
+    from tests.preloaded import SAVING, SHARDING  # launchers, which are started elsewhere, do not find it
+
+    found = {*COMMANDS, *BERT, *SHARDING, *SAVING}
+    for file in ROOT.glob("tests/**/test_*.py"):
+        for line in ast.parse(file.read_bytes()).body:
+            if isinstance(line, ast.Import):
+                found |= {each.name for each in line.names}
+            elif isinstance(line, ast.ImportFrom) and line.module:
+                found.add(line.module)
+    return tuple(sorted(name for name in found if name.partition(".")[0] != "tests"))
+
+
 def brings_package(program: Program, folder: str) -> bool:
     """Return whether a program started in `folder` finds another copy of the package than that of this folder."""
     file = Path(folder, next((word for word in (program.name, *program.rest) if word.endswith(".py")), ""))
@@ -139,8 +177,9 @@ class Warm:
     """Processes to fork programs off, one per kind; each is started when its kind is first requested.
 
     Args:
-        given: the channel to an existing process; no others are started then.
+        given: the channel to an existing process.
         given_kind: the kind of its programs.
+        fixed: whether no others are started.
         modules: returns what to import before a program is forked; () if it must be started normally.
     """
 
@@ -148,24 +187,33 @@ class Warm:
         self,
         given: socket.socket | None = None,
         given_kind: str = "",
+        fixed: bool = False,
         modules: Callable[[Program, str], tuple[str, ...]] = modules_for,
     ) -> None:
         self.owner = os.getpid()
         self.modules = modules
         self.asked: Counter[str] = Counter()
         self.channels: dict[str, socket.socket | None] = {given_kind: given} if given else {}
-        self.fixed = given is not None
+        self.fixed = fixed
         self.lock = threading.Lock()
 
+    @classmethod
+    def of_this_process(cls) -> Warm:
+        """Return what forks the programs of tests off the copy of this process, if it was forked itself."""
+        if CHANNEL not in os.environ:
+            return cls()
+        number, modules = json.loads(os.environ.pop(CHANNEL))
+        return cls(socket.socket(fileno=number), _kind((), modules, os.environ))
+
     def start(
-        self, words: list[str], environment: Mapping[str, str], folder: str, files: list[int], *, session: bool
+        self, words: list[str], environment: Mapping[str, str], folder: str, files: Mapping[int, int], *, session: bool
     ) -> int:
         """Fork a program, and return its process id; 0 if it must be started normally.
 
         Args:
             words: after the interpreter.
             environment, folder: of the program.
-            files: its standard input, output and error.
+            files: its number of each file that it is given -> the number of that file here.
             session: whether it starts a new session.
         """
         program = program_of(words)
@@ -174,13 +222,11 @@ class Warm:
         modules = self.modules(program, folder) if os.path.isdir(folder) else ()
         if not modules:
             return 0
-        read = {name: text for name, text in environment.items() if name.startswith(READ_AT_START)}
-        read = {name: text for name, text in read.items() if not name.startswith(READ_LATER)}
-        kind = json.dumps([program.options, modules, sorted(read.items())])
+        kind = _kind(program.options, modules, environment)
         request = {
             **program._asdict(), "session": session, "words": words, "environment": dict(environment), "folder": folder,
             "parent": os.getpid(), "deaf": signal.getsignal(signal.SIGINT) == signal.SIG_IGN, "like": kind,
-            "launches": program.name in LAUNCHERS,
+            "files": list(files), "launches": program.name in LAUNCHERS, "runs_tests": program.name == RUNS_TESTS,
         }  # fmt: skip
         with self.lock:
             self.asked[kind] += 1
@@ -192,10 +238,19 @@ class Warm:
             if channel is None:
                 return 0
             try:
-                return _forked(channel, json.dumps(request).encode(), files)
+                return _forked(channel, json.dumps(request).encode(), list(files.values()))
             except OSError:
                 self.channels[kind] = None  # it has ended; from now on its programs are started normally
                 return 0
+
+
+def _kind(options: Sequence[str], modules: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return the kind of programs with these options, which import these modules, in this environment."""
+    read = {name: text for name, text in environment.items() if name.startswith(READ_AT_START) and name not in APPLIED}
+    read = {name: text for name, text in read.items() if not name.startswith(READ_LATER)}
+    if KNOWN.issuperset(read.get("PYTHONPATH", "").split(os.pathsep)):
+        read.pop("PYTHONPATH", None)
+    return json.dumps([options, modules, sorted(read.items())])
 
 
 def _serves(wanted: str, kind: str) -> bool:
@@ -208,11 +263,16 @@ def _begun(words: list[str], modules: tuple[str, ...], environment: Mapping[str,
     """Start a process to fork off, and return the channel to it; None if it could not import the modules."""
     ours, its = socket.socketpair()
     its.set_inheritable(True)
-    line = [sys.executable, *words, str(its.fileno()), *modules]
+    line = [sys.executable, *words, str(its.fileno())]
     nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0o666) for number in range(3)]
     os.posix_spawn(sys.executable, line, {**environment, ANEW: "1"}, file_actions=nowhere)
     its.close()
+    ours.sendall(_framed(json.dumps(modules)))
     return ours if ours.recv(1) else None
+
+
+def _framed(text: str) -> bytes:
+    return len(text.encode()).to_bytes(4, "big") + text.encode()
 
 
 def _forked(channel: socket.socket, request: bytes, files: list[int]) -> int:
@@ -243,8 +303,9 @@ def _here() -> str:
 
 
 def install(warm: Warm) -> Callable[[], None]:
-    """Make `subprocess.Popen` fork Python programs where possible; return a function that undoes this."""
+    """Make `subprocess.Popen` and multiprocessing fork Python programs where possible; return what undoes this."""
     before = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+    spawn_before: Callable[..., int] = util.spawnv_passfds  # type: ignore[attr-defined]
     names = list(inspect.signature(PLAIN).parameters)
 
     def execute(self: Any, *values: Any) -> None:
@@ -259,7 +320,7 @@ def install(warm: Warm) -> Callable[[], None]:
                     [os.fsdecode(word) for word in words[1:]],
                     {os.fsdecode(name): os.fsdecode(text) for name, text in around.items()},
                     os.path.join(_here(), os.fsdecode(given["cwd"] or "")),
-                    [number if file == -1 else file for number, file in enumerate(own)],
+                    {number: number if file == -1 else file for number, file in enumerate(own)},
                     session=given["start_new_session"],
                 )
             if found:
@@ -268,8 +329,16 @@ def install(warm: Warm) -> Callable[[], None]:
                 return
         PLAIN(self, *values)
 
+    def spawn(path: bytes | str, words: Sequence[bytes | str], passed: Sequence[int]) -> int:
+        line = [os.fsdecode(word) for word in words[1:]]
+        files = {int(number): int(number) for number in (*range(3), *passed)}
+        found = os.fsdecode(path) == sys.executable and warm.start(line, os.environ, _here(), files, session=False)
+        return found or spawn_before(path, words, passed)
+
     def undo() -> None:
         subprocess.Popen._execute_child = before  # type: ignore[attr-defined]
+        util.spawnv_passfds = spawn_before  # type: ignore[attr-defined]
 
     subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
+    util.spawnv_passfds = spawn  # type: ignore[attr-defined]
     return undo
