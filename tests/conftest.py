@@ -12,7 +12,8 @@ import sys
 import threading
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -46,7 +47,7 @@ if sys.platform == "linux":
     warm_starts.install(warm_starts.Warm.of_this_process())
 
 DRAWN: dict[tuple[str, str], Callable[..., Any]] = {
-    ("xdpx.runs.training", "draw_figures"): lambda settings: None,
+    ("xdpx.reports.figures", "draw_run"): lambda *what, **how: [],
     ("xdpx.reports.pictures", "confusion_picture"): lambda *what: b"",
     ("xdpx.reports.pictures", "reliability_picture"): lambda *what: b"",
 }
@@ -166,7 +167,7 @@ def _no_collecting_by_accelerate() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_figures() -> Iterator[dict[tuple[str, str], Callable[..., Any]]]:
-    """Turn off the figures of x-train and x-eval in this process: they take longer than a tiny training."""
+    """Turn off the figures of runs and scores in this process: they take longer than a tiny training."""
     plain = {place: getattr(importlib.import_module(place[0]), place[1]) for place in DRAWN}
     with pytest.MonkeyPatch.context() as patch:
         for (module, name), nothing in DRAWN.items():
@@ -174,11 +175,25 @@ def _no_figures() -> Iterator[dict[tuple[str, str], Callable[..., Any]]]:
         yield plain
 
 
+@pytest.fixture(scope="session")
+def drawing(_no_figures: dict[tuple[str, str], Callable[..., Any]]) -> Callable[[], AbstractContextManager[None]]:
+    """Return what turns on the figures of runs and scores inside a `with` block."""
+
+    @contextmanager
+    def on() -> Generator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for (module, name), draw in _no_figures.items():
+                patch.setattr(f"{module}.{name}", draw)
+            yield
+
+    return on
+
+
 @pytest.fixture
-def figures(_no_figures: dict[tuple[str, str], Callable[..., Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turn on the figures of x-train and x-eval again."""
-    for (module, name), draw in _no_figures.items():
-        monkeypatch.setattr(f"{module}.{name}", draw)
+def figures(drawing: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Turn on the figures of runs and scores in a test."""
+    with drawing():
+        yield
 
 
 MOST_GROWTH = 2 * 2**30

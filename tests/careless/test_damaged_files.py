@@ -42,19 +42,16 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (top / "prepro.json").write_text(json.dumps(prepro))
     config = {"__parent__": f"{top}/data/meta", "data_dir": f"{top}/data", **TRAIN}
     (top / "train.json").write_text(json.dumps(config))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xdpx.runs.training.draw_figures", lambda *_, **__: None)
-        assert main(["x-prepro", str(top / "prepro.json")]) == 0
-        assert main(["x-train", str(top / "train.json"), f"save_dir={top}/half", "train_steps=9"]) == 0
-        assert main(["x-train", str(top / "train.json"), f"save_dir={top}/whole"]) == 0
+    assert main(["x-prepro", str(top / "prepro.json")]) == 0
+    assert main(["x-train", str(top / "train.json"), f"save_dir={top}/half", "train_steps=9"]) == 0
+    assert main(["x-train", str(top / "train.json"), f"save_dir={top}/whole"]) == 0
     (top / "half" / "plots").mkdir(exist_ok=True)
     return top
 
 
 @pytest.fixture
-def world(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def world(finished: Path, tmp_path: Path) -> Path:
     """A copy of `finished`, whose configs name the copy."""
-    monkeypatch.setattr("xdpx.runs.training.draw_figures", lambda *_, **__: None)
     for name in ("raw", "data", "half"):
         shutil.copytree(finished / name, tmp_path / name)
     for name in ("prepro.json", "train.json", "half/args.py"):

@@ -11,7 +11,6 @@ from tests.careless.two_classes import prepare, rows, train
 from xdpx import TrainerCallback
 from xdpx.config.loading import resolve
 from xdpx.config.stored_args import read_args
-from xdpx.runs import training
 from xdpx.runs.changed_keys import changes, in_its_own_unit, lasting
 from xdpx.trainer.files.state import ExportableState
 from xdpx.trainer.hooks import callbacks
@@ -45,14 +44,6 @@ REFUSED = [
     ("plain", {"loss_unit": "bits"}, "was 'nats', and is 'bits' now, but it is the unit of the logs"),
     ("plain", {"max_epoch": 1}, "no updates are left: the run is at step 6 of 6"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_figures():
-    """Drawing takes longer than these trainings."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(training, "draw_figures", lambda settings: None)
-        yield
 
 
 @pytest.fixture(scope="module")

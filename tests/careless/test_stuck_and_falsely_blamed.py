@@ -37,9 +37,8 @@ def dead_id() -> str:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def world(tmp_path: Path) -> Path:
     """Raw text and two configs."""
-    monkeypatch.setattr("xdpx.runs.training.draw_figures", lambda *_, **__: None)
     (tmp_path / "raw").mkdir()
     for name, count in (("train0", 60), ("train1", 60), ("dev", 20)):
         (tmp_path / "raw" / f"{name}.txt").write_text(rows(count))

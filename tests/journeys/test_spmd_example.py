@@ -37,7 +37,7 @@ def line(name: str, job: Path, text: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_eight_devices_train_evaluate_and_write(text: str, tmp_path: Path) -> None:
+def test_eight_devices_train_evaluate_and_write(text: str, tmp_path: Path, figures: None) -> None:
     words = line("ExpSharded", tmp_path / "job", text)
     assert main([*words, "--eval_on_test", "--decode_during_train"]) == 0
     with (tmp_path / "job/train.log.tsv").open() as file:

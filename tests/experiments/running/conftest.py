@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 
@@ -27,16 +29,14 @@ def tiny() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def job(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a job that trained, evaluated and decoded to the end."""
+def job(
+    tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory, drawing: Callable[[], AbstractContextManager[None]]
+) -> str:
+    """The folder of a job that trained, evaluated and decoded to the end, with its figures."""
     from xdpx.experiments.running import run
 
     folder = str(tmp_path_factory.mktemp("jobs") / "job")
-    assert run(tiny.Tiny, job_log_dir=folder, eval_on_test=True, decode_during_train=True, device="cpu:1G:16GiB") == 0
+    with drawing():
+        code = run(tiny.Tiny, job_log_dir=folder, eval_on_test=True, decode_during_train=True, device="cpu:1G:16GiB")
+    assert code == 0
     return folder
-
-
-@pytest.fixture(autouse=True)
-def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turn off figures in jobs of tests; `job`, which runs before, has its figures."""
-    monkeypatch.setattr("xdpx.experiments.running.training._draw", lambda folder: None)
