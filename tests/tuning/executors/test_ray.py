@@ -17,7 +17,7 @@ import pytest
 
 from tests.tiers import LONG
 from xdpx.run import main
-from xdpx.tuning.executors.ray import TRIES, Demand, RayExecutor, _Work
+from xdpx.tuning.executors.ray import TRIES, Demand, RayExecutor, _connect, _Work
 from xdpx.tuning.stages import Outcome, Stage
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
@@ -72,12 +72,11 @@ def test_a_search_on_ray_decides_and_trains_as_on_this_machine_though_workers_or
     killer = threading.Thread(target=kill_raylet, args=(tmp_path / "own",), daemon=True)
     if LONG:  # Ray takes a minute to notice; in the short form, test_ray_that_is_lost_... below loses it
         killer.start()
-    assert main(search(save_dir=str(tmp_path / "own"), executor="ray")) == 0
-    if LONG:
+        assert main(search(save_dir=str(tmp_path / "own"), executor="ray")) == 0
         killer.join()
-    assert results(tmp_path / "own") == results(tmp_path / "local")
-    assert weights(tmp_path / "own") == weights(tmp_path / "local")
-    request.getfixturevalue("cluster")
+        assert results(tmp_path / "own") == results(tmp_path / "local")
+        assert weights(tmp_path / "own") == weights(tmp_path / "local")
+        request.getfixturevalue("cluster")  # in the short form, the search starts Ray for itself alone
     killed, over = list[str](), threading.Event()
     killer = threading.Thread(target=kill_workers, args=(2, killed, over))
     killer.start()
@@ -168,6 +167,12 @@ def test_a_cluster_that_is_lost_ends_the_search_and_fails_no_trial(lost: Callabl
     [(_, outcome)] = lost(NeverBegins(own=False), [LocalRayletDiedError()])
     assert outcome.kind == "world"
     assert "The same command continues" in outcome.reason
+
+
+def test_a_ray_that_is_there_is_used_and_none_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    monkeypatch.setattr("ray.init", lambda *_, **__: pytest.fail("Ray is started"))
+    assert not _connect()
 
 
 def test_a_head_that_stays_silent_ends_the_search_before_ray_ends_the_process(
