@@ -1,5 +1,6 @@
 """Memory that runs out, for real where it costs nothing, else by torch's own error from a hook in the model."""
 
+import gc
 import itertools
 
 import numpy as np
@@ -22,6 +23,12 @@ from xdpx.tasks import tasks
 WORDS = {"vocab_size": 40, "num_classes": 3}
 SIZES = {"embedding_dim": 6, "hidden_size": 8, "encoder_layers": 1, "dropout": 0.0, "pretrained_embeddings": False}
 RANDOM = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_to_traverse():
+    """Every shortage collects garbage: what other tests have left in this process need not be traversed."""
+    gc.freeze()
 
 
 def batch(rows):

@@ -98,10 +98,8 @@ def test_efficiency_of_an_experiment_is_that_of_its_plan(small) -> None:
 
 
 def door(*words: str) -> str:
-    code = "import sys; from xdpx.main import main; sys.exit(main(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, env=_environment()
-    )
+    line = [sys.executable, "-m", "xdpx.main", *words]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env=_environment())
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
