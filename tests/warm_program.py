@@ -101,6 +101,9 @@ def become(request: dict[str, Any], made: dict[str, str], paths: list[str]) -> N
     at_once = bool(request["unbuffered"] or os.environ.get("PYTHONUNBUFFERED"))
     sys.stdout.reconfigure(line_buffering=os.isatty(1), write_through=at_once)  # type: ignore[union-attr]
     sys.stderr.reconfigure(write_through=at_once)  # type: ignore[union-attr]
+    if "jax" in sys.modules:
+        little = os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS", "0") == "1"
+        sys.modules["jax"].config.update("jax_disable_most_optimizations", little)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     sys.orig_argv = [sys.executable, *request["words"]]

@@ -46,14 +46,15 @@ READ_AT_START = (
 """Prefixes of variables that the interpreter or a library reads before the program itself does."""
 
 OF_LAUNCHERS = ("TORCHELASTIC_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES")
-APPLIED = {"PYTHONWARNINGS", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "PYTHONBREAKPOINT"}
+READ_LATER = (*OF_LAUNCHERS, "CUDA_", "TORCHINDUCTOR_", "TOKENIZERS_", "XLA_", "TF_")
+"""Variables read when a process group is created, a device used, a model compiled or a text cut. Launchers set some of
+them, tests and imports leave others behind."""
+
+LITTLE = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+APPLIED = {"PYTHONWARNINGS", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "PYTHONBREAKPOINT", LITTLE}
 """Variables that also take effect in a process that is forked."""
 KNOWN = {str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep), ""}
 """Folders in PYTHONPATH that also do; others may bring other versions of what was imported."""
-
-READ_LATER = (*OF_LAUNCHERS, "CUDA_", "TORCHINDUCTOR_", "TOKENIZERS_", "JAX_", "XLA_", "TF_")
-"""Variables read when a process group is created, a device used, a model compiled or a text cut; and those of JAX and
-TensorFlow, which each program imports itself. Launchers set some of them, tests and imports leave others behind."""
 
 CHANNEL = "XDPX_TESTS_CHANNEL"
 """The variable that tells a process that runs tests how to reach its copy, and what that one has imported."""
@@ -69,6 +70,7 @@ LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.co
 TORCH = ("numpy", "torch")
 TRAINER = (*TORCH, "xdpx.trainer.trainer")
 BERT = (*TRAINER, "transformers.models.bert.modeling_bert")
+JAX = ("numpy", "jax", "flax", "optax")
 COMMANDS = (
     *TORCH, "xdpx.commands.batch", "xdpx.runs.training", "xdpx.runs.packed_ahead", "xdpx.inference.predictor",
     "xdpx.engines.pytorch.engine", "xdpx.reports.figures",
@@ -78,6 +80,10 @@ WITH_TORCH = {"x-run", "x-train", "x-eval", "x-pred", "x-tune"}
 ALONE = re.compile(rf"jax|spmd|xdpx\.main|environ.*\b(?!{'|'.join(OF_LAUNCHERS)})({'|'.join(READ_AT_START)})")
 """Matches programs that must be started normally: these, or x-exp, set variables of JAX before importing it, and other
 libraries read theirs as early."""
+
+OF_A_TEST = re.compile(r"\b(xdpx|tests|test_\w+)\b")
+LOOKS = re.compile(r"modules|importtime|environ")
+"""Matches code after `-c` that asks what is imported, or sets variables before something is."""
 
 SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2): orphans below this process become its children."""
@@ -133,10 +139,16 @@ def program_of(words: list[str]) -> Program | None:
 
 
 def modules_for(program: Program, folder: str) -> tuple[str, ...]:
-    """Return the modules that a program started in `folder` imports anyway; () if it must be started normally."""
+    """Return the modules that a program started in `folder` imports anyway; () if it must be started normally.
+
+    Code after `-c` may import JAX, or next to nothing: it is only forked off a process that has imported everything.
+    """
     if program.kind == "-c":
-        usual = COMMANDS if program.name.startswith(OF_MULTIPROCESSING) else ()
-        return imported_by_tests() if program.name == RUNS_TESTS else usual
+        if program.name == RUNS_TESTS:
+            return imported_by_tests()
+        if program.name.startswith(OF_MULTIPROCESSING):
+            return COMMANDS
+        return JAX if OF_A_TEST.search(program.name) and not LOOKS.search(program.name) else ()
     name, words = program.name, program.rest
     if name in LAUNCHERS:
         name = next((word for word in words if word.endswith(".py")), "")
@@ -231,8 +243,8 @@ class Warm:
         with self.lock:
             self.asked[kind] += 1
             if kind not in self.channels and not brings_package(program, folder):
-                kind = next(filter(partial(_serves, kind), self.channels), kind)
-            if kind not in self.channels and not self.fixed:
+                kind = next(filter(partial(_serves, kind, _of_jax(environment)), self.channels), kind)
+            if kind not in self.channels and not self.fixed and modules != JAX:
                 self.channels[kind] = _begun([*program.options, str(SERVER)], modules, environment)
             channel = self.channels.get(kind)
             if channel is None:
@@ -248,15 +260,29 @@ def _kind(options: Sequence[str], modules: Sequence[str], environment: Mapping[s
     """Return the kind of programs with these options, which import these modules, in this environment."""
     read = {name: text for name, text in environment.items() if name.startswith(READ_AT_START) and name not in APPLIED}
     read = {name: text for name, text in read.items() if not name.startswith(READ_LATER)}
+    read = {name: text for name, text in read.items() if not name.startswith("JAX_")}
     if KNOWN.issuperset(read.get("PYTHONPATH", "").split(os.pathsep)):
         read.pop("PYTHONPATH", None)
-    return json.dumps([options, modules, sorted(read.items())])
+    return json.dumps([options, modules, sorted(read.items()), _of_jax(environment) if "jax" in modules else []])
 
 
-def _serves(wanted: str, kind: str) -> bool:
-    """Return whether processes of a kind differ from those wanted by nothing but further imported modules."""
-    (options, modules, read), (its_options, its_modules, its_read) = json.loads(wanted), json.loads(kind)
-    return (options, read) == (its_options, its_read) and set(modules) <= set(its_modules)
+def _of_jax(environment: Mapping[str, str]) -> list[list[str]]:
+    """Return the variables that JAX reads when it is imported."""
+    read = environment.items()
+    return sorted([name, text] for name, text in read if name.startswith("JAX_") and name not in APPLIED)
+
+
+def _serves(wanted: str, of_jax: list[list[str]], kind: str) -> bool:
+    """Return whether processes of a kind differ from those wanted by nothing but further imported modules.
+
+    Args:
+        wanted: the kind wanted.
+        of_jax: variables that the processes must have been given if they have imported JAX.
+        kind: the other kind.
+    """
+    (options, modules, read, _), (its_options, its_modules, its_read, its_jax) = json.loads(wanted), json.loads(kind)
+    same = (options, read) == (its_options, its_read) and ("jax" not in its_modules or of_jax == its_jax)
+    return same and set(modules) <= set(its_modules)
 
 
 def _begun(words: list[str], modules: tuple[str, ...], environment: Mapping[str, str]) -> socket.socket | None:
