@@ -43,6 +43,10 @@ PROGRAMS = {
     "what is called at the end": "import atexit\natexit.register(print, 'at the end')\nprint('first')",
     "a closed pipe": "import os, sys\nos.close(1)\nprint('nowhere')",
 }
+CODE = {
+    "what it is given": "import sys\nprint(sys.argv, sys.path[0], __name__)",
+    "an error": "def divide(by: 1): 1 / by\nprint(divide.__annotations__)\ndivide(0)",
+}
 VARIABLES = {
     "PYTHONWARNINGS": "error",
     "PYTHONFAULTHANDLER": "1",
@@ -128,6 +132,15 @@ def test_variables_take_effect_that_the_interpreter_reads(
     anew, forked = both(["-W", "ignore", "program.py"], tmp_path, warm, monkeypatch)
     assert forked == anew
     assert "beware" not in anew[2]
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_code_is_run_as_the_interpreter_runs_it(
+    name: str, warm: warm_starts.Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nothing.py").touch()
+    anew, forked = both(["-c", CODE[name], "a"], tmp_path, warm, monkeypatch)
+    assert forked == anew
 
 
 def test_it_is_a_child_of_the_one_that_asked_and_ends_when_it_is_told(warm: warm_starts.Warm, tmp_path: Path) -> None:

@@ -73,7 +73,10 @@ def serve(channel: socket.socket) -> dict[str, Any]:
 def _exactly(channel: socket.socket, size: int) -> bytes:
     text = b""
     while len(text) < size:
-        text += channel.recv(size - len(text))
+        more = channel.recv(size - len(text))
+        if not more:
+            os._exit(0)  # the other side has ended
+        text += more
     return text
 
 
@@ -116,7 +119,7 @@ def run(kind: str, name: str, words: list[str]) -> None:
     sys.modules["__main__"] = main
     if kind == "-c":
         sys.path.insert(0, "")
-        exec(name, vars(main))
+        exec(compile(name, "<string>", "exec", dont_inherit=True), vars(main))
         return
     if kind == "-m":
         sys.path.insert(0, str(Path.cwd()))

@@ -7,8 +7,8 @@ child of the process that requested it, so `subprocess.Popen` waits for it and k
 Programs differ in options and variables that are read when the interpreter starts or a library is imported
 (`READ_AT_START`). Each such kind gets its own process to fork off, with its first program, unless that of another kind
 differs only in having imported more. All programs that are forked off one share the hash seed, so those that must agree
-for any seed need an explicit PYTHONHASHSEED. Code that a test gives after `-c` is started normally, as are all programs
-with `ANEW` in their environment.
+for any seed need an explicit PYTHONHASHSEED. Code after `-c` that looks at what is imported is started normally, as are
+all programs with `ANEW` in their environment.
 
 The processes that pytest-xdist shares out the tests to are forked too, off one that has imported what all test files
 import: where no byte code is there yet, as in a fresh clone, that takes half a minute. Each leaves a copy of itself
