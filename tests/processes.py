@@ -84,14 +84,23 @@ def _wait(running: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
         time.sleep(0.05)
     for process in running:
         if process.poll() is None:
-            with contextlib.suppress(psutil.Error):
-                for each in psutil.Process(process.pid).children(recursive=True):
-                    each.send_signal(signal.SIGABRT)
-            process.send_signal(signal.SIGABRT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10)
+            _abort(process)
         process.kill()
         process.wait()
+
+
+def _abort(process: subprocess.Popen[bytes]) -> None:
+    """Abort a process, and then those it has started: it would end by itself when they have ended."""
+    started = list[psutil.Process]()
+    with contextlib.suppress(psutil.Error):
+        started = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGABRT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+    for each in started:
+        with contextlib.suppress(psutil.Error):
+            each.send_signal(signal.SIGABRT)
+    psutil.wait_procs(started, timeout=10)
 
 
 def fork_ranks(work: Callable[[int], object], size: int, words: str) -> list[int]:

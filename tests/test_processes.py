@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,10 +21,16 @@ def test_when_one_fails_the_others_are_ended_and_both_are_heard(monkeypatch: pyt
     assert "time.sleep" in second.text or "Current thread" in second.text
 
 
-def test_the_processes_of_one_that_takes_too_long_show_their_stacks_too() -> None:
-    waits = "import time\ndef for_ever(): time.sleep(500)\nfor_ever()"
+def test_the_processes_of_one_that_takes_too_long_show_their_stacks_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "SECONDS_LEFT_ALONE", 1)
+    ready = f"pathlib.Path({str(tmp_path / 'ready')!r})"
+    waits = f"import pathlib, time\ndef for_ever():\n    {ready}.touch()\n    time.sleep(500)\nfor_ever()"
     starts = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {waits!r}])"
-    [ended] = processes.run_together([[sys.executable, "-c", starts]], [processes.environment()], seconds=5)
+    fails = f"import pathlib, time\nwhile not {ready}.exists(): time.sleep(0.1)\nraise SystemExit(1)"
+    lines = [[sys.executable, "-c", code] for code in (fails, starts)]
+    _, ended = processes.run_together(lines, [processes.environment()] * 2)
     assert ended.code == -signal.SIGABRT
     assert "in for_ever" in ended.text
 
