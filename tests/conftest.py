@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import http.client
-import importlib
 import logging
 import os
+import pkgutil
 import random
 import sys
 import threading
@@ -47,7 +47,7 @@ if sys.platform == "linux":
     warm_starts.install(warm_starts.Warm.of_this_process())
 
 DRAWN: dict[tuple[str, str], Callable[..., Any]] = {
-    ("xdpx.reports.figures", "draw_run"): lambda *what, **how: [],
+    ("xdpx.training.callbacks.plotting.Plotting", "_try_to_draw"): lambda self: None,
     ("xdpx.reports.pictures", "confusion_picture"): lambda *what: b"",
     ("xdpx.reports.pictures", "reliability_picture"): lambda *what: b"",
 }
@@ -167,23 +167,23 @@ def _no_collecting_by_accelerate() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_figures() -> Iterator[dict[tuple[str, str], Callable[..., Any]]]:
-    """Turn off the figures of runs and scores in this process: they take longer than a tiny training."""
-    plain = {place: getattr(importlib.import_module(place[0]), place[1]) for place in DRAWN}
+    """Turn off the figures of trainings and scores in this process: they take longer than a tiny training."""
+    plain = {(owner, name): getattr(pkgutil.resolve_name(owner), name) for owner, name in DRAWN}
     with pytest.MonkeyPatch.context() as patch:
-        for (module, name), nothing in DRAWN.items():
-            patch.setattr(f"{module}.{name}", nothing)
+        for (owner, name), nothing in DRAWN.items():
+            patch.setattr(f"{owner}.{name}", nothing)
         yield plain
 
 
 @pytest.fixture(scope="session")
 def drawing(_no_figures: dict[tuple[str, str], Callable[..., Any]]) -> Callable[[], AbstractContextManager[None]]:
-    """Return what turns on the figures of runs and scores inside a `with` block."""
+    """Return what turns on the figures of trainings and scores inside a `with` block."""
 
     @contextmanager
     def on() -> Generator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            for (module, name), draw in _no_figures.items():
-                patch.setattr(f"{module}.{name}", draw)
+            for (owner, name), draw in _no_figures.items():
+                patch.setattr(f"{owner}.{name}", draw)
             yield
 
     return on
@@ -191,7 +191,7 @@ def drawing(_no_figures: dict[tuple[str, str], Callable[..., Any]]) -> Callable[
 
 @pytest.fixture
 def figures(drawing: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
-    """Turn on the figures of runs and scores in a test."""
+    """Turn on the figures of trainings and scores in a test."""
     with drawing():
         yield
 

@@ -8,7 +8,6 @@ from xdpx.commands.visualise import Visualise, expand
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import load
 
-pytestmark = pytest.mark.usefixtures("figures")
 LOG = "epoch\tstep\ttrain_loss\tvalid_acc\tvalid_loss\tbest_score\n1\t50\t1\t0.5\t1\t0.5\n1\t100\t1\t0.6\t1\t0.6\n"
 
 

@@ -111,7 +111,6 @@ def test_one_callback_hears_the_same_at_both(desk: Path) -> None:
     assert ours.count("evaluate") == 2
 
 
-@pytest.mark.usefixtures("figures")
 @pytest.mark.parametrize("walltime", ["false", "true"])
 def test_both_are_drawn_in_one_figure(
     desk: Path, walltime: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

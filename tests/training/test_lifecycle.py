@@ -67,10 +67,12 @@ def test_a_training_that_ends_tells_why(engine: Any, groups: Any, tmp_path: Path
     assert (tmp_path / "log.txt").is_file()
 
 
-def test_what_is_drawn_at_the_end_is_drawn_once_the_end_is_told(engine: Any, groups: Any, tmp_path: Path) -> None:
+def test_what_is_drawn_at_the_end_is_drawn_once_the_end_is_told(
+    engine: Any, groups: Any, tmp_path: Path, figures: None
+) -> None:
     drawn: list[tuple[str, int, str]] = []
-    figures = Plotting(lambda: drawn.append(told(tmp_path)), Stopwatch())
-    live(Toy(engine, groups, heard=[figures]), Claim(str(tmp_path)), preemption=Preemption())
+    plotting = Plotting(lambda: drawn.append(told(tmp_path)), Stopwatch())
+    live(Toy(engine, groups, heard=[plotting]), Claim(str(tmp_path)), preemption=Preemption())
     assert drawn == [("finished", 3, "reached step 3")]
 
 

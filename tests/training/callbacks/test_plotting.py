@@ -10,6 +10,8 @@ from xdpx.training.callbacks.plotting import Plotting
 from xdpx.training.loop import Callback, Session, Step, fit
 from xdpx.training.progress import Progress
 
+pytestmark = pytest.mark.usefixtures("figures")
+
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
