@@ -46,9 +46,9 @@ READ_AT_START = (
 """Prefixes of variables that the interpreter or a library reads before the program itself does."""
 
 OF_LAUNCHERS = ("TORCHELASTIC_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES")
-READ_LATER = (*OF_LAUNCHERS, "CUDA_", "TORCHINDUCTOR_", "TOKENIZERS_", "XLA_", "TF_")
-"""Variables read when a process group is created, a device used, a model compiled or a text cut. Launchers set some of
-them, tests and imports leave others behind."""
+READ_LATER = (*OF_LAUNCHERS, "CUDA_", "TORCHINDUCTOR_", "TOKENIZERS_", "JAX_", "XLA_", "TF_")
+"""Variables read when a process group is created, a device used, a model compiled or a text cut; and those of JAX,
+which only matter where it has been imported. Launchers set some of them, tests and imports leave others behind."""
 
 LITTLE = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 APPLIED = {"PYTHONWARNINGS", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "PYTHONBREAKPOINT", LITTLE}
@@ -260,7 +260,6 @@ def _kind(options: Sequence[str], modules: Sequence[str], environment: Mapping[s
     """Return the kind of programs with these options, which import these modules, in this environment."""
     read = {name: text for name, text in environment.items() if name.startswith(READ_AT_START) and name not in APPLIED}
     read = {name: text for name, text in read.items() if not name.startswith(READ_LATER)}
-    read = {name: text for name, text in read.items() if not name.startswith("JAX_")}
     if KNOWN.issuperset(read.get("PYTHONPATH", "").split(os.pathsep)):
         read.pop("PYTHONPATH", None)
     return json.dumps([options, modules, sorted(read.items()), _of_jax(environment) if "jax" in modules else []])
@@ -286,7 +285,7 @@ def _serves(wanted: str, of_jax: list[list[str]], kind: str) -> bool:
 
 
 def _begun(words: list[str], modules: tuple[str, ...], environment: Mapping[str, str]) -> socket.socket | None:
-    """Start a process to fork off, and return the channel to it; None if it could not import the modules."""
+    """Start a process to fork off, and return the channel to it; None if it has ended."""
     ours, its = socket.socketpair()
     its.set_inheritable(True)
     line = [sys.executable, *words, str(its.fileno())]
