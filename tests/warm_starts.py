@@ -18,6 +18,7 @@ behind, in this state, off which most of the programs that its tests start are f
 from __future__ import annotations
 
 import ast
+import contextlib
 import ctypes
 import inspect
 import json
@@ -169,12 +170,15 @@ def imported_by_tests() -> tuple[str, ...]:
     from tests.preloaded import SAVING, SHARDING  # launchers, which are started elsewhere, do not find it
 
     found = {*COMMANDS, *BERT, *SHARDING, *SAVING}
+    lines = list[ast.stmt]()
     for file in ROOT.glob("tests/**/test_*.py"):
-        for line in ast.parse(file.read_bytes()).body:
-            if isinstance(line, ast.Import):
-                found |= {each.name for each in line.names}
-            elif isinstance(line, ast.ImportFrom) and line.module:
-                found.add(line.module)
+        with contextlib.suppress(SyntaxError, OSError):  # pytest tells of it
+            lines += ast.parse(file.read_bytes()).body
+    for line in lines:
+        if isinstance(line, ast.Import):
+            found |= {each.name for each in line.names}
+        elif isinstance(line, ast.ImportFrom) and line.module:
+            found.add(line.module)
     return tuple(sorted(name for name in found if name.partition(".")[0] != "tests"))
 
 
