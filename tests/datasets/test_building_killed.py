@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers import LONG
+from tests.tiers import nightly
 from xdpx.datasets.store import Store
 from xdpx.utils import commit
 
 PROGRAM = "import sys; from xdpx.run import main; sys.exit(main(sys.argv[1:]))"
-KILLS = (4 if LONG else 2) * int(os.environ.get("XDPX_KILLS", "1"))
+KILLS = 4 * int(os.environ.get("XDPX_KILLS", "1"))
 """SIGKILLs of one build. The long form and `make faults` take more."""
 
 
@@ -49,6 +49,7 @@ def what_is_there_is_whole(data_dir: Path) -> None:
         assert not commit.problems(str(data_dir), split, hashes=True)
 
 
+@nightly("tests/faults/test_sharded_kills.py::test_killed_tasks_are_done_again_and_nothing_else")
 @pytest.mark.slow
 def test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.tiers import some
+from tests.tiers import nightly, some
 from xdpx.utils import io
 from xdpx.utils.commit import Commit, problems, read_manifest, replacing, sweep
 
@@ -64,6 +64,7 @@ def test_a_kill_at_any_operation_leaves_the_old_set_or_the_new(tools: Any, tmp_p
     assert set(outcomes) == {"old", "new"}
 
 
+@nightly("test_a_kill_at_any_operation_leaves_the_old_set_or_the_new")
 def test_a_kill_never_touches_an_older_set_of_another_name(tools: Any, tmp_path: Path) -> None:
     code, at = 9, 0
     while code == 9:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.tiers import LONG, some
+from tests.tiers import LONG, nightly, some
 from xdpx.checkpoints.folders import FolderCommit, check, folder_name, newest, steps
 from xdpx.checkpoints.publishing import discard
 from xdpx.trainer.files.checkpoint_files import Contents, OwnState, save_checkpoint
@@ -79,6 +79,7 @@ def test_a_kill_at_any_operation_leaves_the_step_before_or_the_new_one(tools: An
     assert set(outcomes) == {10, 20}
 
 
+@nightly("test_a_kill_at_any_operation_leaves_the_step_before_or_the_new_one")
 @pytest.mark.parametrize("after", MOMENTS, ids=MOMENT)
 def test_a_kill_while_a_step_is_saved_again_leaves_the_old_folder_or_the_new(
     tools: Any, tmp_path: Path, after: bool

@@ -18,7 +18,7 @@ HARNESS = Path(__file__).with_name("trainer_harness.py")
 KILLS = 3 * int(os.environ.get("XDPX_KILLS", "1"))
 """SIGKILLs per variant. `make faults` takes more."""
 
-VARIANTS = some(["plain", "best", "accumulated", "background"], ["best", "background"])
+VARIANTS = some(["plain", "best", "accumulated", "background"], ["best"])
 """The best is saved and deleted as the plain one is, and more; test_trainer_elastic_kills.py accumulates."""
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests import processes
+from tests.tiers import nightly
 
 HARNESS = Path(__file__).with_name("tuning_harness.py")
 KILLS = int(os.environ.get("XDPX_KILLS", "1"))
 """`make faults` takes ten times as many; XDPX_KILLS=20 is 60 kills."""
 
 
+@nightly("tests/trainer/test_staging.py::test_a_search_that_is_killed_anywhere_decides_and_trains_the_same")
 @pytest.mark.slow
 @pytest.mark.timeout(300 + 120 * KILLS)
 @pytest.mark.parametrize("schedule", ["asha", "bracket"] if KILLS > 1 else ["asha"])

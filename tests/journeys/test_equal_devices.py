@@ -21,8 +21,6 @@ from tests.tiers import LONG, some
 
 SCRIPT = Path(__file__).with_name("equal_devices.py")
 STEPS, BEGUN = 50, 23
-SIZES = (2, 4) if LONG else (4,)
-"""Numbers of processes that train from the start."""
 ONWARD = (1, 2, 4) if LONG else (1, 2)
 """Numbers of processes that go on from what four have begun."""
 
@@ -60,6 +58,8 @@ SHARDED = ("x-train-fsdp", "trainer-fsdp")
 BOTH = ("x-train-accumulated", "trainer-accumulated")
 """Plain data parallelism of both doors, which accumulates here as well."""
 NAMES = some(CASES, [*BOTH, *SHARDED, "x-train-bmuf", "x-train-freelb"])
+TRAINED = dict.fromkeys((2, 4), NAMES) if LONG else {2: [name for name in NAMES if name not in SHARDED], 4: [*SHARDED]}
+"""Number of processes that train from the start -> what they train."""
 RESUMED = ("x-train-ddp", "trainer-ddp", *SHARDED) if LONG else SHARDED
 """Trainings whose checkpoint of four processes goes on with other numbers."""
 
@@ -84,7 +84,8 @@ def stages() -> list[dict[str, Any]]:
     prepro = {"data_source": "raw", "data_dir": "data", "processor": "single", "loader": "single", "tokenizer": "space"}
     data = {"door": "x-prepro", "name": "prepro", "values": {**prepro, "max_len": 16}}
     found = [stage("from-start-1", 1, [data, *(training(name, 1) for name in NAMES)])]
-    found += [stage(f"from-start-{size}", size, [training(name, size) for name in NAMES]) for size in SIZES]
+    for size, names in TRAINED.items():
+        found.append(stage(f"from-start-{size}", size, [training(name, size) for name in names]))
     by_x_train = [name for name in RESUMED if name.startswith("x-train")]  # the Trainer keeps one of the middle
     found[-1]["trainings"] += [training(name, 4, called=f"{name}-begun", train_steps=BEGUN) for name in by_x_train]
     for size in ONWARD:
@@ -157,8 +158,7 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "size"), [(name, size) for size, names in TRAINED.items() for name in names])
 def test_several_processes_take_the_updates_of_one(trained: Path, name: str, size: int) -> None:
     accumulated = {"update_freq", "gradient_accumulation_steps"} & CASES[name].values.keys()
     batches = STEPS * (2 if accumulated else 1)

@@ -96,6 +96,7 @@ def rows(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in lines[start + 1 :] if line[:1].isdigit()]
 
 
+@nightly("tests/commands/test_batch.py::test_runs_at_the_same_time_share_the_threads_and_mark_their_lines")
 def test_a_nested_grid_runs_two_at_a_time_and_not_again(run: Run) -> None:
     dry = json.loads(
         run("x-train", "sweeps/grid", "valid_subset=split0", "train_subset=split1", "--dry", "--json").stdout

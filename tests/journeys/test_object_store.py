@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import nightly
 from xdpx.run import main
 from xdpx.utils import io
 
@@ -81,6 +82,7 @@ def test_the_whole_road_lies_on_a_store_configs_and_all(s3_root: str, figures: N
     assert main(["x-script", "verify", s3_root]) == 0
 
 
+@nightly("tests/faults/test_commit_kills.py::test_a_kill_at_any_request_leaves_a_whole_set_on_an_object_store")
 def test_a_run_killed_on_a_store_ends_as_if_nothing_had_been(s3_root: str) -> None:
     road = configs(s3_root, put_raw(f"{s3_root}/raw"))
     road["x-train"] |= {"max_update": 8, "eval_interval": -1, "save_interval": 2, "resume": "auto"}

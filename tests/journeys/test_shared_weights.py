@@ -42,7 +42,7 @@ SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     "bf16-zero-2": ("bf16", {"strategy": "deepspeed", "deepspeed_zero_stage": 2, "deepspeed_bf16": True}),
     "bf16-zero-0": ("bf16", {"strategy": "deepspeed", "deepspeed_bf16": True}),
 }
-NAMES = some(SHARED, ["bert-fsdp", "recomputed-fsdp", "thawing-fsdp", "lamb-fsdp", "adafactor-fsdp", "bf16-zero-2"])
+NAMES = some(SHARED, ["bert-fsdp", "lamb-fsdp", "bf16-zero-2"])
 """Optimizers that look at whole weights, or rows of them, stand for the others, and stage 2 for all stages: it keeps
 weights gathered as stage 1 does, and exchanges with every pass as stage 3 does. test_equal_devices.py trains a cnn."""
 PRECISE_TO = {"bf16": 2e-3}

@@ -14,6 +14,7 @@ from tests.faults import tuning_harness
 from tests.faults.resume_harness import in_child
 from tests.launch import slurm
 from tests.launch.slurm import submit, told, wait_for, wait_until
+from tests.tiers import nightly
 from xdpx import run as door
 from xdpx.checkpoints import spmd_files, spmd_folders
 
@@ -80,6 +81,7 @@ def preempt(job: str) -> None:
     wait_until(job, "RUNNING")
 
 
+@nightly("tests/launch/test_slurm.py::test_a_training_that_is_put_back_twice_ends_with_the_bits_of_an_undisturbed_one")
 def test_a_search_that_is_preempted_decides_as_an_undisturbed_one(desk: Path) -> None:
     for name in ("calm", "moved"):
         tuning_harness.write_configs(desk, Path("out") / name, trials=6, schedule="asha")
@@ -98,6 +100,7 @@ def test_a_search_that_is_preempted_decides_as_an_undisturbed_one(desk: Path) ->
     assert tuning_harness.left_by(Path("out/moved")) == tuning_harness.left_by(Path("out/calm"))
 
 
+@nightly("tests/launch/test_slurm.py::test_a_training_that_is_put_back_twice_ends_with_the_bits_of_an_undisturbed_one")
 def test_an_experiment_that_is_preempted_ends_with_the_weights_of_an_undisturbed_one(desk: Path) -> None:
     Path("wait").touch()
     pushed = submit("x-exp", "small.py:Small", "--job_log_dir=out/pushed")

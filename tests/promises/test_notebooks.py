@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import some
+
 REPOSITORY = Path(__file__).parents[2]
 NOTEBOOKS = sorted((REPOSITORY / "docs/notebooks").glob("*.ipynb"))
 SECONDS = 300
@@ -18,7 +20,7 @@ def cells(path: Path, kind: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", some(NOTEBOOKS, NOTEBOOKS[:2]), ids=lambda path: path.stem)
 def test_every_cell_runs_without_a_screen(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.tiers import LONG
+from tests.tiers import LONG, nightly
 from xdpx.utils import io
 from xdpx.utils.commit import Lease, LeaseHeld, LeaseLost
 from xdpx.utils.leases import Holder
@@ -83,6 +83,7 @@ def test_a_killed_owner_is_followed_by_one_of_eight(tmp_path: Any, turn: int) ->
     assert os.listdir(tmp_path) == []
 
 
+@nightly("test_one_of_eight_starters_wins_on_an_object_store")
 def test_a_killed_owner_is_followed_by_one_of_eight_on_an_object_store(s3_root: str) -> None:
     kill_an_owner(f"{s3_root}/run")
     assert race(f"{s3_root}/run").count("won") == 1

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import nightly
 from xdpx.commands.prepro import Prepro
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import resolve
@@ -154,6 +155,7 @@ def test_columns_are_shared_too(tmp_path: Path) -> None:
     same(str(tmp_path), {}, counts=(3,), parser="parquet")
 
 
+@nightly("test_tasks_leave_what_one_process_leaves")
 def test_tasks_may_share_an_object_store(s3_root: str) -> None:
     same(s3_root, {"train.tsv": text(ROWS)}, counts=(2,))
 

@@ -74,8 +74,11 @@ def test_losses_of_fifty_updates_are_those_of_one_device(curve, ici, dcn):
     assert set(engine.compilations.values()) == {1}
 
 
-# Loss and gradients of a pipeline, also twice around, are compared in tests/models/spmd/layers/test_pipelined_model.py.
-@pytest.mark.parametrize(("stack", "ici"), some(STACKS, [("repeated", [1, 1, 1])]))
+# Loss and gradients of a pipeline, also twice around, are compared in tests/models/spmd/layers/test_pipelined.py.
+@nightly(
+    "tests/models/spmd/layers/test_repeated.py::test_a_repeated_stack_is_the_unrolled_one_with_the_same_weights_gradients_too"
+)
+@pytest.mark.parametrize(("stack", "ici"), STACKS)
 def test_repeated_and_pipelined_layers_learn_what_layers_in_a_row_learn(unrolled, stack, ici):
     params, expected = unrolled
     engine = lm.engine(ici, stack=stack)

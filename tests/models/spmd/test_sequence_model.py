@@ -9,6 +9,7 @@ import optax
 import pytest
 from flax.core import meta
 
+from tests.tiers import nightly
 from xdpx.models.spmd.decoding.beam import BeamDecoder
 from xdpx.models.spmd.decoding.greedy import GreedyDecoder
 from xdpx.models.spmd.layers.encoder_decoder import TransformerEncoderDecoder
@@ -61,6 +62,7 @@ def trained() -> Any:
     return params
 
 
+@nightly("test_log_probabilities_of_decoding_are_those_of_the_whole_pass")
 def test_a_model_that_learnt_to_reverse_decodes_reversed_texts(trained: Any) -> None:
     data = reversing(12345)
     layer = model()

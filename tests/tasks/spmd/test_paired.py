@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.tiers import nightly
 from xdpx.config.faults import ConfigError
 from xdpx.config.spmd_keys import COUNTERPARTS
 from xdpx.engines.pytorch.engine import PyTorchEngine
@@ -109,6 +110,7 @@ def test_facts_weights_and_sizes_of_gradients_are_those_of_pytorch(keys: dict[st
         assert ours[2][name][:compared] == pytest.approx(sizes[:compared], rel=1e-2, abs=1e-6), name
 
 
+@nightly("tests/engines/spmd/test_engine.py::test_randomness_depends_on_seed_and_step_alone")
 @pytest.mark.slow
 def test_dropout_depends_on_seed_and_update_alone_and_not_on_the_mesh() -> None:
     drops = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
@@ -178,6 +180,7 @@ def test_the_names_that_are_told_without_jax_are_those_that_are_computed() -> No
     }
 
 
+@nightly("tests/engines/spmd/test_tracing_back.py::test_the_layer_is_named")
 def test_the_layer_that_overflows_is_named_and_no_later_update_moves_the_weights(plain: PairedEngine) -> None:
     engine = plain
     state = engine.start(5)

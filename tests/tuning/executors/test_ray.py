@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.tiers import LONG
+from tests.tiers import nightly
 from xdpx.run import main
 from xdpx.tuning.executors.ray import TRIES, Demand, RayExecutor, _connect, _Work
 from xdpx.tuning.stages import Outcome, Stage
@@ -63,6 +63,7 @@ def kill_raylet(folder: Path) -> None:
             process.kill()
 
 
+@nightly("tests/trainer/test_search.py::test_the_best_of_the_trials_on_a_local_ray_comes_back")
 @pytest.mark.slow
 def test_a_search_on_ray_decides_and_trains_as_on_this_machine_though_workers_or_ray_are_killed(
     search: Callable[..., list[str]], tmp_path: Path, request: pytest.FixtureRequest
@@ -70,13 +71,12 @@ def test_a_search_on_ray_decides_and_trains_as_on_this_machine_though_workers_or
     assert main(search(save_dir=str(tmp_path / "local"))) == 0
     # Ray comes afterwards: a process with its threads should not be forked
     killer = threading.Thread(target=kill_raylet, args=(tmp_path / "own",), daemon=True)
-    if LONG:  # Ray takes a minute to notice; in the short form, test_ray_that_is_lost_... below loses it
-        killer.start()
-        assert main(search(save_dir=str(tmp_path / "own"), executor="ray")) == 0
-        killer.join()
-        assert results(tmp_path / "own") == results(tmp_path / "local")
-        assert weights(tmp_path / "own") == weights(tmp_path / "local")
-        request.getfixturevalue("cluster")  # in the short form, the search starts Ray for itself alone
+    killer.start()
+    assert main(search(save_dir=str(tmp_path / "own"), executor="ray")) == 0
+    killer.join()
+    assert results(tmp_path / "own") == results(tmp_path / "local")
+    assert weights(tmp_path / "own") == weights(tmp_path / "local")
+    request.getfixturevalue("cluster")  # only now: until here, the search starts Ray for itself alone
     killed, over = list[str](), threading.Event()
     killer = threading.Thread(target=kill_workers, args=(2, killed, over))
     killer.start()
