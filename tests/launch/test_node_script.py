@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import time
@@ -90,6 +91,13 @@ def test_a_request_to_end_that_comes_while_a_process_starts_is_not_lost(
     program = "#!/bin/bash\n" + ('trap "exit 85" TERM\n' if handles else "") + asks
     job = job_in(tmp_path, program, ("x-train", "a"), gpus=gpus)
     assert [run(job).returncode for _ in range(5)] == [85] * 5
+
+
+def test_no_script_leaves_a_round_of_a_loop_where_bash_would_skip_the_trap_of_a_signal() -> None:
+    """A trap that becomes due while `continue` or `break` is done is taken for done, and none of its commands is."""
+    job = replace(job_of(("x-train", "a"), ("x-train", "b"), nodes=2, gpus=2), runs=3)
+    lines = [line.partition("# ")[0] for line in node_script(job, Meeting(), how="-").splitlines()]
+    assert [line for line in lines if re.search(r"\b(continue|break)\b", line)] == []
 
 
 def test_what_one_process_does_is_not_sent_to_machines_that_would_not_wait_for_it() -> None:

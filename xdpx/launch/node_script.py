@@ -32,18 +32,20 @@ run() {{
     while :; do
         left=
         for index in "${{!children[@]}}"; do
-            if [ -n "${{codes[index]:-}}" ]; then continue; fi
-            if kill -0 "${{children[index]}}" 2>/dev/null; then left=1; continue; fi
-            wait "${{children[index]}}"; codes[index]=$?
-            # 143: it had nothing to save yet; -1: bash 5.2 has lost the code of one that ended as a signal came.
-            case $asked${{codes[index]}} in TERM143|TERM-1) codes[index]={EXIT_CODE} ;; esac
-            case ${{codes[index]}} in
-                0) continue ;;
-                {EXIT_CODE}) case $code in 0) code={EXIT_CODE} ;; esac ; continue ;;
-                {LOST_PEER_CODE}) case $code in 0|{EXIT_CODE}) code={LOST_PEER_CODE} ;; esac ;;
-                *) case $code in 0|{EXIT_CODE}|{LOST_PEER_CODE}) code=${{codes[index]}} ;; esac ;;
-            esac
-            deadline=${{deadline:-$((SECONDS + 10))}}
+            if [ -n "${{codes[index]:-}}" ]; then :  # no `continue`: bash skips a trap that is due just then
+            elif kill -0 "${{children[index]}}" 2>/dev/null; then left=1
+            else
+                wait "${{children[index]}}"; codes[index]=$?
+                # 143: it had nothing to save yet; -1: bash 5.2 has lost the code of one that ended as a signal came.
+                case $asked${{codes[index]}} in TERM143|TERM-1) codes[index]={EXIT_CODE} ;; esac
+                case ${{codes[index]}} in
+                    0) ;;
+                    {EXIT_CODE}) case $code in 0) code={EXIT_CODE} ;; esac ;;
+                    {LOST_PEER_CODE}) case $code in 0|{EXIT_CODE}) code={LOST_PEER_CODE} ;; esac ;;
+                    *) case $code in 0|{EXIT_CODE}|{LOST_PEER_CODE}) code=${{codes[index]}} ;; esac ;;
+                esac
+                case ${{codes[index]}} in 0|{EXIT_CODE}) ;; *) deadline=${{deadline:-$((SECONDS + 10))}} ;; esac
+            fi
         done
         if [ -z "$left" ]; then return "$code"; fi
         if [ -n "$deadline" ] && [ "$SECONDS" -ge "$deadline" ]; then end_them KILL; fi
