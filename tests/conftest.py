@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,6 +36,9 @@ os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 # Other processes may use the cores; only the examples that are found matter, not hypothesis' deadline of 200 ms.
 settings.register_profile("xdpx", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("xdpx")
+
+# TensorBoard would import TensorFlow, if installed, to read files: seven seconds. It looks for this module first.
+sys.modules.setdefault("tensorboard.compat.notf", ModuleType("tensorboard.compat.notf"))
 
 spmd_devices.imitate_devices()
 spmd_devices.compile_quickly()
