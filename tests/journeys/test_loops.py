@@ -122,6 +122,7 @@ def test_a_fold_that_fails_is_told_and_the_others_go_on(run: Run) -> None:
     assert ["finished before" in row for row in rows(again)] == [True, False, True]
 
 
+@nightly("tests/journeys/test_demo.py::test_two_runs_are_drawn_and_tabulated_together")
 def test_the_runs_of_a_loop_stand_in_one_table(run: Run) -> None:
     table = run("x-script", "aggregate_results", "grid", "--full").stdout.splitlines()
     assert {"learning_rate", "dropout"} <= set(table[0].split("\t"))

@@ -13,6 +13,7 @@ import pytest
 
 from tests.processes import fork
 from tests.promises import door_walk
+from tests.tiers import some
 
 ROOT = Path(__file__).parents[2]
 WALK = (ROOT / "docs/how-it-works.md").read_text(encoding="utf-8")
@@ -33,7 +34,7 @@ def test_every_file_that_the_walk_names_exists() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", some(DOORS, ["x_train", "trainer"]))
 def test_a_training_calls_what_the_walk_names_for_its_door(door: str, tmp_path: Path, figures: None) -> None:
     walk = steps(DOORS[door])
     assert 8 <= len(walk) <= 12

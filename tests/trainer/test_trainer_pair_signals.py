@@ -23,7 +23,7 @@ CASES = {
     "in evaluation": {"killed": 1, "in_evaluation": True},
     "in evaluation, full_shard": {"killed": 0, "in_evaluation": True, "fsdp": "full_shard"},
 }
-NAMES = some(CASES, ["torchrun", "background", "in evaluation, full_shard"])
+NAMES = some(CASES, ["torchrun", "in evaluation, full_shard"])
 
 
 @pytest.fixture(scope="module")
