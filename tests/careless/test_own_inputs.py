@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers import nightly
 from xdpx.main import main
 
 EXPERIMENT = '''
@@ -78,7 +77,6 @@ def given(tmp_path: Path, kind: str) -> list[str]:
     return (tmp_path / f"{kind}.txt").read_text().split()
 
 
-@nightly("tests/experiments/running/test_training.py::test_an_input_may_leave_its_place_out_of_checkpoints")
 def test_an_own_input_with_a_state_goes_on_by_it_and_one_without_says_that_it_reads_again(tmp_path: Path) -> None:
     for kind in ("Dice", "Kept"):
         assert job(tmp_path, kind, 2) == 0

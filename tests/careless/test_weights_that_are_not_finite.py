@@ -10,7 +10,6 @@ from torch import nn
 from torch.utils.data import SequentialSampler
 
 from tests.careless.two_classes import prepare, train
-from tests.tiers import nightly
 from xdpx import Trainer, TrainingArguments
 from xdpx.checkpoints import folders
 
@@ -125,7 +124,6 @@ def test_x_train_does_not_go_on_from_a_state_that_is_not_finite(tmp_path, capfd,
     assert "weights in checkpoint-1.pts are NaN or infinite" in capfd.readouterr().err
 
 
-@nightly("test_a_training_whose_every_update_is_left_out_ends_as_a_failure")
 def test_a_job_of_x_exp_that_skips_every_update_ends_as_a_failure(tmp_path):
     from tests.experiments.running import tiny
     from xdpx.experiments.running import run

@@ -20,7 +20,7 @@ from xdpx.utils import commit
 
 PROGRAM = "import sys; from xdpx.run import main; sys.exit(main(sys.argv[1:]))"
 KILLS = 4 * int(os.environ.get("XDPX_KILLS", "1"))
-"""SIGKILLs of one build. The long form and `make faults` take more."""
+"""SIGKILLs of one build. `make faults` takes more."""
 
 
 def start(folder: Path) -> subprocess.Popen[str]:

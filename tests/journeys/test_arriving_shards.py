@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.tiers import nightly
-
 ROWS = 15_000
 TRAIN: dict[str, Any] = {
     "__parent__": "data/meta", "data_dir": "data", "train_subset": "train*", "lazy_load": True, "max_epoch": 3,
@@ -68,9 +66,6 @@ def half_built(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
         build.wait()
 
 
-@nightly(
-    "tests/careless/test_stuck_and_falsely_blamed.py::test_training_that_waits_for_a_shard_stops_when_x_prepro_fails"
-)
 def test_training_that_begins_while_shards_are_being_made_is_training_on_all_of_them(
     half_built: tuple[Path, subprocess.Popen[str]],
 ) -> None:

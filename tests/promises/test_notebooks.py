@@ -11,6 +11,7 @@ from tests.tiers import some
 
 REPOSITORY = Path(__file__).parents[2]
 NOTEBOOKS = sorted((REPOSITORY / "docs/notebooks").glob("*.ipynb"))
+BY_DAY = [path for path in NOTEBOOKS if path.stem != "03_sharding"]
 SECONDS = 300
 
 
@@ -20,7 +21,7 @@ def cells(path: Path, kind: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("path", some(NOTEBOOKS, NOTEBOOKS[:2]), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", some(NOTEBOOKS, BY_DAY), ids=lambda path: path.stem)
 def test_every_cell_runs_without_a_screen(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))

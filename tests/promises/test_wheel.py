@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers import nightly
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -71,7 +69,6 @@ def test_an_installed_package_lists_its_families_and_scripts_from_an_empty_folde
     assert "aggregate_results" in run(installed, tmp_path, "x-script", "--help")
 
 
-@nightly("tests/journeys/test_demo.py::test_a_file_of_the_user_needs_one_command")
 def test_the_demo_goes_from_an_empty_folder_to_predictions(installed: Path, tmp_path: Path) -> None:
     small = ["max_update=20", "embedding_dim=8", "hidden_size=8", "eval_interval=1000"]
     told = json.loads(run(installed, tmp_path, "x-run", "--demo", "--json", *small))

@@ -11,11 +11,9 @@ import pytest
 import torch
 
 from tests.processes import environment, run_together, told
-from tests.tiers import nightly
 from tests.trainer.test_staging import weights
 
 
-@nightly("tests/trainer/test_staging.py::test_a_search_that_is_killed_anywhere_decides_and_trains_the_same")
 @pytest.mark.slow
 def test_two_processes_search_together_and_a_killed_search_goes_on(tmp_path: Path) -> None:
     script = str(Path(__file__).with_name("staged_pair.py"))

@@ -13,7 +13,8 @@ from xdpx.engines.spmd.engine import SpmdEngine, SpmdOptions
 from xdpx.engines.spmd.mesh import make_mesh
 from xdpx.engines.spmd.partitioning import path_name
 
-MESHES = [([8, 1, 1], None), ([1, 8, 1], None), ([2, 2, 2], None), ([1, 2, 4], None), ([1, 4, 1], [2, 1, 1])]
+BY_ROWS, ALL_AXES = ([8, 1, 1], None), ([2, 2, 2], None)
+MESHES = [BY_ROWS, ([1, 8, 1], None), ALL_AXES, ([1, 2, 4], None), ([1, 4, 1], [2, 1, 1])]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def places(state):
     return jax.tree.map(lambda leaf: leaf.sharding, state)
 
 
-@pytest.mark.parametrize(("ici", "dcn"), some(MESHES, [MESHES[0], MESHES[2]]), ids=str)
+@pytest.mark.parametrize(("ici", "dcn"), some(MESHES, [BY_ROWS, ALL_AXES]), ids=str)
 def test_losses_of_fifty_steps_are_those_of_one_device(engine_on, toy, curve, ici, dcn):
     engine = engine_on(ici, dcn)
     _, losses = toy.train(engine, len(curve))

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from tests.processes import environment
-from tests.tiers import nightly
 from xdpx.config.faults import ConfigError
 from xdpx.experiments.running import run, study, studying
 from xdpx.trainer.hooks.events import TrainerCallback
@@ -93,7 +92,6 @@ test_studying.begin(test_studying.searching(conftest._load()), sys.argv[1])
 """
 
 
-@nightly("test_a_promoted_trial_has_the_bits_of_a_job_that_was_never_interrupted")
 @pytest.mark.slow
 def test_a_study_that_was_killed_goes_on_and_decides_the_same(calm: Path, tiny: ModuleType, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment(), capture_output=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.processes import environment, free_port
-from tests.tiers import nightly
 from xdpx.training.status import read_status
 
 SCRIPT = Path(__file__).with_name("two_processes.py")
@@ -36,7 +35,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@nightly("tests/engines/spmd/test_world.py::test_each_process_gets_the_predictions_of_its_own_rows_and_the_sums_of_all")
 def test_two_processes_share_a_job_and_each_writes_its_rows(job: Path) -> None:
     there = {path.name for path in job.rglob("*") if path.is_file()}
     assert {f"eval_out_4_shard_{index}.jsonl" for index in (0, 1)} <= there
@@ -45,7 +43,6 @@ def test_two_processes_share_a_job_and_each_writes_its_rows(job: Path) -> None:
     assert {path.name for path in places.iterdir()} == {"process_0-of-2", "process_1-of-2"}
 
 
-@nightly("tests/engines/spmd/test_world.py::test_processes_agree_and_refuse_rows_that_cannot_be_dealt_out")
 def test_a_signal_to_one_process_ends_both_after_the_same_update(job: Path) -> None:
     status = read_status(str(job))
     assert status is not None

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.tiers import nightly
 from xdpx.config.faults import ConfigError
 from xdpx.experiments.running import run
 from xdpx.models.spmd.language_model import LanguageModel
@@ -123,7 +122,6 @@ def test_what_is_not_there_cannot_be_looked_at(tiny: ModuleType, tmp_path: Path)
         run(Nothing, job_log_dir=tmp_path, mode="decode_once", **QUIET)
 
 
-@nightly("test_each_checkpoint_is_evaluated_once")
 @pytest.mark.slow
 def test_averaged_weights_are_evaluated_when_asked_for(tiny: ModuleType, tmp_path: Path) -> None:
     folder = str(tmp_path / "job")

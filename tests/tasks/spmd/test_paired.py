@@ -180,7 +180,6 @@ def test_the_names_that_are_told_without_jax_are_those_that_are_computed() -> No
     }
 
 
-@nightly("tests/engines/spmd/test_tracing_back.py::test_the_layer_is_named")
 def test_the_layer_that_overflows_is_named_and_no_later_update_moves_the_weights(plain: PairedEngine) -> None:
     engine = plain
     state = engine.start(5)
