@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import random
 import re
@@ -145,6 +146,9 @@ def fork(work: Callable[[], int | None], words: Path | str) -> int:
         file = os.open(words, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, 1)
         os.dup2(file, 2)
+        sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115 - pytest's are other files
+        sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
+        faulthandler.enable()
         code = work() or 0
     except SystemExit as leaving:
         if isinstance(leaving.code, int):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
@@ -45,3 +46,15 @@ def test_what_is_told_of_an_abort_shows_its_stack_and_no_list_of_modules() -> No
     modules = "Extension modules: " + ", ".join(f"numpy.part_{index}" for index in range(1000))
     told = processes.told([processes.Ended(-signal.SIGABRT, f"Fatal Python error: Aborted\n{modules}\nthe end\n")])
     assert told.splitlines() == ["exit code -6", "Fatal Python error: Aborted", "the end"]
+
+
+def test_a_forked_process_that_crashes_shows_its_output_and_where(tmp_path: Path) -> None:
+    def crash() -> None:
+        print("before it")  # noqa: T201
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    _, status = os.waitpid(processes.fork(crash, tmp_path / "words.txt"), 0)
+    words = (tmp_path / "words.txt").read_text()
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGSEGV
+    assert words.startswith("before it\n")
+    assert "in crash" in words

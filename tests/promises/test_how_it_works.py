@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import fork
 from tests.promises import door_walk
 from tests.tiers import some
 
@@ -38,7 +37,7 @@ def test_every_file_that_the_walk_names_exists() -> None:
 def test_a_training_calls_what_the_walk_names_for_its_door(door: str, tmp_path: Path, figures: None) -> None:
     walk = steps(DOORS[door])
     assert 8 <= len(walk) <= 12
-    code, words = (started if door == "x_exp" else forked)(door, tmp_path)
+    code, words = started(door, tmp_path)
     assert code == 0, words[-3000:]
     called = {line.removeprefix("* ") for line in (tmp_path / "called.txt").read_text().splitlines()}
     missed = [path for path, _ in walk if not any(name.startswith(f"{path}:") for name in called)]
@@ -47,22 +46,11 @@ def test_a_training_calls_what_the_walk_names_for_its_door(door: str, tmp_path: 
 
 
 def started(door: str, folder: Path) -> tuple[int, str]:
-    """Train through a door in a new process, since a fork of one that has run JAX must not run it again."""
-    settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "JAX_NUM_CPU_DEVICES": "1"}
+    """Train through a door in a new process."""
+    settings = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_NUM_CPU_DEVICES": "1", "PYTHONFAULTHANDLER": "1"}
     line = [sys.executable, door_walk.__file__, door, "called.txt"]
     done = subprocess.run(line, cwd=folder, env=settings, capture_output=True, text=True, check=False)
     return done.returncode, done.stderr
-
-
-def forked(door: str, folder: Path) -> tuple[int, str]:
-    """Train through a door in a fork of this process, which has imported torch."""
-
-    def work() -> None:
-        os.chdir(folder)
-        door_walk.walk(door, "called.txt")
-
-    _, status = os.waitpid(fork(work, folder / "words.txt"), 0)
-    return os.waitstatus_to_exitcode(status), (folder / "words.txt").read_text()
 
 
 def _was_called(name: str, called: set[str]) -> bool:
