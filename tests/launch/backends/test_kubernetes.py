@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kubeflow_trainer_api import models
+from kubeflow_trainer_api.models import IoK8sApiBatchV1Job, IoK8sApiCoreV1Service, TrainerV1alpha1TrainJob
 
 from tests.launch.backends.kube_server import serving
 from tests.launch.jobs import job_of
@@ -18,10 +18,7 @@ from xdpx.launch.backends import manifests
 from xdpx.launch.backends.kubernetes import Kubernetes, told
 from xdpx.launch.submission import Job, Record, Refused
 
-KINDS = {
-    "Service": models.IoK8sApiCoreV1Service, "Job": models.IoK8sApiBatchV1Job,
-    "TrainJob": models.TrainerV1alpha1TrainJob,
-}  # fmt: skip
+KINDS = {"Service": IoK8sApiCoreV1Service, "Job": IoK8sApiBatchV1Job, "TrainJob": TrainerV1alpha1TrainJob}
 FULL = {
     "nodes": 2, "gpus": 8, "cpus": 64, "memory": 512.5, "hours": 1.5, "image": "host/xdpx:1", "gpu_type": "H100",
     "volume": "work:/data,home:/home/me", "secret": "keys", "namespace": "team", "partition": "night",

@@ -11,8 +11,9 @@ import pytest
 from xdpx.config.faults import ConfigError
 from xdpx.models.spmd.scoring import cross_entropy, mean_of, smoothed, smoothing_of, with_rows
 
-LOGITS = jax.random.normal(jax.random.key(0), (3, 4, 7)) * 3
-LABELS = jax.random.randint(jax.random.key(1), (3, 4), 0, 7)
+DRAWN = np.random.default_rng(0)
+LOGITS = jnp.asarray(DRAWN.normal(size=(3, 4, 7)) * 3, jnp.float32)
+LABELS = jnp.asarray(DRAWN.integers(0, 7, (3, 4)), jnp.int32)
 
 
 def test_cross_entropy_and_smoothing_are_those_of_optax() -> None:

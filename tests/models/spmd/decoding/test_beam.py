@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from xdpx.models.spmd.decoding.beam import BeamSearch, gnmt_norm, power_norm, search
 from xdpx.models.spmd.decoding.sequences import Decoded, Limits, Prompts
 
 VOCABULARY, END = 5, 4
-LIKELY = np.asarray(jax.nn.log_softmax(jax.random.normal(jax.random.key(2), (VOCABULARY, VOCABULARY)) * 2), np.float64)
+LIKELY = log_softmax(np.random.default_rng(2).normal(size=(VOCABULARY, VOCABULARY)) * 2, axis=-1)
 
 
 def step(cache: Any, ids: jax.Array, positions: jax.Array, wanted: jax.Array) -> tuple[jax.Array, Any]:

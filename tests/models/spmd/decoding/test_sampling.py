@@ -8,7 +8,7 @@ from transformers import TopKLogitsWarper, TopPLogitsWarper
 
 from xdpx.models.spmd.decoding import sampling
 
-LOGITS = jax.random.normal(jax.random.key(3), (4, 50)) * 3
+LOGITS = jnp.asarray(np.random.default_rng(3).normal(size=(4, 50)) * 3, jnp.float32)
 IDS = torch.zeros(4, 1, dtype=torch.long)
 
 

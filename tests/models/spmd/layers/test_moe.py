@@ -18,7 +18,7 @@ from xdpx.models.spmd.layers.activations import SiLU
 from xdpx.models.spmd.layers.moe import MoeFeedForward, TransformerFeedForwardMoe
 from xdpx.models.spmd.sharding import TRANSFORMER_RULES, placed
 
-X = jax.random.normal(jax.random.key(1), (4, 6, 8))
+X = jnp.asarray(np.random.default_rng(1).normal(size=(4, 6, 8)), jnp.float32)
 
 
 def experts(**fields: Any) -> Any:
