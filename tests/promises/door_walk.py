@@ -1,6 +1,6 @@
-"""Train briefly through a door in the working directory, and record calls: `python door_walk.py DOOR FILE`.
+"""Train briefly through a door in the working directory, and record calls: `walk(door, file)`.
 
-FILE has lines `xdpx/file.py:qualified.name`; functions that are called within an update halfway are marked with `*`.
+The file has lines `xdpx/file.py:qualified.name`; a `*` marks functions that are called within an update halfway.
 """
 
 from __future__ import annotations
@@ -54,9 +54,11 @@ def unrecorded(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def x_train() -> None:
-    """Train a classifier of single texts."""
+    """Train a classifier of single texts, without figures, which take longer than all else."""
     from xdpx.run import main
+    from xdpx.runs import training
 
+    training.draw_figures = lambda settings: None
     Path("raw").mkdir()
     rows = "".join(f"some text {number % 2} of row {number}\t{'ab'[number % 2]}\n" for number in range(40))
     for split in ("train", "dev"):
@@ -113,7 +115,3 @@ def walk(door: str, file: str) -> None:
     {"x_train": x_train, "trainer": trainer, "x_exp": x_exp}[door]()
     sys.settrace(None)
     Path(file).write_text("".join(f"{'* ' * (name in WITHIN)}{name}\n" for name in sorted(CALLED)))
-
-
-if __name__ == "__main__":
-    walk(*sys.argv[1:])
