@@ -225,13 +225,17 @@ def _compiled_let_go(_resident: Counter[str]) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def jax_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Run `script PORT INDEX FOLDER words...` as two JAX processes, and return the folder, which `prepare` fills."""
+    """Run a script with the words PORT INDEX FOLDER ... as two JAX processes; return the folder, which `prepare` fills.
+
+    They import it, since a file that names JAX is not forked off a process that has imported it.
+    """
 
     def run(script: Path, *words: str, prepare: Callable[[Path], object] = lambda _: None) -> Path:
         folder = tmp_path_factory.mktemp("pair")
         prepare(folder)
         port = str(processes.free_port())
-        lines = [[sys.executable, str(script), port, index, str(folder), *words] for index in "01"]
+        code = f"import {'.'.join(script.relative_to(processes.ROOT).with_suffix('').parts)}"
+        lines = [[sys.executable, "-c", code, port, index, str(folder), *words] for index in "01"]
         ended = processes.run_together(lines, [processes.environment()] * 2)
         assert [each.code for each in ended] == [0, 0], processes.told(ended)
         return folder

@@ -1,4 +1,4 @@
-"""One of two real processes that train the language model: `lm_two_processes.py PORT INDEX FOLDER SAVED END`."""
+"""One of two real processes that train the language model, imported with the words PORT INDEX FOLDER SAVED END."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import sys
 from pathlib import Path
 
 PORT, INDEX, FOLDER, SAVED, END = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), *map(int, sys.argv[4:])
-os.environ["JAX_NUM_CPU_DEVICES"] = "2"
 os.environ["XLA_FLAGS"] += (
     " --xla_cpu_collective_timeout_seconds=300 --xla_cpu_collective_call_terminate_timeout_seconds=300"
 )
+
+import jax  # noqa: E402
 
 from xdpx.checkpoints import spmd_files  # noqa: E402
 from xdpx.checkpoints.folders import Ranks  # noqa: E402
 from xdpx.engines.spmd import world  # noqa: E402
 from xdpx.engines.spmd.partitioning import infeed  # noqa: E402
 
+jax.config.update("jax_num_cpu_devices", 2)
 spec = importlib.util.spec_from_file_location("spmd_lm", Path(__file__).with_name("lm.py"))
 assert spec
 assert spec.loader

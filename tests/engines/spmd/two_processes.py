@@ -1,4 +1,4 @@
-"""One of two real processes: `two_processes.py <port> <index> <folder>`. Results are written to files."""
+"""One of two real processes, imported with the words PORT INDEX FOLDER. Results are written to files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 PORT, INDEX, FOLDER = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
-os.environ["JAX_NUM_CPU_DEVICES"] = "2"
 os.environ["XLA_FLAGS"] += (
     " --xla_cpu_collective_timeout_seconds=300 --xla_cpu_collective_call_terminate_timeout_seconds=300"
 )
 
+import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 from xdpx.checkpoints import spmd_files, spmd_folders  # noqa: E402
@@ -24,6 +24,7 @@ from xdpx.engines.spmd.engine import SpmdEngine, SpmdOptions  # noqa: E402
 from xdpx.engines.spmd.mesh import make_mesh  # noqa: E402
 from xdpx.engines.spmd.partitioning import infeed  # noqa: E402
 
+jax.config.update("jax_num_cpu_devices", 2)
 spec = importlib.util.spec_from_file_location("spmd_toy", Path(__file__).with_name("toy.py"))
 assert spec
 assert spec.loader

@@ -13,7 +13,8 @@ import pytest
 from tests.processes import environment, free_port
 from xdpx.training.status import read_status
 
-SCRIPT = Path(__file__).with_name("two_processes.py")
+CODE = "from tests.experiments.running.two_processes import main; main()"
+"""Code, since a file that names JAX is not forked off a process that has imported it."""
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +26,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logs = [folder.with_name(f"{index}.log") for index in (0, 1)]
     processes = []
     for index, log in enumerate(logs):
-        line = [sys.executable, str(SCRIPT), str(port), str(index), str(folder)]
+        line = [sys.executable, "-c", CODE, str(port), str(index), str(folder)]
         with log.open("wb") as file:
             processes.append(subprocess.Popen(line, env=environment(), stderr=file))
     while not (folder / "checkpoints/checkpoint_00000006").is_dir() and processes[0].poll() is None:

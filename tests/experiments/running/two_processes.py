@@ -1,14 +1,14 @@
-"""One of two real processes that run the tiny experiment until a signal comes: `two_processes.py PORT INDEX FOLDER`."""
+"""One of two real processes that run the tiny experiment until a signal: `main()` with the words PORT INDEX FOLDER."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-os.environ["JAX_NUM_CPU_DEVICES"] = "1"
+import jax
+
 spec = importlib.util.spec_from_file_location("tiny_experiment", Path(__file__).with_name("tiny.py"))
 assert spec
 assert spec.loader
@@ -31,7 +31,9 @@ class Halves(tiny.Tiny):  # type: ignore[name-defined, misc]
         return [template.set(batch_size=2) for template in super().decode_datasets()]
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run until the signal."""
+    jax.config.update("jax_num_cpu_devices", 1)
     port, index, folder = sys.argv[1:]
     sys.exit(run(
         Halves(STEPS=100_000), job_log_dir=folder, eval_on_test=True, decode_during_train=True,
