@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.tiers import some
+from tests.tiers import nightly, some
 from xdpx.config.faults import ConfigError
 from xdpx.engines.spmd.mesh import make_mesh
 from xdpx.engines.spmd.peaks import device_named
@@ -117,6 +117,7 @@ def test_dry_prints_the_fiddle_config_and_the_cost_and_compiles_nothing() -> Non
     assert "it fits" in text
 
 
+@nightly("test_the_documents_experiments_compile_at_full_size_on_their_mesh")
 def test_a_plan_as_json_is_one_object() -> None:
     sets = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
     data = json.loads(door("C4Spmd1BAdam4Replicas", "--plan", "--device=v4", "--json", *sets))
@@ -131,6 +132,7 @@ def test_the_documents_experiments_compile_at_full_size_on_their_mesh(name: str)
     devices, billions, axes = FULL[name]
     data = json.loads(door(name, "--plan", "--device=v4", "--json"))
     assert data["devices"] == devices
+    assert {"device", "fits", "room", "blame"} <= data["verdict"].keys()
     assert round(data["parameters"] / 1e9, 2) == billions
     assert {axis for one in data["collectives"] for axis in one["axes"]} == axes
     ideal = 12 * data["parameters"] / split(data)  # float32 weights and both moments of Adam, split over all axes

@@ -222,7 +222,8 @@ def test_the_code_of_the_experiments_page_runs_from_top_to_bottom(tmp_path: Path
     code = [text for name, text in blocks("python") if name.startswith("experiments.md")]
     assert len(code) == 7
     (tmp_path / "page.py").write_text("\n".join(code), encoding="utf-8")
-    ran(["page.py"], tmp_path, JAX_NUM_CPU_DEVICES="8")
+    run = "import runpy, xdpx; runpy.run_path('page.py', run_name='__main__')"  # forked off what has imported JAX
+    ran(["-c", run], tmp_path, JAX_NUM_CPU_DEVICES="8")
 
 
 def test_experiments_and_flags_that_the_pages_name_exist() -> None:

@@ -673,12 +673,13 @@ def test_18_full_determinism_is_off_until_asked_for(tmp_path: Path) -> None:
 
 def test_20_no_visible_device_means_the_cpu(tmp_path: Path) -> None:
     code = (
-        "import importlib, sys; args = importlib.import_module(sys.argv[1]).TrainingArguments('out'); "
+        f"from {door.__name__} import TrainingArguments; args = TrainingArguments('out'); "
         "print(args.device, args.n_gpu, args.train_batch_size)"
     )
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(REPOSITORY)}
-    line = [sys.executable, "-c", code, door.__name__]
-    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["cpu", "0", "8"]
 
 
