@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import LONG
 from xdpx.config.faults import Fault
 from xdpx.config.hjson_reader import read_hjson, read_value
 from xdpx.config.located import origins, plain
@@ -174,7 +175,7 @@ TREES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st
 
 
 @given(st.dictionaries(st.text(), TREES), st.sampled_from([None, 2]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50 if LONG else 20, deadline=None)
 def test_plain_json_is_read_as_the_json_package_reads_it(tree: dict[str, Any], indent: int | None) -> None:
     text = json.dumps(tree, indent=indent, ensure_ascii=True)
     value, faults = read(text)

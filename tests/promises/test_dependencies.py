@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def modules_named(tree: ast.Module) -> list[str]:
     return found
 
 
+@cache
 def imported() -> set[str]:
     """Return the distributions that the package imports anywhere, at the top of a file or within a function."""
     files = (ROOT / "xdpx").rglob("*.py")

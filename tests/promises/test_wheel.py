@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import nightly
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -69,6 +71,14 @@ def test_an_installed_package_lists_its_families_and_scripts_from_an_empty_folde
     assert "aggregate_results" in run(installed, tmp_path, "x-script", "--help")
 
 
+def test_the_demo_writes_its_text_and_configs_into_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    assert "x-train out/demo/train.hjson" in run(installed, tmp_path, "x-init", "--demo")
+    rows = [len(path.read_text(encoding="utf-8").splitlines()) for path in (tmp_path / "out/demo/raw").iterdir()]
+    assert len(rows) == 3
+    assert sum(rows) > 4000
+
+
+@nightly("test_the_demo_writes_its_text_and_configs_into_an_empty_folder")
 def test_the_demo_goes_from_an_empty_folder_to_predictions(installed: Path, tmp_path: Path) -> None:
     small = ["max_update=20", "embedding_dim=8", "hidden_size=8", "eval_interval=1000"]
     told = json.loads(run(installed, tmp_path, "x-run", "--demo", "--json", *small))
