@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 
 from tests import cpu_seconds, processes, spmd_devices, tiers, warm_starts
@@ -65,8 +66,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Count CPU seconds, in this process or for the one that started it."""
+    """Count CPU seconds, in this process or for the one that started it; write byte code before others need it."""
     config.pluginmanager.register(cpu_seconds.CpuSeconds(files_shown=config.getoption("--cpu-seconds")))
+    if config.getoption("numprocesses", None) and not config.getoption("file_or_dir"):
+        write_byte_code(config)
+
+
+def write_byte_code(config: pytest.Config) -> None:
+    """Write the byte code of all tests, with pytest's rewritten assertions, for the processes that share them out.
+
+    In a fresh clone each of those would rewrite all files itself, since they collect at the same pace: 13 CPU seconds.
+    """
+    state = config.stash[rewrite.assertstate_key]
+    for file in Path(__file__).parent.rglob("test_*.py"):
+        cached = rewrite.get_cache_dir(file) / f"{file.stem}{rewrite.PYC_TAIL}"
+        with suppress(SyntaxError):  # pytest tells of it
+            if rewrite._read_pyc(file, cached) is None:
+                cached.parent.mkdir(parents=True, exist_ok=True)
+                digest, code = rewrite._rewrite_test(file, config)
+                rewrite._write_pyc(state, code, digest, cached)
 
 
 @pytest.hookimpl(trylast=True)
