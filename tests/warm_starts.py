@@ -31,7 +31,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from multiprocessing import util
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -165,6 +165,7 @@ def modules_for(program: Program, folder: str) -> tuple[str, ...]:
     return TORCH if "torch" in text or "xdpx" in text else ()
 
 
+@cache
 def imported_by_tests() -> tuple[str, ...]:
     """Return the modules that test files import at their top, and those that programs of theirs import."""
     from tests.preloaded import SAVING, SHARDING  # launchers, which are started elsewhere, do not find it
