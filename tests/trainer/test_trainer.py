@@ -277,6 +277,20 @@ def test_a_loss_that_is_no_number_is_shown_as_it_is(tmp_path: Path) -> None:
     assert all(math.isnan(loss) for loss in losses(toy))
 
 
+def test_a_filtered_micro_batch_counts_as_the_mean_of_the_others_of_its_update(tmp_path: Path) -> None:
+    class Breaks(Trainer):
+        calls = 0
+
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False) -> Any:
+            self.calls += 1
+            return super().compute_loss(model, inputs) * 0 + (float("nan") if self.calls == 2 else self.calls)
+
+    changed = {"logging_nan_inf_filter": True, "logging_steps": 1, "max_steps": 1, "gradient_accumulation_steps": 3}
+    toy = trainer(tmp_path, kind=Breaks, per_device_train_batch_size=2, **changed)
+    toy.train()
+    assert losses(toy) == [pytest.approx(2.0)]
+
+
 def test_overrides_of_the_former_generation_are_called_with_what_they_take(tmp_path: Path) -> None:
     class Former(Trainer):
         def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False) -> Any:

@@ -25,7 +25,7 @@ from xdpx.trainer.hooks.state import TrainerControl, TrainerState
 from xdpx.trainer.loss.model_loss import num_positional, takes
 from xdpx.trainer.loss.windows import READ, WAITED, DataClock, over_ranks
 from xdpx.trainer.parts import Midway, TrainerRun
-from xdpx.trainer.stepping import Group
+from xdpx.trainer.stepping import FINITE_LOSS, Group
 from xdpx.training.callbacks.evaluating import warn_of_nan
 from xdpx.training.callbacks.logging import LOG
 from xdpx.training.callbacks.stopping import StopWhenAsked
@@ -161,7 +161,8 @@ class Flow(Callback):
             more[READ] = read
         run.accumulator.add(step.number, {**facts, **more})
         loss = facts[LOSS]
-        if self._filters:  # replace a NaN or infinite loss by the mean since the last log
+        if self._filters:  # replace NaN or infinity by the mean of the other micro-batches, or else since the last log
+            loss = torch.where(loss.isfinite(), loss, facts.get(FINITE_LOSS, loss))
             loss = torch.where(loss.isfinite(), loss, run.loss_sum / (step.number - run.logged_step))
         run.loss_sum += loss
         run.grad_norm, run.learning_rate, run.place = facts["grad_norm"], facts["learning_rate"], place

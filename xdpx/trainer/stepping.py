@@ -29,6 +29,9 @@ from xdpx.utils.decisions import due
 
 NOTHING = nullcontext()
 
+FINITE_LOSS = "finite_loss"
+"""Name of the fact in which NaN or infinite micro-batches count as the mean of the others of their update."""
+
 
 class Group(list[Any]):
     """The micro-batches of one update, with the number of targets in all of them over all ranks, None if unknown."""
@@ -69,6 +72,7 @@ class OverrideEngine:
     def __init__(self, methods: StepMethods, run: TrainerRun) -> None:
         self._methods, self._run = methods, run
         self._samples = 0  # of the current update, on this process
+        self._shares: list[Tensor] = []  # losses of its micro-batches, if `logging_nan_inf_filter` asks for them
         precision, strategy = run.parts.precision, run.parts.strategy
         # Listed once, because walking through a model costs more than clipping.
         self._parameters, self._trained = list(run.model_wrapped.parameters()), _trained_by(run.optimizer)
@@ -87,10 +91,11 @@ class OverrideEngine:
         """Take one optimizer update.
 
         Facts: loss_sum (the loss of the update, as this process saw it), grad_norm before clipping, learning_rate,
-        samples of this process, skipped, left_out (skipped by `nonfinite_steps`).
+        samples of this process, skipped, left_out (skipped by `nonfinite_steps`), and with `logging_nan_inf_filter`
+        `FINITE_LOSS`.
         """
         run, losses = self._run, self._losses
-        self._samples = 0
+        self._samples, self._shares = 0, []
         self._random = _random_states()
         run.accumulation = len(group)
         run.fire("on_step_begin")
@@ -111,6 +116,7 @@ class OverrideEngine:
         return state, {
             LOSS: loss, "grad_norm": taken.norm, "learning_rate": taken.learning_rate, "samples": self._samples,
             "skipped": taken.skipped, "left_out": taken.left_out,
+            **({FINITE_LOSS: _of_finite(self._shares)} if self._shares else {}),
         }  # fmt: skip
 
     def _follow_optimizer(self) -> None:
@@ -181,7 +187,15 @@ class OverrideEngine:
         run.operations += methods.floating_point_ops(inputs)
         run.token_counter.add(inputs)
         self._samples += rows_of(inputs) or 0
+        if run.args.filters_losses:
+            self._shares.append(loss.detach())
         return ({LOSS: loss},)
+
+
+def _of_finite(shares: list[Tensor]) -> Tensor:
+    """Return the loss of an update whose NaN or infinite micro-batches count as the mean of the others; NaN if all."""
+    each = torch.stack(shares)
+    return torch.where(each.isfinite(), each, float("nan")).nanmean() * len(shares)
 
 
 def _tensors(tree: Any) -> Any:
