@@ -148,6 +148,7 @@ def fork(work: Callable[[], int | None], words: Path | str) -> int:
         os.dup2(file, 2)
         sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115 - pytest's are other files
         sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
+        faulthandler.disable()  # another library may have taken the signals since: enabled again, it takes them back
         faulthandler.enable()
         code = work() or 0
     except SystemExit as leaving:
