@@ -73,6 +73,7 @@ class OverrideEngine:
         self._methods, self._run = methods, run
         self._samples = 0  # of the current update, on this process
         self._shares: list[Tensor] = []  # losses of its micro-batches, if `logging_nan_inf_filter` asks for them
+        self._filters = run.args.filters_losses
         precision, strategy = run.parts.precision, run.parts.strategy
         # Listed once, because walking through a model costs more than clipping.
         self._parameters, self._trained = list(run.model_wrapped.parameters()), _trained_by(run.optimizer)
@@ -187,7 +188,7 @@ class OverrideEngine:
         run.operations += methods.floating_point_ops(inputs)
         run.token_counter.add(inputs)
         self._samples += rows_of(inputs) or 0
-        if run.args.filters_losses:
+        if self._filters:
             self._shares.append(loss.detach())
         return ({LOSS: loss},)
 
