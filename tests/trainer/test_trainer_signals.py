@@ -196,6 +196,19 @@ def test_a_signal_or_a_kill_where_a_callback_ends_an_epoch_changes_nothing(tmp_p
     assert trained(tmp_path / "whole", Leaves(), **settings) == whole
 
 
+def test_a_checkpoint_of_an_epoch_that_a_callback_ended_early_goes_on_with_the_next_one(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "eval_strategy": "epoch", "save_strategy": "epoch", "logging_steps": 1, "kind": ToldInEvaluation,
+    }  # fmt: skip
+    whole = trained(tmp_path, Leaves(), **settings)
+    assert [row["step"] for row in whole[0] if "eval_loss" in row] == [2, 5, 9]
+    for kept in ([2, 5], [2]):
+        for folder in tmp_path.glob("checkpoint-*"):
+            if int(folder.name.removeprefix("checkpoint-")) not in kept:
+                shutil.rmtree(folder)  # as after a kill
+        assert trained(tmp_path, Leaves(), **settings) == whole
+
+
 class Counting(TrainerCallback, ExportableState):
     """Counts the batches of evaluations that it hears of."""
 

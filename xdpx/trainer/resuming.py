@@ -132,7 +132,8 @@ def place(run: TrainerRun, checkpoint: str, global_step: int) -> Position:
     else:  # written by an older version, which kept the loader state, or by the original
         position = run.plan.position(global_step, own or progress.get("data"))
     left = progress.get("open_epoch")
-    if progress.get("leaves_epoch") and left is not None and position.epoch == left + 1:
+    in_it = position.batches > 0 if left is None else position.epoch == left + 1  # None: saved at the end of the epoch
+    if progress.get("leaves_epoch") and in_it:
         position = Position(position.epoch + 1)
     _move_end(run, checkpoint, progress, position, global_step)
     return Position(position.epoch) if run.args.ignore_data_skip else position
