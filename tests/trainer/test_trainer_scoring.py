@@ -411,3 +411,16 @@ class Caches(Tagger):
 
 def test_only_a_model_with_a_config_leaves_out_what_it_caches(tmp_path: Path) -> None:
     assert len(trainer(tmp_path, Caches()).predict(tagged((3, 3))).predictions) == 2
+
+
+@pytest.mark.parametrize(("size", "left_out"), [(2, "1 of 5"), (3, "2 of 5"), (8, "5 of 5"), (5, "")])
+def test_examples_that_drop_last_leaves_out_of_an_evaluation_are_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int, left_out: str
+) -> None:
+    toy = trainer(tmp_path, per_device_eval_batch_size=size, dataloader_drop_last=True)
+    with caplog.at_level("WARNING", logger="xdpx"):
+        toy.evaluate()
+    assert caplog.messages == [
+        f"dataloader_drop_last: is True, which also holds for evaluations and predictions: {left_out} examples are "
+        f"left out, as they do not fill a batch of {size} on each process. Set it to False to see all examples."
+    ] * bool(left_out)

@@ -209,8 +209,18 @@ class Seen:
 
     def _num_samples(self) -> int:
         """Return the number of samples: the size of the data set if known, else the rows seen on all ranks."""
-        known = known_samples(self._loader) or 0
-        return known or int(collectives.sum_over_ranks(torch.tensor(self._rows, device=self._run.args.device)))
+        args, known = self._run.args, known_samples(self._loader) or 0
+        if known and not args.dataloader_drop_last:
+            return known
+        seen = int(collectives.sum_over_ranks(torch.tensor(self._rows, device=args.device)))
+        if known > seen and (seen or not length(self._loader)):
+            log.warning(
+                f"dataloader_drop_last: is True, which also holds for evaluations and predictions: {known - seen:,} of "
+                f"{known:,} examples are left out, as they do not fill a batch of {args.eval_batch_size} on each "
+                "process. Set it to False to see all examples.",
+                once=True,
+            )
+        return known or seen
 
 
 def _refuse_metrics(answer: Any) -> None:
@@ -225,6 +235,8 @@ def warn_of_nothing(run: TrainerRun, output: EvalLoopOutput, prefix: str) -> Non
     """Warn if an evaluation gave neither a loss nor a metric, most often for want of labels."""
     if set(output.metrics or {}) - {f"{prefix}_model_preparation_time"}:
         return
+    if output.num_samples and length(run.callback_handler.eval_dataloader) == 0:
+        return  # all were left out, as `Seen` has said
     names = ", ".join(run.loss_facts.label_names) or "labels"
     log.warning(
         f"{prefix}: the evaluation of {output.num_samples} examples gave neither a loss nor a metric. Labels are "
