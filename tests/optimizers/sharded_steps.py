@@ -13,6 +13,7 @@ from torch.distributed.fsdp import fully_shard
 
 from tests.preloaded import SHARDING, import_before_forking
 from tests.processes import fork_ranks
+from xdpx.engines.pytorch.strategies import states
 from xdpx.optimizers.pytorch import building, groups
 from xdpx.trainer.loss.model_loss import global_count
 
@@ -45,7 +46,11 @@ def distance(name, mesh):
     x = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
     for trained in (whole, sharded):
         optimizer = optimizer_of(name, trained)
-        for _ in range(3):
+        for step in range(3):
+            if step == 2:  # as when it is resumed
+                saved = states.whole_optimizer_state(optimizer, wanted=True, copied=True)
+                optimizer = optimizer_of(name, trained)
+                states.fill_optimizer(optimizer, saved)
             trained(x).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -22,7 +22,7 @@ def found(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sharded_weights_move_as_whole_ones(name, found):
+def test_sharded_weights_move_as_whole_ones_also_after_a_resume(name, found):
     assert found[0][name] < 1e-6
 
 

@@ -96,7 +96,7 @@ class Adafactor(torch.optim.Optimizer):
             weight.copy_(exact)
 
     def _state_of(self, group: dict[str, Any], weight: Tensor, gradient: Tensor) -> dict[str, Any]:
-        """Return the state of a weight, created at its first gradient and converted to the gradient's dtype."""
+        """Return the state of a weight, created at its first gradient, with the gradient's dtype and mesh."""
         state: dict[str, Any] = self.state[weight]
         if not state:
             shape = gradient.shape
@@ -109,9 +109,19 @@ class Adafactor(torch.optim.Optimizer):
             else:
                 state["exp_avg_sq"] = torch.zeros_like(gradient)
         for name, value in state.items():
-            if name.startswith("exp_avg") and value.dtype != gradient.dtype:
-                state[name] = value.to(gradient)
+            if name.startswith("exp_avg"):
+                state[name] = _spread_as(gradient, value if value.dtype == gradient.dtype else value.to(gradient))
         return state
+
+
+def _spread_as(gradient: Any, value: Tensor) -> Tensor:
+    """Return a row or column that was read from a file; if the gradient is sharded, as one that every process holds."""
+    if not hasattr(gradient, "placements") or hasattr(value, "placements"):
+        return value
+    from torch.distributed.tensor import DTensor, Replicate
+
+    whole = [Replicate()] * gradient.device_mesh.ndim
+    return DTensor.from_local(value, gradient.device_mesh, whole, run_check=False)
 
 
 def _placed_as(gradient: Any, update: Any) -> Tensor:
