@@ -229,7 +229,7 @@ class _Stretch:
         known = args.gradient_accumulation_steps, samples_per_batch(loader)
         plan = TrainingPlan(*numbers, *known)  # type: ignore[call-arg]  # the overridable method gives seven numbers
         run.plan = plan
-        agreement.refuse_unlike_training(plan, loader, args)
+        agreement.refuse_unlike_training(plan, loader, args, sharded=run.parts.strategy.shards)
         self.place = _begin_state(run, methods, self.checkpoint, self.trial)
         run.place, run.reading, run.has_read, run.open_epoch = self.place, False, False, None
         run.midway, run.scored = None, {}

@@ -145,13 +145,22 @@ def check_processes_with_unlike_data_or_arguments_are_refused_together():
         refuse_unlike_training(plan, make(Numbers(8)), TrainingArguments(use_cpu=True))
     refuse_unlike_training(plan, [], TrainingArguments(use_cpu=True))  # each process may read a part by itself
     mixed = make(Numbers(8)) if dist.get_rank() else []
-    with pytest.raises(ValueError, match="process 0 has samples None; process 1 has samples 10"):
+    with pytest.raises(ValueError, match="has samples None, steps per epoch None; process 1 has samples 10, steps"):
         refuse_unlike_training(plan, mixed, TrainingArguments(use_cpu=True))
     with pytest.raises(ValueError, match="process 0 has learning_rate 8; process 1 has learning_rate 10"):
         refuse_unlike_training(plan, [], TrainingArguments(use_cpu=True, learning_rate=mine))
     plan = TrainingPlan(1, 2, 8, 8, 4, 2, mine)
     with pytest.raises(ValueError, match="process 0 has steps 8; process 1 has steps 10. With even_batches false"):
         refuse_unlike_training(plan, make(Numbers(6), even_batches=False), TrainingArguments(use_cpu=True))
+    uneven, args = make(Numbers(6), even_batches=False), TrainingArguments(use_cpu=True)
+    plan = TrainingPlan(1, mine, 8, 8, 4, 2, 8)  # max_steps is given, and the epochs differ
+    with pytest.raises(ValueError, match="has steps per epoch 8; process 1 has steps per epoch 10. With even_batches"):
+        refuse_unlike_training(plan, uneven, args)
+    plan = TrainingPlan(1, 2, 8, 8, 4, mine, 8)  # the last update of one has a micro-batch less
+    refuse_unlike_training(plan, uneven, args)
+    with pytest.raises(ValueError, match="has batches per epoch 8; process 1 has batches per epoch 10. With even_ba"):
+        refuse_unlike_training(plan, uneven, args, sharded=True)
+    plan = TrainingPlan(1, 2, 8, 8, 4, 2, mine)
     with pytest.raises(ValueError, match="process 0 has steps 8; process 1 has steps 10. Give every process"):
         refuse_unlike_training(plan, make(Numbers(6)), TrainingArguments(use_cpu=True))
 

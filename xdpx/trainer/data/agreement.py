@@ -21,6 +21,7 @@ ALIKE = (
 )  # fmt: skip
 """Arguments by which weights would drift apart, or processes would meet at other times."""
 
+EPOCH_STEPS, EPOCH_BATCHES = "steps per epoch", "batches per epoch"
 WHOLE = "Give every process the same arguments and the whole data set, which the Trainer divides among them."
 UNEVEN = (
     "With even_batches false the last round of batches stays incomplete. Set it true in accelerator_config, or drop "
@@ -28,14 +29,23 @@ UNEVEN = (
 )
 
 
-def refuse_unlike_training(plan: TrainingPlan, loader: object, args: TrainingArguments) -> None:
+def refuse_unlike_training(
+    plan: TrainingPlan, loader: object, args: TrainingArguments, *, sharded: bool = False
+) -> None:
     """Raise ValueError on all processes if they would train on other data, in other steps, or with other arguments.
 
     Warn if the data have other rows, as far as a few show it.
+
+    Args:
+        plan: of this process.
+        loader: of the training data.
+        args: of this process.
+        sharded: whether processes gather weights for each micro-batch, and so need equally many.
     """
     given: dict[str, object] = {"steps": plan.max_steps, **{name: getattr(args, name) for name in ALIKE}}
     if isinstance(loader, Loader) and not loader.is_stream:  # of others each process may read a part by itself
-        given["samples"] = plan.num_examples
+        given |= {"samples": plan.num_examples, EPOCH_STEPS: plan.steps_per_epoch}
+        given |= {EPOCH_BATCHES: plan.batches_per_epoch} if sharded else {}
     even = getattr(getattr(loader, "batch_sampler", None), "even", True)
     _refuse_unlike("train", given, of_steps=WHOLE if even else UNEVEN)
     _compare_rows(loader, "train_dataset")
@@ -113,5 +123,5 @@ def _refuse_unlike(where: str, given: dict[str, object], *, of_steps: str = WHOL
         return
     unlike = [name for name in {**of_all[0], **of_all[other]} if of_all[0].get(name) != of_all[other].get(name)]
     first, second = (", ".join(f"{name} {of_all[rank].get(name)}" for name in unlike) for rank in (0, other))
-    advice = of_steps if unlike == ["steps"] else WHOLE
+    advice = of_steps if {"steps", EPOCH_STEPS, EPOCH_BATCHES}.issuperset(unlike) else WHOLE
     raise ValueError(f"{where}: process 0 has {first}; process {other} has {second}. {advice}")
