@@ -424,3 +424,13 @@ def test_examples_that_drop_last_leaves_out_of_an_evaluation_are_told_of(
         f"dataloader_drop_last: is True, which also holds for evaluations and predictions: {left_out} examples are "
         f"left out, as they do not fill a batch of {size} on each process. Set it to False to see all examples."
     ] * bool(left_out)
+
+
+class Stream(torch.utils.data.IterableDataset[Batch]):
+    def __iter__(self) -> Any:
+        return iter(tagged((4, 6, 2, 5, 3)))
+
+
+def test_no_row_of_a_stream_is_left_out_of_a_prediction(tmp_path: Path) -> None:
+    toy = trainer(tmp_path, per_device_eval_batch_size=3, dataloader_drop_last=True)
+    assert len(toy.predict(Stream()).predictions) == 5

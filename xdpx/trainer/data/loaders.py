@@ -214,6 +214,8 @@ def _batch_size_of_rank(options: LoaderOptions, world: Processes) -> int:
 def _stream_loader(
     dataset: Any, *, collator: Collator | None, options: LoaderOptions, world: Processes, training: bool = True
 ) -> DataLoader[Any]:
+    if not training:  # as in the original; how many rows are left out of a stream could not be told
+        options = replace(options, drop_last=False)
     if world.size > 1:
         size = _batch_size_of_rank(options, world)
         options = replace(options, batch_size=size)
