@@ -3,9 +3,11 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score
 
 from xdpx.metrics import (
+    bounded_interval,
     by_length,
     confusion,
     error_quantiles,
+    evidence_of,
     judge_classes,
     judge_numbers,
     judge_several,
@@ -13,6 +15,7 @@ from xdpx.metrics import (
     macro_f1_interval,
     mean_interval,
     precision_recall_f1,
+    resampling,
     several_labels,
     share_interval,
 )
@@ -96,6 +99,27 @@ def test_the_bootstrap_of_macro_f1_is_that_of_rows_and_the_same_every_time():
     scores = [precision_recall_f1(confusion(target[row], pred[row], 3), average="macro")[2] for row in rows]
     assert (low, high) == pytest.approx(np.quantile(scores, [0.025, 0.975]).tolist(), abs=0.02)
     assert macro_f1_interval(confusion(target, pred, 3)) == (low, high)
+
+
+@pytest.mark.parametrize("negative_classes", [(), (1,)])
+def test_the_interval_of_macro_f1_is_that_of_tables_scored_one_by_one(
+    negative_classes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+):
+    """Some classes are missing in many of the drawn tables: those must not count there as classes with F1 of 0."""
+    monkeypatch.setattr(resampling, "MOST_COUNTS", 1000)  # draws are computed in several pieces
+    table = np.array([[9, 2, 0, 0], [3, 7, 0, 1], [0, 0, 0, 0], [1, 0, 0, 1]])
+    cells = np.flatnonzero(table)
+    draw, scores = np.random.default_rng(0), []
+    for _ in range(1000):
+        drawn = np.zeros(table.size, np.int64)
+        drawn[cells] = draw.multinomial(table.sum(), table.ravel()[cells] / table.sum())
+        drawn = drawn.reshape(table.shape)
+        scores.append(precision_recall_f1(drawn, average="macro", negative_classes=negative_classes)[2])
+    value = precision_recall_f1(table, average="macro", negative_classes=negative_classes)[2]
+    rows = table.sum(axis=1)
+    evidence = evidence_of(np.repeat(np.arange(4), rows))
+    wanted = bounded_interval(value, np.array(scores), evidence)
+    assert macro_f1_interval(table, negative_classes=negative_classes) == pytest.approx(wanted, rel=1e-12)
 
 
 def test_the_interval_of_a_mean_is_that_of_students_t():

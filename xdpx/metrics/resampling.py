@@ -1,6 +1,6 @@
 """The bootstrap: confidence intervals of any score, by resampling the rows of a split many times.
 
-Letters: N rows, D draws.
+Letters: N rows, D draws, C classes, K cells of a table that are not empty.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ number of its group within this draw: a query that is drawn twice is two queries
 
 MOST_ROWS = 20_000
 """Of a larger split only so many rows are drawn at a time, and what they deviate is scaled down."""
+MOST_COUNTS = 1_000_000
+"""Draws times cells of a table that are computed at once."""
 
 
 def bootstrap(
@@ -139,22 +141,35 @@ def macro_f1_interval(
     if not total:
         return float("nan"), float("nan")
     cells = np.flatnonzero(table_CC)
-    shares = table_CC.ravel()[cells] / total
-    random = np.random.default_rng(0)
-    scores = np.empty(draws)
-    for index in range(draws):
-        drawn = np.zeros(table_CC.size, np.int64)
-        drawn[cells] = random.multinomial(total, shares)
-        table = drawn.reshape(table_CC.shape)
-        scores[index] = precision_recall_f1(table, average="macro", negative_classes=negative_classes)[2]
+    targets, predictions = np.divmod(cells, len(table_CC))
+    shares, random = table_CC.ravel()[cells] / total, np.random.default_rng(0)
+    counted = np.isin(np.arange(len(table_CC)), negative_classes, invert=True)
+    at_once = max(1, MOST_COUNTS // len(cells))
+    scores = list[NDArray[np.float64]]()
+    for begin in range(0, draws, at_once):
+        drawn_DK = random.multinomial(total, shares, size=min(at_once, draws - begin))
+        hits_DC = _summed(drawn_DK * (targets == predictions), targets, len(table_CC))
+        rows_DC = _summed(drawn_DK, targets, len(table_CC)) + _summed(drawn_DK, predictions, len(table_CC))
+        present_DC = counted & (rows_DC > 0)
+        f1_DC = np.divide(2 * hits_DC, rows_DC, out=np.zeros(rows_DC.shape), where=present_DC)
+        scores.append(f1_DC.sum(axis=1) / np.maximum(1, present_DC.sum(axis=1)))
     value = precision_recall_f1(table_CC, average="macro", negative_classes=negative_classes)[2]
-    return bounded_interval(value, scores, _harmonic(table_CC.sum(axis=1)))
+    return bounded_interval(value, np.concatenate(scores), _harmonic(table_CC.sum(axis=1)))
 
 
 def of_all(score: Score, num_rows: int, groups_N: NDArray[np.int64] | None = None) -> Mapping[str, float]:
     """Return the scores of all rows, without resampling."""
     rows = np.arange(num_rows)
     return score(rows, rows if groups_N is None else groups_N)
+
+
+def _summed(counts_DK: NDArray[np.int64], classes_K: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+    """Return the counts of cells, summed over those of the same class: (D, C)."""
+    order = np.argsort(classes_K, kind="stable")
+    present, begins = np.unique(classes_K[order], return_index=True)
+    summed_DC = np.zeros((len(counts_DK), num_classes), np.int64)
+    summed_DC[:, present] = np.add.reduceat(counts_DK[:, order], begins, axis=1)
+    return summed_DC
 
 
 def _harmonic(rows_C: NDArray[Any]) -> float:
