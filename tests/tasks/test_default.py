@@ -76,8 +76,8 @@ def test_columns_rows_and_classes_that_are_no_list_are_refused_by_the_class_of_t
         def rows(self, predictions, labels):
             return 5
 
-        def of_class_one(self, names):
-            return []
+        def about_one_class(self, names, num_classes):
+            return {}
 
         def each_class(self, gathered, labels):
             return None

@@ -5,7 +5,7 @@ import pytest
 
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
-from xdpx.tasks.scoring import _scores, evaluate, gather
+from xdpx.tasks.scoring import _scores, evaluate, gather, tell_of_classes
 
 
 def test_metrics_do_not_depend_on_how_rows_are_cut_into_batches(engine: Any, loss: Any) -> None:
@@ -63,3 +63,22 @@ def test_which_label_f1_of_one_class_is_about_is_said(
     printed = capsys.readouterr()
     assert ("f1: about the label '0', which is class 1" in printed.out + printed.err) == told
     assert scores.metrics["acc"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (["1", "0"], "warning: f1_1: about the label '0', which is class 1 ('1' is class 0; "),
+        (["-1", "1", "0"], "| f1_1: about the label '1', which is class 1 ("),
+        (["a", "b", "c"], "| f1_1: about the label 'b', which is class 1 ("),
+    ],
+)
+def test_which_label_a_metric_of_a_numbered_class_is_about_is_said(
+    capsys: pytest.CaptureFixture[str], labels: list[str], told: str
+) -> None:
+    kind = losses["cross_entropy"]
+    known = kind(kind.Parameters(num_classes=len(labels)))
+    tell_of_classes(["f1_1", "mcc", "f1_9"], known, labels)
+    printed = capsys.readouterr()
+    assert told in printed.out + printed.err
+    assert "mcc" not in printed.out + printed.err

@@ -76,8 +76,8 @@ class ToyLoss:
     def scores(self, gathered: Mapping[str, Any]) -> dict[str, float]:
         return {"closeness": -float(gathered["error"].mean()), "rows": gathered["count"]}
 
-    def of_class_one(self, names: Any) -> list[str]:
-        return []
+    def about_one_class(self, names: Any, num_classes: int) -> dict[str, int]:
+        return {}
 
     def each_class(self, gathered: Mapping[str, Any], labels: Any) -> list[Any]:
         return []

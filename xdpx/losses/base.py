@@ -179,10 +179,10 @@ class Loss:
         """Return every metric of a split, computed once from its gathered predictions."""
         raise NotImplementedError
 
-    def of_class_one(self, names: Iterable[str]) -> list[str]:
-        """Return those of the metrics that are about class 1 of two classes, and not about both."""
-        del names
-        return []
+    def about_one_class(self, names: Iterable[str], num_classes: int) -> dict[str, int]:
+        """Return {metric: number of the class} of those that would be others if classes were numbered otherwise."""
+        del names, num_classes
+        return {}
 
     def each_class(self, gathered: Gathered, labels: Sequence[str] | None) -> list[ClassScore]:
         """Return precision, recall and F1 of each class (or type of entity); an empty list if nothing is classified.

@@ -41,6 +41,10 @@ CLASSIFICATION: Mapping[str, Condition] = {
 OF_CLASS_ONE = re.compile(r"average_precision|mrr|ndcg(@\d+)?|hit@\d+")
 OF_CUT = ("best_f1", "best_threshold", "threshold")
 """Metrics of two classes that would be others if these were exchanged."""
+OF_A_CLASS = re.compile(r"f1_(\d+)")
+
+TO_ORDER = "special_targets, target_map_file or target_type: index of x-prepro would order them"
+"""How the numbers of classes are chosen: by default the most frequent label is class 0."""
 
 
 class Missing(ValueError):
@@ -61,10 +65,30 @@ def compute(name: str, predictions: Predictions, *, negative_classes: Sequence[i
     return None
 
 
-def of_class_one(names: Iterable[str], average: str | None, negative_classes: Sequence[int] = ()) -> list[str]:
-    """Return those of the metrics of two classes that are about class 1, given how their F1 is averaged."""
-    more = (*(PARTS if average == "binary" else ()), *(OF_CUT if list(negative_classes) in ([], [0]) else ()))
-    return [name for name in names if name in more or OF_CLASS_ONE.fullmatch(name)]
+def about_one_class(
+    names: Iterable[str], num_classes: int, average: str | None, negative_classes: Sequence[int] = ()
+) -> dict[str, int]:
+    """Return {metric: number of the class} of those that would be others if the classes were numbered otherwise.
+
+    Args:
+        names: of metrics.
+        num_classes: of two classes, some metrics are about class 1 alone.
+        average: how classes are averaged in precision, recall and F1.
+        negative_classes: as for `best_threshold`.
+    """
+    of_two = (*(PARTS if average == "binary" else ()), *(OF_CUT if list(negative_classes) in ([], [0]) else ()))
+    found = dict[str, int]()
+    for name in names:
+        if numbered := OF_A_CLASS.fullmatch(name):
+            found[name] = int(numbered[1])
+        elif num_classes == 2 and (name in of_two or OF_CLASS_ONE.fullmatch(name)):
+            found[name] = 1
+    return found
+
+
+def misread(labels: Sequence[str]) -> list[int]:
+    """Return the numbers of classes that read as the label of another class: 1, where label `1` is class 0."""
+    return [number for number, label in enumerate(labels) if str(number) in labels and str(number) != label]
 
 
 class _Found:
@@ -180,7 +204,7 @@ TABLE: Sequence[tuple[re.Pattern[str], Callable[[_Found], float]]] = [
         "balanced_acc": lambda found: classes.balanced_accuracy(found.table),
         r"top(\d+)_acc": lambda found: classes.top_accuracy(found["prob"], found.one_label, found.number),
         **_in_averages(),
-        r"f1_(\d+)": _Found.f1_of_class,
+        OF_A_CLASS.pattern: _Found.f1_of_class,
         "macro_auc": lambda found: found.macro(ranking.area_under_curve),
         "macro_average_precision": lambda found: found.macro(ranking.average_precision),
         "auc": lambda found: ranking.area_under_curve(found.one_label, found["prob"][:, 1]),

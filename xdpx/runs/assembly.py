@@ -20,7 +20,7 @@ from xdpx.engines.base import Batch, Engine, Split
 from xdpx.logger import log
 from xdpx.runs import resuming
 from xdpx.runs.parameters import TrainParameters
-from xdpx.tasks.scoring import Metrics
+from xdpx.tasks.scoring import Metrics, tell_of_classes
 from xdpx.tokenizers.target_map import TargetMap
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.training.callbacks.logging import TrainMetrics
@@ -125,7 +125,9 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
     total = int(saved["total"]) if saved.get("plan") == plan_of(run) else _count_updates(settings, data, progress)
     loss = run.build("loss")
     _refuse_without_labels(run, settings, data, loss)
-    loss.refuse_labels(label_names(settings.data_dir) or [])
+    labels = label_names(settings.data_dir) or []
+    loss.refuse_labels(labels)
+    tell_of_classes([*run.values.get("metrics", ()), settings.major_metric], loss, labels)
     texts: dict[str, str] = {}
     split = splitter(settings, processor, loss)
     build = _build_spmd_engine if settings.engine == SPMD else _build_engine

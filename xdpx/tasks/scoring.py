@@ -14,6 +14,7 @@ from xdpx.datasets.evaluation_data import SURPLUS
 from xdpx.engines.base import Batch, Engine, State
 from xdpx.logger import log
 from xdpx.metrics.classes import ClassScore
+from xdpx.metrics.named import TO_ORDER, misread
 from xdpx.utils.distributed_utils import by_the_first, collected
 
 Place = TypeVar("Place")
@@ -46,8 +47,8 @@ class Metrics(Protocol):
         """How classes are averaged in precision, recall and F1; None if they are not averaged."""
         ...
 
-    def of_class_one(self, names: Iterable[str]) -> list[str]:
-        """Return those of the metrics that are about class 1 of two classes, and not about both."""
+    def about_one_class(self, names: Iterable[str], num_classes: int) -> dict[str, int]:
+        """Return {metric: number of the class} of those that would be others if classes were numbered otherwise."""
         ...
 
     def scores(self, gathered: dict[str, Any]) -> dict[str, float]:
@@ -117,7 +118,7 @@ def _scores(gathered: dict[str, Any], loss: Metrics, labels: Sequence[str] | Non
         raise ValueError("there is no sample to score: the split is empty.")
     # Plain floats: numpy's own would be written into checkpoints, and could not be read back safely.
     found = {str(name): _as_float(name, value) for name, value in loss.scores(gathered).items()}
-    _tell_of_class_one(found, loss, labels)
+    tell_of_classes(found, loss, labels or [])
     each_class: Any = loss.each_class(gathered, labels)
     if not isinstance(each_class, list):
         remedy = "Return a list of ClassScore, [] if nothing is classified."
@@ -125,16 +126,17 @@ def _scores(gathered: dict[str, Any], loss: Metrics, labels: Sequence[str] | Non
     return Scores(found, each_class)
 
 
-def _tell_of_class_one(found: Iterable[str], loss: Metrics, labels: Sequence[str] | None) -> None:
-    """Log which label the metrics of class 1 are about: classes are sorted by frequency unless a config orders them.
+def tell_of_classes(names: Iterable[str], loss: Metrics, labels: Sequence[str]) -> None:
+    """Log which label each metric of one class is about: classes are sorted by frequency unless a config orders them.
 
-    A warning if the labels are 0 and 1, and class 1 is the label 0.
+    A warning if the number of the class reads as the label of another.
     """
-    told = loss.of_class_one(found) if labels is not None and len(labels) == 2 else []
-    if labels and told:
-        order = "special_targets, target_map_file or target_type: index of x-prepro would order them"
-        line = f"{', '.join(told)}: about the label '{labels[1]}', which is class 1 ('{labels[0]}' is class 0; {order})"
-        (log.warning if list(labels) == ["1", "0"] else log.info)(line, once=True)
+    numbers = loss.about_one_class(names, len(labels))
+    for number in sorted({*numbers.values()} & {*range(len(labels))}):
+        told = [name for name, its in numbers.items() if its == number]
+        other = f"'{labels[1 - number]}' is class {1 - number}; " if len(labels) == 2 else ""
+        line = f"{', '.join(told)}: about the label '{labels[number]}', which is class {number} ({other}{TO_ORDER})"
+        (log.warning if number in misread(labels) else log.info)(line, once=True)
 
 
 def _as_float(name: str, value: Any) -> float:
