@@ -91,16 +91,9 @@ class CompareRuns:
         first = every[0]
         every = [first, *(each.in_order_of(first) for each in every[1:])]
         deciding = known.major_metric or first.deciding
+        _refuse_unless_scored(deciding, [name for name in first.scores if _in_all(name, every)], every)
         pairs = [_compared(one, other, known.draws) for one, other in combinations(every, 2)]
-        names = list(dict.fromkeys(name for pair in pairs for name in pair))
-        if deciding not in names:
-            problem = f"there is no '{deciding}'."
-            unknown = [each.name for each in every if math.isnan(each.scores.get(deciding, 0.0))]
-            if unknown:
-                problem = (
-                    f"'{deciding}' is not defined for {unknown[0]}: its predictions or labels are NaN or all alike."
-                )
-            raise ConfigError(f"x-script {NAME}", [Fault("major_metric", problem, _has(names))])
+        _refuse_unless_scored(deciding, list(dict.fromkeys(name for pair in pairs for name in pair)), every)
         told = _told(every, pairs, deciding)
         if known.print_json:
             from xdpx.commands.evaluate import as_json
@@ -128,8 +121,19 @@ class CompareRuns:
             yield scored
 
 
-def _has(names: Sequence[str]) -> str:
-    return f"Choose one of {', '.join(names)}." if names else "Compare what x-eval prints."
+def _in_all(name: str, every: Sequence[Comparable]) -> bool:
+    return all(math.isfinite(each.scores.get(name, math.nan)) for each in every)
+
+
+def _refuse_unless_scored(deciding: str, names: Sequence[str], every: Sequence[Comparable]) -> None:
+    if deciding in names:
+        return
+    problem = f"there is no '{deciding}'."
+    unknown = [each.name for each in every if math.isnan(each.scores.get(deciding, 0.0))]
+    if unknown:
+        problem = f"'{deciding}' is not defined for {unknown[0]}: its predictions or labels are NaN or all alike."
+    remedy = f"Choose one of {', '.join(names)}." if names else "Compare what x-eval prints."
+    raise ConfigError(f"x-script {NAME}", [Fault("major_metric", problem, remedy)])
 
 
 def _compared(one: Comparable, other: Comparable, draws: int) -> dict[str, Difference]:
