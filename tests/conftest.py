@@ -27,6 +27,8 @@ from hypothesis import HealthCheck, settings
 
 from tests import cpu_seconds, processes, spmd_devices, tiers, warm_starts
 from xdpx.logger import log
+from xdpx.metrics import bootstrap
+from xdpx.metrics.intervals import DRAWS
 
 # Tests run in several processes at once: with more threads than cores, they were ten times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -215,6 +217,20 @@ def figures(drawing: Callable[[], AbstractContextManager[None]]) -> Iterator[Non
     """Turn on the figures of trainings and scores in a test."""
     with drawing():
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _few_draws() -> Iterator[None]:
+    """Let the ends of intervals in this process come from few resamples: most tests only evaluate to see a score."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(bootstrap.__kwdefaults__, "draws", 20)
+        yield
+
+
+@pytest.fixture
+def all_draws(_few_draws: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the ends of intervals come from as many resamples as those of users do."""
+    monkeypatch.setitem(bootstrap.__kwdefaults__, "draws", DRAWS)
 
 
 MOST_GROWTH = 2 * 2**30

@@ -65,6 +65,7 @@ def evaluated(root: Path, capsys: pytest.CaptureFixture[str], *words: str) -> di
     return dict(json.loads(capsys.readouterr().out)["inputs"][0])
 
 
+@pytest.mark.usefixtures("all_draws")
 def test_every_score_of_rows_has_an_interval_around_it(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = evaluated(desk, capsys)
     assert found["intervals"].keys() == found["scores"].keys() == {
