@@ -66,7 +66,7 @@ def test_few_classes_have_no_accuracy_among_five() -> None:
 
 
 def test_bert_classifies_by_the_first_token_whatever_the_padding_behind_says() -> None:
-    encoder = BertEncoder.HParams(vocab_size=32, model_dims=16, hidden_dims=32, num_heads=2, num_layers=2)
+    encoder = BertEncoder.HParams(vocab_size=32, model_dims=16, hidden_dims=32, num_heads=2, num_layers=1)
     layer = BertClassificationModel(network_tpl=encoder, num_classes=3)
     ids = jax.random.randint(jax.random.key(3), (2, 6), 1, 32)
     paddings = jnp.tile(jnp.arange(6) >= 4, (2, 1)).astype(jnp.float32)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,8 +45,10 @@ def batch() -> NestedMap:
     return NestedMap(ids=ids, labels=ids, weights=1.0 - paddings, paddings=paddings.astype(jnp.float32))
 
 
-def params_of(layer: Any) -> Any:
-    return meta.unbox(jax.jit(layer.init)(jax.random.key(1), batch()))["params"]
+@cache
+def params_of(stack: str = "repeated") -> Any:
+    """Weights of a network, which do not depend on what decodes with it."""
+    return meta.unbox(jax.jit(model(stack).init)(jax.random.key(1), batch()))["params"]
 
 
 def decoded(layer: Any, params: Any, data: NestedMap) -> Any:
@@ -57,7 +60,7 @@ def decoded(layer: Any, params: Any, data: NestedMap) -> Any:
 @pytest.mark.parametrize("stack", some(STACKS, ["repeated", "pipelined"]))
 def test_decoding_with_a_cache_equals_computing_every_row_again_for_each_token(stack: str) -> None:
     layer = model(stack, decoder_tpl=GreedyDecoder.HParams(max_decode_steps=4, eos_id=None))
-    params = params_of(layer)
+    params = params_of(stack)
     out = decoded(layer, params, batch())
     again = jax.jit(
         lambda ids: layer.apply({"params": params}, NestedMap(ids=ids), method="compute_predictions").logits
@@ -73,7 +76,7 @@ def test_decoding_with_a_cache_equals_computing_every_row_again_for_each_token(s
 
 
 def test_samples_at_temperature_zero_and_one_beam_are_greedy() -> None:
-    params = params_of(model())
+    params = params_of()
     limits: dict[str, Any] = {"max_decode_steps": 4, "eos_id": None}
     greedy = decoded(model(decoder_tpl=GreedyDecoder.HParams(**limits)), params, batch())
     cold = SampleDecoder.HParams(num_samples=2, temperature=0.0, **limits)
@@ -85,7 +88,7 @@ def test_samples_at_temperature_zero_and_one_beam_are_greedy() -> None:
 
 def test_samples_differ_and_come_best_first() -> None:
     template = SampleDecoder.HParams(num_samples=4, temperature=1.5, k=0, max_decode_steps=4, eos_id=None)
-    out = decoded(model(decoder_tpl=template), params_of(model()), batch())
+    out = decoded(model(decoder_tpl=template), params_of(), batch())
     assert len(np.unique(out.output_ids[0], axis=0)) > 1
     assert np.all(np.diff(out.scores, axis=1) <= 0)
 
@@ -94,7 +97,7 @@ def test_rows_are_written_as_the_golden_has_them_and_padding_examples_are_not() 
     layer = model(decoder_tpl=GreedyDecoder.HParams(max_decode_steps=2, eos_id=None))
     data = batch()
     data["eval_sample_weights"] = jnp.array([1.0, 0.0])
-    out = jax.tree.map(np.asarray, decoded(layer, params_of(layer), data))
+    out = jax.tree.map(np.asarray, decoded(layer, params_of(), data))
     metrics, rows = layer.process_decode_out(None, out)
     golden = json.loads(Path(__file__).with_name("decoder_out_golden.jsonl").read_text().splitlines()[0])
     [(key, row)] = rows
@@ -142,11 +145,11 @@ def test_what_cannot_be_decoded_is_refused_in_a_sentence() -> None:
     seeing_all = model()
     seeing_all = LanguageModel(lm_tpl=seeing_all.lm_tpl.clone().set(model_type="bidirectional"))
     with pytest.raises(ValueError, match="Only 'causal' can decode"):
-        decoded(seeing_all, params_of(seeing_all), batch())
+        decoded(seeing_all, params_of(), batch())
     positions = TrainablePositionalEmbedding.HParams(max_seq_length=10)
     short = LanguageModel(lm_tpl=model().lm_tpl.clone().set(position_emb_tpl=positions))
     with pytest.raises(ValueError, match="need 37 positions, but the model has 10"):
-        decoded(short, params_of(short), batch())
+        decoded(short, params_of(), batch())
 
 
 @pytest.mark.parametrize(
