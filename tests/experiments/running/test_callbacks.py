@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
+from tests.tiers import some
 from xdpx.checkpoints.folders import ALONE
 from xdpx.engines.rounding import UPDATES
 from xdpx.engines.spmd.pgle import Pgle, newest_run
@@ -124,6 +125,7 @@ def test_the_task_is_asked_after_each_evaluation_only() -> None:
     assert asked == [("eval", 4, False)]
 
 
+@pytest.mark.parametrize("any_root", some(["local", "memory", "s3"], ["memory"]), indirect=True)
 def test_pgle_traces_updates_after_the_first_into_a_job_folder_anywhere(any_root: str) -> None:
     train = SimpleNamespace(profiler_capture_step=None, profiler_num_steps=1, profiler_min_duration_sec=0.0)
     options = SimpleNamespace(profile_guided=Pgle("profile"))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from tests.tiers import some
 from xdpx.config.faults import ConfigError
 from xdpx.models.spmd.decoding.beam import BeamDecoder
 from xdpx.models.spmd.decoding.greedy import GreedyDecoder
@@ -27,6 +28,7 @@ SIZES = {
 }
 IDS = np.random.default_rng(0).integers(3, 64, (2, 6))
 LENGTHS = (4, 6)
+ENDS = [7, 20]
 
 
 def llama(**fields: Any) -> LlamaForCausalLM:
@@ -108,7 +110,7 @@ def theirs_decoded(model: LlamaForCausalLM, row: int, **options: Any) -> torch.T
     return model.generate(prompt, **quiet, **options)
 
 
-@pytest.mark.parametrize(("least", "eos"), [(0, [7, 20]), (5, [7, 20]), (0, None)])
+@pytest.mark.parametrize(("least", "eos"), some([(0, ENDS), (5, ENDS), (0, None)], [(0, ENDS), (5, ENDS)]))
 def test_greedy_decoding_equals_generate_of_transformers(least: int, eos: list[int] | None) -> None:
     model = llama()
     decoder = GreedyDecoder.HParams(max_decode_steps=8, min_decode_steps=least, eos_id=eos)
@@ -120,13 +122,9 @@ def test_greedy_decoding_equals_generate_of_transformers(least: int, eos: list[i
         np.testing.assert_array_equal(out.output_ids[row, 0, :total], theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("alpha", "early"),
-    [
-        (1.0, False),
-        pytest.param(0.6, True, marks=pytest.mark.slow),
-        pytest.param(0.0, False, marks=pytest.mark.slow),
-    ],
+    ("alpha", "early"), some([(1.0, False), (0.6, True), (0.0, False)], [(1.0, False), (0.6, True)])
 )
 def test_beam_search_equals_generate_of_transformers(alpha: float, early: bool) -> None:
     model = llama()

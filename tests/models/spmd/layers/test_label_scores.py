@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.tiers import some
 from xdpx.models.spmd.language_model import LanguageModel, TransformerLm
 from xdpx.models.spmd.layers import token_chunks
 from xdpx.models.spmd.layers.embeddings import Embedding, FullSoftmax, SharedEmbeddingSoftmax
@@ -18,6 +19,7 @@ from xdpx.models.spmd.sharding import TRANSFORMER_RULES, placed
 from xdpx.utils.nested_map import NestedMap
 
 ROWS, TOKENS, WORDS = 4, 12, 48
+HALF: dict[str, Any] = {"label_smoothing_prob": 0.1, "z_loss_weight": 1e-2, "fprop_dtype": jnp.bfloat16}
 
 
 def model(**fields: Any) -> LanguageModel:
@@ -45,10 +47,7 @@ def outcome(layer: LanguageModel, variables: Any, given: Any) -> Any:
     return jax.jit(jax.value_and_grad(loss, has_aux=True))(variables["params"])
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{}, {"own_softmax": True}, {"label_smoothing_prob": 0.1, "z_loss_weight": 1e-2, "fprop_dtype": jnp.bfloat16}],
-)
+@pytest.mark.parametrize("fields", some([{}, {"own_softmax": True}, HALF], [{}, HALF]))
 def test_chunks_give_the_loss_metrics_and_gradients_of_all_logits(fields: dict[str, Any]) -> None:
     whole, given = model(logits_chunk_tokens=0, **fields), batch()
     variables = jax.jit(whole.init)(jax.random.key(0), given)

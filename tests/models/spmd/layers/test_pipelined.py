@@ -15,11 +15,14 @@ from flax import linen as nn
 from flax.core import meta
 from jax.sharding import AxisType
 
+from tests.tiers import some
 from xdpx.models.spmd.base_layer import AUX_LOSS, SUMMARIES, BaseLayer, Weight, total_aux_loss
 from xdpx.models.spmd.layers.pipelined import Pipelined
 from xdpx.models.spmd.sharding import PIPELINE_RULES, constrain, placed
 
 ROWS, LENGTH, FEATURES = 8, 3, 4
+REMATTED: dict[str, Any] = {"num_microbatches": None, "microbatch_size": 4, "checkpoint_policy": "everything"}
+CIRCULAR = {"num_microbatches": 8, "circular_repeat": 2}
 
 
 class Block(BaseLayer):
@@ -60,13 +63,7 @@ def in_a_row(w: jax.Array, x: jax.Array, scale: jax.Array) -> tuple[jax.Array, l
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"checkpoint_policy": "dot_with_no_batch_dim"},
-        {"num_microbatches": None, "microbatch_size": 4, "checkpoint_policy": "everything"},
-        {"num_microbatches": 8, "circular_repeat": 2},
-    ],
+    "fields", some([{}, {"checkpoint_policy": "dot_with_no_batch_dim"}, REMATTED, CIRCULAR], [REMATTED, CIRCULAR])
 )
 def test_a_pipelined_stack_equals_its_layers_in_a_row_with_gradients_and_auxiliary_losses(
     fields: dict[str, Any],
