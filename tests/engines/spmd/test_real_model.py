@@ -84,7 +84,11 @@ def test_a_language_model_trains_alike_on_one_device_and_eight_and_moves_between
     assert set(eight.compilations.values()) == {1}
 
 
+# There, a job of the same model skips such an update, and its checkpoints before and after are compared.
 @pytest.mark.slow
+@nightly(
+    "tests/experiments/running/test_training.py::test_an_update_that_is_no_number_is_skipped_counted_and_taken_again_from_its_file"
+)
 def test_a_gradient_that_is_no_number_changes_nothing_but_the_step(engine_for, toy):
     engine = engine_for([1, 1, 1])
     state, _ = losses(engine, toy, engine.start(3), range(2))
