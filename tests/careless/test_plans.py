@@ -14,16 +14,21 @@ import pytest
 from xdpx.config.hparams import build
 from xdpx.engines.spmd.engine import functions_of
 from xdpx.engines.spmd.mesh import make_mesh
+from xdpx.engines.spmd.peaks import device_named
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.state import plan_state
 from xdpx.engines.spmd.steps import jitted
+from xdpx.engines.spmd.verdict import judge
+from xdpx.experiments.describing import plan_text
 from xdpx.experiments.planning import engine_options, imitated_devices, plan_experiment, rules_of, specs_of
 from xdpx.experiments.registry import resolve
 from xdpx.main import main
 from xdpx.models.spmd.layers import fused_attention, token_chunks
 
 C4 = "C4Spmd1BAdam4Replicas"
-SMALL = ("NUM_LAYERS=2", "MODEL_DIMS=256", "VOCAB_SIZE=4096", "PERCORE_BATCH_SIZE=8", "ICI_MESH_SHAPE=[1,1,1]")
+SMALL: dict[str, Any] = {
+    "NUM_LAYERS": 2, "MODEL_DIMS": 256, "VOCAB_SIZE": 4096, "PERCORE_BATCH_SIZE": 8, "ICI_MESH_SHAPE": (1, 1, 1)
+}  # fmt: skip
 
 
 def update_for_cuda(name: str, **fields: Any) -> tuple[str, list[str]]:
@@ -106,7 +111,7 @@ def test_chunks_of_the_vocabulary_make_the_plan_smaller(monkeypatch: pytest.Monk
 
 
 def planned(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main([C4, *(f"--set={field}" for field in SMALL), *words]) == 0
+    assert main([C4, *(f"--set={name}={value}" for name, value in SMALL.items()), *words]) == 0
     return capsys.readouterr().out
 
 
@@ -121,10 +126,11 @@ def test_a_plan_names_the_attention_and_writes_bf16_as_bf16(capsys: pytest.Captu
     assert for_gpu["memory_per_device"]["total"] < plain["memory_per_device"]["total"]
 
 
-def test_it_may_fit_is_said_only_between_bounds_that_are_near(capsys: pytest.CaptureFixture[str]) -> None:
-    memory = json.loads(planned(capsys, "--plan", "--json", "--device=own:1T:1GiB"))["memory_per_device"]
-    assert memory["total"] > 1.3 * memory["least"]
-    between = f"own:1T:{int((memory['total'] + memory['least']) / 2 / 0.95)}"
-    told = planned(capsys, "--plan", f"--device={between}")
+def test_it_may_fit_is_said_only_between_bounds_that_are_near() -> None:
+    experiment = resolve(C4)(**SMALL)
+    plan = plan_experiment(experiment)
+    assert plan.memory.total > 1.3 * plan.memory.least
+    between = device_named(f"own:1T:{int((plan.memory.total + plan.memory.least) / 2 / 0.95)}")
+    told = plan_text(C4, experiment, plan, judge(plan, between))
     assert "unknown whether it fits: " in told
     assert "may fit" not in told
