@@ -17,6 +17,7 @@ from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.experiments.describing import facts_of
 from xdpx.experiments.planning import efficiency_of, plan_experiment, rules_of
 from xdpx.experiments.registry import resolve
+from xdpx.main import main
 
 TINY = {
     "NUM_LAYERS": 2, "MODEL_DIMS": 32, "DIMS_PER_HEAD": 8, "VOCAB_SIZE": 64, "MAX_SEQ_LEN": 16, "PERCORE_BATCH_SIZE": 2,
@@ -108,9 +109,10 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("JAX_NUM_CPU")}
 
 
-def test_dry_prints_the_fiddle_config_and_the_cost_and_compiles_nothing() -> None:
+def test_dry_prints_the_fiddle_config_and_the_cost_and_compiles_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     sets = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
-    text = door("C4Spmd1BAdam4Replicas", "--dry", "--device=v4", *sets)
+    assert main(["C4Spmd1BAdam4Replicas", "--dry", "--device=v4", *sets]) == 0
+    text = capsys.readouterr().out
     assert re.search(r"model\.lm_tpl\.vocab_size: int = 64", text)
     assert "model FLOPs per update" in text
     assert "collectives              not known without compiling: --plan" in text
