@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.careless.two_classes import prepare, rows, train
+from tests.tiers import some
 from xdpx import TrainerCallback
 from xdpx.config.loading import resolve
 from xdpx.config.stored_args import read_args
@@ -27,6 +28,7 @@ TAKES_EFFECT = {
     "fix_embeddings": True, "batch_by_len": True,
 }  # fmt: skip
 """One of each class of keys that move weights: each gives other weights than without it."""
+BY_DAY = ("weight_decay", "adam_betas", "warmup_steps", "clip_norm", "batch_size", "seed", "dropout", "fix_embeddings")
 
 REFUSED = [
     ("plain", {"optimizer": "lamb"}, "is Lamb here, but Adam in the checkpoint"),
@@ -93,7 +95,7 @@ def test_nothing_changed_is_one_training(data, unchanged, tmp_path):
     assert same(weights(tmp_path / "whole"), weights(unchanged))
 
 
-@pytest.mark.parametrize("key", TAKES_EFFECT)
+@pytest.mark.parametrize("key", some(TAKES_EFFECT, BY_DAY))
 def test_a_key_that_moves_weights_takes_effect(resume, unchanged, capfd, key):
     code, folder = resume(**{key: TAKES_EFFECT[key]})
     assert code == 0

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
+from tests.tiers import some
 from xdpx.models.spmd.decoding.beam import BeamSearch, gnmt_norm, power_norm, search
 from xdpx.models.spmd.decoding.sequences import Decoded, Limits, Prompts
 
 VOCABULARY, END = 5, 4
+NORMED = [(power_norm, 0.8), (gnmt_norm, 0.8)]
 LIKELY = log_softmax(np.random.default_rng(2).normal(size=(VOCABULARY, VOCABULARY)) * 2, axis=-1)
 
 
@@ -42,7 +44,7 @@ def beams(beam_count: int, alpha: float, *, most: int = 3, norm: Any = power_nor
     return search(step, prompts, options)
 
 
-@pytest.mark.parametrize(("norm", "alpha"), [(power_norm, 0.0), (power_norm, 0.8), (gnmt_norm, 0.8)])
+@pytest.mark.parametrize(("norm", "alpha"), some([(power_norm, 0.0), *NORMED], NORMED))
 def test_with_enough_beams_the_best_of_all_continuations_is_found(norm: Any, alpha: float) -> None:
     out = beams(60, alpha, norm=norm)
     for row, start in ((0, 2), (1, 3)):

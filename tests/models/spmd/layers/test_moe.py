@@ -13,11 +13,14 @@ import pytest
 from flax.core import meta
 from jax.sharding import AxisType
 
+from tests.tiers import some
 from xdpx.models.spmd.base_layer import AUX_LOSS, SUMMARIES, total_aux_loss
 from xdpx.models.spmd.layers.activations import SiLU
 from xdpx.models.spmd.layers.moe import MoeFeedForward, TransformerFeedForwardMoe
 from xdpx.models.spmd.sharding import TRANSFORMER_RULES, placed
 
+GROUPED: dict[str, Any] = {"num_groups": 2}
+GATED = {"use_gated_activation": True, "activation_tpl": SiLU.HParams()}
 X = jnp.asarray(np.random.default_rng(1).normal(size=(4, 6, 8)), jnp.float32)
 
 
@@ -30,9 +33,7 @@ def weights_of(layer: Any) -> Any:
     return meta.unbox(jax.jit(layer.init)(jax.random.key(0), X))["params"]
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, {"num_groups": 2}, {"use_gated_activation": True, "activation_tpl": SiLU.HParams()}]
-)
+@pytest.mark.parametrize("fields", some([{}, GROUPED, GATED], [GROUPED, GATED]))
 def test_with_room_for_all_it_equals_the_experts_computed_one_by_one_with_gradients(fields: dict[str, Any]) -> None:
     layer = experts(**fields)
     params = weights_of(layer)

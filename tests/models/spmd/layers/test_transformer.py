@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.tiers import some
 from xdpx.models.spmd.base_layer import eval_context, opened
 from xdpx.models.spmd.layers.activations import SiLU
 from xdpx.models.spmd.layers.norms import RMSNorm
@@ -130,7 +131,7 @@ def test_named_blocks_get_another_feed_forward_part():
     assert ["router" in shapes[f"x_layers_{i}"]["ff_layer"] for i in range(2)] == [False, True]
 
 
-@pytest.mark.parametrize("policy", ["nothing", "context_and_out_proj"])
+@pytest.mark.parametrize("policy", some(["nothing", "context_and_out_proj"], ["context_and_out_proj"]))
 def test_recomputation_changes_no_value_and_no_gradient(policy: str):
     stacks = [
         StackedTransformer.HParams(num_layers=1, layer_tpl=BLOCK, checkpoint_policy=name).Instantiate()
