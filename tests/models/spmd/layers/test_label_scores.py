@@ -52,9 +52,8 @@ def test_chunks_give_the_loss_metrics_and_gradients_of_all_logits(fields: dict[s
     whole, given = model(logits_chunk_tokens=0, **fields), batch()
     variables = jax.jit(whole.init)(jax.random.key(0), given)
     wanted = outcome(whole, variables, given)
-    for chunk in (5 * ROWS, 1)[
-        : 1 + (LONG and not fields)
-    ]:  # one that does not divide the tokens, and one token at a time
+    # One chunk that does not divide the tokens; in the long form one token at a time, too.
+    for chunk in (5 * ROWS, 1) if LONG and not fields else (5 * ROWS,):
         found = outcome(model(logits_chunk_tokens=chunk, **fields), variables, given)
         half = "fprop_dtype" in fields  # all logits round the table's gradient to 16 bits, chunks add up in 32
         for (path, one), other in zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(wanted), strict=True):
