@@ -26,8 +26,8 @@ class Faulty(TrainerCallback):
             os.kill(os.getpid(), signal.SIGSTOP)  # here it freezes
 """
 RUN = {
-    "nproc": 2, "callbacks": ["faulty:Faulty"], "eval_interval": 25, "memory_copy_interval": 5, "hang_seconds": 4,
-    "save_in_background": True, "dropout": 0.1, "plots": False,
+    "nproc": 2, "callbacks": ["faulty:Faulty"], "max_update": 50, "eval_interval": 25, "memory_copy_interval": 5,
+    "hang_seconds": 4, "save_in_background": True, "dropout": 0.1, "plots": False,
 }  # fmt: skip
 
 

@@ -19,8 +19,10 @@ import torch
 
 from tests.preloaded import import_before_forking
 from tests.processes import fork_ranks
+from xdpx import metrics
 from xdpx import run as door
 from xdpx.datasets.training_data import TrainingData
+from xdpx.reports import pictures
 from xdpx.runs import training
 from xdpx.tasks.default import Task
 
@@ -56,9 +58,12 @@ def have_little_memory(failed: list[int]) -> None:
 
 
 def preload() -> None:
-    """Import what each process would import itself, and turn off figures, which take longer than training."""
+    """Import what each process would import itself, and turn off what takes longer than a little training or scoring:
+    figures, and the many draws for the ends of intervals."""
     torch.set_num_threads(1)
     training.draw_figures = lambda settings: None
+    metrics.bootstrap.__kwdefaults__["draws"] = 20
+    pictures.confusion_picture = pictures.reliability_picture = lambda *what: b""
     import_before_forking(*(f"xdpx.{module}" for module in IMPORTED))
 
 

@@ -19,10 +19,12 @@ from tests.tiers import LONG, nightly, some
 from xdpx import run as door
 
 SCRIPT = Path(__file__).with_name("many_devices.py")
+UPDATES, BEGUN = (50, 23) if LONG else (26, 11)
+"""Updates of a whole training, and of one that another number of processes ends: an epoch has 7."""
 KILLS = (2 if LONG else 1) * int(os.environ.get("XDPX_KILLS", "1"))
 TRAIN: dict[str, Any] = {
     "__parent__": "data/meta", "data_dir": "data", "model": "cls_cnn", "loss": "cross_entropy", "embedding_dim": 8,
-    "hidden_size": 8, "dropout": 0.0, "max_update": 50, "batch_size": 15, "update_freq": 2, "learning_rate": 0.01,
+    "hidden_size": 8, "dropout": 0.0, "max_update": UPDATES, "batch_size": 15, "update_freq": 2, "learning_rate": 0.01,
     "eval_interval": 20, "major_metric": "acc", "log_interval": 5, "ema_decay": 0.9,
     "save_full_checkpoint": True, "resume": "auto", "cuda": False,
 }  # fmt: skip
@@ -49,14 +51,14 @@ class PlainSGD(torch.optim.SGD):
 IN_THE_LONG_FORM = ("averaged",)
 RUNS: dict[str, dict[str, Any]] = {
     "whole": {},
-    "begun": {"train_steps": 23},
+    "begun": {"train_steps": BEGUN},
     "little": {"auto_ga": True, "max_update": 10},
     "averaged": {**PLAIN, "use_bmuf": True, "block_momentum": 0.0, "global_sync_iter": 1, "warmup_iterations": 0},
     "blocks": {**BLOCKS},
     "blocks-begun": {**BLOCKS, "train_steps": 20},
 }
 RUN = some(RUNS, [name for name in RUNS if name not in IN_THE_LONG_FORM])
-SCORING = ("xdpx.commands.evaluate", "xdpx.commands.predict", "xdpx.inference.session")
+SCORING = ("jinja2", "xdpx.commands.evaluate", "xdpx.commands.predict", "xdpx.inference.session")
 EVALUATE = {"save_dir": "alone-whole", "valid_subset": ["dev", "raw/dev.txt"], "cuda": False, "batch_size": 7}
 PREDICT = {"save_dir": "alone-whole", "cuda": False, "batch_size": 7}
 
@@ -104,7 +106,7 @@ def together(folder: Path, *stages: Stage, modules: Sequence[str] = ()) -> list[
     return told
 
 
-def weights(folder: str, step: int = 50) -> dict[str, torch.Tensor]:
+def weights(folder: str, step: int = UPDATES) -> dict[str, torch.Tensor]:
     return torch.load(Path(folder, f"checkpoint-{step}.pt"), weights_only=True)
 
 
@@ -240,7 +242,7 @@ def test_a_rank_that_is_killed_again_and_again_under_torchrun_changes_nothing(to
     line = [sys.executable, *launcher, f"--max-restarts={KILLS}", door.__file__, *words]
     (ended,) = processes.run_together([line], [processes.environment()], seconds=240 + 60 * KILLS)
     assert ended.code == 0, ended.text[-4000:]
-    assert ended.text.count("training to step 50 of 50") == KILLS + 1
+    assert ended.text.count(f"training to step {UPDATES} of {UPDATES}") == KILLS + 1
     for name, value in weights("mortal").items():
         assert torch.equal(value, weights("both-whole")[name]), name
 
@@ -262,5 +264,5 @@ def test_x_train_starts_its_processes_and_ends_with_the_error_of_the_first_that_
     )
     assert ended.returncode == 1
     assert "process 1 of 2 failed:\nthe second one has had enough" in ended.stderr
-    assert ended.stderr.count("training to step 50") == 1
+    assert ended.stderr.count(f"training to step {UPDATES}") == 1
     assert json.loads(Path("failed/status.json").read_text())["status"] == "failed"
