@@ -80,7 +80,7 @@ def train_by_trainer(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     batch = values["batch_size"] // int(os.environ["WORLD_SIZE"])
     known = {key: value for key, value in values.items() if key != "batch_size"}
     args = TrainingArguments(
-        name, use_cpu=True, per_device_train_batch_size=batch, max_steps=50, learning_rate=0.01, logging_steps=1,
+        name, use_cpu=True, per_device_train_batch_size=batch, learning_rate=0.01, logging_steps=1,
         report_to="none", disable_tqdm=True, remove_unused_columns=False, **known,
     )  # fmt: skip
     kind = LittleMemory if args.auto_find_batch_size else Trainer

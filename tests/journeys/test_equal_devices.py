@@ -20,7 +20,8 @@ from tests.journeys.test_many_devices import make_rows
 from tests.tiers import LONG, some
 
 SCRIPT = Path(__file__).with_name("equal_devices.py")
-STEPS, BEGUN = 50, 23
+STEPS, BEGUN = (50, 23) if LONG else (26, 14)
+"""Updates, and those before the checkpoint that is gone on from: an epoch has 12. The short form ends in the third."""
 ONWARD = (1, 2, 4) if LONG else (1, 2)
 """Numbers of processes that go on from what four have begun."""
 
@@ -30,7 +31,7 @@ X_TRAIN: dict[str, Any] = {
     "eval_interval": -1, "major_metric": "acc", "log_interval": 1, "save_full_checkpoint": True, "resume": "auto",
     "cuda": False,
 }  # fmt: skip
-TRAINER: dict[str, Any] = {"batch_size": 16, "save_steps": BEGUN, "optim": "adamw_torch"}
+TRAINER: dict[str, Any] = {"batch_size": 16, "max_steps": STEPS, "save_steps": BEGUN, "optim": "adamw_torch"}
 PLAIN = {"optimizer": "sgd", "batch_size": 16, "clip_norm": 0, "learning_rate": 0.5}
 BMUF = {"use_bmuf": True, "block_momentum": 0.0, "global_sync_iter": 1, "warmup_iterations": 0}
 
@@ -55,13 +56,13 @@ CASES = {
     "trainer-fsdp": Case("Trainer", {"fsdp": "full_shard"}, {"ema_decay": 0.9}),
 }
 SHARDED = ("x-train-fsdp", "trainer-fsdp")
-BOTH = ("x-train-accumulated", "trainer-accumulated")
-"""Plain data parallelism of both doors, which accumulates here as well."""
-NAMES = some(CASES, [*BOTH, *SHARDED, "x-train-bmuf", "x-train-freelb"])
-TRAINED = dict.fromkeys((2, 4), NAMES) if LONG else {2: [name for name in NAMES if name not in SHARDED], 4: [*SHARDED]}
+NAMES = some(CASES, ["trainer-accumulated", *SHARDED, "x-train-bmuf", "x-train-freelb"])
+"""In the short form, accumulation stands for plain data parallelism; test_many_devices.py has that of x-train."""
+RESUMED = ["x-train-ddp", "trainer-ddp", *SHARDED] if LONG else ["x-train-fsdp"]
+"""Trainings whose checkpoint of four processes goes on with other numbers. What two shared out by the Trainer goes on
+alone in tests/promises/test_trainer_pair.py."""
+TRAINED = dict.fromkeys((2, 4), NAMES) if LONG else {2: [name for name in NAMES if name not in RESUMED], 4: RESUMED}
 """Number of processes that train from the start -> what they train."""
-RESUMED = ("x-train-ddp", "trainer-ddp", *SHARDED) if LONG else SHARDED
-"""Trainings whose checkpoint of four processes goes on with other numbers."""
 
 
 def training(name: str, size: int, *, called: str = "", **more: Any) -> dict[str, Any]:
