@@ -24,9 +24,14 @@ _spec.loader.exec_module(parts)
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
-WORDS = ("full_shard", "shard_grad_op", "no_shard", "full_shard offload", "shard_grad_op offload",
-         "full_shard auto_wrap", "shard_grad_op auto_wrap", "full_shard offload auto_wrap",
-         "shard_grad_op offload auto_wrap")  # fmt: skip
+WORDS = some(
+    ["full_shard", "shard_grad_op", "no_shard", "full_shard offload", "shard_grad_op offload", "full_shard auto_wrap",
+     "shard_grad_op auto_wrap", "full_shard offload auto_wrap", "shard_grad_op offload auto_wrap"],
+    ["full_shard", "no_shard", "shard_grad_op offload auto_wrap"],
+)  # fmt: skip
+"""Each word, in the short form."""
+KINDS = some(["FULL_STATE_DICT", "SHARDED_STATE_DICT"], ["SHARDED_STATE_DICT"])
+"""Kinds of sharded checkpoints. One process goes on from a full one in the short form as well."""
 
 
 def launch(*lines: list[str]) -> str:
@@ -53,7 +58,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def told(place: Path) -> tuple[list[dict[str, Any]], str]:
     """The facts that both processes wrote down, and what they said."""
-    launch([sys.executable, str(HERE / "trainer_pair.py"), parts.door.__name__, str(place)])
+    words = [parts.door.__name__, str(place), json.dumps(WORDS), json.dumps(KINDS)]
+    launch([sys.executable, str(HERE / "trainer_pair.py"), *words])
     return read(place), "".join((place / f"said-{rank}.txt").read_text() for rank in (0, 1))
 
 
@@ -177,7 +183,7 @@ def test_23_activations_are_computed_again_when_so_asked(facts: Any) -> None:
 
 
 @scenario("fsdp_saved")
-@pytest.mark.parametrize("kind", ["FULL_STATE_DICT", "SHARDED_STATE_DICT"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_24_a_sharded_training_goes_on_with_the_same_numbers(facts: Any, kind: str, place: Path) -> None:
     found = facts[0][kind]
     assert found["resumed"] == pytest.approx(found["straight"], abs=1e-6)

@@ -1,6 +1,7 @@
-"""Scenarios on two processes: `trainer_pair.py LIBRARY FOLDER` writes FOLDER/rank-<n>.json and FOLDER/said-<n>.txt.
+"""Scenarios on two processes: `trainer_pair.py LIBRARY FOLDER WORDS KINDS` writes FOLDER/{rank-<n>.json,said-<n>.txt}.
 
-Both are forked off one that has imported everything. Every scenario returns facts as JSON values, which
+WORDS and KINDS are JSON lists of what to train with: strings for `fsdp`, and kinds of sharded checkpoints. Both
+processes are forked off one that has imported everything. Every scenario returns facts as JSON values, which
 test_trainer_pair.py checks.
 """
 
@@ -33,7 +34,7 @@ from tests.preloaded import SAVING, SHARDING, import_before_forking  # noqa: E40
 from tests.processes import fork_ranks  # noqa: E402
 
 door = parts.door
-FOLDER = Path(sys.argv[2])
+FOLDER, WORDS, KINDS = Path(sys.argv[2]), json.loads(sys.argv[3]), json.loads(sys.argv[4])
 PAIR = {"per_device_train_batch_size": 2, "train_sampling_strategy": "sequential", "ddp_timeout": 120}
 
 
@@ -80,21 +81,8 @@ def ddp() -> dict[str, Any]:
     return {**trained("ddp"), "uneven": uneven["steps"], "plain": plain["losses"]}
 
 
-WORDS = (
-    "full_shard",
-    "shard_grad_op",
-    "no_shard",
-    "full_shard offload",
-    "shard_grad_op offload",
-    "full_shard auto_wrap",
-    "shard_grad_op auto_wrap",
-    "full_shard offload auto_wrap",
-    "shard_grad_op offload auto_wrap",
-)
-
-
 def fsdp_words() -> dict[str, Any]:
-    """Train with every string that the documentation names."""
+    """Train with strings that the documentation names."""
     return {words: trained(words.replace(" ", "-"), fsdp=words) for words in WORDS}
 
 
@@ -126,9 +114,9 @@ def recomputing() -> dict[str, Any]:
 
 
 def fsdp_saved() -> dict[str, Any]:
-    """Save halfway, and resume with two processes from a full and a sharded checkpoint."""
+    """Save halfway, and resume with two processes from each kind of checkpoint."""
     found = {}
-    for kind in ("FULL_STATE_DICT", "SHARDED_STATE_DICT"):
+    for kind in KINDS:
         common = {**PAIR, "fsdp": "full_shard auto_wrap", "fsdp_config": {"state_dict_type": kind},
                   "save_strategy": "steps", "save_steps": 2}  # fmt: skip
         straight = parts.build(FOLDER / kind, parts.tiny_bert(layers=2, dropout=0.1), parts.token_rows(16), **common)
