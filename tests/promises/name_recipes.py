@@ -184,10 +184,11 @@ RECIPES: dict[str, Recipe] = {
     "mlman": Recipe(
         "bert_single",
         family="mlman",
-        keys={"proj_hidden_size": 8, "n_way": 3, "k_shot": 1, "q_query": 1, "batch_size": 6},
+        keys={"proj_hidden_size": 8, "n_way": 3, "k_shot": 1, "q_query": 1, "batch_size": 6, "dev_episodes": 3},
     ),
     "protonet": Recipe(
-        "bert_single", keys={"proj_hidden_size": 8, "n_way": 3, "k_shot": 1, "q_query": 1, "batch_size": 6}
+        "bert_single",
+        keys={"proj_hidden_size": 8, "n_way": 3, "k_shot": 1, "q_query": 1, "batch_size": 6, "dev_episodes": 3},
     ),
     "listnet": Recipe("bert_rank", model="bert_regression", family="listnet", keys=LISTS),
     "listnet of classes": Recipe("rank", model="match_cnn", keys={"loss": "listnet", "major_metric": "ndcg", **LISTS}),
