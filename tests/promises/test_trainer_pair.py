@@ -36,7 +36,7 @@ KINDS = some(["FULL_STATE_DICT", "SHARDED_STATE_DICT"], ["SHARDED_STATE_DICT"])
 
 def launch(*lines: list[str]) -> str:
     """Run command lines at the same time, and return what they wrote."""
-    around = processes.environment(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1")
+    around = processes.environment(CUDA_VISIBLE_DEVICES="")
     ended = processes.run_together(lines, [around] * len(lines))
     assert not any(each.code for each in ended), processes.told(ended)
     return "".join(each.text for each in ended)

@@ -1,4 +1,4 @@
-"""Run command lines of examples one after another in this process: `run_examples.py LINES.json`.
+"""Run command lines of the Trainer's examples one after another in this process: `run_examples.py LINES.json`.
 
 LINES.json is a list of word lists, each starting with the path of a script. Every line runs as `__main__`; its output
 goes to `said-<number>.txt`, and its traceback to `failed-<number>.txt`.

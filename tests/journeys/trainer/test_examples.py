@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.processes import environment
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[3]
@@ -83,10 +84,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_files(folder)
     lines = [[str(EXAMPLES / line.split()[0]), *line.split()[1:]] for line in LINES.values()]
     (folder / "lines.json").write_text(json.dumps(lines), encoding="utf-8")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(REPOSITORY),
-                   "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}  # fmt: skip
     command = [sys.executable, str(Path(__file__).with_name("run_examples.py")), "lines.json"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import os
 import runpy
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import pytest
 
 import xdpx
 from tests import tiers
+from tests.processes import environment
 from xdpx.reports.metric_lines import METRICS_FILE
 from xdpx.training.status import STATUS_FILE
 
@@ -73,8 +73,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which all scripts have run, one after the other, in a process of their own."""
     folder = tmp_path_factory.mktemp("scripts")
     line = [sys.executable, "-W", "ignore", str(HERE / "run_scripts.py"), "xdpx", str(folder), *NAMES]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(line, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
@@ -134,10 +133,9 @@ def of_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which all scripts of installed libraries have run, on the original and on ours."""
     folder = tmp_path_factory.mktemp("libraries")
     names = [name for name, package in OF_LIBRARIES.items() if importlib.util.find_spec(package)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     for library in ("transformers", "xdpx"):
         line = [sys.executable, "-W", "ignore", str(HERE / "run_libraries.py"), library, str(folder / library), *names]
-        done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(line, env=environment(), capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
