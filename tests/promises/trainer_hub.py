@@ -1,4 +1,4 @@
-"""Train with `push_to_hub` and a Hub that this process itself serves: `trainer_hub.py LIBRARY`.
+"""Let the Trainer train with `push_to_hub` and a Hub that this process itself serves: `trainer_hub.py LIBRARY`.
 
 Prints the received commits for every strategy: [{"message", "paths"}].
 """
@@ -13,6 +13,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from huggingface_hub import constants, hf_api
 
 COMMITS: list[dict[str, Any]] = []
 
@@ -54,23 +56,21 @@ class Hub(BaseHTTPRequestHandler):
             lines = [json.loads(line) for line in text.splitlines() if line]
             paths = [line["value"]["path"] for line in lines if line["key"] == "file"]
             COMMITS.append({"message": lines[0]["value"]["summary"], "paths": sorted(paths)})
-            url = f"{os.environ['HF_ENDPOINT']}/me/run/commit/{len(COMMITS):040d}"
+            url = f"{constants.ENDPOINT}/me/run/commit/{len(COMMITS):040d}"
             self.answer({"success": True, "commitOid": f"{len(COMMITS):040d}", "commitUrl": url})
         elif "validate-yaml" in self.path:
             self.answer({"errors": [], "warnings": []})
         else:
-            self.answer({"url": f"{os.environ['HF_ENDPOINT']}/me/run", "name": "me/run", "id": "me/run"})
+            self.answer({"url": f"{constants.ENDPOINT}/me/run", "name": "me/run", "id": "me/run"})
 
 
 def serve() -> None:
-    """Start the Hub, and point every client to it."""
+    """Start the Hub, and point every client to it: in a process that has imported them already."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
-    os.environ.update(
-        HF_ENDPOINT=address, HF_TOKEN="hf_of_a_test", HF_HUB_DISABLE_TELEMETRY="1", HF_HUB_DISABLE_XET="1"
-    )
-    os.environ.pop("HF_HUB_OFFLINE", None)
+    constants.ENDPOINT = hf_api.api.endpoint = address
+    constants.HF_HUB_OFFLINE, constants.HF_HUB_DISABLE_TELEMETRY, constants.HF_HUB_DISABLE_XET = False, True, True
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ def main() -> None:
         COMMITS.clear()
         trainer = parts.build(
             strategy, parts.tiny_bert(), parts.token_rows(16), push_to_hub=True, hub_strategy=strategy,
-            hub_model_id="me/run", hub_always_push=True, save_strategy="steps", save_steps=2,
+            hub_model_id="me/run", hub_token="hf_of_a_test", hub_always_push=True, save_strategy="steps", save_steps=2,
         )  # fmt: skip
         trainer.train()
         trainer.push_to_hub()
