@@ -221,9 +221,10 @@ def figures(drawing: Callable[[], AbstractContextManager[None]]) -> Iterator[Non
 
 @pytest.fixture(autouse=True, scope="session")
 def _few_draws() -> Iterator[None]:
-    """Let the ends of intervals in this process come from few resamples: most tests only evaluate to see a score."""
+    """Let the ends of intervals in this process come from few resamples by day: most tests only look at scores."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(bootstrap.__kwdefaults__, "draws", 20)
+        if not tiers.LONG:
+            patch.setitem(bootstrap.__kwdefaults__, "draws", 20)
         yield
 
 

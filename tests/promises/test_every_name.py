@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from tests import tiers
 from tests.promises import name_recipes as recipes
-from xdpx import metrics
 from xdpx.checkpoints import trusted
 from xdpx.config import catalogue
 from xdpx.config.loading import Run, load
@@ -207,12 +206,6 @@ def build_task(run: Run, seed: int | None = None) -> Any:
     if seed is not None:
         torch.manual_seed(seed)
     return run.picked("task").built(run, run.build("loss"))
-
-
-@pytest.fixture(autouse=True)
-def _few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the ends of intervals come from few draws: tests of metrics and of x-eval ask whether they are right."""
-    monkeypatch.setitem(metrics.bootstrap.__kwdefaults__, "draws", 20)
 
 
 # ---- what holds of each

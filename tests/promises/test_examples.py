@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from tests import tiers
-from xdpx import metrics
 from xdpx.commands.train import Train
 from xdpx.config import catalogue
 from xdpx.config.loading import Run, load
@@ -136,9 +135,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
 
 
 @pytest.fixture
-def run(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workplace]:
-    """The workplace, as the current folder. How right the ends of intervals are is asked elsewhere, with more draws."""
-    monkeypatch.setitem(metrics.bootstrap.__kwdefaults__, "draws", 20)
+def run(workplace: Workplace) -> Iterator[Workplace]:
+    """The workplace, as the current folder."""
     with contextlib.chdir(workplace.folder):
         yield workplace
 
