@@ -91,7 +91,8 @@ class CompareRuns:
         first = every[0]
         every = [first, *(each.in_order_of(first) for each in every[1:])]
         deciding = known.major_metric or first.deciding
-        _refuse_unless_scored(deciding, [name for name in first.scores if _in_all(name, every)], every)
+        names = [name for name in first.scores if all(math.isfinite(each.scores.get(name, math.nan)) for each in every)]
+        _refuse_unless_scored(deciding, names, every)
         pairs = [_compared(one, other, known.draws) for one, other in combinations(every, 2)]
         _refuse_unless_scored(deciding, list(dict.fromkeys(name for pair in pairs for name in pair)), every)
         told = _told(every, pairs, deciding)
@@ -121,11 +122,8 @@ class CompareRuns:
             yield scored
 
 
-def _in_all(name: str, every: Sequence[Comparable]) -> bool:
-    return all(math.isfinite(each.scores.get(name, math.nan)) for each in every)
-
-
 def _refuse_unless_scored(deciding: str, names: Sequence[str], every: Sequence[Comparable]) -> None:
+    """Raise ConfigError if the deciding metric is not among those that can be compared."""
     if deciding in names:
         return
     problem = f"there is no '{deciding}'."
