@@ -142,14 +142,14 @@ def macro_f1_interval(
         return float("nan"), float("nan")
     cells = np.flatnonzero(table_CC)
     targets, predictions = np.divmod(cells, len(table_CC))
+    by_target, by_prediction = (_summing(each, len(table_CC)) for each in (targets, predictions))
     shares, random = table_CC.ravel()[cells] / total, np.random.default_rng(0)
     counted = np.isin(np.arange(len(table_CC)), negative_classes, invert=True)
     at_once = max(1, MOST_COUNTS // len(cells))
     scores = list[NDArray[np.float64]]()
     for begin in range(0, draws, at_once):
         drawn_DK = random.multinomial(total, shares, size=min(at_once, draws - begin))
-        hits_DC = _summed(drawn_DK * (targets == predictions), targets, len(table_CC))
-        rows_DC = _summed(drawn_DK, targets, len(table_CC)) + _summed(drawn_DK, predictions, len(table_CC))
+        hits_DC, rows_DC = by_target(drawn_DK * (targets == predictions)), by_target(drawn_DK) + by_prediction(drawn_DK)
         present_DC = counted & (rows_DC > 0)
         f1_DC = np.divide(2 * hits_DC, rows_DC, out=np.zeros(rows_DC.shape), where=present_DC)
         scores.append(f1_DC.sum(axis=1) / np.maximum(1, present_DC.sum(axis=1)))
@@ -163,13 +163,17 @@ def of_all(score: Score, num_rows: int, groups_N: NDArray[np.int64] | None = Non
     return score(rows, rows if groups_N is None else groups_N)
 
 
-def _summed(counts_DK: NDArray[np.int64], classes_K: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
-    """Return the counts of cells, summed over those of the same class: (D, C)."""
+def _summing(classes_K: NDArray[np.int64], num_classes: int) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+    """Return a function that sums counts of cells (D, K) over the cells of each class: (D, C)."""
     order = np.argsort(classes_K, kind="stable")
     present, begins = np.unique(classes_K[order], return_index=True)
-    summed_DC = np.zeros((len(counts_DK), num_classes), np.int64)
-    summed_DC[:, present] = np.add.reduceat(counts_DK[:, order], begins, axis=1)
-    return summed_DC
+
+    def summed(counts_DK: NDArray[np.int64]) -> NDArray[np.int64]:
+        summed_DC = np.zeros((len(counts_DK), num_classes), np.int64)
+        summed_DC[:, present] = np.add.reduceat(counts_DK[:, order], begins, axis=1)
+        return summed_DC
+
+    return summed
 
 
 def _harmonic(rows_C: NDArray[Any]) -> float:
