@@ -196,22 +196,3 @@ def test_logits_of_another_shape_than_rows_and_classes_are_the_models_fault(shap
 def test_many_numbers_with_fractions_as_classes_are_told(names, told, caplog):
     loss().refuse_labels(names)
     assert ("as 30 classes. To predict numbers, use loss: mse" in caplog.text) == told
-
-
-@pytest.mark.parametrize(
-    ("names", "given", "told"),
-    [
-        (
-            ["1", "0"],
-            {"class_weights": [1.0, 5.0]},
-            ("WARNING", "class_weights: by the numbers of the classes: 0 is '1'"),
-        ),
-        (["pos", "neg"], {"negative_classes_in_f1": [0]}, ("INFO", "0 is 'pos', 1 is 'neg' (special_targets")),
-        (["1", "0"], {}, ("", "")),
-    ],
-)
-def test_keys_that_go_by_the_numbers_of_classes_are_told_which_those_are(names, given, told, caplog):
-    caplog.set_level("INFO")
-    loss(num_classes=2, **given).refuse_labels(names)
-    assert {each.levelname for each in caplog.records} == {told[0]} - {""}
-    assert told[1] in caplog.text

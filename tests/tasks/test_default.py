@@ -76,6 +76,9 @@ def test_columns_rows_and_classes_that_are_no_list_are_refused_by_the_class_of_t
         def rows(self, predictions, labels):
             return 5
 
+        def keys_by_class(self):
+            return []
+
         def about_one_class(self, names, num_classes):
             return {}
 

@@ -82,3 +82,30 @@ def test_which_label_a_metric_of_a_numbered_class_is_about_is_said(
     printed = capsys.readouterr()
     assert told in printed.out + printed.err
     assert "mcc" not in printed.out + printed.err
+
+
+@pytest.mark.parametrize(
+    ("labels", "given", "told"),
+    [
+        (
+            ["1", "0"],
+            {"class_weights": [1.0, 5.0]},
+            "warning: class_weights: by the numbers of the classes: 0 is '1', 1",
+        ),
+        (
+            ["pos", "neg"],
+            {"negative_classes_in_f1": [0]},
+            "| negative_classes_in_f1: by the numbers of the classes: 0 is",
+        ),
+        (["1", "0"], {}, ""),
+        ([], {"class_weights": [1.0, 5.0]}, ""),
+    ],
+)
+def test_keys_that_go_by_the_numbers_of_classes_are_told_which_those_are(
+    capsys: pytest.CaptureFixture[str], labels: list[str], given: dict[str, Any], told: str
+) -> None:
+    kind = losses["cross_entropy"]
+    tell_of_classes([], kind(kind.Parameters(num_classes=2, **given)), labels)
+    printed = capsys.readouterr()
+    assert told in printed.out + printed.err
+    assert bool(told) == bool(printed.out + printed.err)

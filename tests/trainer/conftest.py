@@ -76,6 +76,9 @@ class ToyLoss:
     def scores(self, gathered: Mapping[str, Any]) -> dict[str, float]:
         return {"closeness": -float(gathered["error"].mean()), "rows": gathered["count"]}
 
+    def keys_by_class(self) -> list[str]:
+        return []
+
     def about_one_class(self, names: Any, num_classes: int) -> dict[str, int]:
         return {}
 

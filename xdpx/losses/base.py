@@ -179,6 +179,10 @@ class Loss:
         """Return every metric of a split, computed once from its gathered predictions."""
         raise NotImplementedError
 
+    def keys_by_class(self) -> list[str]:
+        """Return the keys that are set and whose values go by the numbers of the classes."""
+        return []
+
     def about_one_class(self, names: Iterable[str], num_classes: int) -> dict[str, int]:
         """Return {metric: number of the class} of those that would be others if classes were numbered otherwise."""
         del names, num_classes

@@ -20,14 +20,11 @@ from xdpx.losses.base import Batch, Gathered, Loss, output_of
 from xdpx.losses.parameters import CrossEntropyParameters, TaylorParameters
 from xdpx.metrics.classes import ClassScore, Counts
 from xdpx.metrics.judging import Judged
-from xdpx.metrics.named import CLASSIFICATION, TO_ORDER, about_one_class, best_threshold, compute, misread
+from xdpx.metrics.named import CLASSIFICATION, about_one_class, best_threshold, compute
 from xdpx.tokenizers.target_map import number_of
 
 MANY_VALUES = 20
 """Number of labels from which numbers with fractions are rather values than names of classes."""
-BY_NUMBER = ("class_weights", "negative_classes_in_f1", "predict_threshold")
-"""Keys whose values are for classes by number, or compare with class 0."""
-CLASSES_SHOWN = 10
 
 
 def class_logits_of(model: nn.Module, batch: Batch, num_classes: int | None) -> Tensor:
@@ -91,7 +88,7 @@ class CrossEntropy(Loss):
         return loss, len(target), facts
 
     def refuse_labels(self, names: Sequence[str]) -> None:
-        """Warn of labels that are values rather than classes, or other numbers than theirs; none is refused."""
+        """Warn of labels that are values rather than classes; none is refused."""
         values = [number_of(name) for name in names]
         if len(names) >= MANY_VALUES and None not in values and any(value % 1 for value in values if value):
             log.warning(
@@ -99,12 +96,6 @@ class CrossEntropy(Loss):
                 "use loss: mse and a model for them, as in families/cnn_regression.",
                 once=True,
             )
-        given = [key for key in BY_NUMBER if getattr(self.parameters, key, None)]
-        if names and given:
-            shown = ", ".join(f"{number} is '{name}'" for number, name in enumerate(names[:CLASSES_SHOWN]))
-            more = f", and so on to {len(names) - 1}" if len(names) > CLASSES_SHOWN else ""
-            line = f"{', '.join(given)}: by the numbers of the classes: {shown}{more} ({TO_ORDER})"
-            (log.warning if misread(names) else log.info)(line, once=True)
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return what the model gives for a batch: (B, C), unless `reads_class_logits` is false.
@@ -197,6 +188,14 @@ class CrossEntropy(Loss):
         if kept is not None:
             target, pred = target[kept], pred[kept]
         return metrics.confusion(target, pred, prob.shape[1])
+
+    def keys_by_class(self) -> list[str]:
+        """Return the keys that are set and whose values go by the numbers of the classes."""
+        return [
+            key
+            for key in ("class_weights", "negative_classes_in_f1", "predict_threshold")
+            if getattr(self.parameters, key, None)
+        ]
 
     def about_one_class(self, names: Iterable[str], num_classes: int) -> dict[str, int]:
         """Return {metric: number of the class} of those that would be others if classes were numbered otherwise."""

@@ -86,9 +86,10 @@ def about_one_class(
     return found
 
 
-def misread(labels: Sequence[str]) -> list[int]:
+def misread(labels: Sequence[str]) -> set[int]:
     """Return the numbers of classes that read as the label of another class: 1, where label `1` is class 0."""
-    return [number for number, label in enumerate(labels) if str(number) in labels and str(number) != label]
+    known = {*labels}
+    return {number for number, label in enumerate(labels) if str(number) in known and str(number) != label}
 
 
 class _Found:

@@ -47,6 +47,10 @@ class Metrics(Protocol):
         """How classes are averaged in precision, recall and F1; None if they are not averaged."""
         ...
 
+    def keys_by_class(self) -> list[str]:
+        """Return the keys that are set and whose values go by the numbers of the classes."""
+        ...
+
     def about_one_class(self, names: Iterable[str], num_classes: int) -> dict[str, int]:
         """Return {metric: number of the class} of those that would be others if classes were numbered otherwise."""
         ...
@@ -127,16 +131,27 @@ def _scores(gathered: dict[str, Any], loss: Metrics, labels: Sequence[str] | Non
 
 
 def tell_of_classes(names: Iterable[str], loss: Metrics, labels: Sequence[str]) -> None:
-    """Log which label each metric of one class is about: classes are sorted by frequency unless a config orders them.
+    """Log the labels that numbers of classes stand for: classes are sorted by frequency unless a config orders them.
 
-    A warning if the number of the class reads as the label of another.
+    A warning if a number reads as the label of another class.
+
+    Args:
+        names: of metrics, of which some may be about one class.
+        loss: says which, and which keys go by class.
+        labels: names of the classes; if there are none, nothing is logged.
     """
+    misleading = misread(labels)
+    if labels and (keys := loss.keys_by_class()):
+        shown = ", ".join(f"{number} is '{label}'" for number, label in enumerate(labels[:SHOWN_IN_A_LINE]))
+        more = f", and so on to {len(labels) - 1}" if len(labels) > SHOWN_IN_A_LINE else ""
+        line = f"{', '.join(keys)}: by the numbers of the classes: {shown}{more} ({TO_ORDER})"
+        (log.warning if misleading else log.info)(line, once=True)
     numbers = loss.about_one_class(names, len(labels))
     for number in sorted({*numbers.values()} & {*range(len(labels))}):
         told = [name for name, its in numbers.items() if its == number]
         other = f"'{labels[1 - number]}' is class {1 - number}; " if len(labels) == 2 else ""
         line = f"{', '.join(told)}: about the label '{labels[number]}', which is class {number} ({other}{TO_ORDER})"
-        (log.warning if number in misread(labels) else log.info)(line, once=True)
+        (log.warning if number in misleading else log.info)(line, once=True)
 
 
 def _as_float(name: str, value: Any) -> float:
