@@ -358,6 +358,13 @@ def manifest_of(path: StrPath) -> commit.Manifest | None:
     return commit.read_manifest(path, SET)
 
 
+def is_checkpoint(path: StrPath) -> bool:
+    """Return whether a folder holds a file that some Trainer writes into checkpoints, whole or not."""
+    place = io.plain(path)
+    names = [io.name(entry.path) for entry in io.store(place).children(place)] if io.isdir(place) else []
+    return any(name == MANIFEST or parts.is_part(name) or parts.holds_weights(f"{name}/") for name in names)
+
+
 def is_finite(path: StrPath) -> bool:
     """Return whether the weights of a checkpoint were finite when it was written; True if it is not recorded."""
     manifest = manifest_of(path)

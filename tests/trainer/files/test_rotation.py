@@ -103,3 +103,14 @@ def test_the_newest_with_finite_weights_stays_and_the_newest_of_these_to_continu
     found = folders.find(tmp_path, resumable=False)
     assert found.path == str(tmp_path / "checkpoint-15")
     assert [reason.partition(": ")[2] for reason in found.skipped] == ["weights in it are NaN or infinite."]
+
+
+def test_a_folder_that_only_has_the_name_of_a_checkpoint_stays_and_does_not_count(tmp_path: Path) -> None:
+    make(tmp_path, 5, 10, 15)
+    mine = tmp_path / "checkpoint-2" / "notes"
+    mine.mkdir(parents=True)
+    (mine / "text.txt").write_text("mine")
+    (tmp_path / "checkpoint-99").mkdir()
+    rotate(tmp_path, limit=2, current=15)
+    assert left(tmp_path) == [2, 10, 15, 99]
+    assert (mine / "text.txt").read_text() == "mine"

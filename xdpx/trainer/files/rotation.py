@@ -20,6 +20,8 @@ def rotate(
 ) -> list[str]:
     """Delete the oldest checkpoints until `limit` are left, as `retention.prune` does; on one process per disk.
 
+    A folder that is only named as a checkpoint, with no file of a Trainer in it, is left alone and does not count.
+
     Args:
         parent: the folder of the run.
         limit: number to keep (`save_total_limit`); None or 0 keeps all. More are kept if the best, or the newest with
@@ -52,7 +54,8 @@ def rotate(
         doomed = [step for step in order if step not in wanted and path(step) not in uploading][:excess]
         return [step for step in order if step not in doomed]
 
-    shelf = shelf_of_folders(place, naming=folders.folder_name, steps=folders.steps(place), faults=folders.check)
+    steps = [step for step in folders.steps(place) if folders.is_checkpoint(path(step))]
+    shelf = shelf_of_folders(place, naming=folders.folder_name, steps=steps, faults=folders.check)
     return prune(shelf, stay, newest=current)
 
 
