@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
+from numbers import Real
 from typing import Any
 
 import torch
@@ -200,7 +201,15 @@ class Conveniences(Copied):
         run.operations = 0
 
     def record(self, name: str, value: float | torch.Tensor) -> None:
-        """Add a value to the mean that is logged as `name` at the next log, over steps and processes."""
+        """Add a value to the mean that is logged as `name` at the next log, over steps and processes.
+
+        Raises:
+            TypeError: it is not one number.
+        """
+        if not (value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, Real)):
+            found = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{value!r:.60}"
+            raise TypeError(f"record: '{name}' is {found}. Give one number or a tensor of one element, such as a mean.")
+        value = value.reshape(()) if isinstance(value, Tensor) else value
         self._run.accumulator.record(name, value)
 
     # ---- optimizer

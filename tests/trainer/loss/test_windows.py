@@ -57,3 +57,14 @@ def test_processes_are_joined_and_an_update_that_broke_on_several_counts_once(mo
     assert found["samples_per_second"] == 3.0
     assert found["data_wait_share"] == 0.75
     assert found["nonfinite_steps"] == 3
+
+
+def test_values_recorded_by_names_of_the_trainer_do_not_replace_what_it_logs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    window = Window(1, 4.0, {"samples": 8.0}, {"loss": (4.0, 2), "steps_per_second": (1.0, 1), "entropy": (3.0, 1)}, [])
+    found = over_ranks(window, None)
+    assert "loss" not in found
+    assert (found["own_loss"], found["own_steps_per_second"], found["entropy"]) == (2.0, 1.0, 3.0)
+    assert found["steps_per_second"] == 0.25
+    assert "loss as own_loss" in capsys.readouterr().err

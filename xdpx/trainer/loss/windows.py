@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from xdpx.engines.pytorch import collectives
+from xdpx.reports.run_tables import beside
 from xdpx.reports.windows import Window
 from xdpx.trainer.data.first_rows import warn_of_unlike_orders
 from xdpx.training.accumulation import MetricAccumulator
@@ -22,6 +23,14 @@ WAITED = "waited"
 
 READ = "read"
 """Fact of an update: the digests of the first rows of the epochs that began before it; see `StreamOrders`."""
+
+
+OWN_COLUMNS = frozenset({
+    "loss", "loss_unfiltered", "grad_norm", "learning_rate", "epoch", "step", "num_input_tokens_seen",
+    "nonfinite_steps", "samples_per_second", "steps_per_second", "tokens_per_second", "data_wait_share", "eval_loss",
+    "train_loss",
+})  # fmt: skip
+"""What the Trainer logs itself; values recorded by these names get others."""
 
 
 class DataClock:
@@ -68,8 +77,9 @@ def over_ranks(window: Window, tokens: int | None) -> dict[str, float]:
         tokens: of all processes in these updates; None if they are not counted.
 
     Returns:
-        Means of recorded values; samples_per_second, steps_per_second, tokens_per_second, data_wait_share (the largest
-            among the processes, from 0 to 1); nonfinite_steps if there are any.
+        Means of recorded values, those with a name of `OWN_COLUMNS` as `own_<name>`; samples_per_second,
+            steps_per_second, tokens_per_second, data_wait_share (the largest among the processes, from 0 to 1);
+            nonfinite_steps if there are any.
     """
     seconds = max(window.seconds, 1e-9)
     shares: list[Window] = collectives.gather_objects(window)
@@ -77,7 +87,7 @@ def over_ranks(window: Window, tokens: int | None) -> dict[str, float]:
     recorded = Window()
     for share in shares:
         recorded.record(share.recorded)
-    found = {name: total / count for name, (total, count) in recorded.recorded.items()}
+    found = beside(OWN_COLUMNS, {name: total / count for name, (total, count) in recorded.recorded.items()})
     found["samples_per_second"] = round(sum(share.sums.get("samples", 0.0) for share in shares) / seconds, 3)
     found["steps_per_second"] = round(window.num_updates / seconds, 3)
     if tokens is not None:
