@@ -896,3 +896,22 @@ def test_a_loss_that_looks_for_a_column_that_was_left_out_is_told_so(tmp_path: P
     with pytest.raises(KeyError, match="weight") as caught:
         trainer(tmp_path, kind=Weighted, data=points(), remove_unused_columns=False).train()
     assert not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize("value", [torch.ones(2), "0.5", None])
+def test_what_is_recorded_is_one_number(value: Any, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="record: 'entropy' is .*. Give one number or a tensor of one element"):
+        trainer(tmp_path).record("entropy", value)
+
+
+def test_it_is_told_that_the_count_of_a_causal_model_has_a_target_per_row_too_many(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xdpx.logger.log._warned", set())
+    sizes = transformers.GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=20, n_positions=16)
+    rows = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 8
+    for loss_type, told in (("ForCausalLM", False), (None, True)):
+        model = transformers.GPT2LMHeadModel(sizes)
+        model.loss_type = loss_type
+        Trainer(model, arguments(tmp_path, max_steps=1), train_dataset=rows).train()
+        assert ("one label per row too many" in capsys.readouterr().err) is told

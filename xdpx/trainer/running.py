@@ -236,6 +236,7 @@ class _Stretch:
         _prepare(run, methods, loader, self.checkpoint)
         _describe(run, methods.get_num_trainable_parameters(), self.checkpoint)
         methods.loss_calls.warn_of_unused_count()
+        methods.loss_calls.warn_of_count(preparing.bare(run.model))
         methods.loss_calls.warn_of_unused_smoothing()
         run.started, first = time.time(), run.state.global_step
         run.begin_logs(args.device)

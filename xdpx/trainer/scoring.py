@@ -136,7 +136,7 @@ class Seen:
         if loss is not None:
             loss = loss.detach() if isinstance(loss, Tensor) else torch.tensor(loss, device=self._run.args.device)
             mean = loss.mean() if loss.dim() else loss  # a user's prediction_step may give one loss for each row
-            self._tally.add(mean, 0 if self.idle else methods.loss_calls.weight(inputs, rows))
+            self._tally.add(mean, 0 if self.idle else methods.loss_calls.targets(inputs, rows), rows)
         if logits is not None and methods.preprocess_logits_for_metrics is not None:
             logits = methods.preprocess_logits_for_metrics(logits, labels)
         parts = {"predictions": logits, "label_ids": labels, "inputs": None, "losses": None}
@@ -199,7 +199,7 @@ class Seen:
             metrics = compute(EvalPrediction(**parts))
         _refuse_metrics(metrics)
         metrics = collectives.broadcast_object(plain_numbers(dict(metrics)))  # so that all ranks decide alike
-        loss = self._tally.mean()
+        loss = self._tally.mean(over_targets=self._methods.loss_calls.averages_targets)
         if loss is not None:
             metrics[f"{prefix}_loss"] = loss
         metrics |= beside(metrics, log.take_accumulated())

@@ -85,7 +85,9 @@ class Seq2SeqTrainer(Trainer):
             loss = self.label_smoother(outputs, inputs["labels"])
         else:
             loss = outputs["loss"] if isinstance(outputs, dict) else outputs[0]
-        return loss.detach().mean()
+        loss = loss.detach().mean()
+        self.loss_calls.examine(loss, outputs, inputs.get("labels"))
+        return loss
 
     def _pad_tensors_to_max_len(self, tensor: Tensor, max_length: int) -> Tensor:
         """Pad rows of ids; for methods copied from the original, as those of `Copied`."""

@@ -9,14 +9,23 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.logger import log
 from xdpx.models.pytorch import preparing
 from xdpx.optimizers.pytorch.building import fused_backward_of
 from xdpx.trainer.data.columns import explained
 from xdpx.trainer.loss.counts import targets_of
+from xdpx.trainer.loss.measuring import follows_count, mean_over_targets
 from xdpx.trainer.loss.misfits import misfits_named
-from xdpx.trainer.loss.model_loss import CallShape, Count, count_targets, global_count, loss_of, uses
+from xdpx.trainer.loss.model_loss import (
+    CallShape,
+    Count,
+    count_targets,
+    global_count,
+    loss_of,
+    uses,
+)
 from xdpx.trainer.loss.windows import record_losses
 from xdpx.trainer.parts import TrainerRun
 
@@ -41,6 +50,33 @@ class LossMethods(Protocol):
         ...
 
 
+class Averaged:
+    """What the loss of an evaluation is the mean over, by the batches seen: their targets, or else their rows."""
+
+    MOST_BATCHES = 20
+    """Number of batches that are examined if none proves it."""
+
+    def __init__(self) -> None:
+        self._over_targets: bool | None = None
+        self._seen = 0
+
+    @property
+    def examines(self) -> bool:
+        """Whether another batch is to be examined."""
+        return self._over_targets is None and self._seen < self.MOST_BATCHES
+
+    @property
+    def over_targets(self) -> bool:
+        """Whether it is the mean over targets; False before any batch was examined, as in the original."""
+        return self._seen > 0 if self._over_targets is None else self._over_targets
+
+    def note(self, over_targets: bool, proven: bool) -> None:
+        """Take in what one batch tells (`mean_over_targets`)."""
+        self._seen += 1
+        if proven:
+            self._over_targets = over_targets
+
+
 class LossCalls:
     """Calls `training_step`, `compute_loss` and `compute_loss_func`, which users may replace at any time.
 
@@ -53,6 +89,8 @@ class LossCalls:
     def __init__(self, methods: LossMethods, run: TrainerRun, *, overridden: Collection[str]) -> None:
         self._methods, self._run, self._overridden = methods, run, overridden
         self._facts = run.loss_facts
+        self._measured = False  # whether the model's use of the count was
+        self._evaluated = Averaged()
         self._shapes: dict[str, tuple[Callable[..., Any], CallShape]] = {}
 
     def _shape(self, name: str) -> CallShape:
@@ -98,6 +136,7 @@ class LossCalls:
     def loss_and_outputs(self, model: nn.Module, inputs: Inputs) -> tuple[Tensor, Any]:
         """Return (loss, outputs) of `compute_loss` in an evaluation; the loss is the mean over the batch's targets."""
         extras = self._compute.extras(self._told(inputs), return_outputs=True)
+        labels = inputs.get("labels") if isinstance(inputs, Mapping) else None  # read before users' code removes them
         with explained(removes=self._run.args.remove_unused_columns), misfits_named(model, inputs):
             answer = self._methods.compute_loss(model, inputs, **extras)
         if not isinstance(answer, tuple | list) or len(answer) != 2 or not isinstance(answer[0], Tensor):
@@ -112,6 +151,7 @@ class LossCalls:
                 "these are logits, return the loss before them.",
                 once=True,
             )
+        self.examine(loss, outputs, labels)
         return loss, outputs
 
     def _source_of_loss(self) -> str:
@@ -127,8 +167,29 @@ class LossCalls:
         own = "compute_loss" in self._overridden or self._function is not None
         return self.count([inputs]) if own else None
 
-    def weight(self, inputs: Inputs, rows: int) -> Tensor | int:
-        """Return the number of targets that the loss of a batch of an evaluation is the mean over."""
+    def examine(self, loss: Tensor, outputs: Any, labels: Any) -> None:
+        """Note whether the loss of a batch of an evaluation is the mean over its targets, until a batch proves it."""
+        if loss.dim() or not self._evaluated.examines or self._surely_averages_targets():
+            return
+        if torch.isfinite(loss):  # the mean over no target is NaN
+            self._evaluated.note(*mean_over_targets(loss, outputs, labels))
+
+    def _surely_averages_targets(self) -> bool:
+        """Return whether losses of evaluations are, by the code, means over the targets of their batches."""
+        compute, function, facts = self._methods.compute_loss, self._methods.compute_loss_func, self._facts
+        if "compute_loss" in self._overridden:
+            return facts.accepts_count and self._compute.takes_count and uses(compute, COUNT)
+        if function is not None:
+            return self._shape("compute_loss_func").takes_count and uses(function, COUNT)
+        return facts.smoother is not None or facts.averages_targets
+
+    @property
+    def averages_targets(self) -> bool:
+        """Whether the losses of evaluations on this process are means over targets, as far as is known."""
+        return self._surely_averages_targets() or self._evaluated.over_targets
+
+    def targets(self, inputs: Inputs, rows: int) -> Tensor | int:
+        """Return the number of targets of a batch of an evaluation; that of its rows if no targets can be counted."""
         told, facts = self._told(inputs), self._facts
         if told is not None:
             return told
@@ -155,7 +216,7 @@ class LossCalls:
             return False  # the count was not passed to it
         if self._function is not None:
             return self._function.takes_count
-        return self._facts.accepts_count and num_items is not None
+        return self._facts.accepts_count and num_items is not None and not self._facts.averages_rows
 
     def warn_of_unused_count(self) -> None:
         """Warn if losses that are means over a micro-batch will count as shares of the mean over the update."""
@@ -169,6 +230,21 @@ class LossCalls:
                 f"gradient_accumulation_steps ({steps}) already. "
                 "If it is the mean over its batch, loss and gradient are that many times too large: set "
                 "loss_is_scaled_for_ga = False in the class.",
+                once=True,
+            )
+
+    def warn_of_count(self, model: nn.Module) -> None:
+        """Warn if the count of a causal model has the first label of each row, which nothing predicts.
+
+        The original counts so where transformers has recorded no type of loss, as for GPT2LMHeadModel.
+        """
+        facts, own = self._facts, "compute_loss" not in self._overridden and self._function is None
+        divides = facts.accepts_count and not facts.ignores_count
+        if own and divides and facts.smoother_shifts_labels and not facts.shifts_labels:
+            log.warning(
+                f"{type(model).__name__}: in training, its loss and gradient are divided by one label per row too many "
+                "(the first, which nothing predicts), as in the original; eval_loss is not. To train with the mean "
+                'over all targets, set model.loss_type = "ForCausalLM" before the Trainer is made.',
                 once=True,
             )
 
@@ -206,21 +282,46 @@ class LossCalls:
             shift = facts.smoother_shifts_labels
             loss = facts.smoother(outputs, labels, shift_labels=shift, num_items_in_batch=num_items)
         else:
-            loss = self._share(loss_of(outputs, inputs), inputs, num_items)
+            loss = self._share(model, outputs, inputs, num_items)
         shared = num_items is not None and model.training and args.average_tokens_across_devices
         spread = max(args.world_size, args.n_gpu) if shared else 1
         if spread > 1 and self.is_scaled(num_items):
             loss = loss * spread  # gradients and losses are averaged over processes later
         return loss, outputs
 
-    def _share(self, loss: Tensor, inputs: Inputs, num_items: Count) -> Tensor:
+    def _share(self, model: nn.Module, outputs: Any, inputs: Inputs, num_items: Count) -> Tensor:
         """Return a model's own loss as its share of the mean over the update, even if the model ignored the count."""
+        loss = loss_of(outputs, inputs)
+        if num_items is None or not self.is_scaled(num_items):
+            return loss
+        if model.training and not self._measured:
+            self._measure(model, loss, outputs, inputs)
         own = self.count([inputs]) if self._facts.ignores_count and self.is_scaled(num_items) else None
-        if own is None or num_items is None:
+        if own is None:
             return loss
         replicas = max(1, self._run.args.n_gpu)  # with DataParallel the count is a column and the loss a row
         total = num_items.squeeze(-1) if isinstance(num_items, Tensor) else num_items
         return loss * (own / (total * replicas))
+
+    def _measure(self, model: nn.Module, loss: Tensor, outputs: Any, inputs: Inputs) -> None:
+        """Note whether a model uses the count, on the first micro-batch of a training that tells, where it matters.
+
+        The code of a model misleads: its forward may hand the count on to what does not use it.
+        """
+        args, strategy, facts = self._run.args, self._run.parts.strategy, self._facts
+        matters = args.gradient_accumulation_steps > 1 or args.world_size > 1
+        if not matters or args.n_gpu > 1 or strategy.writes_own_state or facts.sums_rows or COUNT not in inputs:
+            return
+        follows = follows_count(preparing.bare(model), inputs, COUNT)
+        votes = 0 if follows is None else 1 if follows else -1
+        if strategy.shards:  # all processes run its layers together, so that all must stop measuring at once
+            votes = int(collectives.sum_over_ranks(torch.tensor(votes, device=args.device)))
+        if not votes:
+            return
+        self._measured, facts.ignores_count = True, votes < 0
+        labels = inputs.get("labels")
+        ragged = isinstance(labels, Tensor) and labels.dim() > 1 and not labels.is_floating_point()
+        facts.averages_rows = facts.ignores_count and ragged and not mean_over_targets(loss, outputs, labels)[0]
 
     @contextmanager
     def noting(self, model: nn.Module) -> Generator[None]:

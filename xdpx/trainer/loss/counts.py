@@ -71,30 +71,40 @@ def operations_per_token(model: Any) -> int:
 
 
 class LossTally:
-    """The loss over a dataset: sum over targets / number of targets, independent of batches and ranks."""
+    """The loss over a dataset, independent of batches and ranks: its sum over targets or rows, over their number."""
 
     def __init__(self, device: torch.device) -> None:
         exact = torch.float32 if device.type == "mps" else torch.float64  # MPS has no double precision
-        self._sums = torch.zeros(2, dtype=exact, device=device)
+        # by targets: sum and number; by rows: the same; processes that saw a mean over targets, and one over rows
+        self._sums = torch.zeros(6, dtype=exact, device=device)
         self._empty = True
 
-    def add(self, loss: torch.Tensor, count: torch.Tensor | int) -> None:
-        """Add the mean loss of a batch with `count` targets; a batch without targets (its mean is NaN) adds nothing."""
+    def add(self, loss: torch.Tensor, targets: torch.Tensor | int, rows: int) -> None:
+        """Add the mean loss of a batch; a batch without targets (its mean is NaN) adds nothing."""
         self._empty = False
-        number = torch.as_tensor(count, device=self._sums.device, dtype=self._sums.dtype)
-        weighted = torch.where(number > 0, loss.to(self._sums) * number, torch.zeros_like(number))
-        self._sums += torch.stack((weighted, number))
+        number = torch.as_tensor(targets, device=self._sums.device, dtype=self._sums.dtype)
+        numbers = torch.stack((number, torch.where(number > 0, float(rows), 0.0).to(number)))
+        weighted = torch.where(numbers > 0, loss.to(self._sums) * numbers, torch.zeros_like(numbers))
+        self._sums[:4] += torch.stack((weighted, numbers), dim=1).flatten()
 
-    def mean(self) -> float | None:
-        """Return the mean over all ranks; on all ranks. None if no batch had a loss."""
-        total, count = collectives.sum_over_ranks(self._sums).tolist()
+    def mean(self, *, over_targets: bool) -> float | None:
+        """Return the mean over all ranks; on all ranks. None if no batch had a loss.
+
+        Args:
+            over_targets: whether losses are means over the targets of their batches; if a process with batches says
+                that they are not, they count by rows.
+        """
+        if not self._empty:
+            self._sums[4 if over_targets else 5] += 1
+        *sums, over, against = collectives.sum_over_ranks(self._sums).tolist()
+        total, count = sums[:2] if over and not against else sums[2:]
         if self._empty and not count:
             return None
         return float(total / count) if count else float("nan")
 
 
 def targets_of(inputs: Any, rows: int, *, shift: bool) -> torch.Tensor | int:
-    """Return the number of targets that the loss of a batch is the mean over; the number of rows for float labels."""
+    """Return the number of targets of a batch; the number of rows for float labels, or if they cannot be counted."""
     labels = inputs.get("labels") if isinstance(inputs, Mapping) else None
     if isinstance(labels, torch.Tensor) and labels.is_floating_point():
         return rows

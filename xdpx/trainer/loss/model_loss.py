@@ -155,6 +155,16 @@ def shifts_labels(model: nn.Module) -> bool:
     return _loss_function_name(model) == "ForCausalLMLoss" and not encoder_decoder
 
 
+TOKEN_MEANS = frozenset({"ForCausalLMLoss", "ForMaskedLMLoss", "ForTokenClassification"})
+"""Losses of transformers that are means over targets, whatever a model adds to them (such as that of its router)."""
+
+
+def averages_targets(model: nn.Module) -> bool:
+    """Return whether a model of transformers itself is known to return a mean over targets."""
+    of_transformers = type(model).__module__.startswith("transformers.models.")
+    return of_transformers and _loss_function_name(model) in TOKEN_MEANS
+
+
 def _loss_function_name(model: nn.Module) -> str | None:
     """Return the name of the loss function that transformers chose for the model; None for any other model."""
     kind = getattr(model, "loss_type", None)
@@ -323,7 +333,10 @@ class LossFacts:
 
     Attributes:
         accepts_count: whether the model accepts the number of targets of the update (`model_accepts_loss_kwargs`).
-        ignores_count: whether it accepts the number, but returns a plain mean.
+        ignores_count: whether it accepts the number, but returns a plain mean; measured in training, if it matters.
+        sums_rows: whether it ignores the number because it returns the sum over rows (CTC).
+        averages_rows: whether it ignores the number because it returns a mean over rows that may have several targets.
+        averages_targets: whether it is known to return a mean over targets.
         shifts_labels: whether its own loss compares position t with label t+1.
         label_names: names of the inputs that are targets.
         returns_loss: whether it computes a loss without labels (`can_return_loss`).
@@ -333,6 +346,9 @@ class LossFacts:
 
     accepts_count: bool = False
     ignores_count: bool = False
+    sums_rows: bool = False
+    averages_rows: bool = False
+    averages_targets: bool = False
     shifts_labels: bool = False
     label_names: list[str] = field(default_factory=list)
     returns_loss: bool = False
@@ -348,8 +364,15 @@ class LossFacts:
             names: names of the targets, if the arguments have them.
             smoothing: `label_smoothing_factor`.
         """
+        config = getattr(model, "config", None)
         return cls(
-            accepts_count(model), ignores_count(model), shifts_labels(model),
-            label_names(model) if names is None else names, returns_loss(model), smoother_for(smoothing, model),
-            smoother_shifts_labels(model),
-        )  # fmt: skip
+            accepts_count=accepts_count(model),
+            ignores_count=ignores_count(model),
+            sums_rows=getattr(config, "ctc_loss_reduction", None) == "sum",
+            averages_targets=averages_targets(model),
+            shifts_labels=shifts_labels(model),
+            label_names=label_names(model) if names is None else names,
+            returns_loss=returns_loss(model),
+            smoother=smoother_for(smoothing, model),
+            smoother_shifts_labels=smoother_shifts_labels(model),
+        )
