@@ -94,6 +94,8 @@ def test_answer_f1_takes_the_best_answer_and_counts_repeated_words_once_each():
 
 def test_chinese_answers_are_compared_by_character():
     assert metrics.answer_f1("北京市。", ["北京"]) == pytest.approx(2 * 2 / 5)
+    assert metrics.exact_match("“北京”", ["北京"]) == 1.0
+    assert metrics.exact_match("“Paris”", ["Paris"]) == 0.0  # the script of SQuAD knows only the punctuation of ASCII
 
 
 def test_to_a_question_without_answer_only_silence_is_right():

@@ -19,8 +19,10 @@ OUTSIDES = frozenset({"", "other", "outside"})
 TAG = re.compile(r"([a-z])(?:[-_](.*))?", re.IGNORECASE | re.DOTALL)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 CHARACTERS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff"
+CHARACTER = re.compile(f"[{CHARACTERS}]")
 PIECES = re.compile(f"[{CHARACTERS}]|[^\\s{CHARACTERS}]+")
-MARKS = str.maketrans("", "", string.punctuation + "，。、；：？！“”‘’（）《》【】—…·「」『』～")
+MARKS = str.maketrans("", "", string.punctuation)
+MARKS_OF_CHINESE = str.maketrans("", "", string.punctuation + "，。、；：？！“”‘’（）《》【】—…·「」『』～")
 
 
 class Entity(NamedTuple):
@@ -103,8 +105,12 @@ def entity_precision_recall_f1(
 
 
 def plain_answer(text: str) -> str:
-    """Return an answer in lower case, without punctuation, English articles and surplus white space."""
-    return " ".join(ARTICLES.sub(" ", text.lower().translate(MARKS)).split())
+    """Return an answer in lower case, without punctuation, English articles and surplus white space.
+
+    Punctuation is that of ASCII, and in texts with Chinese or Japanese characters also theirs.
+    """
+    marks = MARKS_OF_CHINESE if CHARACTER.search(text) else MARKS
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(marks)).split())
 
 
 def exact_match(pred: str, answers: Sequence[str]) -> float:
