@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal, wrong_return
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
+from xdpx.tokenizers.alignment import Span, aligned
 from xdpx.tokenizers.characters import Boundaries
 from xdpx.tokenizers.vocabulary import Vocabulary
 
@@ -58,6 +59,10 @@ class Tokenizer(ABC):
     def encode(self, texts: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
         """Return the ids of the tokens of each text."""
         return [vocabulary.indices(self._tokens(text)) for text in texts]
+
+    def spans(self, texts: Sequence[str]) -> Sequence[Sequence[Span]]:
+        """Return where the tokens of each text stand in it: the first character of each, and the one after its last."""
+        return [aligned(self._tokens(text), text) for text in texts]
 
     def count(self, texts: Iterable[str]) -> Counter[str]:
         """Return the counts of the tokens of many texts."""
@@ -139,3 +144,7 @@ class LibraryTokenizer(Tokenizer):
         """Return the ids of many texts, without special tokens; `vocabulary` must be the tokenizer's own."""
         del vocabulary
         return [encoding.ids for encoding in self.library.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def spans(self, texts: Sequence[str]) -> Sequence[Sequence[Span]]:
+        """Return where the tokens of each text stand in it, as the library says."""
+        return [encoding.offsets for encoding in self.library.encode_batch(list(texts), add_special_tokens=False)]
