@@ -488,6 +488,9 @@ def test_a_training_file_with_one_number_in_all_rows_is_told(tmp_path: Path, sai
 # ---- questions
 
 
+QUESTIONS = {"loader": "qa", "parser": "squad", "processor": "bert_qa", "lower": True}
+
+
 def test_sound_questions_are_not_said_to_be_blank(tmp_path: Path, said: Said) -> None:
     answer = {"question": "where ?", "answers": [{"text": "paris", "answer_start": 12}]}
     raw(
@@ -495,6 +498,22 @@ def test_sound_questions_are_not_said_to_be_blank(tmp_path: Path, said: Said) ->
     )
     words = "[PAD] [UNK] [CLS] [SEP] where ? the city of paris"
     (tmp_path / "vocab.txt").write_text("\n".join(words.split()))
-    keys = {"loader": "qa", "parser": "squad", "processor": "bert_qa", "tokenizer": "bert", "lower": True}
-    prepro(tmp_path, vocab_file=str(tmp_path / "vocab.txt"), **keys)
+    prepro(tmp_path, vocab_file=str(tmp_path / "vocab.txt"), tokenizer="bert", **QUESTIONS)
     assert "no token" not in said()
+
+
+def test_answers_that_begin_elsewhere_are_counted(tmp_path: Path, said: Said) -> None:
+    starts = (3, 4, 8, 7)
+    asked = [{"question": "where ?", "answers": [{"text": "oslo", "answer_start": start}]} for start in starts]
+    raw(tmp_path, train_json=json.dumps({"data": [{"paragraphs": [{"context": "oslooooslo", "qas": asked}]}]}))
+    data = prepro(tmp_path, **QUESTIONS)
+    assert "train: 4 answers are not where the file says in characters; the nearest occurrence is used" in said()
+    assert "text" in Store.open(str(data / "train.pt"))
+
+
+def test_answers_need_a_processor_that_reads_them(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_json=json.dumps({"data": []}))
+    prepro(tmp_path, code=2, **{**QUESTIONS, "loader": "pair"})
+    assert "'bert_qa' reads answers in a text. Loader 'pair' has no answers: choose two that match" in said()
+    prepro(tmp_path, code=2, **{**QUESTIONS, "processor": "bert_pair"})
+    assert "'bert_pair' does not read answers in a text. Loader 'qa' has answers" in said()

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from xdpx.run import main
+from xdpx.tokenizers.bert import SPECIAL_WORDS
 
 FAMILIES = Path(__file__).parents[2] / "examples/families"
 TINY: dict[str, Any] = {
@@ -17,7 +19,8 @@ TINY: dict[str, Any] = {
     "max_position_embeddings": 32, "pretrained_model": None, "learning_rate": 0.005, "lr_scheduler": "constant",
     "batch_size": 8, "max_epoch": 20, "eval_interval": -1, "log_interval": 10, "__ignore__": ["warmup_steps"],
 }  # fmt: skip
-PEOPLE, PLACES = ["bob", "alice", "eve"], ["paris", "rome", "oslo"]
+PEOPLE, PLACES = ["Bob", "O'Neil", "Éve"], ["Paris", "Rome", "北京"]
+KNOWN = ["bob", "o", "'", "neil", "paris", "北", "京", "who", "where", "?", "lives", "in"]
 
 
 def paragraph(dice: random.Random) -> dict[str, Any]:
@@ -37,6 +40,12 @@ def x(command: str, family: str, **keys: Any) -> None:
     assert main([command, "config.json"]) == 0
 
 
+def scored(text: str) -> dict[str, str]:
+    """Return the scores that x-eval printed."""
+    names, values = (line.split("\t") for line in text.splitlines() if "\t" in line)
+    return dict(zip(names[2:], values[2:], strict=True))
+
+
 @pytest.mark.slow
 def test_answers_are_learnt_scored_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
@@ -45,8 +54,7 @@ def test_answers_are_learnt_scored_and_written(tmp_path: Path, monkeypatch: pyte
     for split, size in (("train", 48), ("dev", 8)):
         data = [{"paragraphs": [paragraph(dice) for _ in range(size)]}]
         Path(f"raw/{split}.json").write_text(json.dumps({"data": data}))
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PEOPLE, *PLACES, "who", "where", "?", "lives", "in"]
-    Path("vocab.txt").write_text("\n".join(words) + "\n")
+    Path("vocab.txt").write_text("\n".join([*SPECIAL_WORDS, *KNOWN]) + "\n")
     x(
         "x-prepro",
         "qa_prepro",
@@ -60,9 +68,12 @@ def test_answers_are_learnt_scored_and_written(tmp_path: Path, monkeypatch: pyte
     x("x-train", "bert_qa", data_dir="data", save_dir="run", **TINY)
     capsys.readouterr()
     x("x-eval", "", save_dir="run", valid_subset="dev")
-    assert "em" in capsys.readouterr().out
-    asked = {"context": "eve lives in oslo", "qas": [{"question": "who ?"}, {"question": "where ?"}]}
-    long = {**asked, "context": "eve lives in " * 20 + "oslo"}
+    scores = scored(capsys.readouterr().out)
+    x("x-pred", "", save_dir="run", predict_file_map={"raw/dev.json": "dev.tsv"})
+    rows = [line.split("\t") for line in Path("dev.tsv").read_text().splitlines()[1:]]
+    assert sum(found == right for _, _, right, _, _, found in rows) / len(rows) == float(scores["em"]) == 1.0
+    asked = {"context": "Éve lives in 北京", "qas": [{"question": "who ?"}, {"question": "where ?"}]}
+    long = {**asked, "context": "Éve lives in " * 20 + "北京"}
     Path("new.json").write_text(json.dumps({"data": [{"paragraphs": [long, asked]}]}))
     for keys in ({}, {"concat_origin": False, "skip_bad_lines": True}):  # windows are put together either way
         x("x-pred", "", save_dir="run", predict_file_map={"new.json": "new.tsv"}, extra_config={"n_best": 2}, **keys)
@@ -74,4 +85,6 @@ def test_answers_are_learnt_scored_and_written(tmp_path: Path, monkeypatch: pyte
     x("x-pred", "", save_dir="run", predict_file_map={"new.json": "new.tsv"})
     rows = [line.split("\t") for line in Path("new.tsv").read_text().splitlines()]
     assert rows[0] == ["question", "context", "answer"]
-    assert [row[-1] for row in rows[1:]] == ["eve", "oslo"]
+    assert [row[-1] for row in rows[1:]] == ["Éve", "北京"]
+    x("x-pred", "", save_dir="run", predict_file_map={"new.json": "new.pt"}, binary=True, concat_origin=False)
+    assert torch.load("new.pt", weights_only=True)["span"].shape == (2, 1, 2)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
 from xdpx.tasks import tasks
+from xdpx.tasks.diagnosis import text_of
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "##d"]
 IDS = torch.tensor([[2, 5, 4, 8, 3], [2, 4, 6, 3, 0]])
@@ -106,3 +107,8 @@ def test_a_session_is_shown_message_by_message(tmp_path: Path) -> None:
 def test_parts_of_the_held_out_data_are_drawn_from_everywhere(name: str) -> None:
     assert tasks[name].shuffles_held_out
     assert not tasks["default"].shuffles_held_out
+
+
+def test_pieces_of_words_are_joined() -> None:
+    assert text_of([5, 6, 8], WORDS) == "a bd"
+    assert text_of([0, 1, 2], ["\u0120bo", "b", "\u0120sees"]) == "bob sees"

@@ -300,7 +300,10 @@ def _clean(cell: str) -> str:
 
 
 def _write_arrays(chunks: Iterable[Chunk], predictor: Predictor, target: str, *, logits: bool) -> int:
-    """Write {name: tensor} with a row per predicted sample, and `row`, its index in the file. Return the row count."""
+    """Write {name: tensor} with a row per predicted sample, and `row`, its index in the file. Return the row count.
+
+    Texts are left out: no tensor holds them.
+    """
     import torch
 
     from xdpx.checkpoints.trusted import save_tensors
@@ -317,7 +320,8 @@ def _write_arrays(chunks: Iterable[Chunk], predictor: Predictor, target: str, *,
                     parts[name].append(values)
                 first += chunk.num_rows
         finally:
-            tensors = {name: torch.from_numpy(np.concatenate(values)) for name, values in parts.items()}
+            arrays = {name: np.concatenate(values) for name, values in parts.items()}
+            tensors = {name: torch.from_numpy(each) for name, each in arrays.items() if each.dtype != object}
             save_tensors(tensors, out)
     return first
 

@@ -104,6 +104,12 @@ class Prepro:
             problem = f"'{values['processor']}' takes {taken} text{'s' * (taken != 1)} per sample"
             remedy = f"Loader '{values['loader']}' gives {given}: choose two that match."
             yield Fault("processor", f"{problem}.", remedy)
+        elif loader.has_answers != processor.reads_answers:
+            reads = "reads" if processor.reads_answers else "does not read"
+            problem = f"'{self._run.values['processor']}' {reads} answers in a text."
+            has = "has" if loader.has_answers else "has no"
+            remedy = f"Loader '{self._run.values['loader']}' {has} answers: choose two that match."
+            yield Fault("processor", problem, remedy)
         fields = self._run.values.get("fields")
         names_first = [*loader.before, *loader.column_names]
         more = [*loader.between, *(["a label"] if loader.num_targets else [])]

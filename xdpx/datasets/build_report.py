@@ -36,6 +36,11 @@ def report_counts(split: str, counts: Counts, *, max_len: int, unit: str, place:
         log.info(f"{split}: {counts.too_long:,} {cut} cut to max_len {max_len:,}")
     if counts.too_short:
         log.info(f"{split}: {counts.too_short:,} texts were shorter than min_len, and dropped")
+    if counts.moved:
+        which = "answer is" if counts.moved == 1 else "answers are"
+        log.warning(
+            f"{split}: {counts.moved:,} {which} not where the file says in characters; the nearest occurrence is used"
+        )
     if counts.num_bad:
         log.warning(f"{split}: {counts.num_bad:,} bad {unit}s were skipped, such as")
         for line, problem in counts.bad:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from xdpx.config.faults import nearest
 from xdpx.config.registry import are_shipped
+from xdpx.datasets.answer_places import placed
 from xdpx.datasets.findings.same_texts import TextKeys, keys_of
 from xdpx.loaders import marks
 from xdpx.loaders.base import Loader, Records
@@ -54,10 +55,8 @@ class Recipe:
     def encode(self, field: str, texts: Sequence[str]) -> Encoded:
         """Return the token ids of many texts, with the marks that the loader provides and the processor reads."""
         wanted = self.processor.reads_marks
-        if field in self.loader.listed_fields and wanted & marks.WORD_START:
-            encoded = _part_by_part(self.encoder, texts, separator="\n", keep_all=False)
-        elif self.loader.marks_words and wanted & marks.WORD_START:
-            encoded = _part_by_part(self.encoder, texts, keep_all=self.loader.keeps_words)
+        if self.loader.marks_words and wanted & marks.WORD_START:
+            encoded = _word_by_word(self.encoder, texts, keep_all=self.loader.keeps_words)
         else:
             encoded = self.encoder.encode_many(texts)
         if self.merges and wanted & marks.SENTENCE_START:
@@ -97,6 +96,7 @@ class Counts:
         cut: tokens beyond max_len.
         empty: records with a text of no token.
         windows: samples that continue a text too long for one.
+        moved: answers that are not where the file says they begin.
         longest: tokens of the longest record before truncation, special tokens included.
         tokens, unknown: number of token ids, and how many of them are the unknown token.
         texts, characters: number of texts, and of their characters.
@@ -112,6 +112,7 @@ class Counts:
     cut: int = 0
     empty: int = 0
     windows: int = 0
+    moved: int = 0
     longest: int = 0
     tokens: int = 0
     unknown: int = 0
@@ -132,6 +133,7 @@ class Counts:
             "cut",
             "empty",
             "windows",
+            "moved",
             "tokens",
             "unknown",
             "texts",
@@ -204,8 +206,13 @@ class Maker:
             texts, values = next(iter(records.fields.values())), next(iter(encoded.values()))
             borders = np.fromiter((not text.strip() for text in texts), np.bool_, len(texts))
             return Made(None, np.arange(0), values, borders, hashes, counts, [])
-        words = {} if recipe.words is None else _words_of(recipe.words, recipe.processor, records)
-        samples, kept = numerize(recipe.processor, encoded, targets, logits=records.logits, words=words)
+        more = {} if recipe.words is None else _words_of(recipe.words, recipe.processor, records)
+        if records.answers is not None:
+            name, texts = list(records.fields.items())[-1]
+            lengths = np.diff(encoded[name].offsets)
+            more |= placed(texts, records.answers, lengths, recipe.encoder.tokenizer)
+            counts.moved = sum(answer.moved for answer in records.answers)
+        samples, kept = numerize(recipe.processor, encoded, targets, logits=records.logits, more=more)
         if sets is not None:  # the target of a sample is the index of its set of labels so far
             samples = recipe.processor.with_label_sets(samples, sets)
         if records.queries is not None:
@@ -275,12 +282,12 @@ class Maker:
         return f"is labelled '{label}', which the target map lacks; {hint} Else {remedy}"
 
 
-def _part_by_part(encoder: Encoder, texts: Sequence[str], *, separator: str | None = None, keep_all: bool) -> Encoded:
-    """Return the token ids of each text, its parts encoded separately with a mark on the first token of each.
+def _word_by_word(encoder: Encoder, texts: Sequence[str], *, keep_all: bool) -> Encoded:
+    """Return the token ids of each text, its words encoded separately with a mark on the first token of each.
 
-    Parts are words by default. With `keep_all`, a part without tokens becomes an unknown token.
+    With `keep_all`, a word without tokens becomes an unknown token.
     """
-    words = [text.split(separator) for text in texts]
+    words = [text.split() for text in texts]
     of_words = encoder.encode_many(list(chain.from_iterable(words)))
     lost = np.flatnonzero(np.diff(of_words.offsets) == 0)
     if keep_all and len(lost):
@@ -305,11 +312,11 @@ def numerize(
     targets: NDArray[np.int64] | None,
     *,
     logits: list[list[float]] | None = None,
-    words: Mapping[str, Ragged] | None = None,
+    more: Mapping[str, Ragged] | None = None,
 ) -> tuple[Samples, NDArray[np.int64]]:
-    """Return (samples of encoded records, index of the record that each came from)."""
+    """Return (samples of encoded records, index of the record that each came from); `more` are further fields."""
     fields = {name: Ragged(*rows) for name, rows in zip(processor.text_fields, encoded.values(), strict=True)}
-    fields |= words or {}
+    fields |= more or {}
     if logits is not None:
         offsets = offsets_of(np.fromiter(map(len, logits), np.int64, len(logits)))
         fields["logits"] = Ragged(np.fromiter(chain.from_iterable(logits), np.float32, offsets[-1]), offsets)
@@ -348,9 +355,10 @@ def measure(counts: Counts, processor: Processor, encoded: dict[str, Encoded]) -
 
 
 def hash_records(records: Records) -> NDArray[np.uint64]:
-    """Return a 16-byte hash of the texts, label and query of each record, (N, 2)."""
+    """Return a 16-byte hash of the texts, label, query and answers of each record, (N, 2)."""
     labels = None if records.targets is None else [folded(target) for target in records.targets]
-    columns = [*records.fields.values(), *(each for each in (labels, records.queries) if each is not None)]
+    answers = None if records.answers is None else [f"{each.begin}\n{each.right}" for each in records.answers]
+    columns = [*records.fields.values(), *(each for each in (labels, records.queries, answers) if each is not None)]
     joined = ("\x1f".join(record).encode() for record in zip(*columns, strict=True))
     digests = b"".join(hashlib.blake2b(text, digest_size=16).digest() for text in joined)
     return np.frombuffer(digests, np.uint64).reshape(-1, 2)
@@ -385,5 +393,6 @@ def _take(records: Records, kept: list[int], bad: list[BadLine]) -> Records:
     targets = [records.targets[index] for index in kept] if records.targets is not None else None
     logits = [records.logits[index] for index in kept] if records.logits is not None else None
     queries = [records.queries[index] for index in kept] if records.queries is not None else None
+    answers = [records.answers[index] for index in kept] if records.answers is not None else None
     lines = [records.lines[index] for index in kept]
-    return Records(fields, targets, lines, sorted([*records.bad, *bad]), logits, queries)
+    return Records(fields, targets, lines, sorted([*records.bad, *bad]), logits, queries, answers)

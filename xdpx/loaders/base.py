@@ -17,6 +17,21 @@ Record = Mapping[str, str]
 """The texts of one record by field name, and `target` with the label if it has one."""
 
 
+class Answer(NamedTuple):
+    """The answers to a question about a text.
+
+    Attributes:
+        begin, end: characters of the text that are the answer to learn, `text[begin:end]`; both 0 if there is none.
+        right: all right answers, one per line; '' if there are none.
+        moved: whether the answer was not found where the file says it begins.
+    """
+
+    begin: int = 0
+    end: int = 0
+    right: str = ""
+    moved: bool = False
+
+
 class Records(NamedTuple):
     """Records of a block, column by column.
 
@@ -27,6 +42,7 @@ class Records(NamedTuple):
         bad: lines that could not be used.
         logits: the teacher's logits for each record, empty if missing; None if there is no such column.
         queries: name of the query that each record is a candidate for; None if there are no queries.
+        answers: the answers in the last text of each record; None unless the loader has `has_answers`.
     """
 
     fields: dict[str, list[str]]
@@ -35,6 +51,7 @@ class Records(NamedTuple):
     bad: list[BadLine]
     logits: list[list[float]] | None = None
     queries: list[str] | None = None
+    answers: list[Answer] | None = None
 
 
 class Blocks(NamedTuple):
@@ -74,7 +91,7 @@ class Loader:
         between: names of optional columns between the texts and the label.
         num_targets: number of label columns after the texts: 1, or 0 if there is never one.
         marks_words: whether words are separated by spaces, so that the first token of each is marked.
-        listed_fields: names of texts that hold several texts, one per line; the first token of each is marked.
+        has_answers: whether records have answers, i.e. parts of their last text, in place of a label.
         keeps_words: whether a word for which the tokenizer returns nothing becomes an unknown token, to keep it.
     """
 
@@ -83,7 +100,7 @@ class Loader:
     before: ClassVar[tuple[str, ...]] = ()
     between: ClassVar[tuple[str, ...]] = ()
     marks_words: ClassVar[bool] = False
-    listed_fields: ClassVar[tuple[str, ...]] = ()
+    has_answers: ClassVar[bool] = False
     keeps_words: ClassVar[bool] = False
 
     class Parameters(BaseParameters):

@@ -5,14 +5,11 @@ Plain numpy: knows no model. Scores are sums of the logits of both ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-Texts = Callable[[Sequence[int]], str]
-"""Converts token ids to text."""
 
 
 class SpanAnswer(NamedTuple):
@@ -64,17 +61,16 @@ def by_text(sample_W: NDArray[Any], window_W: NDArray[Any]) -> list[NDArray[np.i
     return np.split(order, begins[1:]) if len(order) else []
 
 
-def merged(pred_WNA: NDArray[Any], score_WN: NDArray[Any], nothing_W: NDArray[Any], texts: Texts) -> QuestionAnswers:
+def merged(pred_WN: NDArray[Any], score_WN: NDArray[Any], nothing_W: NDArray[Any]) -> QuestionAnswers:
     """Merge the answers found in the windows of one question.
 
     The best N answers of all windows are kept, each with its best score. The score of "no answer" is the lowest of all
     windows: that of the window most likely to contain the answer.
 
     Args:
-        pred_WNA: token ids, padded with -1.
+        pred_WN: the texts of the answers.
         score_WN: of the answers, -inf where there is none.
         nothing_W: scores of "no answer".
-        texts: converts token ids to text.
 
     Source: the published code of Devlin et al., "BERT", NAACL 2019 (SQuAD 1.1 and 2.0).
     """
@@ -85,22 +81,8 @@ def merged(pred_WNA: NDArray[Any], score_WN: NDArray[Any], nothing_W: NDArray[An
         score = float(score_WN[window, number])
         if len(best) == most or score == -np.inf:
             break
-        row = pred_WNA[window, number]
-        best.setdefault(texts(row[row >= 0].tolist()), score)
+        best.setdefault(str(pred_WN[window, number]), score)
     return QuestionAnswers([SpanAnswer(text, score) for text, score in best.items()], float(nothing_W.min()))
-
-
-def right_answers(row_A: NDArray[Any], texts: Texts) -> list[str]:
-    """Return the right answers of one question as text, from token ids separated and padded by -1.
-
-    The last one is left out if it may be truncated, unless it is the only one.
-    """
-    used = row_A[: np.flatnonzero(row_A >= 0).max(initial=-1) + 1]
-    pieces = np.split(used, np.flatnonzero(used < 0))
-    if len(pieces) > 1 and len(used) == len(row_A):
-        pieces.pop()
-    found = [texts(piece[piece >= 0].tolist()) for piece in pieces]
-    return [text for text in found if text]
 
 
 def best_threshold(doubts: Sequence[float], spoken: Sequence[float], silent: Sequence[float]) -> tuple[float, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,17 +13,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xdpx.config import parameters as declare
-from xdpx.losses.answers import QuestionAnswers, best_threshold, by_text, merged, right_answers
+from xdpx.losses.answers import QuestionAnswers, best_threshold, by_text, merged
 from xdpx.losses.base import Batch, Gathered, Loss, output_with_axes
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import answer_f1, exact_match, ratio
-from xdpx.tokenizers.vocabulary import Vocabulary
-from xdpx.utils import io
 
-NOTHING = -1
 ENDS = ("texts", "tokens", "2")
 """Of what a model gives: a logit of each token as the first of the answer, and as the last."""
 
+PADDING = b"\0"
+"""Fills up texts in bytes."""
 IMPOSSIBLE = -1e30
 """Positions with logits below this cannot be part of an answer."""
 
@@ -47,8 +45,6 @@ class BertQALoss(Loss):
         null_threshold: float | None = declare.param(
             0.0, doc="Predict no answer if it scores so much higher than the best answer; null: always predict one."
         )
-        max_len: int = declare.param(doc="Longest text in tokens, from meta.hjson.", gt=0)
-        data_dir: str | None = declare.param(None, doc="The folder that x-prepro wrote; its vocab.txt is used.")
 
     parameters: Parameters
 
@@ -61,27 +57,25 @@ class BertQALoss(Loss):
         right = (best_span(logits.detach(), self.parameters.max_answer_length) == batch["target"]).all(dim=1)
         return _surprise(logits, batch["target"]), len(logits), {"correct": right.sum()}
 
-    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Return the best answers of each window, `pred` (B, N, A) with `score` (B, N), and `nothing` (B,); and sums.
+    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Any]:
+        """Return the best answers of each window, `pred` (B, N) with `score` (B, N), and `nothing` (B,); and sums.
 
-        `target` (B, L) holds the tokens of the right answers, `sample` (B,) the position in the data, `window` (B,) the
-        index of the window within its question.
+        `span` (B, N, 2) has the first and last position of each; `right` (B,) the right answers, one per line. These
+        and `pred` are texts as they stand in the context, in arrays of objects. `sample` (B,) is the position in the
+        data, `window` (B,) the index of the window within its question.
         """
         logits, known = output_with_axes(model, batch, *ENDS), self.parameters
         spans, scores = best_spans(logits, known.max_answer_length, number=known.n_best)
-        first, last = spans[..., :1], spans[..., 1:]
-        place = torch.arange(known.max_answer_length, device=spans.device)
-        inside = (place <= last - first) & scores.isfinite().unsqueeze(-1)
-        ids = batch["net_input"]["input_ids"].unsqueeze(1).expand(-1, spans.shape[1], -1)
-        found = ids.gather(2, (first + place).clamp_max(ids.shape[2] - 1)).masked_fill(~inside, NOTHING)
-        answer, ends = batch["answer"], best_span(logits, known.max_answer_length)
+        ends = best_span(logits, known.max_answer_length)
+        begins_BN, ends_BN = batch["begins"].gather(1, spans[..., 0]), batch["ends"].gather(1, spans[..., 1])
         return {
-            "pred": found,
+            "pred": _texts(batch["text"], begins_BN, ends_BN),
+            "span": spans,
             "score": scores,
             "nothing": logits[:, 0].sum(dim=-1),
             "sample": batch["id"],
             "window": batch["window"],
-            "target": functional.pad(answer, (0, known.max_len - answer.shape[1]), value=NOTHING),
+            "right": np.array([bytes(row).rstrip(PADDING).decode() for row in batch["right"].cpu().numpy()], object),
             "loss_sum": _surprise(logits, batch["target"]),
             "count": torch.tensor(len(logits)),
             "correct": (ends == batch["target"]).all(dim=1).sum(),
@@ -94,7 +88,7 @@ class BertQALoss(Loss):
         """
         rows = by_text(np.asarray(gathered["sample"]), np.asarray(gathered["window"]))
         asked = [self._found(gathered, each) for each in rows]
-        wanted = [right_answers(np.asarray(gathered["target"])[each[0]], self._text) for each in rows]
+        wanted = [right.splitlines() for right in np.asarray(gathered["right"])[[each[0] for each in rows]]]
         texts = [found.text(self.parameters.null_threshold) for found in asked]
         scores = {
             "loss": self.mean_loss(gathered),
@@ -130,30 +124,16 @@ class BertQALoss(Loss):
 
     def _found(self, predictions: Mapping[str, Any], rows: NDArray[np.int64]) -> QuestionAnswers:
         pred, score, nothing = (np.asarray(predictions[name])[rows] for name in ("pred", "score", "nothing"))
-        return merged(pred, score, nothing, self._text)
-
-    @cached_property
-    def _tokens(self) -> Sequence[str] | None:
-        return tokens_of(self.parameters.data_dir)
-
-    def _text(self, ids: Sequence[int]) -> str:
-        return text_of(ids, self._tokens)
+        return merged(pred, score, nothing)
 
 
-def tokens_of(data_dir: str | None) -> Sequence[str] | None:
-    """Return the vocabulary of prepared data; None if the file is missing, and then texts are shown as token ids."""
-    path = io.join(data_dir or "", "vocab.txt")
-    return Vocabulary.read(path).tokens if io.isfile(path) else None
-
-
-def text_of(ids: Sequence[int], tokens: Sequence[str] | None) -> str:
-    """Return tokens as text, with subwords joined (WordPiece ##, or the word-start marks of BPE and SentencePiece)."""
-    if tokens is None:
-        return " ".join(map(str, ids))
-    pieces = [tokens[index] for index in ids]
-    if any(piece[:1] in {"\u0120", "\u2581"} for piece in pieces):
-        return "".join(pieces).replace("\u0120", " ").replace("\u2581", " ").strip()
-    return " ".join(pieces).replace(" ##", "")
+def _texts(text_BC: Tensor, begins_BN: Tensor, ends_BN: Tensor) -> NDArray[Any]:
+    """Return the texts between bytes of each row, (B, N), without white space around them."""
+    texts, begins, ends = (each.cpu().numpy() for each in (text_BC, begins_BN, ends_BN))
+    found = np.empty(begins.shape, object)
+    for row, (text, *spans) in enumerate(zip(map(bytes, texts), begins.tolist(), ends.tolist(), strict=True)):
+        found[row] = [text[begin:end].decode().strip() for begin, end in zip(*spans, strict=True)]
+    return found
 
 
 def best_span(logits_BT2: Tensor, longest: int) -> Tensor:

@@ -60,6 +60,8 @@ class Processor(ABC):
     """Number of special tokens per sample, which count towards `max_len`."""
     learns_labels: ClassVar[bool] = False
     """Whether labels are learnt from the samples, so that training data without labels are a mistake."""
+    reads_answers: ClassVar[bool] = False
+    """Whether `numerize_many` also gets the fields of `xdpx.datasets.answer_places`, from a loader with answers."""
     reads_marks: ClassVar[int] = 0
     """Marks of `xdpx.loaders.marks` that are set on the ids passed to `numerize`, if the loader knows them."""
 

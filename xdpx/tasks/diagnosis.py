@@ -18,9 +18,10 @@ from torch.nn import functional
 from xdpx.config import parameters as declare
 from xdpx.losses.base import Batch
 from xdpx.losses.bert import masks_of
-from xdpx.losses.bert_qa import text_of, tokens_of
 from xdpx.tasks.default import Task
 from xdpx.tasks.parameters import DataParameters, NetworkParameters
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.utils import io
 
 NOTHING = -1
 FRAME = ("[CLS]", "[SEP]", "[PAD]")
@@ -174,6 +175,22 @@ class Reader(nn.Module):
         if others:
             self.told = others[0]
         return output
+
+
+def tokens_of(data_dir: str | None) -> Sequence[str] | None:
+    """Return the vocabulary of prepared data; None if the file is missing, and then texts are shown as token ids."""
+    path = io.join(data_dir or "", "vocab.txt")
+    return Vocabulary.read(path).tokens if io.isfile(path) else None
+
+
+def text_of(ids: Sequence[int], tokens: Sequence[str] | None) -> str:
+    """Return tokens as text, with subwords joined (WordPiece ##, or the word-start marks of BPE and SentencePiece)."""
+    if tokens is None:
+        return " ".join(map(str, ids))
+    pieces = [tokens[index] for index in ids]
+    if any(piece[:1] in {"\u0120", "\u2581"} for piece in pieces):
+        return "".join(pieces).replace("\u0120", " ").replace("\u2581", " ").strip()
+    return " ".join(pieces).replace(" ##", "")
 
 
 def _put(ids: Tensor, places: Tensor, tokens: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -122,6 +123,8 @@ def joined(parts: Sequence[Predictions]) -> Predictions:
 def _join(values: Sequence[Any]) -> Any:
     if isinstance(values[0], Tensor) and values[0].dim() > 0:
         return torch.cat(list(values))
+    if isinstance(values[0], np.ndarray):  # of texts, which no device holds
+        return np.concatenate(values)
     return sum(values[1:], start=values[0])
 
 
