@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from xdpx import load_run
+from xdpx.config.faults import ConfigError
 from xdpx.run import main
 from xdpx.tokenizers.bert import SPECIAL_WORDS
 
@@ -69,6 +71,8 @@ def test_answers_are_learnt_scored_and_written(tmp_path: Path, monkeypatch: pyte
     capsys.readouterr()
     x("x-eval", "", save_dir="run", valid_subset="dev")
     scores = scored(capsys.readouterr().out)
+    x("x-eval", "", save_dir="run", valid_subset="raw/dev.json")
+    assert scored(capsys.readouterr().out) == scores
     x("x-pred", "", save_dir="run", predict_file_map={"raw/dev.json": "dev.tsv"})
     rows = [line.split("\t") for line in Path("dev.tsv").read_text().splitlines()[1:]]
     assert sum(found == right for _, _, right, _, _, found in rows) / len(rows) == float(scores["em"]) == 1.0
@@ -88,3 +92,5 @@ def test_answers_are_learnt_scored_and_written(tmp_path: Path, monkeypatch: pyte
     assert [row[-1] for row in rows[1:]] == ["Éve", "北京"]
     x("x-pred", "", save_dir="run", predict_file_map={"new.json": "new.pt"}, binary=True, concat_origin=False)
     assert torch.load("new.pt", weights_only=True)["span"].shape == (2, 1, 2)
+    with pytest.raises(ConfigError, match=r"has questions without answers, so it cannot be scored"):
+        load_run("run").evaluate("new.json")

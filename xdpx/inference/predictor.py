@@ -206,8 +206,10 @@ class Predictor:
     def _raw_batches(self, source: Input, *, ignore_novel_target: bool) -> Iterator[tuple[BatchPlaces, Batch]]:
         parts: list[Samples] = []
         for chunk in self.raw_stream(source, ignore_novel_target=ignore_novel_target):
-            if not chunk.labelled and not self.plan.joins_lines:
-                raise _without_labels(source)
+            if not (chunk.labelled or self.plan.joins_lines or self.loader.are_answered(chunk.rows)):
+                raise _without_labels(
+                    source, what="questions without answers" if self.loader.has_answers else "no labels"
+                )
             if self._sampler.draws_held_out:
                 parts.append(chunk.samples)
             else:
@@ -505,8 +507,8 @@ class Predictor:
             self._batches += 1
 
 
-def _without_labels(source: Input) -> ConfigError:
-    problem = "has no labels, so it cannot be scored."
+def _without_labels(source: Input, *, what: str = "no labels") -> ConfigError:
+    problem = f"has {what}, so it cannot be scored."
     return ConfigError(source.path, [Fault(source.key, problem, "Use x-pred for it.")])
 
 

@@ -154,6 +154,11 @@ class Loader:
             return False
         return True if self.num_targets and len(row) == self.num_sections + self.num_targets else None
 
+    def are_answered(self, rows: Sequence[Row]) -> bool:
+        """Return whether all rows have answers to score predictions by, which are not labels."""
+        del rows
+        return False
+
     def expected(self) -> str:
         """Return a description of the columns of a line, for messages."""
         names = ", ".join(self.column_names)

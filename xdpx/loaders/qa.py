@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import ClassVar
 
 from xdpx.loaders.base import Answer, Loader, Records
@@ -32,6 +33,10 @@ class QALoader(Loader):
     def is_labelled(self, row: Row) -> bool | None:
         """Return False if the number of columns is valid, else None. Answers are texts, so no file is labelled."""
         return False if len(row) in WIDTHS else None
+
+    def are_answered(self, rows: Sequence[Row]) -> bool:
+        """Return whether all rows have the column of the answer, which may be empty."""
+        return all(len(row) > WIDTHS[0] for row in rows)
 
     def expected(self) -> str:
         """Return a description of the columns of a line, for messages."""
