@@ -67,6 +67,15 @@ def test_a_file_without_labels_cannot_be_scored(finished_run):
         finished_run.perform("x-eval", valid_subset=str(finished_run.root / "plain.txt"))
 
 
+def test_bad_lines_of_one_input_are_not_told_of_the_next(finished_run, capsys):
+    root = finished_run.root
+    (root / "A.txt").write_text("good film\tpos\nbad film\tpos\nno\tlabel\tat all\nvery good\tneg\n")
+    (root / "B.txt").write_text("good film\tpos\nbad film\tneg\n")
+    finished_run.perform("x-eval", valid_subset=[f"{root}/A.txt", f"{root}/B.txt"], skip_bad_lines=True)
+    told = [line for line in capsys.readouterr().err.splitlines() if "ms per batch" in line]
+    assert ["1 bad lines skipped" in line for line in told] == [True, False]
+
+
 def test_scores_are_added_to_a_file_under_one_header(finished_run, capsys):
     kept = finished_run.root / "scores.tsv"
     keys = {"valid_subset": str(finished_run.root / "dev.txt"), "save_to_file": str(kept)}

@@ -122,9 +122,7 @@ class Predictor:
             and may_mix(self.task, self.task.model, self.task.loss, self.processor)
         )
         self._tried: Samples | None = None
-        self._batches = 0
-        self._seconds = 0.0
-        self._counts = Counts()
+        self._start_counting()
 
     @property
     def task(self) -> Any:
@@ -185,6 +183,7 @@ class Predictor:
         self, source: Input, *, most: int | None = None, ignore_novel_target: bool = False
     ) -> Iterator[tuple[BatchPlaces, Batch]]:
         """Yield the batches of `scored_batches`, each with the places of its samples in the input."""
+        self._start_counting()
         total: int | None = None
         found: Iterable[tuple[BatchPlaces, Batch]]
         if most is not None and self._scores_one_by_one:
@@ -244,6 +243,7 @@ class Predictor:
 
         Labels are not needed here, so a label not seen in training is not a fault.
         """
+        self._start_counting()
         left = most if most is not None else -1
         for chunk in self._store_chunks(source) if source.is_store else self._raw_chunks(source):
             if left == 0:
@@ -353,7 +353,7 @@ class Predictor:
         return f"{found}; {kept.seconds:.1f} s to find out which batch sizes give the same bits"
 
     def report(self, source: Input) -> str:
-        """Return the mean time per batch since the last report, and how many lines were skipped.
+        """Return the mean time per batch of the last input, and how many of its lines were skipped.
 
         Warns of the texts of a raw file that the model can hardly read: unknown words, no words, more than max_len.
         """
@@ -365,8 +365,11 @@ class Predictor:
         rows = 1 if self._one_by_one else self.plan.batch_size
         text = f"{self._seconds / max(self._batches, 1) * 1000:.1f} ms per batch of {rows}"
         skipped = self._counts.num_bad
-        self._batches, self._seconds, self._counts = 0, 0.0, Counts()
         return f"{text}, {skipped} bad lines skipped" if skipped else text
+
+    def _start_counting(self) -> None:
+        """Reset what `report` tells of: rows may have been read since, to calibrate or to show the worst of them."""
+        self._batches, self._seconds, self._counts = 0, 0.0, Counts()
 
     @property
     def _scores_one_by_one(self) -> bool:
