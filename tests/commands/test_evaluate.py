@@ -76,6 +76,12 @@ def test_bad_lines_of_one_input_are_not_told_of_the_next(finished_run, capsys):
     assert ["1 bad lines skipped" in line for line in told] == [True, False]
 
 
+def test_a_student_is_scored_on_labels_although_it_learns_without(finished_run):
+    (finished_run.run / "args.py").write_text(repr({**finished_run.values, "loss": "static_distill"}))
+    with pytest.raises(ConfigError, match="has no labels"):
+        finished_run.perform("x-eval", valid_subset=str(finished_run.root / "plain.txt"))
+
+
 def test_scores_are_added_to_a_file_under_one_header(finished_run, capsys):
     kept = finished_run.root / "scores.tsv"
     keys = {"valid_subset": str(finished_run.root / "dev.txt"), "save_to_file": str(kept)}
@@ -171,6 +177,39 @@ def test_a_split_a_store_and_the_raw_file_are_scored_alike(trained, capsys):
         assert {key: float(first[key]) for key in ("acc", "loss")} == pytest.approx(
             {key: float(row[key]) for key in ("acc", "loss")}, abs=1e-6
         )
+
+
+def test_texts_without_labels_are_scored_by_a_loss_that_compares_them(tmp_path, capsys):
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdef"]))
+    for name, count in (("train", 12), ("dev", 9)):
+        (tmp_path / f"{name}.txt").write_text(
+            "".join(f"{'abcdef'[row % 6]} a\t{'bcd'[row % 3]} f\n" for row in range(count))
+        )
+    prepro = {"data_source": str(tmp_path), "data_files": {"train.txt": "train", "dev.txt": "dev"}, "loader": "pair"}
+    prepro |= {
+        "processor": "bert_cl_pair",
+        "tokenizer": "space",
+        "max_len": 16,
+        "vocab_file": str(tmp_path / "vocab.txt"),
+    }
+    perform(tmp_path, "x-prepro", **prepro, data_dir=str(tmp_path / "data"))
+    train = {
+        "__parent__": str(tmp_path / "data/meta"),
+        "data_dir": str(tmp_path / "data"),
+        "save_dir": str(tmp_path / "r"),
+    }
+    train |= {"model": "simcse", "loss": "simcse", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    train |= {
+        "num_attention_heads": 2,
+        "max_position_embeddings": 20,
+        "batch_size": 4,
+        "max_update": 2,
+        "eval_interval": 2,
+    }
+    perform(tmp_path, "x-train", **train, learning_rate=0.01, pretrained_model=None, major_metric="acc")
+    perform(tmp_path, "x-eval", save_dir=str(tmp_path / "r"), valid_subset=["dev", str(tmp_path / "dev.txt")])
+    split, raw = scores_of_all(capsys)
+    assert {**split, "split": ""} == {**raw, "split": ""}
 
 
 def test_predictions_agree_with_the_score(trained, capsys):

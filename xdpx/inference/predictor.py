@@ -190,7 +190,7 @@ class Predictor:
             most *= self.plan.batch_size  # the same number of rows as in full batches
         if source.is_store:
             store = Store.open(source.path)
-            if getattr(self.plan.train.picked("loss"), "learns_labels", False) and "target" not in store:
+            if self._needs_labels and "target" not in store:
                 raise _without_labels(source)
             cut = self._drawn(store, most=most).share(self._ranks)
             found, total = self._placed(cut), len(cut)
@@ -205,7 +205,8 @@ class Predictor:
     def _raw_batches(self, source: Input, *, ignore_novel_target: bool) -> Iterator[tuple[BatchPlaces, Batch]]:
         parts: list[Samples] = []
         for chunk in self.raw_stream(source, ignore_novel_target=ignore_novel_target):
-            if not (chunk.labelled or self.plan.joins_lines or self.loader.are_answered(chunk.rows)):
+            scorable = chunk.labelled or self.plan.joins_lines or self.loader.are_answered(chunk.rows)
+            if not scorable and (self._needs_labels or self.loader.has_answers):
                 raise _without_labels(
                     source, what="questions without answers" if self.loader.has_answers else "no labels"
                 )
@@ -375,6 +376,18 @@ class Predictor:
     def _scores_one_by_one(self) -> bool:
         """Whether rows are scored one by one too: not if the loss compares the rows of a batch with each other."""
         return self._one_by_one and not self.task.loss.compares_rows
+
+    @property
+    def _needs_labels(self) -> bool:
+        """Whether scores compare with labels; losses that compare texts with each other score unlabelled ones, too.
+
+        A student of a teacher learns without labels, but is scored as a classifier. A loss of a user may not say what
+        it needs: then it gets labels if it was trained on data with labels.
+        """
+        kind = self.plan.train.picked("loss")
+        if getattr(kind, "learns_labels", False) or hasattr(kind, "probabilities"):
+            return True
+        return self.targets is not None and not kind.__module__.startswith("xdpx.")
 
     # ---- reading
 
