@@ -47,6 +47,12 @@ def test_a_line_of_another_width_makes_its_sentence_bad(tmp_path: Path) -> None:
     assert rows.bad[0] == (1, "has 2 columns in its first line, 1 in line 2")
 
 
+def test_a_word_with_an_empty_tag_makes_its_sentence_bad(tmp_path: Path) -> None:
+    rows = parsed(tmp_path, "a\tO\nb\t \n\nc\tO\n", delimiter="\t")
+    assert (rows.rows, rows.bad) == ([["c", "O"]], [(1, "has an empty tag in line 2")])
+    assert "Write O" in parsers["conll"](parsers["conll"].Parameters()).remedy(rows.bad[0].problem)
+
+
 def test_words_without_a_tag_are_bad() -> None:
     loader = loaders["tagged"](loaders["tagged"].Parameters(tokenizer="space"))
     found = loader.records(Rows([["a b", "O"], ["c", "B-X"]], [1, 2], []), labelled=True)

@@ -13,6 +13,7 @@ from xdpx.loaders.parsers.files import open_text
 DOCUMENT = "-DOCSTART-"
 BLANK = "\u2423"
 """Replaces words of only white space, so that every tag keeps its word: the sign for a space, an open box."""
+WITHOUT_TAG = "has an empty tag"
 
 
 class ConllParser(RowParser):
@@ -70,4 +71,12 @@ class ConllParser(RowParser):
             return [words]
         if width < max(known.tag_column + 1, -known.tag_column):
             return BadLine(first, f"has {width} columns, but tag_column is {known.tag_column}")
-        return [words, " ".join(cells[known.tag_column].strip() or "O" for cells in sentence)]
+        tags = [cells[known.tag_column].strip() for cells in sentence]
+        if "" in tags:
+            return BadLine(first, f"{WITHOUT_TAG} in line {first + tags.index('')}")
+        return [words, " ".join(tags)]
+
+    def remedy(self, problem: str) -> str:
+        """Return what to do about a row that cannot be used, for messages."""
+        tags = "Write O for a word outside of every entity; to predict words, give lines of words alone. Else: "
+        return tags * (WITHOUT_TAG in problem) + super().remedy(problem)
