@@ -48,6 +48,15 @@ def test_every_row_comes_back_in_order_with_its_predictions(finished_run):
         assert float(row[4]) == pytest.approx(prob[["neg", "pos"].index(row[1])], abs=1e-5)
 
 
+def test_pandas_reads_texts_with_quotes_back_as_the_docs_say(finished_run):
+    pandas = pytest.importorskip("pandas")
+    texts = ['"good film', 'bad" film', '""', "NA", "null", " # good", "\\N", "a\u2028b\x85c", "   "]
+    (finished_run.root / "odd.txt").write_text("\n".join(texts), encoding="utf-8")
+    path = predict(finished_run, finished_run.root / "odd.txt")
+    found = pandas.read_csv(path, sep="\t", quoting=csv.QUOTE_NONE, keep_default_na=False)
+    assert found["text"].tolist() == texts
+
+
 def test_a_file_without_labels_is_predicted_too(finished_run):
     rows = read(predict(finished_run, finished_run.root / "plain.txt"))
     assert rows[0] == ["text", "pred", "prob", "target_prob"]
