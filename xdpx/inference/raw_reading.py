@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import chain
 from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run, resolve
 from xdpx.datasets.data_files import COMPRESSED
-from xdpx.datasets.findings import raw_files
+from xdpx.datasets.findings import raw_files, tagged_files
 from xdpx.datasets.findings.decoding import wrong_characters
 from xdpx.datasets.findings.finding import Finding
 from xdpx.datasets.findings.raw_files import Head, head_of
 from xdpx.loaders.base import Loader
 from xdpx.loaders.parsers.lines import LineParser
+from xdpx.loaders.tagged import TaggedLoader
 from xdpx.logger import log
 from xdpx.tokenizers.target_map import folded
 from xdpx.utils.raw_places import is_saved_dataset, is_table
@@ -58,7 +60,7 @@ def reading_of(path: str, prepro: Run, *, given: Set[str], labels: Sequence[str]
     found = [each for each in _findings(path, head, parser, loader, labels) if each.code not in ignored]
     if found:
         way_out = (
-            f'Set it in extra_config; or, if it is intended, extra_config: {{ignore_findings: ["{found[0].code}"]}}.'
+            f'Keys are set in extra_config. If it is intended: extra_config: {{ignore_findings: ["{found[0].code}"]}}.'
         )
         faults = [Fault(key, f"{each.place}: {each.problem}", f"{each.remedy} {way_out}") for each in found]
         raise ConfigError(source, faults)
@@ -74,10 +76,9 @@ def _doubts(path: str, head: Head, parser: Any, loader: Loader, labels: Sequence
     yield from wrong_characters(path, head)
     if not any('"' in label for label in labels):
         yield from raw_files.quotes(path, head, parser)
-    if loader.num_targets and not loader.several_labels:
-        yield from raw_files.unknown_labels(
-            path, head, labelled=bool(head.rows and loader.is_labelled(head.rows[0])), labels=labels
-        )
+    if loader.num_targets:
+        labelled = bool(head.rows and loader.is_labelled(head.rows[0]))
+        yield from raw_files.unknown_labels(path, head, loader, labelled=labelled, labels=labels)
 
 
 def _fitting(path: str, prepro: Run, key: str, source: str) -> Run:
@@ -129,18 +130,26 @@ def _is_plain(path: str, run: Run, rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _findings(path: str, head: Head, parser: Any, loader: Loader, labels: Sequence[str]) -> Iterator[Finding]:
-    if not head.rows or not loader.num_targets or loader.several_labels:
+    known = {folded(label) for label in labels}
+    if isinstance(loader, TaggedLoader) and (found := [*tagged_files.plain_text(path, parser, tags=known)]):
+        yield from found
+        return
+    if not head.rows or loader.merger(1) is not None:
         return
     labelled = bool(loader.is_labelled(head.rows[0]))
-    known = {folded(label) for label in labels}
-    novel = labelled and folded(head.rows[0][-1]) not in known
-    others = [row[-1] for row in head.rows[1:]] if labelled else []
-    yield from raw_files.header(path, head, parser, labelled=novel, labels=[*labels, *others])
+    first, *others = (loader.labels_of(row[-1]) if labelled else [] for row in head.rows)
+    novel = bool(first) and known.isdisjoint(map(folded, first))
+    yield from raw_files.header(path, head, parser, labelled=novel, labels=[*labels, *chain.from_iterable(others)])
+    if not loader.num_targets:
+        return
     if labelled and known and isinstance(parser, LineParser):
-        yield from raw_files.first_row_left_out(path, parser, known)
+        yield from raw_files.first_row_left_out(path, parser, loader, known)
     if not labelled:
         yield from raw_files.another_reading(path, head, parser, loader, known)
-    yield from raw_files.columns(path, head, labelled=labelled, labels=known)
+    if labelled and isinstance(loader, TaggedLoader):
+        yield from tagged_files.without_tags(path, head, parser, loader, tags=known)
+    else:
+        yield from raw_files.columns(path, head, loader, labelled=labelled, labels=known)
 
 
 def _shown(values: Mapping[str, Any]) -> str:

@@ -119,7 +119,7 @@ def test_a_last_column_of_another_kind_than_the_model_knows_is_seen(
     last: list[str], labelled: bool, labels: set[str], wrong: bool
 ) -> None:
     head = Head(1, [["a text", each] for each in last])
-    assert bool(list(columns("a", head, labelled=labelled, labels=labels))) is wrong
+    assert bool(list(columns("a", head, loader(), labelled=labelled, labels=labels))) is wrong
 
 
 def test_a_corpus_has_no_labels_to_be_lost(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ class Look:
         known = {folded(label) for label in counts}
         for source in self._sources.values():
             if source.labelled and isinstance(self._parser, LineParser):
-                self._findings.add(raw_files.first_row_left_out(source.path, self._parser, known))
+                self._findings.add(raw_files.first_row_left_out(source.path, self._parser, self._loader, known))
             elif source.labelled:
                 self._findings.add(raw_files.first_row_as_names(source.path, self._parser, known))
 

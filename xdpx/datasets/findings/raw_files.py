@@ -169,38 +169,48 @@ def another_reading(
         yield Finding("delimiter", "fault", f"{path}:{head.first_line}", *remedy)
 
 
-def columns(path: str, head: Head, *, labelled: bool, labels: Collection[str]) -> Iterator[Finding]:
+def columns(path: str, head: Head, loader: Loader, *, labelled: bool, labels: Collection[str]) -> Iterator[Finding]:
     """Yield a finding if labels are read as texts, or texts as labels, for a model with known labels.
 
     Args:
         path: the raw file.
         head: its first rows.
+        loader: of the model, which knows how several labels are written.
         labelled: whether the last column is read as a label.
         labels: of the model, folded.
     """
-    last = [folded(row[-1]) for row in head.rows]
-    if len(last) < FEWEST or not labels:
+    last = [folded(label) for row in head.rows for label in loader.labels_of(row[-1])]
+    if len(head.rows) < FEWEST or not last or not labels:
         return
     place = f"{path}:{head.first_line}"
     if not labelled and len(head.rows[0]) > 1 and set(last) <= set(labels):
         problem = f"the last column, read as a text, holds labels, such as {head.rows[0][-1]!r}: a text is missing."
         yield Finding("columns", "fault", place, problem, "Give a file with the texts that the model was trained on.")
-    numbers = all(number_of(label) is not None for label in {*labels, *last})  # regression targets, of any value
-    if labelled and not numbers and not set(last) & set(labels) and not repeats(set(last), len(last)):
+    if labelled and are_no_labels(last, labels):
         problem = f"the last column, read as a label, has no label of training, such as {head.rows[0][-1]!r:.60}."
         yield Finding("columns", "fault", place, problem, "Give texts alone, or with labels in the last column.")
 
 
-def unknown_labels(path: str, head: Head, *, labelled: bool, labels: Collection[str]) -> Iterator[Finding]:
+def are_no_labels(cells: Sequence[str], labels: Collection[str]) -> bool:
+    """Return whether cells, folded, are texts: none is a label of the model, and few of them repeat as labels do."""
+    found = set(cells)
+    numbers = all(number_of(label) is not None for label in {*labels, *found})  # regression targets, of any value
+    return not numbers and found.isdisjoint(labels) and not repeats(found, len(cells))
+
+
+def unknown_labels(
+    path: str, head: Head, loader: Loader, *, labelled: bool, labels: Collection[str]
+) -> Iterator[Finding]:
     """Yield a finding if no row has a label of a model, so that its predictions cannot be compared with them.
 
     Args:
         path: the raw file.
         head: its first rows.
+        loader: of the model, which knows how several labels are written.
         labelled: whether the last column is read as a label.
         labels: of the model.
     """
-    last = {folded(row[-1]): row[-1] for row in head.rows}
+    last = {folded(label): label for row in head.rows for label in loader.labels_of(row[-1])}
     numbers = all(number_of(label) is not None for label in (*labels, *last))
     if labelled and labels and last and not numbers and last.keys().isdisjoint(map(folded, labels)):
         shown, known = (", ".join(map(repr, [*names][:3])) for names in (last.values(), labels))
@@ -209,13 +219,14 @@ def unknown_labels(path: str, head: Head, *, labelled: bool, labels: Collection[
         yield Finding("unseen_label", "warning", f"{path}:{head.first_line}", problem, remedy)
 
 
-def first_row_left_out(path: str, parser: LineParser, labels: Collection[str]) -> Iterator[Finding]:
-    """Yield a finding if `start_line: 1`, as in training, skips a first line that is a row with a known label."""
+def first_row_left_out(path: str, parser: LineParser, loader: Loader, labels: Collection[str]) -> Iterator[Finding]:
+    """Yield a finding if `start_line: 1`, as in training, skips a first line that is a row with known labels."""
     known = parser.parameters
     if known.start_line != 1:
         return
     head = head_of(path, type(parser)(known.model_copy(update={"start_line": 0, "fields": None})))
-    if head.first_line == 1 and head.rows and folded(head.rows[0][-1]) in labels:
+    first = {folded(label) for label in loader.labels_of(head.rows[0][-1])} if head.rows else set()
+    if head.first_line == 1 and first and first <= set(labels):
         problem = f"start_line: 1 leaves out a row that is not a header: {', '.join(map(repr, head.rows[0]))[:80]}."
         yield Finding("header", "fault", f"{path}:1", problem, "start_line: 0 reads it.")
 

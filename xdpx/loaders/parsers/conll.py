@@ -41,6 +41,11 @@ class ConllParser(RowParser):
 
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
         """Yield (line where the sentence begins, its columns), or a BadLine."""
+        for first, sentence in self.sentences(path):
+            yield first, self._row(first, sentence)
+
+    def sentences(self, path: str) -> Iterator[tuple[int, list[list[str]]]]:
+        """Yield (line where the sentence begins, the columns of each of its lines)."""
         sentence: list[list[str]] = []
         first = 0
         given = self.parameters.delimiter
@@ -53,10 +58,10 @@ class ConllParser(RowParser):
                     first = first if sentence else number
                     sentence.append(cells)
                 elif sentence:
-                    yield first, self._row(first, sentence)
+                    yield first, sentence
                     sentence = []
             if sentence:
-                yield first, self._row(first, sentence)
+                yield first, sentence
 
     def _row(self, first: int, sentence: list[list[str]]) -> Row | BadLine:
         known, width = self.parameters, len(sentence[0])
