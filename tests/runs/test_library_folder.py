@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoModel, AutoTokenizer, pipeline
 
 import xdpx
@@ -52,18 +53,24 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(desk: Path, kind: str, name: str, **keys) -> xdpx.TrainedRun:
-    loader = {"tags": "tagged", "several": "single", "number": "single"}.get(kind, kind)
+def prepare(desk: Path, kind: str, **keys) -> None:
+    loader = {"tags": "tagged", "bytes": "tagged", "several": "single", "number": "single"}.get(kind, kind)
     more = {"label_separator": ","} if kind == "several" else {}
     more |= {"target_type": "number"} if kind == "number" else {}
-    more |= {"loader": loader, "parser": "conll" if kind == "tags" else "csv"}
+    more |= {"tokenizer": "auto", "vocab_file": desk / "bytes.json"} if kind == "bytes" else {}
+    more |= {"loader": loader, "parser": "conll" if loader == "tagged" else "csv"}
+    source = desk / ("tags" if kind == "bytes" else kind)
+    xdpx.preprocess(
+        {"data_source": source, "data_dir": desk / f"data_{kind}", "max_len": 17, "lower": True,
+         "processor": f"bert_{'token' if loader == 'tagged' else loader}", "tokenizer": "bert",
+         "vocab_file": desk / "vocab.txt", "ignore_findings": ["unknown_tokens"], **more, **keys}
+    )  # fmt: skip
+
+
+def trained(desk: Path, kind: str, name: str, **keys) -> xdpx.TrainedRun:
     data = desk / f"data_{kind}"
     if not data.exists():
-        xdpx.preprocess(
-            {"data_source": desk / kind, "data_dir": data, "processor": f"bert_{'token' if kind == 'tags' else loader}",
-             "tokenizer": "bert", "vocab_file": desk / "vocab.txt", "max_len": 17, "lower": True, **more,
-             "ignore_findings": ["unknown_tokens"]}
-        )  # fmt: skip
+        prepare(desk, kind)
     config = {"__parent__": str(data / "meta"), "data_dir": data, "save_dir": desk / name, "learning_rate": 0.02}
     config |= {
         "model": "bert_classification",
@@ -120,6 +127,40 @@ def test_tags_of_words_are_those_of_their_first_tokens(desk: Path) -> None:
     folder, words = str(Path(run.save_dir) / "transformers"), ["good", "film", "plot", "very"]
     found = pipeline("token-classification", folder, device=-1, ignore_labels=[])(" ".join(words))
     assert tuple(each["entity"] for each in found) == run.predict([words])[0].labels
+
+
+@pytest.fixture(scope="module")
+def of_bytes(desk: Path) -> xdpx.TrainedRun:
+    """A tagger with a byte-level tokenizer, in whose tokens a space is a part of the word behind it."""
+    library = Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(special_tokens=SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    library.train_from_iterator(["Good film, badly plot un VERY Good"] * 9, trainer)
+    library.save(str(desk / "bytes.json"))
+    return trained(desk, "bytes", "bytes_run", model="bert_token", loss="tagging")
+
+
+def test_words_of_a_byte_level_tokenizer_get_their_tags_within_a_text(of_bytes: xdpx.TrainedRun) -> None:
+    texts = ["Good film, un VERY Good", "plot Good plot"]
+    tokenizer = AutoTokenizer.from_pretrained(f"{of_bytes.save_dir}/transformers")
+    ids = of_bytes.encode(texts)[0].samples.ragged("input_ids")
+    assert [ids.row(row).tolist() for row in range(len(ids))] == tokenizer(texts)["input_ids"]
+    tag = pipeline("token-classification", f"{of_bytes.save_dir}/transformers", device=-1, ignore_labels=[])
+    pieces = [[one for one in tag(text) if one["index"] == 1 or one["word"][0] == "\u0120"] for text in texts]
+    assert [tuple(one["entity"] for one in each) for each in pieces] == [one.labels for one in of_bytes.predict(texts)]
+
+
+def test_an_older_run_reads_words_as_it_was_trained(desk: Path, of_bytes: xdpx.TrainedRun) -> None:
+    for args in (desk / "bytes_run/prepro.args.py", desk / "data_bytes/args.py"):
+        lines = args.read_text().splitlines(keepends=True)
+        args.write_text("".join(line for line in lines if "space_before_words" not in line))
+        (args.parent / "resources.manifest.json").unlink()
+    old, texts = xdpx.load_run(desk / "bytes_run"), ["Good film, un VERY Good"]
+    assert [row.length for row in old.encode(texts)] > [row.length for row in of_bytes.encode(texts)]
+    keys = {"data_files": {"dev.txt": "more"}, "target_map_file": desk / "data_bytes/target_map.txt"}
+    with pytest.raises(ConfigError, match="space_before_words: is True, but words of the earlier splits"):
+        prepare(desk, "bytes", **keys)
+    prepare(desk, "bytes", **keys, space_before_words=False)
 
 
 def test_labels_by_themselves_and_numbers_come_as_they_are(desk: Path) -> None:

@@ -32,6 +32,22 @@ def byte_pairs() -> Any:
     return library
 
 
+def of_pieces(prepend: str) -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    library = Tokenizer(models.Unigram([("<unk>", 0.0), ("\u2581", -1.0), ("a", -1.0), ("\u2581a", -1.0)], unk_id=0))
+    library.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend)
+    return library
+
+
+def with_prefix() -> Any:
+    from tokenizers import pre_tokenizers
+
+    library = byte_pairs()
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    return library
+
+
 def load(vocab_file: Path, resources: Path | None = None) -> AutoTokenizer:
     parameters = AutoTokenizer.Parameters(vocab_file=str(vocab_file))
     return AutoTokenizer(parameters, resources=str(resources) if resources else None)
@@ -89,3 +105,22 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path, content: str) -> None:
 def test_a_name_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^this run: 1 fault\n  vocab_file: is '.*', where no tokenizer was found"):
         load(tmp_path / "nowhere").tokenize("a")
+
+
+@pytest.mark.parametrize(
+    ("library", "is_part"),
+    [
+        (byte_pairs(), True),
+        (of_pieces("never"), True),
+        (with_prefix(), False),  # each word gets one as it is
+        (of_pieces("always"), False),
+        (bert(), False),
+    ],
+)
+def test_words_need_the_space_before_them_where_it_is_a_part_of_their_tokens(
+    tmp_path: Path, library: Any, is_part: bool
+) -> None:
+    library.save(str(tmp_path / "tokenizer.json"))
+    assert load(tmp_path).space_before_words is is_part
+    given = AutoTokenizer.Parameters(vocab_file=str(tmp_path), space_before_words=False)
+    assert AutoTokenizer(given).space_before_words is False

@@ -30,7 +30,7 @@ from xdpx.config.args_file import ARGS_FILE
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import RUN_ONLY_KEYS, Run, resolve
 from xdpx.config.reading import read_runs
-from xdpx.config.stored_args import read_args
+from xdpx.config.stored_args import read_prepro_args
 from xdpx.config.user_modules import load_user_modules
 from xdpx.datasets.data_files import splits
 from xdpx.datasets.examining.examination import MOST_ROWS, NOISE_ROWS, Examination, examine
@@ -172,7 +172,7 @@ def _preprocessing(run: Run, plan: Findings) -> Run | None:
         problem = "does not say what it was made from, so the raw data cannot be checked."
         plan.add([Finding("path", "note", folder, problem, "Check the config of x-prepro.")])
         return None
-    prepro = resolve(read_args(path), "x-prepro", source=path, strict=False, paths=False)
+    prepro = resolve(read_prepro_args(path), "x-prepro", source=path, strict=False, paths=False)
     try:
         splits(prepro.values["data_source"], prepro.values["data_files"])
     except (ConfigError, OSError) as error:

@@ -42,6 +42,11 @@ def read_args(path: str) -> dict[str, Any]:
     return dict(_flat(tree))
 
 
+def read_prepro_args(path: str) -> dict[str, Any]:
+    """Return the values of an `args.py` of x-prepro, as `read_args` does, with those of keys that are newer than it."""
+    return {"space_before_words": False, **read_args(path)}
+
+
 def texts_of(text: str) -> dict[str, str]:
     """Return key -> source text of its value, from the text of an `args.py`, without parsing values.
 

@@ -13,8 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from xdpx.config.args_file import ARGS_FILE
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run, fingerprint
+from xdpx.config.stored_args import read_prepro_args
 from xdpx.datasets import build_report, resources
 from xdpx.datasets.block_work import BlockWork
 from xdpx.datasets.build_parameters import BuildParameters
@@ -143,10 +145,23 @@ class Builder:
         self._meta |= self._loader.meta(found.target_map.labels if found.target_map is not None else ())
         if with_vectors or self._parameters.pretrained_embeddings is None:
             resources.refuse_changes(self._data_dir, old, self._meta, found)
+            self._refuse_other_words(old)
         self._start_from(old)
         self._recipe = self._make_recipe(found)
         self._labels = build_report.LabelCounts(found.target_map, numbers=self._parameters.target_type == "number")
         self._crew = Crew(Maker(self._recipe), workers=self._parameters.workers)
+
+    def _refuse_other_words(self, old: Mapping[str, Any]) -> None:
+        """Raise ConfigError if words of earlier splits were encoded with the space before them, and now are not."""
+        path, key = io.join(self._data_dir, ARGS_FILE), "space_before_words"
+        if not (old.get("data_size") and self._loader.marks_words and io.isfile(path)):
+            return
+        before, now = bool(read_prepro_args(path)[key]), bool(self._run.values.get(key))
+        if before != now and (before or self._tokenizer.space_before_words):
+            there = ", ".join(old["data_size"])
+            problem = f"is {now}, but words of the earlier splits in {self._data_dir} ({there}) were encoded otherwise."
+            remedy = f"Use another data_dir, or set {key}: {str(before).lower()}."
+            raise ConfigError(self._data_dir, [Fault(key, problem, remedy)])
 
     def _first_look(self) -> Look:
         """Examine the first rows of all files; raises ConfigError if they are certainly not parsed as intended."""

@@ -288,6 +288,8 @@ def _word_by_word(encoder: Encoder, texts: Sequence[str], *, keep_all: bool) -> 
     With `keep_all`, a word without tokens becomes an unknown token.
     """
     words = [text.split() for text in texts]
+    if encoder.tokenizer.space_before_words:
+        words = [[*row[:1], *(f" {word}" for word in row[1:])] for row in words]
     of_words = encoder.encode_many(list(chain.from_iterable(words)))
     lost = np.flatnonzero(np.diff(of_words.offsets) == 0)
     if keep_all and len(lost):

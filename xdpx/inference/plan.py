@@ -16,7 +16,7 @@ from xdpx.config.hints import listed
 from xdpx.config.loading import Run, load, resolve
 from xdpx.config.parameters import param
 from xdpx.config.spmd_keys import SPMD, mesh_conflicts, spmd_faults
-from xdpx.config.stored_args import read_args
+from xdpx.config.stored_args import read_args, read_prepro_args
 from xdpx.datasets.store import AGAIN, split_name
 from xdpx.inference import export_folder
 from xdpx.tokenizers import agreement
@@ -441,7 +441,7 @@ def _preprocessing(
     if found is None:
         return None
     folder, name = found
-    kept = read_args(io.join(folder, name))
+    kept = read_prepro_args(io.join(folder, name))
     values = {**kept, **extra, "skip_bad_lines": options.skip_bad_lines, "remove_duplicate": False}
     _stay_off_the_network(values, {key: kept[key] for key in kept if key not in _RAW_PLACES}, folder, source)
     values |= {"workers": options.workers} if options.workers else {}

@@ -12,7 +12,7 @@ from xdpx.checkpoints import aliases, layout
 from xdpx.config.args_file import PREPRO_ARGS
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import resolve
-from xdpx.config.stored_args import read_args
+from xdpx.config.stored_args import read_prepro_args
 from xdpx.inference.transformers_folder import (
     THRESHOLD,
     decides_otherwise,
@@ -69,7 +69,7 @@ class LibraryFolder(Callback):
             return
         prepro = None
         with suppress(ConfigError, OSError):
-            kept = read_args(io.join(self._save_dir, PREPRO_ARGS))
+            kept = read_prepro_args(io.join(self._save_dir, PREPRO_ARGS))
             prepro = resolve(kept, "x-prepro", source=PREPRO_ARGS, strict=False, paths=False)
         tokenizer = tokenizer_of(prepro, self._data_dir)
         texts, without = texts_of(form, self._processor, tokenizer)

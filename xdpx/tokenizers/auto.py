@@ -14,6 +14,8 @@ from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import hub, io
 
 FILE = "tokenizer.json"
+SPACES = ("\u0120", "\u2581")
+"""Signs for a space in the tokens of byte-level and SentencePiece tokenizers: G with a dot, a lower block."""
 
 
 class AutoTokenizer(LibraryTokenizer):
@@ -23,6 +25,11 @@ class AutoTokenizer(LibraryTokenizer):
         """Keys of the automatic tokenizer."""
 
         vocab_file: str | None = param(None, doc="The tokenizer: a folder, a tokenizer.json or a name on the hub.")
+        space_before_words: bool = param(
+            True,
+            doc="Encode the words of taggers and other loaders of words with the space before them, as within a text, "
+            "if the tokenizer makes that a part of the word: RoBERTa's, GPT-2's.",
+        )
 
     obeys_lower: ClassVar[bool] = False
 
@@ -84,6 +91,13 @@ class AutoTokenizer(LibraryTokenizer):
             return None
         chinese = normalizer.get("handle_chinese_chars") is True
         return Boundaries.of_bert(chinese=chinese, whole=[token["content"] for token in added])
+
+    @cached_property
+    def space_before_words(self) -> bool:  # type: ignore[override]
+        """Whether a space is a part of the word behind it, as in byte-level tokenizers, and is to be kept for words."""
+        alone, behind, both = map(self.tokenize, ("a", " a", "a a"))
+        joins = "".join(behind)[:1] in SPACES and behind != alone and both == [*alone, *behind]
+        return bool(self.parameters.space_before_words) and joins
 
     def __getstate__(self) -> dict[str, Any]:
         """Return only the definition for worker processes, so that they do not call `transformers` again."""

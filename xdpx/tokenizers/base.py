@@ -25,11 +25,14 @@ class Tokenizer(ABC):
         needs_vocabulary: whether tokens come from a given vocabulary, which cannot be built by counting.
         boundaries: characters at which a text can be split without changing its tokens; None if there are none.
         obeys_lower: whether the key `lower` decides the case of texts, rather than the tokenizer's own definition.
+        space_before_words: whether a word that is encoded alone, unless it is the first of its text, needs the space
+            before it to get the tokens that it has within the text.
     """
 
     needs_vocabulary: ClassVar[bool] = False
     boundaries: Boundaries | None = None
     obeys_lower: ClassVar[bool] = True
+    space_before_words: bool = False
 
     class Parameters(BaseParameters):
         """Keys of every tokenizer."""
