@@ -1,9 +1,10 @@
+import itertools
 import random
 
 import pytest
 
 from xdpx import metrics
-from xdpx.metrics.spans import Entity
+from xdpx.metrics.spans import Entity, marking_letters
 
 LETTERS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "E-LOC", "S-PER", "E-PER"]
 
@@ -75,7 +76,50 @@ def test_of_tags_without_a_letter_each_run_is_an_entity_of_that_type():
     assert metrics.entities(["PER", "PER", "ORG", "O", "ORG"]) == [
         Entity("PER", 0, 2), Entity("ORG", 2, 3), Entity("ORG", 4, 5),
     ]  # fmt: skip
-    assert metrics.unmarked(["O", "B-PER", "U_LOC", "E", "PER-B", "NN"]) == ["PER-B", "NN"]
+    assert metrics.unmarked(["O", "B-PER", "U_LOC", "E", "PER-B", "NN"]) == ["E", "PER-B", "NN"]
+    assert metrics.unmarked(["O", "B-PER", "U_LOC", "E"]) == []
+
+
+PARTS_OF_SPEECH = [*"abcdefghijklmnopqrstuvwyz", "nr", "ns", "nt", "vn"]
+"""Tags of the People's Daily corpus (PKU, ICTCLAS); nine of the letters are marks, too."""
+
+
+def plain_runs(tags: list[str]) -> set[tuple[str, int, int]]:
+    edges = [place for place in range(len(tags) + 1) if place in (0, len(tags)) or tags[place] != tags[place - 1]]
+    return {(tags[start], start, stop) for start, stop in itertools.pairwise(edges)}
+
+
+def test_each_run_of_parts_of_speech_of_one_letter_counts_as_one_entity():
+    draw = random.Random(0)
+    targets = [draw.choices(PARTS_OF_SPEECH, k=draw.randint(1, 12)) for _ in range(200)]
+    preds = [[tag if draw.random() < 0.7 else draw.choice(PARTS_OF_SPEECH) for tag in tags] for tags in targets]
+    pairs = [(plain_runs(target), plain_runs(pred)) for target, pred in zip(targets, preds, strict=True)]
+    hits, predicted, wanted = (sum(map(len, sets)) for sets in zip(*((a & b, b, a) for a, b in pairs), strict=True))
+    expected = hits / predicted, hits / wanted, 2 * hits / (predicted + wanted)
+    assert metrics.entity_precision_recall_f1(targets, preds) == pytest.approx(expected)
+    assert metrics.unmarked(PARTS_OF_SPEECH) == PARTS_OF_SPEECH
+
+
+def test_whether_letters_are_marks_is_decided_by_all_tags_of_the_run():
+    target, pred = [["u", "b", "s"]], [["w", "b", "e"]]
+    assert metrics.entity_precision_recall_f1(target, pred, PARTS_OF_SPEECH) == pytest.approx((1 / 3,) * 3)
+    assert metrics.entity_precision_recall_f1([["B", "E"], ["S"]], [["B", "E"], ["S"]], ["B", "M", "E", "S"])[2] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ("B M E S", "B M E S"),
+        ("B I O", "B I O"),
+        ("B-PER I-PER O", "O"),
+        ("b-per i-per o", "o"),
+        ("nr ns nt o", "O o"),  # o of MSRA
+        ("n v u o", "O"),
+        ("PER S O", "O"),
+    ],
+)
+def test_o_stays_outside_beside_types_and_other_letters_become_types(known: str, expected: str):
+    assert marking_letters(known.split()) == set(expected.split())
 
 
 def test_without_entities_there_is_no_score():

@@ -258,4 +258,4 @@ def _tags(path: str, wanted: Sequence[str], found: Sequence[str], metric: str) -
     judged = metrics.judge_tags(targets, preds, np.arange(len(targets)))
     if metric not in {"", "acc", "precision", "recall", "f1"}:
         raise ConfigError(path, [Fault("metric", f"there is no '{metric}'.", "It has: acc, precision, recall, f1.")])
-    return of_tags(judged), judged.right, "f1", "exact_rows"
+    return of_tags(judged.counts), judged.right, "f1", "exact_rows"

@@ -56,8 +56,8 @@ def row_scores(loss: Scoring, gathered: Mapping[str, Any], judged: Judged | None
         return _of_queries(loss, gathered) if {"score", "target", "query_id"} <= gathered.keys() else None
     if not len(judged.right):
         return None
-    if judged.kind == "tags":
-        return of_tags(judged)
+    if len(judged.counts):
+        return of_tags(judged.counts)
     return _of_rows(loss, gathered, len(judged.right))
 
 
@@ -129,20 +129,16 @@ def _nats(loss: Scoring, gathered: Mapping[str, Any], arrays: Mapping[str, Any])
     return found if abs(found.sum() - whole) <= SAME * max(abs(whole), 1e-12) else None
 
 
-def of_tags(judged: Judged) -> RowScores:
-    """Return how to score texts by their entities."""
-    columns = []
-    for row in range(len(judged.right)):
-        said = judged.describe(row)
-        target, pred = said["true"].split(), said["predicted"].split()
-        wanted, found = set(metrics.entities(target)), set(metrics.entities(pred))
-        words = sum(one == other for one, other in zip(target, pred, strict=True))
-        columns.append((len(wanted & found), len(found), len(wanted), words, len(target)))
-    counts = np.array(columns, np.float64)
+def of_tags(counts_N5: NDArray[np.int64]) -> RowScores:
+    """Return how to score texts by their entities.
+
+    Args:
+        counts_N5: `Judged.counts` of tags.
+    """
 
     def score(rows: NDArray[np.int64], groups: NDArray[np.int64]) -> Mapping[str, float]:
         del groups
-        hits, found, wanted, right, words = counts[rows].sum(axis=0).tolist()
+        hits, found, wanted, right, words = counts_N5[rows].sum(axis=0).tolist()
         return {
             "acc": metrics.ratio(right, words, empty=UNKNOWN),
             "precision": metrics.ratio(hits, found),
@@ -150,7 +146,7 @@ def of_tags(judged: Judged) -> RowScores:
             "f1": metrics.ratio(2 * hits, found + wanted),
         }
 
-    return RowScores(score, len(counts))
+    return RowScores(score, len(counts_N5))
 
 
 def _of_queries(loss: Scoring, gathered: Mapping[str, Any]) -> RowScores | None:

@@ -83,13 +83,13 @@ class Tagging(Loss):
             "loss": self.mean_loss(gathered),
             "acc": ratio(float((pred == target)[words].sum()), float(words.sum()), empty=float("nan")),
         }
-        scores = entity_precision_recall_f1(*self._tags_of(gathered))
+        scores = entity_precision_recall_f1(*self._tags_of(gathered), self.parameters.tags)
         return found | dict(zip(("precision", "recall", "f1"), scores, strict=True))
 
     def each_class(self, gathered: Gathered, labels: Sequence[str] | None) -> list[ClassScore]:
         """Return precision, recall and F1 of each type of entity."""
         del labels
-        counts = entity_counts(*self._tags_of(gathered))
+        counts = entity_counts(*self._tags_of(gathered), self.parameters.tags)
         hits, predicted, wanted = np.array(list(counts.values()), np.int64).reshape(-1, 3).T
         return each_class(hits, predicted, wanted, list(counts))
 
@@ -97,7 +97,7 @@ class Tagging(Loss):
         """Return an assessment of each text; its windows are joined."""
         del labels
         places = np.array([text[0] for text in _texts(gathered)], np.int64)
-        return judge_tags(*self._tags_of(gathered), places)
+        return judge_tags(*self._tags_of(gathered), places, self.parameters.tags)
 
     def _tell_of_unmarked_tags(self) -> None:
         odd = unmarked(self.parameters.tags or ())

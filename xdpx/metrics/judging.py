@@ -5,14 +5,15 @@ Letters: N rows, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import eq
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.metrics.intervals import mean_interval, share_interval
-from xdpx.metrics.spans import entities
+from xdpx.metrics.spans import entity_pairs
 
 Kind = Literal["class", "several", "tags", "number"]
 """What is predicted for a row: a class, several labels, a tag for each word, a number."""
@@ -25,6 +26,9 @@ BINS = 5
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
+NO_COUNTS = np.empty((0, 5), np.int64)
+
+
 class Judged(NamedTuple):
     """How each row of a split was predicted. N is the number of rows; of tags, that of whole texts.
 
@@ -35,6 +39,8 @@ class Judged(NamedTuple):
         badness: by which the worst ones come first, (N,): the probability that the wrong answer got, in [0, 1]; of tags
             how many entities are wrong; of numbers the size of the error.
         describe: returns in plain values what was wanted and predicted for one of them.
+        counts: of tags, how many entities of each text are right, predicted, and in the targets; and how many tags are
+            right, and there are, (N, 5).
     """
 
     kind: Kind
@@ -42,6 +48,7 @@ class Judged(NamedTuple):
     right: NDArray[np.bool_]
     badness: NDArray[np.float64]
     describe: Callable[[int], dict[str, Any]]
+    counts: NDArray[np.int64] = NO_COUNTS
 
     def worst(self, most: int) -> NDArray[np.int64]:
         """Return the wrong rows with the largest badness, the worst first; NaN and infinity come before all."""
@@ -92,33 +99,40 @@ def judge_several(
     return Judged("several", np.arange(len(target)), ~wrong.any(axis=1), for_wrong.astype(np.float64), describe)
 
 
-def judge_tags(targets: Sequence[Sequence[str]], preds: Sequence[Sequence[str]], places_N: NDArray[np.int64]) -> Judged:
+def judge_tags(
+    targets: Sequence[Sequence[str]],
+    preds: Sequence[Sequence[str]],
+    places_N: NDArray[np.int64],
+    known: Iterable[str] | None = None,
+) -> Judged:
     """Judge texts by the entities that their tags mark; a text is right if every tag is.
 
     Args:
         targets: tags of each text.
         preds: the predicted tags.
         places_N: index of each text (of its first window) in the gathered predictions.
+        known: all tags that there are; by default those of `targets` and `preds`.
     """
-    pairs = list(zip(targets, preds, strict=True))
-    right = np.fromiter((list(target) == list(pred) for target, pred in pairs), np.bool_, len(pairs))
-    wrong = (
-        0 if same else len(set(entities(target)) ^ set(entities(pred)))
-        for same, (target, pred) in zip(right.tolist(), pairs, strict=True)
-    )
-    badness = np.fromiter(wrong, np.float64, len(pairs))
+    pairs = list(entity_pairs(targets, preds, known))
+    same = [sum(map(eq, target, pred)) for target, pred in zip(targets, preds, strict=True)]
+    columns = [
+        (len(there & found), len(found), len(there), right, len(target))
+        for (there, found), right, target in zip(pairs, same, targets, strict=True)
+    ]
+    counts = np.array(columns, np.int64).reshape(-1, 5)
+    hits, predicted, wanted, right, words = counts.T
 
     def describe(row: int) -> dict[str, Any]:
-        target, pred = pairs[row]
-        there, found = set(entities(target)), set(entities(pred))
+        there, found = pairs[row]
         return {
-            "true": " ".join(target),
-            "predicted": " ".join(pred),
+            "true": " ".join(targets[row]),
+            "predicted": " ".join(preds[row]),
             "missed": [entity._asdict() for entity in sorted(there - found, key=lambda one: one.start)],
             "false": [entity._asdict() for entity in sorted(found - there, key=lambda one: one.start)],
         }
 
-    return Judged("tags", places_N, right, badness, describe)
+    badness = (predicted + wanted - 2 * hits).astype(np.float64)
+    return Judged("tags", places_N, right == words, badness, describe, counts)
 
 
 def judge_numbers(target_N: NDArray[Any], score_N: NDArray[Any]) -> Judged:
