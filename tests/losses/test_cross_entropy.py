@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,6 +112,41 @@ def test_each_of_several_labels_is_scored_by_itself() -> None:
 def test_query_level_scores_look_at_the_best_row_of_a_query():
     rows = gathered([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], [0, 1, 0], query_id=np.array([1, 1, 1]))
     assert loss(query_level_f1=True, f1_average="binary").metrics(rows)["f1"] == 1.0
+
+
+def graded_rows() -> tuple[list[float], dict[str, Any]]:
+    """Return the grades of three classes numbered by frequency, and rows whose order by expected grade is all wrong."""
+    prob = [[0.1, 0.8, 0.1], [0.3, 0.1, 0.6], [0.8, 0.1, 0.1]]
+    return [0.0, 5.0, 1.0], gathered(prob, [2, 0, 1], query_id=np.array([7, 7, 7]))
+
+
+def test_metrics_of_queries_go_by_the_grades_of_labels_and_rows_rank_by_the_expected_one():
+    grades, rows = graded_rows()
+    scores = loss(label_values=grades, metrics=["ndcg", "mrr", "hit@1"], num_classes=3).scores(rows)
+    # Expected grades 4.1, 1.1, 0.6: the rows rank as they stand, with gains 1, 0, 5.
+    assert scores["ndcg"] == pytest.approx((1 + 5 / 2) / (5 + 1 / np.log2(3)))
+    assert (scores["mrr"], scores["hit@1"]) == (1.0, 1.0)
+
+
+def test_of_two_grades_the_higher_one_is_relevant_whichever_class_it_is():
+    rows = gathered([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], [0, 1, 1], query_id=np.array([1, 1, 1]))
+    assert loss(label_values=[1.0, 0.0], metrics=["mrr"]).scores(rows)["mrr"] == 1.0
+    assert loss(metrics=["mrr"]).scores(rows)["mrr"] == 1.0
+    best = loss(label_values=[1.0, 0.0], query_level_f1=True, f1_average="micro")
+    assert best.metrics(rows)["f1"] == 1.0
+
+
+def test_labels_that_are_other_numbers_than_their_classes_are_refused_as_grades(capsys):
+    with pytest.raises(ConfigError, match=r"null, so in ndcg@3 a label's grade .* Set label_values: \[0.0, 5.0, 1.0\]"):
+        loss().refuse_grades(["mcc", "ndcg@3"], ["0", "5", "1"])
+    loss().refuse_grades(["mcc"], ["0", "5", "1"])
+    loss(label_values=[0.0, 5.0, 1.0]).refuse_grades(["ndcg"], ["0", "5", "1"])
+    loss().refuse_grades(["mrr"], ["no", "yes"])
+    assert "counts as" not in "".join(capsys.readouterr())
+    loss().refuse_grades(["mrr"], ["fair", "good", "bad"])
+    assert "warning: label_values: null, so in mrr" in "".join(capsys.readouterr())
+    assert loss().about_one_class(["mrr"], 2) == {"mrr": 1}
+    assert loss(label_values=[1.0, 0.0]).about_one_class(["mrr", "average_precision"], 2) == {"average_precision": 1}
 
 
 def test_query_level_scores_without_queries_are_refused():

@@ -82,6 +82,9 @@ def test_columns_rows_and_classes_that_are_no_list_are_refused_by_the_class_of_t
         def about_one_class(self, names, num_classes):
             return {}
 
+        def refuse_grades(self, names, labels):
+            pass
+
         def each_class(self, gathered, labels):
             return None
 

@@ -82,6 +82,9 @@ class ToyLoss:
     def about_one_class(self, names: Any, num_classes: int) -> dict[str, int]:
         return {}
 
+    def refuse_grades(self, names: Any, labels: Any) -> None:
+        pass
+
     def each_class(self, gathered: Mapping[str, Any], labels: Any) -> list[Any]:
         return []
 

@@ -44,7 +44,7 @@ HONOURED: Mapping[str, frozenset[str]] = {
         """,
         "loss cross_entropy": """
             negative_classes_in_f1 predict_threshold query_level_f1 f1_average use_r_dropout kl_alpha num_classes
-            major_metric metrics loss_unit
+            label_values major_metric metrics loss_unit
         """,
         "loss masked_lm": "major_metric metrics loss_unit",
         "loss causal_lm": "major_metric metrics loss_unit",

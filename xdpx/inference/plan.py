@@ -20,6 +20,7 @@ from xdpx.config.stored_args import read_args, read_prepro_args
 from xdpx.datasets.store import AGAIN, split_name
 from xdpx.inference import export_folder
 from xdpx.tokenizers import agreement
+from xdpx.tokenizers.target_map import TargetMap, number_of
 from xdpx.utils import io
 from xdpx.utils.raw_places import is_raw, is_table
 from xdpx.utils.verified import refuse_altered
@@ -324,7 +325,16 @@ def _values_of_run(options: InferenceParameters, source: str) -> dict[str, Any]:
         raise _missing(
             source, "save_dir", f"'{folder}' contains no args.py.", "Give the folder of a run made by x-train."
         )
-    return {"loss_unit": "bits", **read_args(path)}  # the unit of runs older than this key
+    # For runs older than these keys: their unit, and the grades that their labels are.
+    return {"loss_unit": "bits", **_grades_of(folder), **read_args(path)}
+
+
+def _grades_of(folder: str) -> dict[str, list[float]]:
+    """Return {label_values: the labels of a run} if they are numbers."""
+    path = io.join(folder, agreement.LABELS)
+    values = [number_of(label) for label in TargetMap.read(path).labels] if io.isfile(path) else []
+    numbers = [value for value in values if value is not None]
+    return {"label_values": numbers} if numbers and len(numbers) == len(values) else {}
 
 
 def _values_of_config(options: InferenceParameters, source: str) -> dict[str, Any]:
@@ -534,7 +544,6 @@ def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
 
 def _reading(path: str, plan: InferencePlan, prepro: Run, key: str, source: str) -> Run:
     from xdpx.inference.raw_reading import reading_of
-    from xdpx.tokenizers.target_map import TargetMap
 
     labels = plan.resource("target_map.txt")
     known = TargetMap.read(labels).labels if labels else []

@@ -188,6 +188,9 @@ class Loss:
         del names, num_classes
         return {}
 
+    def refuse_grades(self, names: Iterable[str], labels: Sequence[str]) -> None:
+        """Raise ConfigError if a metric of these names takes classes for grades that contradict the labels."""
+
     def each_class(self, gathered: Gathered, labels: Sequence[str] | None) -> list[ClassScore]:
         """Return precision, recall and F1 of each class (or type of entity); an empty list if nothing is classified.
 

@@ -17,10 +17,11 @@ from xdpx.config.faults import refusal
 from xdpx.logger import log
 from xdpx.losses.arithmetic import DeviceConstant, symmetric_divergence
 from xdpx.losses.base import Batch, Gathered, Loss, output_of
+from xdpx.losses.graded import refuse_other_grades
 from xdpx.losses.parameters import CrossEntropyParameters, TaylorParameters
 from xdpx.metrics.classes import ClassScore, Counts
 from xdpx.metrics.judging import Judged
-from xdpx.metrics.named import CLASSIFICATION, about_one_class, best_threshold, compute
+from xdpx.metrics.named import CLASSIFICATION, OF_GRADES, about_one_class, best_threshold, compute, ranked
 from xdpx.tokenizers.target_map import number_of
 
 MANY_VALUES = 20
@@ -199,11 +200,25 @@ class CrossEntropy(Loss):
 
     def about_one_class(self, names: Iterable[str], num_classes: int) -> dict[str, int]:
         """Return {metric: number of the class} of those that would be others if classes were numbered otherwise."""
-        return about_one_class(names, num_classes, self.average, self.parameters.negative_classes_in_f1)
+        known = self.parameters
+        return about_one_class(
+            names, num_classes, self.average, known.negative_classes_in_f1, has_grades=known.label_values is not None
+        )
+
+    def refuse_grades(self, names: Iterable[str], labels: Sequence[str]) -> None:
+        """Raise ConfigError if a metric of queries takes classes for grades, but labels are other numbers.
+
+        A warning of more than two labels that are no numbers; which of two it is about is logged anyway.
+        """
+        metric = next(filter(OF_GRADES.fullmatch, names), None)
+        numbers = None not in map(number_of, labels)
+        if metric is not None and self.parameters.label_values is None and (numbers or len(labels) > 2):
+            refuse_other_grades(labels, metric=metric)
 
     def metric(self, name: str, gathered: Gathered) -> float | None:
         """Return one more metric by its name; negative classes are left out of averages."""
-        return compute(name, gathered, negative_classes=self.parameters.negative_classes_in_f1)
+        known = self.parameters
+        return compute(name, gathered, negative_classes=known.negative_classes_in_f1, label_values=known.label_values)
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Return loss (nats) and acc of the training batches; with R-Drop also its two parts."""
@@ -242,8 +257,8 @@ class CrossEntropy(Loss):
         if "query_id" not in gathered:
             problem = "is true, but the data contains no query ids."
             raise refusal("query_level_f1", problem, "Set it to false.")
-        relevant = np.asarray(gathered["target"]) == prob.shape[1] - 1
-        return metrics.best_row_per_query(np.asarray(gathered["query_id"]), relevant, prob[:, -1])
+        grade, score = ranked(prob, np.asarray(gathered["target"]), self.parameters.label_values)
+        return metrics.best_row_per_query(np.asarray(gathered["query_id"]), grade, score)
 
 
 class LabelSmoothCrossEntropy(CrossEntropy):

@@ -46,11 +46,24 @@ class Graded(Loss):
         """Raise ConfigError if labels are numbers, but other ones than the grades they would count as."""
         if self._label_values is not None or not self.reads_grades:
             return
-        values = [number_of(name) for name in names]
-        grades = ", ".join(f"'{name}' counts as {number}" for number, name in enumerate(names[:10]))
-        if None not in values and values != sorted(values, key=lambda value: value or 0.0):
-            problem = f"is null, so a label's grade is the number of its class: {grades}."
-            written = f"Set label_values: {values}, or preprocess" if len(values) <= 10 else "Preprocess"
-            raise refusal("label_values", problem, f"{written} with target_type: number.")
-        if values != list(range(len(names))):
-            log.info(f"label_values: null, so a label's grade is the number of its class: {grades}", once=True)
+        refuse_other_grades(names)
+
+
+def refuse_other_grades(names: Sequence[str], *, metric: str = "") -> None:
+    """Raise ConfigError if labels are numbers, but other ones than the grades they would count as; or tell of those.
+
+    Args:
+        names: of the labels, in the order of the classes.
+        metric: the one that reads grades, as they are; '' if only their order has to be that of the labels.
+    """
+    values = [number_of(name) for name in names]
+    if values == list(range(len(names))):
+        return
+    reader = f" in {metric}" if metric else ""
+    shown = ", ".join(f"'{name}' counts as {number}" for number, name in enumerate(names[:10]))
+    problem = f"null, so{reader} a label's grade is the number of its class: {shown}"
+    numbers = [value for value in values if value is not None]
+    if len(numbers) == len(values) and (metric or numbers != sorted(numbers)):
+        written = f"Set label_values: {numbers}, or preprocess" if len(numbers) <= 10 else "Preprocess"
+        raise refusal("label_values", f"is {problem}.", f"{written} with target_type: number.")
+    (log.warning if metric else log.info)(f"label_values: {problem}", once=True)

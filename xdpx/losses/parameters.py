@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from xdpx.config import parameters as declare
 from xdpx.metrics.classes import Average
+from xdpx.metrics.named import OF_GRADES
 
 
 class LossParameters(declare.Parameters):
@@ -69,6 +70,12 @@ class CrossEntropyParameters(LossParameters):
     kl_alpha: float = declare.param(
         0.5, ge=0, doc="Weight of the divergence of the two passes.", when=("use_r_dropout", "is", True)
     )
+    label_values: list[float] | None = declare.param(
+        None,
+        doc="The grade that each label is in mrr, ndcg and other metrics of queries, from meta.hjson "
+        "(target_type: number); null: its class number.",
+        alters="score",
+    )
     takes_several_labels: ClassVar[bool] = False
     class_weights: list[float] | None = declare.param(
         None,
@@ -82,6 +89,11 @@ class CrossEntropyParameters(LossParameters):
     def average(self) -> Average:
         """How classes are averaged in precision, recall and F1."""
         return self.f1_average or ("micro" if self.several_labels else "macro")
+
+    @property
+    def reads_grades(self) -> bool:
+        """Whether a score goes by the grades that labels are."""
+        return self.query_level_f1 or any(map(OF_GRADES.fullmatch, (*self.metrics, self.major_metric or "")))
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse class numbers out of range, and settings that need another number of classes."""
@@ -101,8 +113,10 @@ class CrossEntropyParameters(LossParameters):
         if self.f1_average == "binary" and classes and classes != 2:
             found.append(("f1_average", f"is 'binary' but there are {classes} classes. Use macro, micro or weighted."))
         weights = self.class_weights
-        if weights is not None and classes and len(weights) != classes:
-            found.append(("class_weights", f"holds {len(weights)} numbers for {classes} classes. Use one for each."))
+        grades = self.label_values if self.reads_grades else None
+        for key, numbers in (("class_weights", weights), ("label_values", grades)):
+            if numbers is not None and classes and len(numbers) != classes:
+                found.append((key, f"holds {len(numbers)} numbers for {classes} classes. Use one for each."))
         if weights is not None and not any(weights):
             found.append(("class_weights", "is 0 for every class, so nothing is learned. Use a positive number."))
         return found

@@ -38,7 +38,8 @@ CLASSIFICATION: Mapping[str, Condition] = {
 """Names for `metric_names` of a loss that predicts one class per row."""
 
 
-OF_CLASS_ONE = re.compile(r"average_precision|mrr|ndcg(@\d+)?|hit@\d+")
+OF_GRADES = re.compile(r"mrr|ndcg(@\d+)?|hit@\d+")
+"""Metrics of queries: they read how relevant a row is from its label."""
 OF_CUT = ("best_f1", "best_threshold", "threshold")
 """Metrics of two classes that would be others if these were exchanged."""
 OF_A_CLASS = re.compile(r"f1_(\d+)")
@@ -51,8 +52,20 @@ class Missing(ValueError):
     """The predictions lack what a metric needs; the message names it."""
 
 
-def compute(name: str, predictions: Predictions, *, negative_classes: Sequence[int] = ()) -> float | None:
+def compute(
+    name: str,
+    predictions: Predictions,
+    *,
+    negative_classes: Sequence[int] = (),
+    label_values: Sequence[float] | None = None,
+) -> float | None:
     """Return the metric of this name, None if there is none.
+
+    Args:
+        name: of the metric.
+        predictions: of the split.
+        negative_classes: left out of averages.
+        label_values: as for `ranked`.
 
     Raises:
         Missing: the predictions lack what it needs.
@@ -61,12 +74,40 @@ def compute(name: str, predictions: Predictions, *, negative_classes: Sequence[i
         match = pattern.fullmatch(name)
         if match is not None:
             number = int(match[1]) if pattern.groups else 0
-            return find(_Found(name, predictions, tuple(negative_classes), number))
+            return find(_Found(name, predictions, tuple(negative_classes), number, label_values))
     return None
 
 
+def ranked(
+    prob_NC: NDArray[Any], target_N: NDArray[Any], label_values: Sequence[float] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how relevant each row is, and by which score it is ranked, if grades are predicted as classes.
+
+    The score is the expected grade above the lowest one. Of two classes it has the order of the probability of the
+    higher grade.
+
+    Args:
+        prob_NC: the probability of each class.
+        target_N: the class of each row.
+        label_values: the grade of each class; None if that is the number of the class.
+
+    Returns:
+        (grade (N,), score (N,)).
+
+    Source: Li, Burges and Wu, "McRank: Learning to Rank Using Multiple Classification and Gradient Boosting", NIPS
+    2007, section 4.
+    """
+    values = np.arange(prob_NC.shape[1], dtype=np.float64) if label_values is None else np.array(label_values)
+    return values[target_N.astype(np.int64)], prob_NC.astype(np.float64) @ (values - values.min())
+
+
 def about_one_class(
-    names: Iterable[str], num_classes: int, average: str | None, negative_classes: Sequence[int] = ()
+    names: Iterable[str],
+    num_classes: int,
+    average: str | None,
+    negative_classes: Sequence[int] = (),
+    *,
+    has_grades: bool = False,
 ) -> dict[str, int]:
     """Return {metric: number of the class} of those that would be others if the classes were numbered otherwise.
 
@@ -75,13 +116,15 @@ def about_one_class(
         num_classes: of two classes, some metrics are about class 1 alone.
         average: how classes are averaged in precision, recall and F1.
         negative_classes: as for `best_threshold`.
+        has_grades: whether metrics of queries go by the grades of labels, not by the numbers of classes.
     """
-    of_two = (*(PARTS if average == "binary" else ()), *(OF_CUT if list(negative_classes) in ([], [0]) else ()))
+    of_cut = OF_CUT if list(negative_classes) in ([], [0]) else ()
+    of_two = ("average_precision", *(PARTS if average == "binary" else ()), *of_cut)
     found = dict[str, int]()
     for name in names:
         if numbered := OF_A_CLASS.fullmatch(name):
             found[name] = int(numbered[1])
-        elif num_classes == 2 and (name in of_two or OF_CLASS_ONE.fullmatch(name)):
+        elif num_classes == 2 and (name in of_two or (not has_grades and OF_GRADES.fullmatch(name))):
             found[name] = 1
     return found
 
@@ -95,10 +138,18 @@ def misread(labels: Sequence[str]) -> set[int]:
 class _Found:
     """The predictions of a split, together with the name and parameters of the metric."""
 
-    def __init__(self, name: str, predictions: Predictions, negative: tuple[int, ...], number: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        predictions: Predictions,
+        negative: tuple[int, ...],
+        number: int,
+        label_values: Sequence[float] | None,
+    ) -> None:
         self.name = name
         self.negative = negative
         self.number = number
+        self.label_values = label_values
         self._predictions = predictions
 
     def __getitem__(self, key: str) -> Any:
@@ -146,8 +197,10 @@ class _Found:
 
     def ranks(self) -> tuple[Any, Any, Any]:
         """Return query, gain and score of each row."""
-        score = self["score"] if "score" in self._predictions else self["prob"][:, -1]
-        return self["query_id"], self["target"], score
+        query = self["query_id"]
+        if "score" in self._predictions:
+            return query, self["target"], self["score"]
+        return query, *ranked(self["prob"], self.one_label, self.label_values)
 
     def gain_of_first(self) -> float:
         """Return NDCG@k with k = `number`."""

@@ -55,6 +55,10 @@ class Metrics(Protocol):
         """Return {metric: number of the class} of those that would be others if classes were numbered otherwise."""
         ...
 
+    def refuse_grades(self, names: Iterable[str], labels: Sequence[str]) -> None:
+        """Raise ConfigError if a metric of these names takes classes for grades that contradict the labels."""
+        ...
+
     def scores(self, gathered: dict[str, Any]) -> dict[str, float]:
         """Return every metric of a whole split, including those that the config asks for by name."""
         ...
@@ -139,7 +143,12 @@ def tell_of_classes(names: Iterable[str], loss: Metrics, labels: Sequence[str]) 
         names: of metrics, of which some may be about one class.
         loss: says which, and which keys go by class.
         labels: names of the classes; if there are none, nothing is logged.
+
+    Raises:
+        ConfigError: a metric takes classes for grades, but the labels are other numbers.
     """
+    names = list(names)
+    loss.refuse_grades(names, labels)
     misleading = misread(labels)
     if labels and (keys := loss.keys_by_class()):
         shown = ", ".join(f"{number} is '{label}'" for number, label in enumerate(labels[:SHOWN_IN_A_LINE]))
