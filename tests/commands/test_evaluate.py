@@ -3,11 +3,14 @@ import math
 import random
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from xdpx.commands.evaluate import _tell_of_batch_size
 from xdpx.config.args_file import PREPRO_ARGS
 from xdpx.config.faults import ConfigError
+from xdpx.losses import losses
 
 
 def scores(capsys):
@@ -354,3 +357,11 @@ def test_errors_are_shown_as_tokens_where_the_raw_file_was_changed(trained, caps
         path, _, number = error["place"].partition(": sample ")
         assert path == str(trained / "data/dev.pt")
         assert error["texts"][0].split()[:1] == lines[int(number)][0].split()[:1]
+
+
+def test_scores_among_the_rows_of_a_batch_are_told_if_batches_have_another_size(capsys):
+    names = losses["bert_dpr"].within_batch
+    for size, own in ((8, names), (4, ()), (4, names)):
+        assert "batch_size is 4 here" not in capsys.readouterr().err
+        _tell_of_batch_size(SimpleNamespace(batch_size=size, trained_batch_size=8), own)
+    assert "loss, acc, in_batch_mrr: computed among the rows of a batch" in capsys.readouterr().err

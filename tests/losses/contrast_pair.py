@@ -45,6 +45,7 @@ def rows(count):
             row[f"{side}_ids"] = torch.randint(3, 12, (width,), generator=dice)
             row[f"{side}_mask"] = torch.arange(width) < int(torch.randint(2, width + 1, (), generator=dice))
         made.append(row)
+    made[3] |= {key: made[0][key] for key in ("passage_ids", "passage_mask")}  # on the other process
     return made
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
-from xdpx.losses.contrast import contrast, density_of, means_of_classes
+from xdpx.losses.contrast import contrast, density_of, means_of_classes, text_numbers, unmasked_texts
 
 
 class Fixed(nn.Module):
@@ -146,6 +146,51 @@ def test_densities_are_equation_12_with_the_temperature_as_their_mean() -> None:
     wanted = (raw / raw.mean() * 0.3).clamp(min=0.03)
     torch.testing.assert_close(density_of(rows, centres, cluster, temperature=0.3), wanted)
     torch.testing.assert_close(means_of_classes(rows, cluster, 2)[1], torch.tensor([0.0, 1.0]))
+
+
+def test_copies_of_the_right_text_are_no_negatives_however_padded() -> None:
+    ids = torch.tensor([[4, 5, 9, 9], [6, 7, 0, 0], [4, 5, 0, 0], [4, 0, 0, 0]])
+    mask = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0], [1, 0, 0, 0]])
+    vectors = torch.eye(3)[[0, 1, 0, 2]][:, None].expand(-1, 2, -1)
+    given = {"views": vectors, "passage_ids": ids, "passage_mask": mask}
+    loss = losses["bert_dpr"](losses["bert_dpr"].Parameters(temperature=1.0))
+    model = lambda views, **_: views  # noqa: E731
+    sums = loss.predictions(model, {"net_input": given})
+    scores = loss.metrics({name: value.numpy() for name, value in sums.items()})
+    assert (scores["acc"], scores["in_batch_mrr"]) == (1.0, 1.0)
+    others = [2, 3, 2, 3]  # negatives of each question
+    assert scores["loss"] == pytest.approx(sum(math.log1p(n / math.e) for n in others) / 4)
+    assert float(loss(model, {"net_input": given})[0]) == pytest.approx(4 * scores["loss"])
+
+
+def test_a_hard_negative_that_is_the_right_text_of_a_row_is_no_negative_for_it() -> None:
+    ids = torch.tensor([[[1, 2], [3, 4], [7, 8]], [[5, 6], [7, 8], [9, 9]]])
+    vectors = torch.randn(2, 3, 4)
+    plain = loss(temperature=1.0)
+    logits, _ = plain._choices(vectors, {"net_input": {"input_ids": ids}})
+    assert (logits == -math.inf).tolist() == [[False] * 4, [False, False, True, False]]
+    free, _ = plain._choices(vectors, {"net_input": {}})
+    assert torch.equal(logits[0], free[0])
+
+
+def test_copies_are_told_by_the_tokens_before_they_were_masked() -> None:
+    batch = {
+        "net_input": {
+            "input_ids": torch.tensor([[1, 4, 5], [1, 3, 5], [1, 4, 3]]),
+            "masked_positions": torch.tensor([4, 8]),
+        },
+        "target": torch.tensor([4, 6]),
+    }
+    numbers = unmasked_texts(batch)
+    assert numbers[0] == numbers[1] != numbers[2]
+
+
+def test_different_texts_have_different_numbers() -> None:
+    ids = torch.cartesian_prod(*[torch.arange(12)] * 4)
+    assert len(text_numbers(ids, None).unique()) == 12**4
+    long = torch.randint(0, 30000, (512,)).repeat(513, 1)
+    long[torch.arange(512), torch.arange(512)] += 1
+    assert len(text_numbers(long, None).unique()) == 513
 
 
 def test_questions_that_tell_no_passage_from_another_have_the_lowest_reciprocal_rank() -> None:

@@ -143,6 +143,7 @@ class Evaluate:
         temperature = temperature_of(self.parameters, plan, self.source)
         predictor = Predictor(plan, cuda=self.parameters.cuda, seed=self.parameters.seed, temperature=temperature)
         plan = predictor.plan
+        _tell_of_batch_size(plan, predictor.task.loss.within_batch)
         origin = _is_origin(plan) if self.parameters.compare_origin else None
         comparable = [origin is not None and origin(each) for each in inputs]
         found = [
@@ -385,6 +386,16 @@ def _is_origin(plan: InferencePlan) -> Callable[[Input], bool]:
     stores = [io.join(plan.data_dir, scored + suffix) for suffix in SUFFIXES.values()]
     origins = {io.abspath(path) for path in (*stores, *raw) if path}
     return lambda source: io.abspath(source.path) in origins
+
+
+def _tell_of_batch_size(plan: InferencePlan, names: Sequence[str]) -> None:
+    """Log metrics that depend on which rows share a batch, unless batches are as large as in training."""
+    trained = plan.trained_batch_size
+    if names and trained not in {None, plan.batch_size}:
+        log.warning(
+            f"{', '.join(names)}: computed among the rows of a batch, so comparable only with batches as large: "
+            f"batch_size is {plan.batch_size} here and was {trained} in training"
+        )
 
 
 def _tell_of_others(plan: InferencePlan, save_dir: str, inputs: Sequence[Input], rows: Sequence[Row]) -> None:

@@ -131,6 +131,7 @@ class InferencePlan:
         threads: CPU threads for a batch of an export; None for the default of its library.
         of_tensorflow: whether the weights to score are a checkpoint of TensorFlow: `pretrained_model` names it then.
         alias: `<best>` or `<last>` with its folder, if the checkpoint was found by it.
+        trained_batch_size: samples per batch in training; None without a run.
     """
 
     train: Run
@@ -143,6 +144,7 @@ class InferencePlan:
     threads: int | None = None
     of_tensorflow: bool = False
     alias: str | None = None
+    trained_batch_size: int | None = None
 
     @property
     def data_dir(self) -> str:
@@ -245,6 +247,7 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
     plan = InferencePlan(
         train, prepro, checkpoint, found, frozenset(extra), exported, options.exact, of_tensorflow=options.from_tf,
         alias=_alias_of(checkpoint, options) if checkpoint and not exported else None,
+        trained_batch_size=values.get("batch_size") if options.save_dir else None,
     )  # fmt: skip
     _refuse_other_tokens(plan, source)
     return plan

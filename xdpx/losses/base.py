@@ -120,6 +120,9 @@ class Loss:
     compares_rows: ClassVar[bool] = False
     """Whether the rows of a batch affect each other's loss, so that splitting a batch changes the sum."""
 
+    within_batch: ClassVar[Sequence[str]] = ()
+    """Names of the metrics of held-out rows that depend on which rows share a batch."""
+
     spans_processes: ClassVar[bool] = False
     """For a loss that compares rows: whether splitting a batch over processes leaves it unchanged, because it gathers
     the rows of all, or compares only rows that the sampler keeps together."""

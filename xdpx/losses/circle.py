@@ -28,6 +28,7 @@ class Circle(CrossEntropy):
     parameters: Parameters
 
     compares_rows = True
+    within_batch = ("loss",)
     reads_softmax = False
     metric_names = {**CrossEntropy.metric_names, "threshold": None}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xdpx.config import parameters as declare
-from xdpx.engines.pytorch.collectives import gather_with_gradient
+from xdpx.engines.pytorch.collectives import gather_rows, gather_with_gradient
 from xdpx.losses.arithmetic import product
 from xdpx.losses.base import Batch, Gathered, output_with_axes, tensors_of
-from xdpx.losses.bert import BesideTokens, masked_tokens, token_metrics
+from xdpx.losses.bert import BesideTokens, masked_tokens, masks_of, token_metrics
 from xdpx.losses.graded import Graded
 from xdpx.metrics import ratio
 from xdpx.metrics.named import OF_SCORES
@@ -24,8 +24,9 @@ class SimCSELoss(Graded):
     """Cross-entropy of identifying the second view of a row among those of all rows of the batch, by cosine.
 
     A third view of each row, a hard negative, is added to the candidates. The rows of a batch are each other's
-    negatives, so `batch_size` matters, and `update_freq` does not replace it. In training, candidates are the rows of
-    all processes; in evaluation, those of one process's batch, so that the number of processes does not matter.
+    negatives, so `batch_size` matters, and `update_freq` does not replace it. Copies of the right text, token for
+    token, are not. In training, candidates are the rows of all processes; in evaluation, those of one process's batch,
+    so that the number of processes does not matter.
 
     Source: Gao et al., "SimCSE", EMNLP 2021, equations 4 and 5.
     """
@@ -39,18 +40,19 @@ class SimCSELoss(Graded):
 
     compares_rows = True
     spans_processes = True
+    within_batch: ClassVar[Sequence[str]] = ("loss", "acc")
     metric_names = {**dict.fromkeys(("loss", "acc")), **OF_SCORES}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over the rows of the batch, their number, and the number with the right second view."""
-        logits, target = self._choices(views_of(model, batch))
+        logits, target = self._choices(views_of(model, batch), batch)
         correct = (logits.detach().argmax(dim=-1) == target).sum()
         return functional.cross_entropy(logits, target, reduction="sum"), len(target), {"correct": correct}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return score (B,), the cosine of the first two views; for labelled rows target (B,), the grade; and sums."""
         vectors = views_of(model, batch)
-        logits, target = self._choices(vectors)
+        logits, target = self._choices(vectors, batch)
         score = functional.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
         found = {
             "score": score,
@@ -77,10 +79,12 @@ class SimCSELoss(Graded):
         """Return loss (nats per row) and acc of the training batches."""
         return {"loss": self.mean_loss(facts), "acc": ratio(facts["correct"], facts["count"], empty=float(np.nan))}
 
-    def _choices(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    def _choices(self, vectors: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         everywhere, begin = gather_in_training(vectors[:, 1:])
         candidates = everywhere.transpose(0, 1).flatten(0, 1)
-        return contrast(vectors[:, 0], candidates, temperature=self.parameters.temperature, begin=begin)
+        texts = candidate_texts(batch["net_input"], vectors)
+        texts = None if texts is None else as_in_training(texts).T.flatten()
+        return contrast(vectors[:, 0], candidates, texts, temperature=self.parameters.temperature, begin=begin)
 
 
 def views_of(model: nn.Module, batch: Batch) -> Tensor:
@@ -96,27 +100,77 @@ def gather_in_training(rows: Tensor) -> tuple[Tensor, int]:
     return gather_with_gradient(rows) if torch.is_grad_enabled() else (rows, 0)
 
 
-def contrast(queries: Tensor, candidates: Tensor, *, temperature: float, begin: int = 0) -> tuple[Tensor, Tensor]:
+def as_in_training(rows: Tensor) -> Tensor:
+    """Return rows without gradients of the processes whose rows `gather_in_training` returns."""
+    gathered: Tensor = gather_rows(rows) if torch.is_grad_enabled() else rows
+    return gathered
+
+
+def contrast(
+    queries: Tensor, candidates: Tensor, texts: Tensor | None = None, *, temperature: float, begin: int = 0
+) -> tuple[Tensor, Tensor]:
     """Compare each query with each candidate; candidate `begin` + i is the right one for query i.
 
     Args:
         queries: (B, H).
         candidates: (N, H), N at least begin + B.
+        texts: a number for each candidate, (N,), equal for equal texts; None if all are different.
         temperature: what cosines are divided by.
         begin: index of the right candidate of the first query.
 
     Returns:
-        (logits (B, N), index of the right candidate (B,)).
+        (logits (B, N), -inf for other candidates with the text of the right one; index of the right candidate (B,)).
     """
     logits = product(functional.normalize(queries, dim=-1), functional.normalize(candidates, dim=-1).T) / temperature
-    return logits, begin + torch.arange(len(queries), device=queries.device)
+    right = begin + torch.arange(len(queries), device=queries.device)
+    if texts is None:
+        return logits, right
+    places = torch.arange(len(texts), device=texts.device)
+    copies = (texts[right][:, None] == texts) & (places != right[:, None])
+    return logits.masked_fill(copies, -torch.inf), right
+
+
+ODD = 0x5851F42D4C957F2D
+"""Base of the numbers of texts: that of a congruential generator with 64 bits (Knuth, MMIX)."""
+
+
+def text_numbers(ids: Tensor, mask: Tensor | None) -> Tensor:
+    """Return a number for each text, the same for the same tokens however padded: their polynomial modulo 2^64.
+
+    That two different texts of a batch get the same number is as good as impossible.
+
+    Args:
+        ids: of tokens, (..., T).
+        mask: true (or 1) at real tokens, (..., T); None if all are.
+    """
+    powers = torch.full((ids.shape[-1],), ODD, dtype=torch.int64, device=ids.device).cumprod(0)
+    terms = (ids.long() + 1) * powers  # overflow wraps around
+    return (terms if mask is None else terms * mask.bool()).sum(dim=-1)
+
+
+def candidate_texts(net_input: Mapping[str, Any], vectors: Tensor) -> Tensor | None:
+    """Return the numbers of the texts of all views (B, K, H) but the first, (B, K - 1); None if they are unknown."""
+    if "passage_ids" in net_input:
+        numbers = text_numbers(net_input["passage_ids"], net_input.get("passage_mask"))[..., None]
+    elif "input_ids" in net_input:
+        numbers = text_numbers(net_input["input_ids"], net_input.get("attention_mask"))[..., 1:]
+    else:
+        return None
+    return numbers if numbers.shape == (len(vectors), vectors.shape[1] - 1) else None
+
+
+def unmasked_texts(batch: Batch) -> Tensor:
+    """Return the numbers of the texts of a batch with masked tokens, (B,), by the tokens that were masked."""
+    given = batch["net_input"]
+    ids = given["input_ids"].long().flatten().index_copy(0, masks_of(given), batch["target"])
+    return text_numbers(ids.view_as(given["input_ids"]), given.get("attention_mask"))
 
 
 class BertDPRLoss(SimCSELoss):
     """Cross-entropy of a question's own passage against the passages of all rows of the batch, by cosine.
 
     The negatives are those of a micro-batch, on all processes that train together, so `batch_size` matters, and
-    `update_freq` does not replace it.
+    `update_freq` does not replace it. The same passage in another row is no negative.
 
     Source: Karpukhin et al., "Dense Passage Retrieval", EMNLP 2020, equation 2, with in-batch negatives (section 3.2)
     and cosines over a temperature in place of the dot product.
@@ -127,6 +181,7 @@ class BertDPRLoss(SimCSELoss):
 
     parameters: Parameters
 
+    within_batch = ("loss", "acc", "in_batch_mrr")
     metric_names = {**dict.fromkeys(("loss", "acc", "in_batch_mrr")), **OF_SCORES}
 
     def counts(self, logits: Tensor, target: Tensor) -> dict[str, Tensor]:
@@ -148,7 +203,7 @@ class BertPretrainContrastLoss(BesideTokens):
 
     The loss of a text is -log(exp(s_ii / t) / sum_j exp(s_ij / t)), s_ij the cosine of its vector of the first pass and
     text j's of the second, and `lm_weight` times the mean loss of its masked tokens over both passes. The texts j
-    are those of all processes that train together.
+    are those of all processes that train together, without other copies of text i.
 
     Source: Gao et al., "SimCSE", EMNLP 2021, equation 4 and section 6.3; there texts are contrasted without masks.
     """
@@ -162,6 +217,7 @@ class BertPretrainContrastLoss(BesideTokens):
 
     compares_rows = True
     spans_processes = True
+    within_batch = ("loss", "cl_loss", "cl_acc")
     metric_names = dict.fromkeys(("loss", "lm_loss", "acc", "top5_acc", "cl_loss", "cl_acc"))
 
     def sums(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
@@ -171,7 +227,8 @@ class BertPretrainContrastLoss(BesideTokens):
         guessed, counted = masked_tokens(tokens, batch, scored=scored)
         guessed_again, counted_again = masked_tokens(more_tokens, batch, scored=scored)
         candidates, begin = gather_in_training(others)
-        logits, right = contrast(vectors, candidates, temperature=self.parameters.temperature, begin=begin)
+        texts = as_in_training(unmasked_texts(batch))
+        logits, right = contrast(vectors, candidates, texts, temperature=self.parameters.temperature, begin=begin)
         contrast_sum = functional.cross_entropy(logits, right, reduction="sum")
         return {
             **{name: (counted[name] + counted_again[name]) / 2.0 for name in counted},
@@ -232,7 +289,7 @@ class PrototypeContrastLoss(SimCSELoss):
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over the rows of the batch, their number, and facts: correct, and perhaps proto_loss."""
         vectors = views_of(model, batch)
-        logits, target = self._choices(vectors)
+        logits, target = self._choices(vectors, batch)
         loss_sum = functional.cross_entropy(logits, target, reduction="sum")
         facts = {"correct": (logits.detach().argmax(dim=-1) == target).sum()}
         if self.prototypes:
