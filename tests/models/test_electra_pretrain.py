@@ -52,6 +52,18 @@ def test_the_generator_is_narrow_and_reads_the_same_word_vectors():
     assert names == ["bert.embeddings.word_embeddings.weight"]
 
 
+def test_the_layers_of_the_generator_are_trained_like_those_of_the_encoder():
+    model = build(layer_lr_decay=0.5, keep_emb_lr=False, top_lr_ratio=10.0, bert_wd=0.3)
+    of_weight = {id(one): group for group in model.parameter_groups(1.0) for one in group["params"]}
+    found = {name: of_weight[id(one)] for name, one in model.named_parameters() if name.endswith("weight")}
+    rates = {name: (group["lr"], group.get("weight_decay")) for name, group in found.items() if "Norm" not in name}
+    own = "generator.encoder.encoder.layer."
+    assert rates["generator.narrow.weight"] == rates["generator.encoder.embeddings.position_embeddings.weight"]
+    assert rates["generator.narrow.weight"] == (0.25, 0.3)
+    assert [rates[f"{own}{number}.output.dense.weight"] for number in range(2)] == [(0.5, 0.3), (1.0, 0.3)]
+    assert rates["generator.dense.weight"] == rates["dense.weight"] == (10.0, None)
+
+
 def test_only_the_generators_own_loss_trains_it():
     kind = losses["electra"]
     model = build(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

@@ -71,6 +71,14 @@ def test_layers_are_trained_slower_the_deeper_they_lie(model_type: str) -> None:
     assert all(weight.ndim == 1 for group in biases for weight in group["params"] if weight.shape[0] != 1)
 
 
+def test_what_projects_narrow_embeddings_to_the_layers_is_trained_as_embeddings() -> None:
+    keys = {"model_type": "electra", "extra_config": {"embedding_size": 4}, "layer_lr_decay": 0.5, "bert_wd": 0.3}
+    model = build(**SIZES, **keys, keep_emb_lr=False, top_lr_ratio=4.0)
+    project = model.bert.embeddings_project.weight
+    group = next(each for each in model.parameter_groups(1.0) if any(one is project for one in each["params"]))
+    assert (group["name"], group["lr"], group["weight_decay"]) == ("embeddings", 0.5**4, 0.3)
+
+
 def test_a_named_model_takes_the_sizes_that_only_it_has() -> None:
     model = build("albert_classification", **SIZES, embedding_size=8, num_hidden_groups=2)
     assert model.config.model_type == "albert"

@@ -141,7 +141,7 @@ class Bert(Model):
     def _depth(self, name: str, learning_rate: float) -> tuple[str, float]:
         """Return the name of the group that a weight belongs to by depth, and its learning rate."""
         known, layers = self.parameters_used, int(self.config.num_hidden_layers)
-        if ".embeddings." in name:
+        if encoders.is_embedding(name):
             full = known.keep_emb_lr or known.layer_lr_decay == 1.0
             return "embeddings", learning_rate * (1.0 if full else known.layer_lr_decay**layers)
         number = encoders.layer_of(name)

@@ -68,6 +68,11 @@ class ElectraPretrain(Bert):
         told: Tensor = self.replaced(functional.gelu(self.dense(hidden))).squeeze(-1)
         return guesses, drawn, told
 
+    def _depth(self, name: str, learning_rate: float) -> tuple[str, float]:
+        # The generator is an encoder of as many layers; what narrows its word embeddings belongs to these.
+        name = name.replace("generator.narrow.", "bert.embeddings_project.", 1)
+        return super()._depth(name.replace("generator.encoder.", "bert.", 1), learning_rate)
+
 
 class Generator(nn.Module):
     """A narrower encoder of the same kind, on the word embeddings of another one, that predicts masked tokens.

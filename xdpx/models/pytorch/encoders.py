@@ -99,6 +99,11 @@ def layer_of(name: str) -> int | None:
     return int(match[1]) if match and name.startswith("bert.") else None
 
 
+def is_embedding(name: str) -> bool:
+    """Return whether a weight belongs to the embeddings, or projects them to the width of the layers (ELECTRA)."""
+    return ".embeddings." in name or name.startswith("bert.embeddings_project.")
+
+
 def is_shared(name: str) -> bool:
     """Return whether a weight is shared by several layers, or follows the last one."""
     return name.startswith(("bert.encoder.", "bert.final_norm."))
