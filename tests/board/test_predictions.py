@@ -20,6 +20,11 @@ def test_errors_come_first_the_surest_at_the_top(tmp_path):
     assert [row["row"] for row in found.page(0, 9, errors_first=True, words="B")["rows"]] == [2]
 
 
+def test_lines_may_end_as_on_windows(tmp_path):
+    found = write(tmp_path / "p.tsv", "target\ttext\tpred\r\npos\ta\tpos\r\nneg\tb\tpos\r\n")
+    assert (found.columns, found.errors) == (["target", "text", "pred"], [1])
+
+
 def test_the_true_column_is_found_by_its_values_when_its_name_says_nothing(tmp_path):
     found = write(tmp_path / "p.tsv", "text\ttopic\tpred\na\tx\tx\nb\ty\tx\nc\tx\ty\n")
     assert (found.true, len(found.errors)) == (1, 2)

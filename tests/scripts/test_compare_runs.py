@@ -100,6 +100,13 @@ def test_columns_may_stand_in_another_order(tmp_path: Path, capsys) -> None:
     assert "both score 0.7 on 200 rows" in capsys.readouterr().out
 
 
+def test_a_file_may_begin_with_a_byte_order_mark_and_have_the_line_ends_of_windows(tmp_path: Path, capsys) -> None:
+    one, other = (predictions(tmp_path / f"{name}.tsv", 0.7) for name in ("one", "other"))
+    Path(other).write_bytes(b"\xef\xbb\xbf" + Path(one).read_bytes().replace(b"\n", b"\r\n"))
+    assert main(["compare_runs", one, other, "draws=100"]) == 0
+    assert "both score 0.7 on 200 rows" in capsys.readouterr().out
+
+
 def test_numbers_are_compared_by_their_ranks_and_tags_by_their_entities(tmp_path: Path, capsys) -> None:
     wanted = RANDOM.normal(size=80)
     for name, noise in (("near", 0.2), ("far", 2.0)):

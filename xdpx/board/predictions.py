@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from io import StringIO
 
 from xdpx.board.safe_files import NotShown
+from xdpx.inference.predicted_file import rows_of
 from xdpx.reports.histories import records_of
 from xdpx.utils import io
 from xdpx.utils.redaction import redact
@@ -92,7 +93,7 @@ def _rows(text: str, path: str) -> tuple[list[str], list[list[str]]]:
         except csv.Error as error:
             raise NotShown(f"{io.name(path)} is not a table ({error}).") from error
     else:
-        lines = [line.split("\t") for line in text.split("\n") if line]
+        lines = rows_of(text)
     return (lines[0], lines[1:]) if lines else ([], [])
 
 

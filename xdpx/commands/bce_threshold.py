@@ -90,7 +90,7 @@ class BceThreshold:
         """Return the probabilities (N, C) and a boolean array (N, C) of the correct classes."""
         import numpy as np
 
-        from xdpx.commands.predicted_file import read_classes, read_columns, read_probabilities
+        from xdpx.inference.predicted_file import read_classes, read_columns, read_probabilities
 
         names, keys = ["prob", self.parameters.target_col_name], ["predict_file", "target_col_name"]
         shares, targets = read_columns(path, names, keys)

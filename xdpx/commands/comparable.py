@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx import metrics
-from xdpx.commands.predicted_file import labels_of, read_columns, read_header
 from xdpx.config.faults import ConfigError, Fault
+from xdpx.inference.predicted_file import labels_of, read_columns, read_header
 from xdpx.inference.row_scores import RowScores, of_tags, row_scores
 from xdpx.metrics import named
 from xdpx.metrics.judging import LABEL_COLUMNS, NUMBER_COLUMNS, TAG_COLUMNS

@@ -46,7 +46,7 @@ class ConfusionMatrix:
 
     def run(self) -> None:
         """Print the table, or write it to out_file."""
-        from xdpx.commands.predicted_file import labels_of, read_classes, read_columns
+        from xdpx.inference.predicted_file import labels_of, read_classes, read_columns
         from xdpx.metrics import confusion
         from xdpx.reports.references import FORMATS
         from xdpx.reports.tables import as_text

@@ -15,15 +15,21 @@ from xdpx.tokenizers.target_map import TargetMap, folded
 from xdpx.utils import io
 
 
+def rows_of(text: str) -> list[list[str]]:
+    """Return the cells of each line of tab separated text that is not empty, whether lines end with LF or CRLF."""
+    lines = (line.removesuffix("\r") for line in text.split("\n"))
+    return [line.split("\t") for line in lines if line]
+
+
 def read_header(path: str) -> list[str]:
     """Return the names of the columns of a tab separated file. Raises ConfigError if it is not UTF-8 text."""
     with io.open(path, "rb") as file:
-        return _text_of(path, file.readline()).removesuffix("\n").split("\t")
+        return next(iter(rows_of(_text_of(path, file.readline()))), [])
 
 
 def _text_of(path: str, found: bytes) -> str:
     try:
-        return found.decode()
+        return found.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         problem = f"is not text: byte {error.start + 1} is not UTF-8."
         raise ConfigError(path, [Fault("predict_file", problem, "Name a file that x-pred wrote.")]) from error
@@ -41,8 +47,7 @@ def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> l
         ConfigError: it is not UTF-8 text, a column is missing, or a line is too short.
     """
     with io.open(path, "rb") as file:
-        lines = _text_of(path, file.read()).split("\n")
-    header, rows = lines[0].split("\t"), [line.split("\t") for line in lines[1:] if line]
+        header, *rows = rows_of(_text_of(path, file.read())) or [[]]
     for name, key in zip(names, keys or ["predict_file"] * len(names), strict=True):
         if name not in header:
             remedy = did_you_mean(name, header, "Predict with header: true and concat_origin: true.")
