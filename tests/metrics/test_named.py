@@ -48,6 +48,15 @@ def test_negative_classes_are_left_out_of_averages_but_not_of_a_class_of_their_o
     assert compute("f1_0", ROWS, negative_classes=[0]) == compute("f1_0", ROWS)
 
 
+def test_metrics_of_two_classes_are_refused_for_three_and_counts_do_without_probabilities() -> None:
+    with pytest.raises(Missing, match="'auc' is for two classes, but there are 3"):
+        compute("auc", ROWS)
+    counted = {"target": ROWS["target"], "pred": ROWS["pred"], "num_classes": 3}
+    assert compute("macro_f1", counted) == compute("macro_f1", ROWS)
+    with pytest.raises(Missing, match="needs 'prob'"):
+        compute("top2_acc", counted)
+
+
 def test_several_labels_per_row_have_averages_too() -> None:
     target, pred = RANDOM.random((50, 3)) < 0.4, RANDOM.random((50, 3)) < 0.4
     expected = f1_score(target, pred, average="samples", zero_division=0)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.metrics import cohen_kappa_score, f1_score, top_k_accuracy_score
 
 from xdpx.commands.script import main
 from xdpx.config.faults import ConfigError
@@ -105,6 +106,50 @@ def test_a_file_may_begin_with_a_byte_order_mark_and_have_the_line_ends_of_windo
     Path(other).write_bytes(b"\xef\xbb\xbf" + Path(one).read_bytes().replace(b"\n", b"\r\n"))
     assert main(["compare_runs", one, other, "draws=100"]) == 0
     assert "both score 0.7 on 200 rows" in capsys.readouterr().out
+
+
+def with_probabilities(path: Path, prob: np.ndarray, target: Sequence[int], columns: str = "prob target_prob") -> str:
+    """Write predictions with the labels x, a, m of the classes 0, 1, 2; those of target_prob as x-pred writes them."""
+    names, kept = "xam"[: prob.shape[1]], columns.split()
+    rows = []
+    for number, (shares, label) in enumerate(zip(prob.round(6), target, strict=True)):
+        cells = {"prob": str(shares.tolist()), "target_prob": str(shares[label])}
+        row = [f"text {number}", names[label], names[shares.argmax()], *(cells[name] for name in kept)]
+        rows.append("\t".join(row))
+    path.write_text("\n".join(["\t".join(["text", "target", "pred", *kept]), *rows]) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("columns", ["prob target_prob", "prob"])
+def test_metrics_of_probabilities_and_numbered_classes_are_those_of_the_file(
+    tmp_path: Path, capsys, columns: str
+) -> None:
+    target, draws = RANDOM.integers(0, 3, 90), RANDOM.dirichlet(np.ones(3), size=(2, 90))
+    files = [with_probabilities(tmp_path / f"{each}.tsv", draws[each], target, columns) for each in (0, 1)]
+    for metric, expected in (
+        ("top2_acc", [top_k_accuracy_score(target, prob, k=2) for prob in draws]),
+        ("f1_0", [f1_score(target, prob.argmax(axis=1), average=None)[0] for prob in draws]),
+        ("kappa", [cohen_kappa_score(target, prob.argmax(axis=1)) for prob in draws]),
+    ):
+        assert main(["compare_runs", *files, f"major_metric={metric}", "draws=100", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)["scores"]
+        assert [told[file][metric] for file in files] == pytest.approx(expected)
+    with pytest.raises(ConfigError, match="major_metric: 'auc' is for two classes, but there are 3"):
+        main(["compare_runs", *files, "major_metric=auc"])
+
+
+def test_metrics_that_need_probabilities_are_refused_without_them_or_if_classes_are_unknown(tmp_path: Path) -> None:
+    prob, target = RANDOM.dirichlet(np.ones(3), size=60), RANDOM.integers(0, 3, 60)
+    files = [with_probabilities(tmp_path / f"{name}.tsv", prob, target, "") for name in ("one", "two")]
+    for metric in ("top2_acc", "f1_1"):
+        with pytest.raises(ConfigError, match=f"'{metric}' needs the probabilities of all classes, .* RUN RUN on=FILE"):
+            main(["compare_runs", *files, f"major_metric={metric}"])
+    files = [with_probabilities(tmp_path / f"{name}.tsv", np.array([[0.4, 0.4, 0.2]]), [0]) for name in ("one", "two")]
+    with pytest.raises(ConfigError, match="needs the label of each probability in 'prob', and the rows leave it open"):
+        main(["compare_runs", *files, "major_metric=f1_1"])
+    Path(files[0]).write_text("text\ttarget\tpred\tprob\nx\ta\ta\t[0.5, 0.5]\ny\ta\ta\t\n")
+    with pytest.raises(ConfigError, match="line 3 contains no list of probabilities in 'prob'"):
+        main(["compare_runs", *files, "major_metric=f1_1"])
 
 
 def test_numbers_are_compared_by_their_ranks_and_tags_by_their_entities(tmp_path: Path, capsys) -> None:

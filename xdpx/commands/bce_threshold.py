@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
@@ -94,7 +95,10 @@ class BceThreshold:
 
         names, keys = ["prob", self.parameters.target_col_name], ["predict_file", "target_col_name"]
         shares, targets = read_columns(path, names, keys)
-        prob = read_probabilities(path, shares, len(self._labels))
+        prob = read_probabilities(path, shares)
+        if prob.shape[1] != len(self._labels):
+            problem = f"has probabilities of {prob.shape[1]} classes, target_map_file has {len(self._labels)} labels."
+            raise ConfigError(path, [Fault("predict_file", problem, "Give the target_map.txt of the same data.")])
         wanted = np.zeros(prob.shape, bool)
         separator = self.parameters.label_separator
         cells = [[cell] if separator is None else [part for part in cell.split(separator) if part.strip()]

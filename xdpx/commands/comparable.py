@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from xdpx import metrics
 from xdpx.config.faults import ConfigError, Fault
-from xdpx.inference.predicted_file import labels_of, read_columns, read_header
+from xdpx.inference.predicted_file import (
+    columns_of_classes,
+    labels_of,
+    read_columns,
+    read_header,
+    read_probabilities,
+)
 from xdpx.inference.row_scores import RowScores, of_tags, row_scores
 from xdpx.metrics import named
 from xdpx.metrics.judging import LABEL_COLUMNS, NUMBER_COLUMNS, TAG_COLUMNS
@@ -177,44 +183,89 @@ def of_file(path: str, metric: str, target: str) -> Comparable:
         problem = "has no column of predictions: pred, score or tags."
         raise ConfigError(path, [Fault("predictions", problem, "Predict with x-pred, header: true.")])
     kept = sorted({name for name in header if name not in OWN_COLUMNS}, key=lambda name: (name == target, name))
-    names = [*kept, column] if target in kept else [target, column]
-    columns = dict(zip(names, read_columns(path, names, [*["target"] * (len(names) - 1), "pred"]), strict=True))
-    wanted, found = columns[target], columns[column]
+    texts = kept if target in kept else [target]
+    own = [column, *(name for name in ("prob", "target_prob") if column == "pred" and name in header)]
+    keys_of_names = ["target" for _ in texts] + own
+    columns = dict(zip([*texts, *own], read_columns(path, [*texts, *own], keys_of_names), strict=True))
+    wanted = columns[target]
     keys = ["\t".join(cells) for cells in zip(*(columns[name] for name in kept), strict=True)]
     if set(kept) <= {target}:  # only the position distinguishes rows with the same label
         keys = [f"row {number}\t{label}" for number, label in enumerate(wanted, 1)]
     if not keys:
         raise ConfigError(path, [Fault("predictions", "contains no rows.", "Predict again.")])
     reading = {"pred": _classes, "score": _numbers, "tags": _tags}[column]
-    rows, right, deciding, share = reading(path, wanted, found, metric)
+    rows, right, deciding, share = reading(path, wanted, {name: columns[name] for name in own}, metric)
     return Comparable(path, path, path, metrics.of_all(rows.score, len(keys)), rows, keys, right, deciding, share)
 
 
 Read = tuple[RowScores, NDArray[np.bool_] | None, str, str]
+Cells = Mapping[str, Sequence[str]]
+"""Columns that x-pred wrote: name -> a cell for each row."""
 
 
-def _classes(path: str, wanted: Sequence[str], found: Sequence[str], metric: str) -> Read:
-    labels = labels_of(path, wanted, found)
-    target, pred = labels.classes(wanted), labels.classes(found)
-    prob = np.empty((len(target), len(labels)))  # only its width is used
+def _classes(path: str, wanted: Sequence[str], written: Cells, metric: str) -> Read:
+    labels = labels_of(path, wanted, written["pred"])
+    target, pred = labels.classes(wanted), labels.classes(written["pred"])
     count = len(labels)
+    some: dict[str, Any] = {"target": target, "pred": pred, "num_classes": count}
+    has_labels, has_predicted = (each[:, None] == np.arange(count) for each in (target, pred))
+    if metric not in _of_table(target, pred, count) and _needs_order(metric, some):
+        order, prob = _order_of_classes(path, metric, has_labels, has_predicted, written)
+        some = {"target": order[target], "pred": order[pred], "prob": prob}
 
     def score(rows: NDArray[np.int64], groups: NDArray[np.int64]) -> Mapping[str, float]:
         del groups
-        table = metrics.confusion(target[rows], pred[rows], count)
-        scores = {
-            "acc": metrics.accuracy(table),
-            "macro_f1": metrics.precision_recall_f1(table, average="macro")[2],
-            "mcc": metrics.matthews(table),
-        }
-        return scores | _asked(path, metric, {"target": target[rows], "pred": pred[rows], "prob": prob[rows]}, scores)
+        scores = _of_table(target[rows], pred[rows], count)
+        return scores | _asked(path, metric, _rows_of(some, rows), scores)
 
     return RowScores(score, len(target)), target == pred, "acc", "acc"
 
 
-def _numbers(path: str, wanted: Sequence[str], found: Sequence[str], metric: str) -> Read:
+def _of_table(target: NDArray[np.int64], pred: NDArray[np.int64], count: int) -> dict[str, float]:
+    table = metrics.confusion(target, pred, count)
+    return {
+        "acc": metrics.accuracy(table),
+        "macro_f1": metrics.precision_recall_f1(table, average="macro")[2],
+        "mcc": metrics.matthews(table),
+    }
+
+
+def _rows_of(some: Mapping[str, Any], rows: NDArray[np.int64]) -> dict[str, Any]:
+    return {name: each[rows] if isinstance(each, np.ndarray) else each for name, each in some.items()}
+
+
+def _needs_order(metric: str, some: Mapping[str, Any]) -> bool:
+    """Return whether a metric reads probabilities, or goes by the number of a class."""
     try:
-        target, given = (np.array([float(cell) for cell in cells]) for cells in (wanted, found))
+        named.compute(metric, some)
+    except named.Missing:
+        return True
+    return named.OF_A_CLASS.fullmatch(metric) is not None
+
+
+def _order_of_classes(
+    path: str, metric: str, wanted_NL: NDArray[np.bool_], found_NL: NDArray[np.bool_], written: Cells
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the number of the class of each label, (L,), and the probabilities of the classes, (N, C).
+
+    Raises:
+        ConfigError: the file has no probabilities, or they leave open which label is which class.
+    """
+    remedy = "Compare the runs, which know it: x-script compare_runs RUN RUN on=FILE."
+    if "prob" not in written:
+        problem = f"'{metric}' needs the probabilities of all classes, but there is no column 'prob'."
+        raise ConfigError(path, [Fault("major_metric", problem, remedy)])
+    prob = read_probabilities(path, written["prob"])
+    order = columns_of_classes(wanted_NL, found_NL, prob, written.get("target_prob", ()))
+    if order is None:
+        problem = f"'{metric}' needs the label of each probability in 'prob', and the rows leave it open."
+        raise ConfigError(path, [Fault("major_metric", problem, remedy)])
+    return order, prob
+
+
+def _numbers(path: str, wanted: Sequence[str], written: Cells, metric: str) -> Read:
+    try:
+        target, given = (np.array([float(cell) for cell in cells]) for cells in (wanted, written["score"]))
     except ValueError as error:
         raise ConfigError(path, [Fault("score", f"contains something other than numbers ({error}).", "")]) from error
     unknown = np.flatnonzero(~(np.isfinite(target) & np.isfinite(given)))
@@ -243,19 +294,20 @@ def _asked(path: str, metric: str, some: Mapping[str, Any], scores: Mapping[str,
     try:
         value = named.compute(metric, some)
     except named.Missing as error:
-        raise ConfigError(path, [Fault("metric", f"{error}.", f"It has: {', '.join(scores)}.")]) from error
+        raise ConfigError(path, [Fault("major_metric", f"{error}.", f"It has: {', '.join(scores)}.")]) from error
     if value is None:
-        raise ConfigError(path, [Fault("metric", f"there is no '{metric}'.", f"It has: {', '.join(scores)}.")])
+        raise ConfigError(path, [Fault("major_metric", f"there is no '{metric}'.", f"It has: {', '.join(scores)}.")])
     return {metric: value}
 
 
-def _tags(path: str, wanted: Sequence[str], found: Sequence[str], metric: str) -> Read:
-    targets, preds = ([cell.split() for cell in cells] for cells in (wanted, found))
+def _tags(path: str, wanted: Sequence[str], written: Cells, metric: str) -> Read:
+    targets, preds = ([cell.split() for cell in cells] for cells in (wanted, written["tags"]))
     unequal = [line for line, (one, other) in enumerate(zip(targets, preds, strict=True), 2) if len(one) != len(other)]
     if unequal:
         problem = f"line {unequal[0]} has a different number of tags and words."
         raise ConfigError(path, [Fault("tags", problem, "Predict again.")])
     judged = metrics.judge_tags(targets, preds, np.arange(len(targets)))
     if metric not in {"", "acc", "precision", "recall", "f1"}:
-        raise ConfigError(path, [Fault("metric", f"there is no '{metric}'.", "It has: acc, precision, recall, f1.")])
+        fault = Fault("major_metric", f"there is no '{metric}'.", "It has: acc, precision, recall, f1.")
+        raise ConfigError(path, [fault])
     return of_tags(judged.counts), judged.right, "f1", "exact_rows"

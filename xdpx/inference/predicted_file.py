@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import ast
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,14 +89,67 @@ def read_classes(path: str, cells: Sequence[str], known: TargetMap, key: str) ->
     return found
 
 
-def read_probabilities(path: str, cells: Sequence[str], num_classes: int) -> NDArray[np.float64]:
+def read_probabilities(path: str, cells: Sequence[str]) -> NDArray[np.float64]:
     """Return the probabilities (N, C) that x-pred wrote as lists. Raises ConfigError if they are invalid."""
-    try:
-        prob = np.array([ast.literal_eval(cell) for cell in cells], np.float64)
-    except (ValueError, SyntaxError) as error:
-        fault = Fault("predict_file", f"contains no lists of probabilities ({error}).", "Predict with x-pred.")
-        raise ConfigError(path, [fault]) from error
-    if prob.ndim != 2 or prob.shape[1] != num_classes:
-        problem = f"has probabilities for a different number of classes than the {num_classes} of target_map_file."
-        raise ConfigError(path, [Fault("predict_file", problem, "Give the target_map.txt of the same data.")])
+    prob = _numbers_in(cells)
+    if prob is None or prob.ndim != 2:
+        widths = [len(each) if isinstance(each, list) else 0 for each in map(_value_in, cells)]
+        line, count = next(((number, n) for number, n in enumerate(widths, 2) if not n or n != widths[0]), (2, 0))
+        problem = f"line {line} contains {count} probabilities, line 2 contains {widths[0]}."
+        if not count:
+            problem = f"line {line} contains no list of probabilities in 'prob'."
+        raise ConfigError(path, [Fault("predict_file", problem, "Predict with x-pred, and only rows that have texts.")])
     return prob
+
+
+def _numbers_in(cells: Sequence[str]) -> NDArray[np.float64] | None:
+    """Return the numbers (N,), or lists of numbers (N, C), that are written in cells; None if some hold others."""
+    try:
+        found = np.array(_value_in(f"[{','.join(cells)}]"), np.float64)
+    except (ValueError, TypeError):  # lists of different lengths, or texts
+        return None
+    return found if len(cells) and found.ndim and len(found) == len(cells) else None
+
+
+def _value_in(cell: str) -> Any:
+    try:
+        return json.loads(cell)
+    except (ValueError, RecursionError):
+        return None
+
+
+def columns_of_labels(has_NL: NDArray[np.bool_], may_be_NC: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+    """Return the column of `prob` that belongs to each label, (L,); None if the rows leave open which it is.
+
+    Args:
+        has_NL: which labels each row has.
+        may_be_NC: the columns that its labels may belong to, as they have the probability that is written for these.
+    """
+    fits_LC = (has_NL.T.astype(np.float32) @ ~may_be_NC) == 0
+    found = np.full(len(fits_LC), -1)
+    while len(sure := np.flatnonzero(fits_LC.sum(axis=1) == 1)):
+        columns = fits_LC[sure].argmax(axis=1)
+        if len(np.unique(columns)) < len(columns):
+            return None
+        found[sure] = columns
+        fits_LC[:, columns] = False  # which may leave one column for another label
+    return found if (found >= 0).all() else None
+
+
+def columns_of_classes(
+    wanted_NL: NDArray[np.bool_], found_NL: NDArray[np.bool_], prob_NC: NDArray[np.float64], target_prob: Sequence[str]
+) -> NDArray[np.int64] | None:
+    """Return the column of `prob` that belongs to each label, (L,); None if the rows leave open which it is.
+
+    Args:
+        wanted_NL: the correct label of each row.
+        found_NL: the predicted one.
+        prob_NC: probabilities.
+        target_prob: cells with the probability of the correct label; empty if the file has none.
+    """
+    of_target = _numbers_in(target_prob)
+    if of_target is not None and of_target.ndim == 1:
+        columns = columns_of_labels(wanted_NL, prob_NC == of_target[:, None])
+        if columns is not None:
+            return columns
+    return columns_of_labels(found_NL, prob_NC == prob_NC.max(axis=1, keepdims=True))

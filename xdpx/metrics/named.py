@@ -16,7 +16,10 @@ from xdpx.metrics import classes, ranking, regression, thresholds
 from xdpx.metrics.classes import Average
 
 Predictions = Mapping[str, Any]
-"""Predictions of a split: `target` and `pred` (N,) or bool (N, C), `prob` (N, C), `score` (N,), `query_id` (N,)."""
+"""Predictions of a split: `target` and `pred` (N,) or bool (N, C), `prob` (N, C), `score` (N,), `query_id` (N,).
+
+Predictions without `prob` may give `num_classes` in its place, for metrics that only need C.
+"""
 
 Condition = tuple[str, str, object] | None
 
@@ -158,9 +161,21 @@ class _Found:
         return np.asarray(self._predictions[key])
 
     @property
+    def num_classes(self) -> int:
+        """Number of classes, C."""
+        return int(self["num_classes"] if "num_classes" in self._predictions else self["prob"].shape[1])
+
+    @property
     def table(self) -> classes.Counts:
         """Rows counted by (target, prediction)."""
-        return classes.confusion(self.one_label, self["pred"], self["prob"].shape[1])
+        return classes.confusion(self.one_label, self["pred"], self.num_classes)
+
+    @property
+    def prob_of_one(self) -> Any:
+        """The probability of class 1 of two, (N,). Raises Missing if there are other than two."""
+        if self.num_classes != 2:
+            raise Missing(f"'{self.name}' is for two classes, but there are {self.num_classes}")
+        return self["prob"][:, 1]
 
     @property
     def one_label(self) -> Any:
@@ -189,7 +204,7 @@ class _Found:
 
     def f1_of_class(self) -> float:
         """Return the F1 of class `number`."""
-        count = self["prob"].shape[1]
+        count = self.num_classes
         if self.number >= count:
             raise Missing(f"'{self.name}' is about class {self.number}, but classes go from 0 to {count - 1}")
         others = [index for index in range(count) if index != self.number]
@@ -261,8 +276,8 @@ TABLE: Sequence[tuple[re.Pattern[str], Callable[[_Found], float]]] = [
         OF_A_CLASS.pattern: _Found.f1_of_class,
         "macro_auc": lambda found: found.macro(ranking.area_under_curve),
         "macro_average_precision": lambda found: found.macro(ranking.average_precision),
-        "auc": lambda found: ranking.area_under_curve(found.one_label, found["prob"][:, 1]),
-        "average_precision": lambda found: ranking.average_precision(found.one_label, found["prob"][:, 1]),
+        "auc": lambda found: ranking.area_under_curve(found.one_label, found.prob_of_one),
+        "average_precision": lambda found: ranking.average_precision(found.one_label, found.prob_of_one),
         "best_f1": lambda found: found.cut().f1,
         "best_threshold": lambda found: found.cut().threshold,
         "mrr": lambda found: ranking.reciprocal_rank(*found.ranks()),
