@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.metrics import cohen_kappa_score, f1_score, top_k_accuracy_score
+from sklearn.metrics import cohen_kappa_score, f1_score, roc_auc_score, top_k_accuracy_score
 
 from xdpx.commands.script import main
 from xdpx.config.faults import ConfigError
@@ -150,6 +150,51 @@ def test_metrics_that_need_probabilities_are_refused_without_them_or_if_classes_
     Path(files[0]).write_text("text\ttarget\tpred\tprob\nx\ta\ta\t[0.5, 0.5]\ny\ta\ta\t\n")
     with pytest.raises(ConfigError, match="line 3 contains no list of probabilities in 'prob'"):
         main(["compare_runs", *files, "major_metric=f1_1"])
+
+
+def with_several_labels(path: Path, wanted: np.ndarray, prob: np.ndarray, separator: str, names: str = "xam") -> str:
+    """Write rows with several labels, the correct ones by the alphabet, the predicted ones by their classes."""
+    rows = []
+    for number, (there, shares) in enumerate(zip(wanted, prob.round(6), strict=True)):
+        labels, found = (
+            [name for name, has in zip(names, each, strict=True) if has] for each in (there, shares >= 0.5)
+        )
+        cells = (f"text {number}", separator.join(sorted(labels)).upper(), ",".join(found))
+        rows.append("\t".join([*cells, str(shares.tolist()), str(shares[there].tolist())]))
+    path.write_text("\n".join(["text\tlabels\tpred\tprob\ttarget_prob", *rows]) + "\n")
+    return str(path)
+
+
+def test_several_labels_are_compared_as_sets_whatever_their_order_and_separator(tmp_path: Path, capsys) -> None:
+    wanted, probs = RANDOM.random((80, 3)) < 0.5, RANDOM.random((2, 80, 3))
+    files = [with_several_labels(tmp_path / f"{each}.tsv", wanted, probs[each], " ;"[each]) for each in (0, 1)]
+    found = probs >= 0.5
+    for metric, expected in (
+        ("acc", (found == wanted).all(axis=2).mean(axis=1)),
+        ("macro_f1", [f1_score(wanted, each, average="macro") for each in found]),
+        ("f1_0", [f1_score(wanted, each, average=None)[0] for each in found]),
+        ("macro_auc", [roc_auc_score(wanted, prob, average="macro") for prob in probs]),
+    ):
+        words = ["target_col_name=labels", f"major_metric={metric}", "draws=100", "--json"]
+        assert main(["compare_runs", *files, *words]) == 0
+        told = json.loads(capsys.readouterr().out)["scores"]
+        assert [told[file][metric] for file in files] == pytest.approx(list(expected))
+    with pytest.raises(ConfigError, match="confusion matrix needs one per row"):
+        main(["confusion_matrix", files[0], "target_col_name=labels"])
+
+
+def test_a_separator_that_does_not_fit_and_labels_with_that_of_x_pred_are_refused(tmp_path: Path) -> None:
+    wanted, prob = RANDOM.random((40, 3)) < 0.5, RANDOM.random((40, 3))
+    files = [with_several_labels(tmp_path / f"{name}.tsv", wanted, prob, "#") for name in ("one", "two")]
+    words = ["compare_runs", *files, "target_col_name=labels"]
+    with pytest.raises(ConfigError, match="target_prob tells of 3 labels in 'A#M#X', but it is unknown what separates"):
+        main(words)
+    with pytest.raises(ConfigError, match="is ';', which does not separate 'A#M#X' into the 3 labels"):
+        main([*words, "label_separator=;"])
+    assert main([*words, "label_separator=#", "draws=100"]) == 0
+    Path(files[0]).write_text(Path(files[0]).read_text().replace("A#", "A, B#"))
+    with pytest.raises(ConfigError, match="contains a label with ',', which x-pred writes between"):
+        main([*words, "label_separator=#"])
 
 
 def test_numbers_are_compared_by_their_ranks_and_tags_by_their_entities(tmp_path: Path, capsys) -> None:

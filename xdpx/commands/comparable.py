@@ -14,14 +14,20 @@ from numpy.typing import NDArray
 from xdpx import metrics
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.inference.predicted_file import (
+    TO_COMPARE,
+    Cells,
+    Labels,
     columns_of_classes,
+    labels_in,
     labels_of,
     read_columns,
     read_header,
+    read_labels,
     read_probabilities,
 )
 from xdpx.inference.row_scores import RowScores, of_tags, row_scores
 from xdpx.metrics import named
+from xdpx.metrics.classes import Average
 from xdpx.metrics.judging import LABEL_COLUMNS, NUMBER_COLUMNS, TAG_COLUMNS
 
 if TYPE_CHECKING:
@@ -166,13 +172,14 @@ def _texts(predictor: Predictor, source: Input, ids: Sequence[int]) -> list[str]
 # ---- a file of predictions
 
 
-def of_file(path: str, metric: str, target: str) -> Comparable:
+def of_file(path: str, metric: str, target: str, separator: str | None = None) -> Comparable:
     """Read predictions that x-pred wrote for labelled rows.
 
     Args:
         path: the file.
         metric: a further metric to compute, '' for none.
         target: the column of the correct labels.
+        separator: between the labels of a row, if it may have several; None to find it.
 
     Raises:
         ConfigError: a column is missing, or holds invalid values.
@@ -187,20 +194,25 @@ def of_file(path: str, metric: str, target: str) -> Comparable:
     own = [column, *(name for name in ("prob", "target_prob") if column == "pred" and name in header)]
     keys_of_names = ["target" for _ in texts] + own
     columns = dict(zip([*texts, *own], read_columns(path, [*texts, *own], keys_of_names), strict=True))
-    wanted = columns[target]
+    wanted, written = columns[target], {name: columns[name] for name in own}
+    labels = None
+    if column == "pred":
+        labels = read_labels(path, wanted, written["pred"], written.get("target_prob", ()), separator)
+        columns[target] = labels.wanted
     keys = ["\t".join(cells) for cells in zip(*(columns[name] for name in kept), strict=True)]
     if set(kept) <= {target}:  # only the position distinguishes rows with the same label
-        keys = [f"row {number}\t{label}" for number, label in enumerate(wanted, 1)]
+        keys = [f"row {number}\t{label}" for number, label in enumerate(columns[target], 1)]
     if not keys:
         raise ConfigError(path, [Fault("predictions", "contains no rows.", "Predict again.")])
-    reading = {"pred": _classes, "score": _numbers, "tags": _tags}[column]
-    rows, right, deciding, share = reading(path, wanted, {name: columns[name] for name in own}, metric)
+    if labels is not None and labels.separator is not None:
+        rows, right, deciding, share = _several(path, labels, labels.separator, written, metric)
+    else:
+        reading = {"pred": _classes, "score": _numbers, "tags": _tags}[column]
+        rows, right, deciding, share = reading(path, wanted, written, metric)
     return Comparable(path, path, path, metrics.of_all(rows.score, len(keys)), rows, keys, right, deciding, share)
 
 
 Read = tuple[RowScores, NDArray[np.bool_] | None, str, str]
-Cells = Mapping[str, Sequence[str]]
-"""Columns that x-pred wrote: name -> a cell for each row."""
 
 
 def _classes(path: str, wanted: Sequence[str], written: Cells, metric: str) -> Read:
@@ -208,9 +220,9 @@ def _classes(path: str, wanted: Sequence[str], written: Cells, metric: str) -> R
     target, pred = labels.classes(wanted), labels.classes(written["pred"])
     count = len(labels)
     some: dict[str, Any] = {"target": target, "pred": pred, "num_classes": count}
-    has_labels, has_predicted = (each[:, None] == np.arange(count) for each in (target, pred))
     if metric not in _of_table(target, pred, count) and _needs_order(metric, some):
-        order, prob = _order_of_classes(path, metric, has_labels, has_predicted, written)
+        has_target, has_pred = (each[:, None] == np.arange(count) for each in (target, pred))
+        order, prob = _order_of_classes(path, metric, has_target, written, has_pred)
         some = {"target": order[target], "pred": order[pred], "prob": prob}
 
     def score(rows: NDArray[np.int64], groups: NDArray[np.int64]) -> Mapping[str, float]:
@@ -219,6 +231,45 @@ def _classes(path: str, wanted: Sequence[str], written: Cells, metric: str) -> R
         return scores | _asked(path, metric, _rows_of(some, rows), scores)
 
     return RowScores(score, len(target)), target == pred, "acc", "acc"
+
+
+def _several(path: str, labels: Labels, separator: str, written: Cells, metric: str) -> Read:
+    """Read rows that may have several labels, or none."""
+    known = {label for cell in {*labels.wanted, *labels.found} for label in labels_in(cell, separator)}
+    names = {label: place for place, label in enumerate(sorted(known))}
+    # Classes of the run that no row has count 0 in averages over classes.
+    count = max([len(names), *(cell.count(",") + 1 for cell in set(written.get("prob", ())) if cell)])
+    target, pred = (_has(cells, names, separator, count) for cells in (labels.wanted, labels.found))
+    some: dict[str, Any] = {"target": target, "pred": pred, "num_classes": count}
+    if metric not in _of_sets(some) and _needs_order(metric, some):
+        place, prob = _order_of_classes(path, metric, target[:, : len(names)], written)
+        some = {"target": np.zeros(prob.shape, bool), "pred": np.zeros(prob.shape, bool), "prob": prob}
+        some["target"][:, place], some["pred"][:, place] = target[:, : len(names)], pred[:, : len(names)]
+
+    def score(rows: NDArray[np.int64], groups: NDArray[np.int64]) -> Mapping[str, float]:
+        del groups
+        drawn = _rows_of(some, rows)
+        scores = _of_sets(drawn)
+        return scores | _asked(path, metric, drawn, scores)
+
+    return RowScores(score, len(target)), labels.right, "acc", "acc"
+
+
+def _has(cells: Sequence[str], names: Mapping[str, int], separator: str, count: int) -> NDArray[np.bool_]:
+    """Return which labels each cell contains, (N, count)."""
+    rows = {cell: row for row, cell in enumerate(dict.fromkeys(cells))}
+    found = np.zeros((len(rows), count), np.bool_)
+    for cell, row in rows.items():
+        found[row, [names[label] for label in labels_in(cell, separator)]] = True
+    each = np.array([rows[cell] for cell in cells])
+    return np.take(found, each, axis=0)
+
+
+def _of_sets(some: Mapping[str, Any]) -> dict[str, float]:
+    target, pred = some["target"], some["pred"]
+    averages: tuple[Average, ...] = ("micro", "macro")
+    scores = {f"{average}_f1": metrics.several_labels(target, pred, average=average)[2] for average in averages}
+    return {"acc": float((target == pred).all(axis=1).mean()), **scores}
 
 
 def _of_table(target: NDArray[np.int64], pred: NDArray[np.int64], count: int) -> dict[str, float]:
@@ -244,22 +295,21 @@ def _needs_order(metric: str, some: Mapping[str, Any]) -> bool:
 
 
 def _order_of_classes(
-    path: str, metric: str, wanted_NL: NDArray[np.bool_], found_NL: NDArray[np.bool_], written: Cells
+    path: str, metric: str, wanted_NL: NDArray[np.bool_], written: Cells, best_NL: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the number of the class of each label, (L,), and the probabilities of the classes, (N, C).
 
     Raises:
         ConfigError: the file has no probabilities, or they leave open which label is which class.
     """
-    remedy = "Compare the runs, which know it: x-script compare_runs RUN RUN on=FILE."
     if "prob" not in written:
         problem = f"'{metric}' needs the probabilities of all classes, but there is no column 'prob'."
-        raise ConfigError(path, [Fault("major_metric", problem, remedy)])
+        raise ConfigError(path, [Fault("major_metric", problem, TO_COMPARE)])
     prob = read_probabilities(path, written["prob"])
-    order = columns_of_classes(wanted_NL, found_NL, prob, written.get("target_prob", ()))
+    order = columns_of_classes(wanted_NL, prob, written, best_NL)
     if order is None:
         problem = f"'{metric}' needs the label of each probability in 'prob', and the rows leave it open."
-        raise ConfigError(path, [Fault("major_metric", problem, remedy)])
+        raise ConfigError(path, [Fault("major_metric", problem, TO_COMPARE)])
     return order, prob
 
 

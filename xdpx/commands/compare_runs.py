@@ -47,6 +47,9 @@ class CompareRuns:
         )
         draws: int = param(10_000, ge=100, doc="Number of bootstrap resamples of the rows.")
         target_col_name: str = param("target", doc="Column of the correct labels in files of predictions.")
+        label_separator: str | None = param(
+            None, doc="Separator of labels in that column, if rows may have several; null: found by what x-pred wrote."
+        )
         out_file: str | None = param(None, doc="Picture to draw (png, svg, pdf); null: none.", unique=True)
         print_json: bool = param(False, doc="Print one JSON object on one line instead of tables.")
 
@@ -115,7 +118,7 @@ class CompareRuns:
         known, on, metric = self.parameters, self.parameters.on, self.parameters.major_metric
         for path in known.runs:
             if not io.isdir(path):
-                yield of_file(path, metric, known.target_col_name)
+                yield of_file(path, metric, known.target_col_name, known.label_separator)
                 continue
             scored = of_run(path, on, metric, source=f"x-script {NAME}")
             on, metric = on or scored.split, metric or scored.deciding

@@ -15,6 +15,7 @@ import io as texts
 import sys
 from collections.abc import Sequence
 
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
@@ -46,7 +47,13 @@ class ConfusionMatrix:
 
     def run(self) -> None:
         """Print the table, or write it to out_file."""
-        from xdpx.inference.predicted_file import labels_of, read_classes, read_columns
+        from xdpx.inference.predicted_file import (
+            are_of_several,
+            labels_of,
+            read_classes,
+            read_columns,
+            read_target_prob,
+        )
         from xdpx.metrics import confusion
         from xdpx.reports.references import FORMATS
         from xdpx.reports.tables import as_text
@@ -56,6 +63,10 @@ class ConfusionMatrix:
         known = self.parameters
         names, keys = (known.target_col_name, known.pred_col_name), ("target_col_name", "pred_col_name")
         columns = read_columns(known.predict_file, names, keys)
+        if are_of_several(read_target_prob(known.predict_file)):
+            problem = "contains rows with several labels or none, and a confusion matrix needs one per row."
+            remedy = "x-eval scores each label, and x-script compare_runs compares such files."
+            raise ConfigError(known.predict_file, [Fault("predict_file", problem, remedy)])
         if known.target_map_file is not None:
             labels = TargetMap.read(known.target_map_file)
         else:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,12 @@ from xdpx.config.hints import shown
 from xdpx.logger import log
 from xdpx.tokenizers.target_map import TargetMap, folded
 from xdpx.utils import io
+
+SEPARATOR = ","
+"""Between the labels that x-pred writes into a cell."""
+TO_COMPARE = "Compare the runs themselves: x-script compare_runs RUN RUN on=FILE."
+Cells = Mapping[str, Sequence[str]]
+"""Columns that x-pred wrote: name -> a cell for each row."""
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -62,6 +69,12 @@ def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> l
     return [[row[place] for row in rows] for place in places]
 
 
+def read_target_prob(path: str) -> list[str]:
+    """Return the cells of the column `target_prob`; an empty list if the file has none."""
+    name = "target_prob"
+    return read_columns(path, [name])[0] if name in read_header(path) else []
+
+
 def labels_of(path: str, wanted: Sequence[str], found: Sequence[str]) -> TargetMap:
     """Return the classes that occur among correct and predicted labels, sorted. Warns of rows without a prediction.
 
@@ -77,6 +90,106 @@ def labels_of(path: str, wanted: Sequence[str], found: Sequence[str]) -> TargetM
         empty = sum(not cell.strip() for cell in found)
         log.warning(f"{path}: {empty:,} of {len(found):,} rows have no prediction, which counts as a class of its own")
     return TargetMap(sorted({**of_rows, **of_predictions}.values()))
+
+
+class Labels(NamedTuple):
+    """The correct and the predicted labels of each row, all in one writing, so that equal cells mean equal labels.
+
+    Attributes:
+        wanted, found: the labels in lower case; several in the order of the alphabet, with `separator` between them.
+        separator: between the labels of a row; None if each row has one.
+    """
+
+    wanted: list[str]
+    found: list[str]
+    separator: str | None
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """Which rows have exactly the labels that are predicted, (N,)."""
+        return np.array([one == other for one, other in zip(self.wanted, self.found, strict=True)], bool)
+
+
+def read_labels(
+    path: str, wanted: Sequence[str], found: Sequence[str], target_prob: Sequence[str], separator: str | None = None
+) -> Labels:
+    """Return the labels of each row in one writing.
+
+    Args:
+        path: the file, for messages.
+        wanted: cells with the correct labels, as the user wrote them.
+        found: cells with the predicted ones, as x-pred wrote them.
+        target_prob: cells of this column; empty if the file has none.
+        separator: between labels; None to find it.
+
+    Raises:
+        ConfigError: rows have several labels, and their separator is unknown; or labels contain that of x-pred.
+    """
+    given = separator_of(path, wanted, target_prob, separator)
+    written = given
+    if are_of_several(target_prob):
+        written = SEPARATOR
+        if given != SEPARATOR and any(SEPARATOR in cell for cell in set(wanted)):
+            problem = f"contains a label with '{SEPARATOR}', which x-pred writes between labels."
+            raise ConfigError(path, [Fault("predictions", problem, TO_COMPARE)])
+        empty = sum(not cell for cell in target_prob)
+        if empty:
+            log.warning(f"{path}: {empty:,} of {len(found):,} rows have no prediction, which counts as no label")
+    return Labels(_in_one_writing(wanted, given, written), _in_one_writing(found, written, written), written)
+
+
+def _in_one_writing(cells: Sequence[str], separator: str | None, written: str | None) -> list[str]:
+    known = {cell: (written or "").join(sorted(labels_in(cell, separator))) for cell in set(cells)}
+    return [known[cell] for cell in cells]
+
+
+def labels_in(cell: str, separator: str | None) -> list[str]:
+    """Return the labels in a cell in lower case, each once; the cell itself if rows have one label."""
+    parts = [cell] if separator is None else (part for part in cell.split(separator) if part.strip())
+    return list(dict.fromkeys(map(folded, parts)))
+
+
+def are_of_several(target_prob: Sequence[str]) -> bool:
+    """Return whether x-pred wrote lists of probabilities, because rows may have several labels or none."""
+    return any(cell.startswith("[") for cell in target_prob)
+
+
+def separator_of(path: str, cells: Sequence[str], target_prob: Sequence[str], given: str | None) -> str | None:
+    """Return the separator of the labels in `cells`; None if each row has one label.
+
+    Args:
+        path: the file, for messages.
+        cells: with the correct labels.
+        target_prob: cells of this column: for rows of several labels it lists a probability for each that is known.
+        given: the separator if it is known; '' and None: find it.
+
+    Raises:
+        ConfigError: no separator cuts rows into as many labels as they have.
+    """
+    from xdpx.datasets.findings.labels import SEPARATORS, WITHIN_LABELS
+
+    if not are_of_several(target_prob):
+        return given or None
+    sizes = Counter((cell, _size(shares)) for cell, shares in zip(cells, target_prob, strict=True) if shares)
+    fitting: dict[str, int] = {}
+    for separator in [given] if given else SEPARATORS + WITHIN_LABELS:
+        cut = {(cell, size): len(labels_in(cell, separator)) for cell, size in sizes}
+        equal = sum(number for each, number in sizes.items() if cut[each] == each[1])
+        if all(count >= size for (_, size), count in cut.items()) and 2 * equal >= sizes.total():
+            fitting[separator] = equal  # the other rows have more labels than the model knows
+    if not fitting:
+        (cell, size), _ = max(cut.items(), key=lambda each: abs(each[1] - each[0][1]))
+        problem = f"target_prob tells of {size} labels in {shown(cell)}, but it is unknown what separates them."
+        if given:
+            problem = f"is '{given}', which does not separate {shown(cell)} into the {size} labels of target_prob."
+        remedy = "Give the separator of the data, and target_col_name if the labels are in another column."
+        raise ConfigError(path, [Fault("label_separator", problem, remedy)])
+    return max(fitting, key=lambda separator: fitting[separator])
+
+
+def _size(shares: str) -> int:
+    """Return the number of items of a list as x-pred writes it."""
+    return shares.count(",") + 1 if shares.strip("[] ") else 0
 
 
 def read_classes(path: str, cells: Sequence[str], known: TargetMap, key: str) -> NDArray[np.int64]:
@@ -118,38 +231,57 @@ def _value_in(cell: str) -> Any:
         return None
 
 
-def columns_of_labels(has_NL: NDArray[np.bool_], may_be_NC: NDArray[np.bool_]) -> NDArray[np.int64] | None:
-    """Return the column of `prob` that belongs to each label, (L,); None if the rows leave open which it is.
-
-    Args:
-        has_NL: which labels each row has.
-        may_be_NC: the columns that its labels may belong to, as they have the probability that is written for these.
-    """
-    fits_LC = (has_NL.T.astype(np.float32) @ ~may_be_NC) == 0
-    found = np.full(len(fits_LC), -1)
-    while len(sure := np.flatnonzero(fits_LC.sum(axis=1) == 1)):
-        columns = fits_LC[sure].argmax(axis=1)
-        if len(np.unique(columns)) < len(columns):
-            return None
-        found[sure] = columns
-        fits_LC[:, columns] = False  # which may leave one column for another label
-    return found if (found >= 0).all() else None
-
-
 def columns_of_classes(
-    wanted_NL: NDArray[np.bool_], found_NL: NDArray[np.bool_], prob_NC: NDArray[np.float64], target_prob: Sequence[str]
+    wanted_NL: NDArray[np.bool_], prob_NC: NDArray[np.float64], written: Cells, best_NL: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64] | None:
     """Return the column of `prob` that belongs to each label, (L,); None if the rows leave open which it is.
 
     Args:
-        wanted_NL: the correct label of each row.
-        found_NL: the predicted one.
+        wanted_NL: the correct labels of each row.
         prob_NC: probabilities.
-        target_prob: cells with the probability of the correct label; empty if the file has none.
+        written: columns of the file; `target_prob` tells best.
+        best_NL: the label of each row with the largest probability; None if rows may have several.
     """
-    of_target = _numbers_in(target_prob)
-    if of_target is not None and of_target.ndim == 1:
-        columns = columns_of_labels(wanted_NL, prob_NC == of_target[:, None])
-        if columns is not None:
-            return columns
-    return columns_of_labels(found_NL, prob_NC == prob_NC.max(axis=1, keepdims=True))
+    fits_LC = np.ones((wanted_NL.shape[1], prob_NC.shape[1]), np.bool_)
+    listed_NC = _listed(prob_NC, written.get("target_prob", ()))
+    if listed_NC is not None:
+        fits_LC &= _are_in(wanted_NL, listed_NC)
+    columns = _assigned(fits_LC)
+    if columns is None and best_NL is not None:
+        columns = _assigned(fits_LC & _are_in(best_NL, prob_NC == prob_NC.max(axis=1, keepdims=True)))
+    return columns
+
+
+def _are_in(has_NL: NDArray[np.bool_], may_be_NC: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which columns may belong to each label, (L, C): those that may in every row with this label."""
+    found: NDArray[np.bool_] = (has_NL.T.astype(np.float32) @ ~may_be_NC) == 0
+    return found
+
+
+def _assigned(fits_LC: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+    """Return the column of each label, (L,), where one fits only; None if that is not so, or it fits others, too."""
+    open_LC = fits_LC.copy()
+    found = np.full(len(open_LC), -1)
+    while len(sure := np.flatnonzero(open_LC.sum(axis=1) == 1)):
+        columns = open_LC[sure].argmax(axis=1)
+        if len(np.unique(columns)) < len(columns):
+            return None
+        found[sure] = columns
+        open_LC[:, columns] = False  # which may leave one column for another label
+    return found if (found >= 0).all() else None
+
+
+def _listed(prob_NC: NDArray[np.float64], target_prob: Sequence[str]) -> NDArray[np.bool_] | None:
+    """Return which probabilities stand in `target_prob`, too; None if it does not contain numbers or lists of them."""
+    values = _value_in(f"[{','.join(target_prob)}]")
+    if not values or len(values) != len(prob_NC):
+        return None
+    lists = [each if isinstance(each, list) else [each] for each in values]
+    rows = np.repeat(np.arange(len(lists)), [len(each) for each in lists])
+    try:
+        flat = np.array([share for each in lists for share in each], np.float64)
+    except (ValueError, TypeError):
+        return None
+    found = np.zeros(prob_NC.shape, bool)
+    np.logical_or.at(found, rows, prob_NC[rows] == flat[:, None])
+    return found
