@@ -87,8 +87,7 @@ def test_rows_of_several_labels_are_trained_on_and_their_thresholds_tuned(rows: 
     assert {"valid_macro_f1", "valid_samples_f1"} <= last.keys()
     x("x-pred", "", save_dir="run", predict_file_map={"raw/dev.tsv": "out.tsv"})
     capsys.readouterr()
-    words = ["predict_file=out.tsv", "target_map_file=data/target_map.txt"]
-    words += ["target_col_name=labels", "label_separator=,"]
+    words = ["out.tsv", "target_map_file=data/target_map.txt", "target_col_name=labels"]
     assert main(["x-script", "bce_threshold", *words]) == 0
     chosen = json.loads(capsys.readouterr().out.splitlines()[-1])["predict_threshold"]
     x("x-eval", "", save_dir="run", valid_subset="dev", extra_config={"predict_threshold": chosen})

@@ -100,6 +100,47 @@ def test_rows_of_several_labels_have_a_threshold_for_each_class(predicted, tmp_p
     assert len(json.loads(capsys.readouterr().out.splitlines()[-1])["predict_threshold"]) == 3
 
 
+def of_several(predicted: dict[str, str], *, separator: str = ",") -> dict[str, str]:
+    """Rewrite the file as x-pred writes rows of several labels, in a column `labels`; return the words for it."""
+    path = Path(predicted["predict_file"])
+    rows = ["text\tlabels\tpred\tprob\ttarget_prob"]
+    for number, row in enumerate(line.split("\t") for line in path.read_text().splitlines()[1:]):
+        there = [[0], [1], [2, 0], []][number % 4]
+        shares = json.loads(row[3])
+        labels = separator.join(LABELS[index] for index in there)
+        rows.append(f"{row[0]}\t{labels}\tsport\t{shares}\t{[shares[index] for index in sorted(there)]}")
+    path.write_text("\n".join(rows) + "\n")
+    return predicted | {"target_col_name": "labels"}
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_several_labels_and_their_separator_are_known_by_what_x_pred_wrote(
+    predicted, tmp_path: Path, capsys, separator: str
+) -> None:
+    words = of_several(predicted, separator=separator)
+    with pytest.raises(
+        ConfigError, match=r"no column 'target'\. If the labels are in 'labels': target_col_name=labels"
+    ):
+        call("bce_threshold", tmp_path, **predicted)
+    assert call("bce_threshold", tmp_path, **words) == 0
+    assert len(json.loads(capsys.readouterr().out.splitlines()[-1])["predict_threshold"]) == 3
+    path = Path(predicted["predict_file"])
+    path.write_text("".join(line.rpartition("\t")[0] + "\n" for line in path.read_text().splitlines()))
+    with pytest.raises(ConfigError, match="which is no label or several of them. Give the separator"):
+        call("bce_threshold", tmp_path, **words)
+
+
+def test_rows_that_have_one_of_several_labels_each_have_a_threshold_for_class_0_too(
+    predicted, tmp_path, capsys
+) -> None:
+    words = of_several(predicted)
+    path = Path(predicted["predict_file"])
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([header, *(row for number, row in enumerate(rows) if number % 4 < 2)]) + "\n")
+    assert call("bce_threshold", tmp_path, **words) == 0
+    assert len(json.loads(capsys.readouterr().out.splitlines()[-1])["predict_threshold"]) == 3
+
+
 def test_bounds_without_anything_between_are_refused(predicted, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"min_threshold .*: is 0\.9, above max_threshold 0\.5"):
         call("bce_threshold", tmp_path, **predicted, min_threshold=0.9, max_threshold=0.5)

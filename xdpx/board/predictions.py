@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from io import StringIO
 
 from xdpx.board.safe_files import NotShown
-from xdpx.inference.predicted_file import rows_of
+from xdpx.inference.predicted_file import SEEN_ROWS, rows_of, true_column
 from xdpx.reports.histories import records_of
 from xdpx.utils import io
 from xdpx.utils.redaction import redact
@@ -19,9 +19,7 @@ LARGEST = 64 << 20
 """The most bytes of a file that are read."""
 PREDICTED, SURENESS = "pred", "target_prob"
 """Column names of x-pred: the prediction, and the probability of the true class."""
-TRUE_NAMES = ("target", "label", "labels", "gold", "truth", "true", "class", "y")
 LONGEST_CELL = 2_000
-_SEEN_ROWS = 2_000
 
 
 @dataclass(frozen=True)
@@ -112,12 +110,12 @@ def _judged(columns: list[str], rows: list[list[str]], *, cut: bool) -> Predicti
         name.strip().lower(): place for place, name in enumerate(columns)
     }  # of a name, the last: x-pred adds its own
     predicted = places.get(PREDICTED, places.get("prediction", -1))
-    true = _true_column(columns, rows, predicted) if predicted >= 0 else -1
+    true = true_column(columns, rows, predicted) if predicted >= 0 else -1
     if true < 0:
         return Predictions(columns, rows, predicted, true, [], is_number=False, cut=cut)
     width = max(predicted, true)
     whole = [index for index, row in enumerate(rows) if len(row) > width]
-    is_number = _are_numbers([rows[index][predicted] for index in whole[:_SEEN_ROWS]])
+    is_number = _are_numbers([rows[index][predicted] for index in whole[:SEEN_ROWS]])
     if is_number:
         sizes = {index: abs(_float(rows[index][predicted]) - _float(rows[index][true])) for index in whole}
         errors = sorted((index for index in whole if math.isfinite(sizes[index])), key=lambda index: -sizes[index])
@@ -127,20 +125,6 @@ def _judged(columns: list[str], rows: list[list[str]], *, cut: bool) -> Predicti
         if sureness >= 0:
             errors.sort(key=lambda index: _float(rows[index][sureness]) if len(rows[index]) > sureness else 1.0)
     return Predictions(columns, rows, predicted, true, errors, is_number=is_number, cut=cut)
-
-
-def _true_column(columns: list[str], rows: list[list[str]], predicted: int) -> int:
-    """Return the column of true values: by its name, else one whose values are among the predicted ones; -1 if none."""
-    for name in TRUE_NAMES:
-        for place, column in enumerate(columns):
-            if column.strip().lower() == name and place != predicted:
-                return place
-    seen = [row for row in rows[:_SEEN_ROWS] if len(row) == len(columns)]
-    labels = {row[predicted] for row in seen}
-    for place in range(len(columns)):
-        if place != predicted and seen and sum(row[place] in labels for row in seen) > 0.9 * len(seen):
-            return place
-    return -1
 
 
 def _are_numbers(cells: list[str]) -> bool:

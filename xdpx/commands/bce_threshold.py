@@ -1,11 +1,15 @@
 """Choose for each class the probability threshold at which the loss `bce` predicts it.
 
-Usage: x-script bce_threshold FILE target_map_file=data/target_map.txt [key=value ...] [--dry]
+Usage: x-script bce_threshold FILE target_map_file=data/target_map.txt [target_col_name=labels] [key=value ...] [--dry]
        x-script bce_threshold CONFIG [key=value ...] [--dry]
 
 FILE is predict_file, which x-pred wrote for labelled rows; a config may name it. Thresholds are chosen on it and
 evaluated on eval_file. out_file gets `{predict_threshold: [...]}`, usable as a __parent__ of a training config or as
 extra_config of x-eval and x-pred.
+
+The correct labels are in the column `target`, unless target_col_name names another. If rows may have several labels,
+every class gets a threshold; if each has one, class 0 means "none" and gets none. Which it is, and the separator of the
+labels, is known by the column target_prob of x-pred; for other files give label_separator.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from xdpx.config.faults import ConfigError, Fault
@@ -53,7 +57,9 @@ class BceThreshold:
             "the last row accepted (1)."
         )  # fmt: skip
         target_col_name: str = param("target", doc="Column of the correct labels.")
-        label_separator: str | None = param(None, doc="Separator of labels, if a row may have several.")
+        label_separator: str | None = param(
+            None, doc="Separator of labels in that column, if rows may have several; null: found by what x-pred wrote."
+        )
 
         def conflicts(self) -> list[tuple[str, str]]:
             """Refuse bounds that leave no threshold."""
@@ -71,10 +77,10 @@ class BceThreshold:
 
         known = self.parameters
         self._labels = TargetMap.read(known.target_map_file)
-        prob, wanted = self._read(known.predict_file)
+        prob, wanted, self._several = self._read(known.predict_file)
         chosen = [self._choose(wanted[:, index], prob[:, index]) for index in self._classes]
         if known.eval_file is not None:
-            prob, wanted = self._read(known.eval_file)
+            prob, wanted, _ = self._read(known.eval_file)
         self._report(prob, wanted, chosen)
         text = json.dumps({"predict_threshold": chosen}) + "\n"
         if known.out_file is None:
@@ -85,28 +91,48 @@ class BceThreshold:
     @property
     def _classes(self) -> range:
         """The classes with a threshold: all if rows may have several labels, else all but class 0, which means none."""
-        return range(0 if self.parameters.label_separator is not None else 1, len(self._labels))
+        return range(0 if self._several else 1, len(self._labels))
 
-    def _read(self, path: str) -> tuple[Any, Any]:
-        """Return the probabilities (N, C) and a boolean array (N, C) of the correct classes."""
+    def _read(self, path: str) -> tuple[Any, Any, bool]:
+        """Return the probabilities (N, C), the correct classes as booleans (N, C), and if rows may have several."""
         import numpy as np
 
-        from xdpx.inference.predicted_file import read_classes, read_columns, read_probabilities
+        from xdpx.inference.predicted_file import (
+            labels_in,
+            read_classes,
+            read_columns,
+            read_probabilities,
+            read_target_prob,
+            separator_of,
+        )
 
-        names, keys = ["prob", self.parameters.target_col_name], ["predict_file", "target_col_name"]
-        shares, targets = read_columns(path, names, keys)
+        key = "target_col_name"
+        shares, targets = read_columns(path, ["prob", self.parameters.target_col_name], ["predict_file", key])
         prob = read_probabilities(path, shares)
         if prob.shape[1] != len(self._labels):
             problem = f"has probabilities of {prob.shape[1]} classes, target_map_file has {len(self._labels)} labels."
             raise ConfigError(path, [Fault("predict_file", problem, "Give the target_map.txt of the same data.")])
-        wanted = np.zeros(prob.shape, bool)
-        separator = self.parameters.label_separator
-        cells = [[cell] if separator is None else [part for part in cell.split(separator) if part.strip()]
-                 for cell in targets]  # fmt: skip
+        separator = separator_of(path, targets, read_target_prob(path), self.parameters.label_separator)
+        cells = [labels_in(cell, separator) for cell in targets]
+        if separator is None and (several := next(self._several_in(targets), None)) is not None:
+            problem = f"contains '{several}', which is no label or several of them."
+            remedy = "Give the separator of the labels, such as label_separator=','."
+            raise ConfigError(path, [Fault(key, problem, remedy)])
         rows = np.repeat(np.arange(len(cells)), [len(each) for each in cells])
-        flat = [label for each in cells for label in each]
-        wanted[rows, read_classes(path, flat, self._labels, "predict_file")] = True
-        return prob, wanted
+        wanted = np.zeros(prob.shape, bool)
+        wanted[rows, read_classes(path, [label for each in cells for label in each], self._labels, key)] = True
+        return prob, wanted, separator is not None
+
+    def _several_in(self, cells: Sequence[str]) -> Iterator[str]:
+        """Yield the cells that are blank, or are known labels with a separator between them."""
+        from xdpx.datasets.findings.labels import SEPARATORS, WITHIN_LABELS
+
+        for cell in dict.fromkeys(cells):
+            if cell not in self._labels:
+                separators = [each for each in SEPARATORS + WITHIN_LABELS if each in cell]
+                cuts = ([part for part in cell.split(separator) if part.strip()] for separator in separators)
+                if not cell.strip() or any(all(part in self._labels for part in cut) for cut in cuts):
+                    yield cell
 
     def _choose(self, wanted: NDArray[Any], score: NDArray[Any]) -> float:
         from xdpx.metrics import best_cut
@@ -146,7 +172,7 @@ class BceThreshold:
 
         found = np.zeros(prob.shape, bool)
         margin = prob[:, self._classes.start :] - np.array(thresholds)
-        if self.parameters.label_separator is not None:
+        if self._several:
             return margin >= 0
         best = margin.argmax(axis=1)
         taken = margin.max(axis=1) >= 0

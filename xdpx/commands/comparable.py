@@ -192,7 +192,7 @@ def of_file(path: str, metric: str, target: str, separator: str | None = None) -
     kept = sorted({name for name in header if name not in OWN_COLUMNS}, key=lambda name: (name == target, name))
     texts = kept if target in kept else [target]
     own = [column, *(name for name in ("prob", "target_prob") if column == "pred" and name in header)]
-    keys_of_names = ["target" for _ in texts] + own
+    keys_of_names = ["target_col_name" for _ in texts] + own
     columns = dict(zip([*texts, *own], read_columns(path, [*texts, *own], keys_of_names), strict=True))
     wanted, written = columns[target], {name: columns[name] for name in own}
     labels = None

@@ -13,11 +13,15 @@ from numpy.typing import NDArray
 from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.hints import shown
 from xdpx.logger import log
+from xdpx.metrics.judging import LABEL_COLUMNS, NUMBER_COLUMNS, TAG_COLUMNS
 from xdpx.tokenizers.target_map import TargetMap, folded
 from xdpx.utils import io
 
 SEPARATOR = ","
 """Between the labels that x-pred writes into a cell."""
+TRUE_NAMES = ("target", "label", "labels", "gold", "truth", "true", "class", "y")
+SEEN_ROWS = 2_000
+"""The rows by which the content of a column is judged."""
 TO_COMPARE = "Compare the runs themselves: x-script compare_runs RUN RUN on=FILE."
 Cells = Mapping[str, Sequence[str]]
 """Columns that x-pred wrote: name -> a cell for each row."""
@@ -58,8 +62,7 @@ def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> l
         header, *rows = rows_of(_text_of(path, file.read())) or [[]]
     for name, key in zip(names, keys or ["predict_file"] * len(names), strict=True):
         if name not in header:
-            remedy = did_you_mean(name, header, "Predict with header: true and concat_origin: true.")
-            raise ConfigError(path, [Fault(key, f"there is no column '{name}'.", remedy)])
+            raise ConfigError(path, [Fault(key, f"there is no column '{name}'.", _remedy(name, key, header, rows))])
     # Of columns with the same name the last one counts: x-pred appends its own to those of the user.
     places = [len(header) - 1 - header[::-1].index(name) for name in names]
     short = [number for number, row in enumerate(rows, 2) if len(row) <= max(places)]
@@ -67,6 +70,44 @@ def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> l
         problem = f"line {short[0]} has {len(rows[short[0] - 2])} columns, the header {len(header)}."
         raise ConfigError(path, [Fault("predict_file", problem, "Predict again.")])
     return [[row[place] for row in rows] for place in places]
+
+
+def _remedy(name: str, key: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    otherwise = "Predict with header: true and concat_origin: true."
+    predicted = next((header.index(each) for each in ("pred", "score", "tags") if each in header), -1)
+    if key == "target_col_name" and predicted >= 0:
+        found = true_column(header, rows, predicted)
+        if found >= 0:
+            return f"If the labels are in '{header[found]}': target_col_name={header[found]}"
+        header = [each for each in header if each not in {*LABEL_COLUMNS, *TAG_COLUMNS, *NUMBER_COLUMNS}]
+        if header:
+            otherwise = f"Name the column of the labels: target_col_name={header[-1]}, for example."
+    return did_you_mean(name, header, otherwise)
+
+
+def true_column(columns: Sequence[str], rows: Sequence[Sequence[str]], predicted: int) -> int:
+    """Return the column of correct answers: by its name, else one whose values are among the predicted ones.
+
+    Args:
+        columns: names of the columns.
+        rows: cells.
+        predicted: the column of predictions; -1 if there is none.
+
+    Returns:
+        Its index; -1 if there is none.
+    """
+    for name in TRUE_NAMES:
+        for place, column in enumerate(columns):
+            if column.strip().lower() == name and place != predicted:
+                return place
+    seen = [row for row in rows[:SEEN_ROWS] if len(row) == len(columns)]
+    if predicted < 0 or not seen:
+        return -1
+    labels = {folded(row[predicted]) for row in seen}
+    for place in range(len(columns)):
+        if place != predicted and sum(folded(row[place]) in labels for row in seen) > 0.9 * len(seen):
+            return place
+    return -1
 
 
 def read_target_prob(path: str) -> list[str]:
