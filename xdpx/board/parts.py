@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from xdpx.board.finding import RunFolder, listing
 from xdpx.board.safe_files import NotShown, openable
+from xdpx.metrics.judging import NUMBER_COLUMNS, TAG_COLUMNS
 from xdpx.reports.metric_lines import METRICS_FILE
 from xdpx.reports.trackers.json_lines import FILE_NAME as JSON_LOG
 from xdpx.utils import io
@@ -73,8 +74,9 @@ def _holds_predictions(path: str, root: str) -> bool:
             line = file.readline(LONGEST_HEADER).decode("utf-8-sig", "replace")
     except (OSError, NotShown):
         return False
-    words = {word.strip(' "').lower() for word in re.split(r"[\t,:{]", line.strip())}
-    return bool({"pred", "prediction"} & words)
+    words = [word.strip(' "').lower() for word in re.split(r"[\t,:{]", line.strip())]
+    by_x_pred = name.endswith(".tsv") and words[-1] in {*NUMBER_COLUMNS, *TAG_COLUMNS}  # it appends them
+    return by_x_pred or bool({"pred", "prediction"} & {*words})
 
 
 def _folders(run: RunFolder, name: str) -> Iterable[str]:

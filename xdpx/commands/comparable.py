@@ -26,6 +26,7 @@ from xdpx.inference.predicted_file import (
     read_probabilities,
 )
 from xdpx.inference.row_scores import RowScores, of_tags, row_scores
+from xdpx.logger import log
 from xdpx.metrics import named
 from xdpx.metrics.classes import Average
 from xdpx.metrics.judging import LABEL_COLUMNS, NUMBER_COLUMNS, TAG_COLUMNS
@@ -127,7 +128,6 @@ def of_run(folder: str, on: str, metric: str, *, source: str) -> Comparable:
     """
     from xdpx.inference.plan import InferenceParameters, find_input, make_plan
     from xdpx.inference.predictor import Predictor
-    from xdpx.logger import log
     from xdpx.tasks.scoring import score_placed
 
     extra = {"metrics": [metric]} if metric not in {"", "loss"} else {}
@@ -235,6 +235,9 @@ def _classes(path: str, wanted: Sequence[str], written: Cells, metric: str) -> R
 
 def _several(path: str, labels: Labels, separator: str, written: Cells, metric: str) -> Read:
     """Read rows that may have several labels, or none."""
+    empty = sum(not cell for cell in written.get("prob", ()))
+    if empty:
+        log.warning(f"{path}: {empty:,} of {len(labels.found):,} rows have no prediction, which counts as no label")
     known = {label for cell in {*labels.wanted, *labels.found} for label in labels_in(cell, separator)}
     names = {label: place for place, label in enumerate(sorted(known))}
     # Classes of the run that no row has count 0 in averages over classes.

@@ -17,6 +17,7 @@ from xdpx.config.parameters import param
 from xdpx.config.path_checks import slip_in
 from xdpx.datasets.data_files import NOT_PLAIN_TEXT, splits
 from xdpx.inference.plan import InferencePlan, Input, PredictingParameters, find_input, make_plan
+from xdpx.inference.predicted_file import GIVEN
 from xdpx.inference.temperature import temperature_of
 from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import log
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 OTHER_TEXT = (".csv", ".json", ".jsonl")
 """Endings that promise another layout of text, in which a reader may find one column, or none."""
 
-GIVEN = "input_"
-"""Prefix of a column of the input with the name of a predicted one."""
 
 SMALLEST_PROBABILITY = 1e-38
 """Lower bound of a probability before its logarithm is taken."""

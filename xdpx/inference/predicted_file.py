@@ -17,6 +17,8 @@ from xdpx.metrics.judging import LABEL_COLUMNS, NUMBER_COLUMNS, TAG_COLUMNS
 from xdpx.tokenizers.target_map import TargetMap, folded
 from xdpx.utils import io
 
+GIVEN = "input_"
+"""Prefix of a column of the input with the name of a predicted one."""
 SEPARATOR = ","
 """Between the labels that x-pred writes into a cell."""
 TRUE_NAMES = ("target", "label", "labels", "gold", "truth", "true", "class", "y")
@@ -96,7 +98,8 @@ def true_column(columns: Sequence[str], rows: Sequence[Sequence[str]], predicted
     Returns:
         Its index; -1 if there is none.
     """
-    for name in TRUE_NAMES:
+    own = [f"{GIVEN}{columns[predicted].strip().lower()}"] if predicted >= 0 else []
+    for name in (*TRUE_NAMES, *own):
         for place, column in enumerate(columns):
             if column.strip().lower() == name and place != predicted:
                 return place
@@ -173,9 +176,6 @@ def read_labels(
         if given != SEPARATOR and any(SEPARATOR in cell for cell in set(wanted)):
             problem = f"contains a label with '{SEPARATOR}', which x-pred writes between labels."
             raise ConfigError(path, [Fault("predictions", problem, TO_COMPARE)])
-        empty = sum(not cell for cell in target_prob)
-        if empty:
-            log.warning(f"{path}: {empty:,} of {len(found):,} rows have no prediction, which counts as no label")
     return Labels(_in_one_writing(wanted, given, written), _in_one_writing(found, written, written), written)
 
 
