@@ -153,3 +153,11 @@ def test_an_error_whose_highest_value_would_be_the_best_is_told_of(
     made = TrainingArguments(metric_for_best_model=metric, greater_is_better=given)
     assert made.greater_is_better is (True if given is None else given)
     assert ("If the lowest is, set greater_is_better=False" in capsys.readouterr().err) == told
+
+
+@pytest.mark.parametrize(("steps", "told"), [(0, True), (-1, False), (3, False)])
+def test_it_is_told_that_zero_steps_are_as_many_epochs_as_otherwise(
+    steps: int, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    TrainingArguments(max_steps=steps)
+    assert ("max_steps: is 0, which counts as not given" in capsys.readouterr().err) == told

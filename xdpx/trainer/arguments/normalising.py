@@ -189,6 +189,11 @@ def _derive(arguments: Fields) -> None:
                 f"greater_is_better: is not given, so the highest '{arguments.metric_for_best_model}' is the best, as "
                 "in the original for every name not ending in loss. If the lowest is, set greater_is_better=False."
             )
+    if arguments.max_steps == 0:
+        log.warning(
+            "max_steps: is 0, which counts as not given: a training takes num_train_epochs, "
+            f"{arguments.num_train_epochs}. To train nothing, set num_train_epochs=0; to leave max_steps out, -1."
+        )
     arguments.report_to = trackers(arguments.report_to)
     _derive_from_machine(arguments)
 
