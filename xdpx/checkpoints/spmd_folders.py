@@ -45,6 +45,16 @@ def steps(parent: StrPath) -> list[int]:
     return folders.steps(parent, naming=step_of)
 
 
+def written(parent: StrPath) -> list[int]:
+    """Return the steps whose checkpoint was written to the end, damaged or not, ascending.
+
+    An object store also lists folders whose upload was cut off; they have no manifest, which is uploaded last.
+    """
+    place = io.plain(parent)
+    manifests = {step: io.join(place, folder_name(step), folders.MANIFEST) for step in steps(place)}
+    return [step for step, manifest in manifests.items() if io.islocal(place) or io.exists(manifest)]
+
+
 def recover(parent: StrPath) -> None:
     """Publish folders that dead processes had written completely, and remove incomplete ones; call on one process."""
     folders.recover(parent, naming=step_of)

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 from tests.tiers import nightly, some
+from xdpx.checkpoints import spmd_folders
+from xdpx.checkpoints.checkpointer import NoCheckpoint
 from xdpx.checkpoints.spmd_files import named_leaves
 from xdpx.checkpoints.spmd_folders import read_metadata
 from xdpx.commands.visualise import expand
@@ -532,3 +534,25 @@ def test_damaged_files_beside_the_checkpoints_do_not_stop_a_job(tiny: ModuleType
         read_table(str(folder / "train.log.tsv"))["step"].tolist()
         == read_table(f"{job}/train.log.tsv")["step"].tolist()
     )
+
+
+def test_a_job_whose_checkpoints_are_all_damaged_does_not_begin_anew_in_their_place(
+    tiny: ModuleType, job: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "job"
+    shutil.copytree(job, folder)
+    for metadata in folder.glob("checkpoints/*/metadata"):
+        metadata.write_text("{}")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(NoCheckpoint, match=r"steps \[0, 3, 6, 8\] is intact.*Move them away"):
+        run(tiny.Tiny, job_log_dir=folder, **QUIET)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_an_upload_of_the_first_checkpoint_that_was_cut_off_does_not_stop_a_job(tmp_path: Path) -> None:
+    parent = f"memory://jobs/{uuid.uuid4().hex}/checkpoints"
+    for place in (parent, str(tmp_path)):
+        with io.open(f"{place}/checkpoint_00000000/metadata", "w") as file:
+            file.write("{}")
+    assert spmd_folders.steps(parent) == [0]
+    assert (spmd_folders.written(parent), spmd_folders.written(tmp_path)) == ([], [0])

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from xdpx.checkpoints import spmd_files, spmd_folders, spmd_shares
+from xdpx.checkpoints.checkpointer import NoCheckpoint
 from xdpx.checkpoints.memory_shares import MemoryShares
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.engines.spmd.engine import SpmdEngine
@@ -52,6 +53,7 @@ def begin(parts: Parts, until: int, copies: MemoryShares | None = None) -> Start
 
     Raises:
         ConfigError: the checkpoint is of another model, or a loading rule matches nothing.
+        NoCheckpoint: there are checkpoints, but all are damaged.
     """
     parent = io.join(parts.folder, spmd_folders.PARENT)
     copied = 0 if copies is None else copies.newest(spmd_shares.parts_of(parts.engine.target), before=until)
@@ -64,11 +66,22 @@ def begin(parts: Parts, until: int, copies: MemoryShares | None = None) -> Start
         state = spmd_files.restore(found, parts.engine.target, ranks=parts.ranks)
         names = dict.fromkeys(dict(spmd_files.named_leaves(state)), found)
         return Start(state, found, spmd_folders.read_metadata(found)["facts"], names)
+    _refuse_to_start_over(parts, parent)
     state = parts.engine.start(parts.train.random_seed)
     start = Start(state, provenance=dict.fromkeys(dict(spmd_files.named_leaves(state)), RANDOM))
     for folder, given in (parts.train.init_from_checkpoint_rules or {}).items():
         _apply(parts, start, str(folder), _rules(folder, given))
     return start
+
+
+def _refuse_to_start_over(parts: Parts, parent: str) -> None:
+    """Raise NoCheckpoint if a job has checkpoints, none of which can be used: it would begin anew in their place."""
+    damaged = parts.ranks.broadcast(spmd_folders.written(parent) if parts.is_first else None)
+    if damaged:
+        raise NoCheckpoint(
+            f"{parent}: none of the checkpoints of steps {damaged} is intact, so there is nothing to resume from. Move "
+            "them away to begin anew in this folder, or start a new job in a new job_log_dir."
+        )
 
 
 def _rules(folder: str, given: object) -> CheckpointLoadingRules:
