@@ -14,6 +14,7 @@ import pytest
 
 from xdpx.config.faults import ConfigError
 from xdpx.experiments.running import run
+from xdpx.experiments.running.job_folder import content
 from xdpx.models.spmd.language_model import LanguageModel
 from xdpx.utils.nested_map import NestedMap
 
@@ -46,14 +47,16 @@ def test_each_checkpoint_is_evaluated_once(tiny: ModuleType, job: str, copied: s
     assert Path(copied, "eval_model_params.txt").is_file()
 
 
-def test_checkpoints_that_come_later_are_waited_for(tiny: ModuleType, copied: str, tmp_path: Path) -> None:
+def test_checkpoints_that_come_later_are_waited_for(
+    tiny: ModuleType, copied: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "job"
-    (folder / "checkpoints").mkdir(parents=True)
     steps = ("00000003", "00000008")
 
     def bring() -> None:
         for step in steps:
             time.sleep(0.3)
+            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
             shutil.copytree(f"{copied}/checkpoints/checkpoint_{step}", folder / f".{step}.tmp-x")
             (folder / f".{step}.tmp-x").rename(folder / "checkpoints" / f"checkpoint_{step}")
 
@@ -65,6 +68,28 @@ def test_checkpoints_that_come_later_are_waited_for(tiny: ModuleType, copied: st
         thread.join()
     names = {name for name in written(str(folder), "decoder_out") if name.endswith(".jsonl")}
     assert names == {"decoder_out_3_shard_0.jsonl", "decoder_out_8_shard_0.jsonl"}
+    told = f"waiting for the first checkpoint of a job in {folder}, which does not exist yet: looks for it every 0.05 s"
+    assert capsys.readouterr().err.count(told) == 1
+
+
+@pytest.mark.parametrize("options", [{"mode": "eval"}, {"mode": "infer"}, {"mode": "decode", "restore": True}])
+def test_a_folder_that_is_no_job_is_refused_instead_of_waited_for(
+    tiny: ModuleType, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    (tmp_path / "letters.txt").write_text("dear all")
+    restored = {"restore_checkpoint_dir": str(tmp_path)} if options.pop("restore", False) else {}
+    folder = tmp_path / "new" if restored else tmp_path
+    with pytest.raises(ConfigError, match=f"'{tmp_path}' contains files that do not belong to a job"):
+        run(tiny.Tiny, job_log_dir=folder, **options, **restored, **QUIET)
+    assert [path.name for path in tmp_path.iterdir()] == ["letters.txt"]
+
+
+def test_what_an_evaluation_wrote_makes_a_folder_a_job_only_without_files_of_others(tmp_path: Path) -> None:
+    for name in ("eval_model_params.txt", "eval_post_init_model_params.txt", "decode_once_run.json"):
+        (tmp_path / name).write_text("")
+    assert content(str(tmp_path)) == "run"
+    (tmp_path / "my_run.json").write_text("")
+    assert content(str(tmp_path)) == "something else"
 
 
 def test_one_checkpoint_is_decoded_and_evaluated(tiny: ModuleType, copied: str, tmp_path: Path) -> None:

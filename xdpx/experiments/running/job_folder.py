@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from typing import get_args
 
 import jax
 
@@ -13,6 +14,7 @@ from xdpx.checkpoints.spmd_files import named_leaves
 from xdpx.config.args_file import differences
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.experiments.describing import class_vars_text, model_params_text
+from xdpx.experiments.running.options import Mode
 from xdpx.experiments.running.parts import Parts
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.training import environment
@@ -32,6 +34,12 @@ FOLDERS = frozenset({
 })  # fmt: skip
 TEXTS = (MODEL_PARAMS, "experiment_cls_vars.txt", "input_specs.json", "run.json", PROVENANCE)
 """Suffixes of the names of text files that a job writes."""
+_OF_OTHER_MODES = frozenset(
+    f"{mode}_{prefix}{name}"
+    for mode in get_args(Mode)
+    for prefix, name in (*(("", text) for text in TEXTS), ("post_init_", MODEL_PARAMS))
+)
+"""Names of the texts that describe a job in modes that do not train."""
 OWN = FOLDERS | {TRAIN_LOG, VALID_LOG, "log.txt", STATUS_FILE, "run.json"}
 """What a job writes; names of text files may be prefixed with the mode."""
 
@@ -45,7 +53,22 @@ def content(folder: str) -> Content:
     names = {original_name(name) for name in io.listdir(folder) if is_lasting(name)}
     if not names:
         return "nothing"
-    return "run" if names & OWN or any(name.endswith("model_params.txt") for name in names) else "something else"
+    # These alone are those of an evaluation before the job; beside other files, they do not make a folder a job's.
+    return "run" if names & (OWN | {MODEL_PARAMS}) or names <= _OF_OTHER_MODES else "something else"
+
+
+def refuse_another(parts: Parts, folder: str, key: str = "job_log_dir") -> None:
+    """Raise ConfigError if a folder contains files, but no job.
+
+    Args:
+        parts: of the run.
+        folder: any path.
+        key: name of the option that gives it.
+    """
+    if content(folder) == "something else":
+        remedy = "Choose a folder that does not exist, is empty, or contains this job."
+        fault = Fault(key, f"'{folder}' contains files that do not belong to a job.", remedy)
+        raise ConfigError(type(parts.experiment).__name__, [fault])
 
 
 def mend(folder: str) -> None:

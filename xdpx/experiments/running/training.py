@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from xdpx.checkpoints.folders import Ranks
 from xdpx.checkpoints.memory_shares import MemoryShares
-from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.inputs.base_input import BaseInput
 from xdpx.datasets.plan import Position
 from xdpx.engines.spmd import world
@@ -69,10 +68,7 @@ def train(parts: Parts) -> Stop:
         ConfigError: the folder holds something else, or the checkpoint is of another model.
         OSError: the disk or the network failed, or another run owns the folder.
     """
-    if job_folder.content(parts.folder) == "something else":
-        remedy = "Choose a folder that does not exist, is empty, or contains this job."
-        fault = Fault("job_log_dir", f"'{parts.folder}' contains files that do not belong to a job.", remedy)
-        raise ConfigError(type(parts.experiment).__name__, [fault])
+    job_folder.refuse_another(parts, parts.folder)
     folder, ranks = parts.folder, ranks_for("life", parts.options)  # saving may talk in the background, separately
     callbacks = _user_callbacks(parts)
 

@@ -23,8 +23,12 @@ def look_at_checkpoints(parts: Parts) -> str:
     """Process one checkpoint, or each one as it appears, as the mode says; return a summary. Called on all processes.
 
     Raises:
-        ConfigError: the experiment has no inputs for the mode, or there is no checkpoint.
+        ConfigError: the experiment has no inputs for the mode, a folder contains something else than a job, or there is
+            no checkpoint.
     """
+    job_folder.refuse_another(parts, parts.folder)
+    if parts.options.mode == "decode" and parts.options.restore_checkpoint_dir:
+        job_folder.refuse_another(parts, parts.options.restore_checkpoint_dir, "restore_checkpoint_dir")
     programs = _programs(parts)
     if not programs:
         which = (
@@ -32,14 +36,17 @@ def look_at_checkpoints(parts: Parts) -> str:
         )
         fault = Fault("mode", f"is '{parts.options.mode}', but {which} is empty.", "Give the experiment inputs.")
         raise ConfigError(type(parts.experiment).__name__, [fault])
-    if parts.is_first:
-        job_folder.describe(parts)
+    count = 0
     try:
-        steps = [_look(parts, programs, checkpoint) for checkpoint in _checkpoints(parts)]
+        for checkpoint in _checkpoints(parts):
+            if not count and parts.is_first:
+                job_folder.describe(parts)
+            _look(parts, programs, checkpoint)
+            count += 1
     finally:
         for program in programs:
             program.close()
-    return f"{parts.options.mode}: evaluated {len(steps)} checkpoints"
+    return f"{parts.options.mode}: evaluated {count} checkpoints"
 
 
 def _programs(parts: Parts) -> list[Program]:
@@ -54,14 +61,13 @@ def _programs(parts: Parts) -> list[Program]:
     return found
 
 
-def _look(parts: Parts, programs: Sequence[Program], checkpoint: str) -> int:
+def _look(parts: Parts, programs: Sequence[Program], checkpoint: str) -> None:
     step = int(spmd_folders.read_metadata(checkpoint)["step"])
     results, ask = results_at(parts, programs, checkpoint), parts.task.early_stopping
     mode: Mode = "eval" if parts.options.mode == "eval" else "decode"
     last = step >= parts.train.num_train_steps
     if ask is not None and is_enough(ask, results, mode, step, last=last, path=checkpoint):
         log.info(f"early_stopping_fn: step {step} reached the target")
-    return step
 
 
 def results_at(parts: Parts, programs: Sequence[Program], checkpoint: str) -> dict[str, float]:
@@ -89,7 +95,7 @@ def _checkpoints(parts: Parts) -> Iterator[str]:
         yield checkpoint_in(folder, options.restore_checkpoint_step, parts=parts)
         return
     parent = io.join(folder, spmd_folders.PARENT)
-    seen, last = -1, int(parts.train.num_train_steps)
+    seen, last, told = -1, int(parts.train.num_train_steps), False
     while True:
         # Read before the folder is listed, so that the checkpoints that an ending job writes are not missed.
         ended = parts.ranks.broadcast(_has_ended(folder))
@@ -100,6 +106,13 @@ def _checkpoints(parts: Parts) -> Iterator[str]:
             seen = step
         if seen >= last or ended or not options.watch:
             return
+        if seen < 0 and not told:
+            told = True
+            missing = "" if io.isdir(folder) else ", which does not exist yet"
+            log.info(
+                f"waiting for the first checkpoint of a job in {folder}{missing}: looks for it every "
+                f"{options.poll_seconds:g} s until the job has ended. Ctrl-C ends the waiting"
+            )
         time.sleep(options.poll_seconds)
 
 
