@@ -14,7 +14,6 @@ import pytest
 
 from xdpx.config.faults import ConfigError
 from xdpx.experiments.running import run
-from xdpx.experiments.running.job_folder import content
 from xdpx.models.spmd.language_model import LanguageModel
 from xdpx.utils.nested_map import NestedMap
 
@@ -82,14 +81,6 @@ def test_a_folder_that_is_no_job_is_refused_instead_of_waited_for(
     with pytest.raises(ConfigError, match=f"'{tmp_path}' contains files that do not belong to a job"):
         run(tiny.Tiny, job_log_dir=folder, **options, **restored, **QUIET)
     assert [path.name for path in tmp_path.iterdir()] == ["letters.txt"]
-
-
-def test_what_an_evaluation_wrote_makes_a_folder_a_job_only_without_files_of_others(tmp_path: Path) -> None:
-    for name in ("eval_model_params.txt", "eval_post_init_model_params.txt", "decode_once_run.json"):
-        (tmp_path / name).write_text("")
-    assert content(str(tmp_path)) == "run"
-    (tmp_path / "my_run.json").write_text("")
-    assert content(str(tmp_path)) == "something else"
 
 
 def test_one_checkpoint_is_decoded_and_evaluated(tiny: ModuleType, copied: str, tmp_path: Path) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import get_args
 
 import jax
 
 from xdpx.checkpoints.spmd_files import named_leaves
 from xdpx.config.args_file import differences
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, first_few
 from xdpx.experiments.describing import class_vars_text, model_params_text
 from xdpx.experiments.running.options import Mode
 from xdpx.experiments.running.parts import Parts
@@ -28,11 +29,21 @@ CHECKPOINTS, SUMMARIES, EVAL_OUT, DECODER_OUT, INFER_OUT = (
 )  # fmt: skip
 PROVENANCE = "train_state_provenance.txt"
 MODEL_PARAMS = "model_params.txt"
+CLASS_VARS = "experiment_cls_vars.txt"
 ONLY_AT_THE_START = ".init_from_checkpoint_rules"
+OF_DECODING = "task.model.decoder_tpl"
+_SAME_NUMBERS = (
+    "dropout_prob", "label_smoothing_prob", ".params_init",  # only in training
+    ".checkpoint_policy", ".flash", ".logits_chunk_tokens", ".lookup_style", ".microbatch_size", ".num_microbatches",
+    ".return_logits", ".unroll", ".weight_split_dims_mapping",
+)  # fmt: skip
+"""Endings of the fields of a model on which the results of its evaluation do not depend, except for rounding."""
+_FOLDER_OF_FILE = re.compile(r"(?<=xdpx_experiment_files\.)(.*?)_[0-9a-f]{8}(?=\.)")
+_MOST_TOLD = 6
 FOLDERS = frozenset({
     CHECKPOINTS, SUMMARIES, EVAL_OUT, DECODER_OUT, INFER_OUT, "plots", "stacks", "nonfinite", "profile",
 })  # fmt: skip
-TEXTS = (MODEL_PARAMS, "experiment_cls_vars.txt", "input_specs.json", "run.json", PROVENANCE)
+TEXTS = (MODEL_PARAMS, CLASS_VARS, "input_specs.json", "run.json", PROVENANCE)
 """Suffixes of the names of text files that a job writes."""
 _OF_OTHER_MODES = frozenset(
     f"{mode}_{prefix}{name}"
@@ -93,7 +104,7 @@ def describe(parts: Parts) -> None:
     prefix = "" if parts.options.trains else f"{parts.options.mode}_"
     texts = {
         f"{prefix}{MODEL_PARAMS}": model_params_text(parts.experiment),
-        f"{prefix}experiment_cls_vars.txt": class_vars_text(parts.experiment),
+        f"{prefix}{CLASS_VARS}": class_vars_text(parts.experiment),
         f"{prefix}post_init_model_params.txt": resolved_text(parts),
         f"{prefix}input_specs.json": specs_text(parts),
         f"{prefix}run.json": run_text(parts),
@@ -108,12 +119,9 @@ def changes(parts: Parts) -> list[str]:
     Raises:
         ConfigError: one of them only has an effect when a job begins, and this job has begun.
     """
-    path = io.join(parts.folder, MODEL_PARAMS)
-    if not io.isfile(path):
+    before, now = _recorded(io.join(parts.folder, MODEL_PARAMS)), _values(model_params_text(parts.experiment))
+    if not before:
         return []
-    with io.open(path, encoding="utf-8", errors="replace") as file:
-        before = _values(file.read())
-    now = _values(model_params_text(parts.experiment))
     differing = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     late = [name for name in differing if ONLY_AT_THE_START in name]
     if late:
@@ -127,8 +135,58 @@ def changes(parts: Parts) -> list[str]:
     return differences(before, now)
 
 
-def _values(text: str) -> dict[str, str]:
-    return {name: value for name, sign, value in (line.partition(" : ") for line in text.splitlines()) if sign}
+def other_model(parts: Parts, job: str) -> str:
+    """Return how the model to evaluate differs from the one that is recorded in a job; '' if it does not.
+
+    How to decode, what to measure, the inputs and the mesh are for the evaluation to choose.
+    """
+    now = _as_trained(_values(model_params_text(parts.experiment)))
+    before = _as_trained(_recorded(io.join(job, MODEL_PARAMS)))
+    whose = "eval" if parts.options.mode == "eval" else "decode"
+    averaged = f"task.train.{whose}_use_ema_states"
+    differing = _differing(before, now, wanted=lambda name: name == averaged or _is_of_model(name))
+    if not differing:
+        return ""
+    fields_now, fields_before = (
+        _values(class_vars_text(parts.experiment), ": "),
+        _recorded(io.join(job, CLASS_VARS), ": "),
+    )
+    fields = _differing(fields_before, fields_now, wanted=str.isidentifier)
+    told = f" Fields of the experiment that differ: {first_few(fields, _MOST_TOLD)}." if fields else ""
+    return f"{first_few(differing, _MOST_TOLD)}.{told}"
+
+
+def _is_of_model(name: str) -> bool:
+    """Return whether a value decides what a trained model computes."""
+    whole = name == "task.model" or name.startswith(("task.model.", "task.loss_aggregator"))
+    return whole and not name.startswith(OF_DECODING) and not name.endswith(_SAME_NUMBERS)
+
+
+def _as_trained(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of a description by names that two versions of it share.
+
+    A template goes by its own name and prints as its class; that of a file does not tell the file's folder.
+    """
+    return {name.removesuffix(".cls"): _FOLDER_OF_FILE.sub(r"\1", value) for name, value in values.items()}
+
+
+def _differing(before: Mapping[str, str], now: Mapping[str, str], *, wanted: Callable[[str], bool]) -> list[str]:
+    """Return one text for each wanted value that differs. What only one of two versions of the code has is left out."""
+    names = sorted(name for name in before.keys() & now.keys() if wanted(name) and before[name] != now[name])
+    return [f"{name} (was {before[name]}, is {now[name]})" for name in names]
+
+
+def _recorded(path: str, sign: str = " : ") -> dict[str, str]:
+    """Return name -> printed value, as recorded in a file of a job; {} if it is not there."""
+    if not io.isfile(path):
+        return {}
+    with io.open(path, encoding="utf-8", errors="replace") as file:
+        return _values(file.read(), sign)
+
+
+def _values(text: str, sign: str = " : ") -> dict[str, str]:
+    lines = (line.strip().partition(sign) for line in text.splitlines())
+    return {name: value for name, found, value in lines if found}
 
 
 def resolved_text(parts: Parts) -> str:

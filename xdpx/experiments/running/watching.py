@@ -40,6 +40,7 @@ def look_at_checkpoints(parts: Parts) -> str:
     try:
         for checkpoint in _checkpoints(parts):
             if not count and parts.is_first:
+                _warn_of_another_model(parts, checkpoint)
                 job_folder.describe(parts)
             _look(parts, programs, checkpoint)
             count += 1
@@ -59,6 +60,14 @@ def _programs(parts: Parts) -> list[Program]:
     if mode != "eval":
         found += [DecodeProgram(parts, data, "decode_test") for data in parts.decode_inputs()]
     return found
+
+
+def _warn_of_another_model(parts: Parts, checkpoint: str) -> None:
+    job = io.parent(io.parent(checkpoint))
+    found = job_folder.other_model(parts, job)
+    if found:
+        remedy = f"Unless this is on purpose, set them as they were: {job_folder.CLASS_VARS} there lists all fields."
+        log.warning(f"the model is not the one that the job in {job} trained: {found} {remedy}")
 
 
 def _look(parts: Parts, programs: Sequence[Program], checkpoint: str) -> None:
