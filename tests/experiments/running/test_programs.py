@@ -38,8 +38,8 @@ def test_a_step_counts_as_done_when_its_metrics_are_there(tmp_path: Path) -> Non
     outputs = OutputFiles(str(tmp_path / "text"), "eval_out", process=1, pickled=True)
     outputs.write_rows(7, [("0/1/0", {"ids": np.arange(2), "b": {"x": np.float32(0.5)}})])
     assert outputs.metrics_of(7) is None
-    outputs.write_metrics(7, {"loss": 0.1})
-    assert outputs.metrics_of(7) == {"loss": 0.1}
+    outputs.write_metrics(7, {"loss": 0.1}, {"weights": "a"})
+    assert outputs.metrics_of(7) == ({"loss": 0.1}, {"weights": "a"})
     line = (tmp_path / "text" / "eval_out_7_shard_1.jsonl").read_text()
     assert json.loads(line) == {"ids": [0, 1], "b": {"x": 0.5}}
     assert (tmp_path / "text" / "eval_out_7_shard_1.pickle").is_file()
@@ -97,3 +97,35 @@ def test_a_long_evaluation_says_how_far_it_is(
     monkeypatch.setattr("xdpx.experiments.running.programs.SECONDS_BETWEEN_NOTES", 0.0)
     assert len(list(program._batches(1))) == 3
     assert "eval_test_text: 3 batches so far; eval_window is 'full_epoch'" in capsys.readouterr().err
+
+
+def test_outputs_are_known_as_those_of_the_same_weights_and_settings_and_else_kept_aside(
+    tiny: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def program(weights: str, **fields: object) -> EvalProgram:
+        data = tiny.Characters(
+            **{"name": "none", "batch_size": 4, "num_batches": 0, "eval_window": "full_epoch", **fields}
+        )
+        made = EvalProgram(parts, data, "eval_test")
+        made.weights_of = lambda step: weights
+        return made
+
+    parts = build_parts(tiny.Tiny(), options_of(tmp_path / "job", {"enable_summary_writer": False}))
+    program("a").run({}, 3)
+    assert program("a").is_done(3)
+    assert program("a", num_infeed_hosts=2, prefetch=1).is_done(3)
+    assert not program("b").is_done(3)
+    assert not program("a", batch_size=2).is_done(3)
+    program("b", batch_size=2).run({}, 3)
+    place, told = tmp_path / "job/eval_out/none", capsys.readouterr().err
+    assert "is of another checkpoint and another model, metric or input; it is kept in " in told
+    assert [sorted(path.name for path in folder.glob("*_3_*")) for folder in (place, place / "earlier-1")] == [
+        ["eval_out_3_metrics.json", "eval_out_3_shard_0.jsonl", "eval_out_3_shard_0.pickle"]
+    ] * 2
+    assert program("b", batch_size=2).is_done(3)
+    outputs = OutputFiles(str(place), "eval_out", process=0, pickled=False)
+    outputs.write_metrics(30, {}, {})
+    assert [Path(outputs.keep_earlier(step)).name for step in (30, 3)] == ["earlier-1", "earlier-2"]
+    outputs.write_metrics(3, {}, {})
+    (place / "eval_out_3_metrics.json").write_text("{}")  # as earlier versions wrote them, without a source
+    assert program("c").is_done(3)

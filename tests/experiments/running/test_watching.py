@@ -40,7 +40,7 @@ def test_each_checkpoint_is_evaluated_once(tiny: ModuleType, job: str, copied: s
     assert {name for name in first if name.endswith(".jsonl")} == {f"eval_out_{n}_shard_0.jsonl" for n in (0, 3, 6, 8)}
     for step in (8,):  # what was evaluated while training is what is evaluated after it
         name = f"eval_out/text/eval_out_{step}_metrics.json"
-        assert json.loads(Path(copied, name).read_text()) == pytest.approx(json.loads(Path(job, name).read_text()))
+        assert tiny.metrics_in(copied, name) == pytest.approx(tiny.metrics_in(job, name))
     assert run(tiny.Tiny, job_log_dir=copied, mode="eval", **QUIET) == 0
     assert written(copied, "eval_out") == first
     assert Path(copied, "eval_model_params.txt").is_file()
@@ -138,16 +138,28 @@ def test_what_is_not_there_cannot_be_looked_at(tiny: ModuleType, tmp_path: Path)
         run(Nothing, job_log_dir=tmp_path, mode="decode_once", **QUIET)
 
 
+def test_what_was_decoded_of_one_job_is_not_taken_for_that_of_another(
+    tiny: ModuleType, copied: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tiny.Tiny(STEPS=1, EVAL=0), job_log_dir=tmp_path / "other", **QUIET) == 0
+    for job in (copied, tmp_path / "other", tmp_path / "other"):
+        options = {"mode": "decode_once", "restore_checkpoint_dir": f"{job}/checkpoints/checkpoint_00000000"}
+        assert run(tiny.Tiny, job_log_dir=tmp_path / "out", **options, **QUIET) == 0
+    told = capsys.readouterr().err
+    assert told.count("step 0 is computed again, as ") == told.count("step 0 is already done") == 1
+    assert (tmp_path / "out/decoder_out/said/earlier-1/decoder_out_0_shard_0.jsonl").is_file()
+
+
 @pytest.mark.slow
 def test_averaged_weights_are_evaluated_when_asked_for(tiny: ModuleType, tmp_path: Path) -> None:
     folder = str(tmp_path / "job")
     run(tiny.Tiny(STEPS=4, EMA=0.9), job_log_dir=folder, eval_on_test=True, **QUIET)
-    trained = json.loads(Path(folder, "eval_out/text/eval_out_4_metrics.json").read_text())
+    trained = tiny.metrics_in(folder, "eval_out/text/eval_out_4_metrics.json")
     shutil.rmtree(Path(folder, "eval_out"))
     run(tiny.Tiny(STEPS=4, EMA=0.9), job_log_dir=folder, mode="eval", **QUIET)
-    later = json.loads(Path(folder, "eval_out/text/eval_out_4_metrics.json").read_text())
+    later = tiny.metrics_in(folder, "eval_out/text/eval_out_4_metrics.json")
     assert later == pytest.approx(trained)
     shutil.rmtree(Path(folder, "eval_out"))
     run(tiny.Tiny(STEPS=4), job_log_dir=folder, mode="eval", **QUIET)
-    last = json.loads(Path(folder, "eval_out/text/eval_out_4_metrics.json").read_text())
+    last = tiny.metrics_in(folder, "eval_out/text/eval_out_4_metrics.json")
     assert last["log_pplx"] != pytest.approx(trained["log_pplx"], rel=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -142,6 +143,13 @@ def state_of(folder: str, step: int) -> dict[str, np.ndarray[Any, Any]]:
         for name, (shape, dtype) in spmd_files.read_shapes(path).items()
     }
     return {name: np.asarray(leaf) for name, leaf in spmd_files.read(path, wanted).items()}
+
+
+def metrics_in(folder: str, name: str) -> dict[str, float]:
+    """Return the metrics in a file of a job, without what they were computed from."""
+    found: dict[str, float] = json.loads(Path(folder, name).read_text())
+    assert set(found.pop("computed_from")) == {"settings", "weights"}
+    return found
 
 
 if __name__ == "__main__":

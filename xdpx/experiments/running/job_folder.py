@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import jax
 from xdpx.checkpoints.spmd_files import named_leaves
 from xdpx.config.args_file import differences
 from xdpx.config.faults import ConfigError, Fault, first_few
+from xdpx.datasets.inputs.base_input import BaseInput
 from xdpx.experiments.describing import class_vars_text, model_params_text
 from xdpx.experiments.running.options import Mode
 from xdpx.experiments.running.parts import Parts
@@ -39,6 +41,7 @@ _SAME_NUMBERS = (
 )  # fmt: skip
 """Endings of the fields of a model on which the results of its evaluation do not depend, except for rounding."""
 _FOLDER_OF_FILE = re.compile(r"(?<=xdpx_experiment_files\.)(.*?)_[0-9a-f]{8}(?=\.)")
+_OF_PROCESS = re.compile(r"\b(num_infeed_hosts|infeed_host_index|prefetch) : ")
 _MOST_TOLD = 6
 FOLDERS = frozenset({
     CHECKPOINTS, SUMMARIES, EVAL_OUT, DECODER_OUT, INFER_OUT, "plots", "stacks", "nonfinite", "profile",
@@ -154,6 +157,18 @@ def other_model(parts: Parts, job: str) -> str:
     fields = _differing(fields_before, fields_now, wanted=str.isidentifier)
     told = f" Fields of the experiment that differ: {first_few(fields, _MOST_TOLD)}." if fields else ""
     return f"{first_few(differing, _MOST_TOLD)}.{told}"
+
+
+def settings_digest(parts: Parts, data: BaseInput, *, decodes: bool) -> str:
+    """Return a digest of what decides the outputs for an input with given weights: the model, metrics and the input."""
+    task = _as_trained(_values(parts.task.hparams.to_text()))
+    of_task = {f"task.{name}": value for name, value in task.items()}
+    wanted = ("task.metrics", *([OF_DECODING] if decodes else []))
+    kept = [f"{name}={value}" for name, value in of_task.items() if _is_of_model(name) or name.startswith(wanted)]
+    averaged = parts.train.decode_use_ema_states if decodes else parts.train.eval_use_ema_states
+    of_input = [line for line in data.hparams.to_text().splitlines() if not _OF_PROCESS.search(line)]
+    text = "\n".join([*kept, f"averaged={averaged}", *of_input])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _is_of_model(name: str) -> bool:

@@ -15,6 +15,11 @@ from xdpx.utils.aside import set_aside, text_of
 Rows = Sequence[tuple[str | None, Mapping[str, Any]]]
 """(key of the example, its results)"""
 
+COMPUTED_FROM = "computed_from"
+"""Key beside the metrics: digests of the weights and of the settings that they were computed from."""
+EARLIER = "earlier-"
+"""Folders of outputs of the same steps of another job, of another stretch of this one, or with other settings."""
+
 
 class OutputFiles:
     """The files of one input in `eval_out` or `decoder_out`.
@@ -37,18 +42,31 @@ class OutputFiles:
         """Return the path of the metrics over all processes, which are written last."""
         return io.join(self._folder, f"{self._prefix}_{step}_metrics.json")
 
-    def metrics_of(self, step: int) -> dict[str, float] | None:
-        """Return the metrics of a step that was completed before; None otherwise."""
+    def metrics_of(self, step: int) -> tuple[dict[str, float], dict[str, str]] | None:
+        """Return (metrics, what they were computed from) of a step that was completed before; None otherwise.
+
+        The latter is {} if an earlier version wrote them.
+        """
         path = self.metrics_path(step)
         if not io.isfile(path):
             return None
         text, trouble = text_of(path)
         try:
-            found: dict[str, float] = json.loads(text)
-        except ValueError:
-            set_aside(path, trouble or "is not JSON", then="it is computed again")
+            found = dict(json.loads(text))
+        except (ValueError, TypeError):
+            set_aside(path, trouble or "is not a JSON object", then="it is computed again")
             return None
-        return found
+        return found, found.pop(COMPUTED_FROM, {})
+
+    def keep_earlier(self, step: int) -> str:
+        """Move the files of a step, of all processes, into another folder; return its path. Called on one process."""
+        number, metrics = 1, io.name(self.metrics_path(step))
+        while io.exists(io.join(kept := io.join(self._folder, f"{EARLIER}{number}"), metrics)):
+            number += 1
+        for name in sorted(io.listdir(self._folder), key=lambda name: name == metrics):  # last, if it is interrupted
+            if name.startswith(f"{self._prefix}_{step}_"):
+                io.move(io.join(self._folder, name), io.join(kept, name))
+        return kept
 
     def write_rows(self, step: int, rows: Rows) -> None:
         """Write the rows of this process."""
@@ -57,9 +75,10 @@ class OutputFiles:
         if self._pickled:
             commit.write_bytes(self.path(step, "pickle"), pickle.dumps([(key, dict(row)) for key, row in rows]))
 
-    def write_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write the metrics; from then on, the step counts as completed."""
-        commit.write_text(self.metrics_path(step), json.dumps(dict(metrics), indent=1, sort_keys=True) + "\n")
+    def write_metrics(self, step: int, metrics: Mapping[str, float], source: Mapping[str, str]) -> None:
+        """Write the metrics and what they were computed from; from then on, the step counts as completed."""
+        text = json.dumps({**metrics, COMPUTED_FROM: dict(source)}, indent=1, sort_keys=True)
+        commit.write_text(self.metrics_path(step), f"{text}\n")
 
 
 def plain(value: object) -> Any:

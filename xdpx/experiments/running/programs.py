@@ -35,6 +35,9 @@ Result = dict[str, float]
 SECONDS_BETWEEN_NOTES = 60.0
 """How often a long evaluation says how far it is: one of data without end would otherwise hang without a word."""
 
+_SOURCES = {"weights": "another checkpoint", "settings": "another model, metric or input"}
+"""What outputs are computed from -> what they are of if it differs."""
+
 _talk = world.Talk("outputs")
 
 
@@ -50,6 +53,7 @@ class Program:
     Attributes:
         name: of the program: `<kind>_<input>`.
         before_batch: called before each batch with the step, on all processes; may end the program by raising.
+        weights_of: returns the id of the weights of a step, by which another job's are told apart; '' if it is unknown.
     """
 
     folder, prefix, decodes = "", "", False
@@ -64,6 +68,7 @@ class Program:
                 once=True,
             )
         self.before_batch: Callable[[int], object] = lambda step: None
+        self.weights_of: Callable[[int], str] = lambda step: ""
         shown = parts.options.enable_summary_writer and parts.is_first
         self._writer = SummaryWriter(
             io.join(parts.folder, job_folder.SUMMARIES) if shown else None, self.name, after=after
@@ -80,21 +85,45 @@ class Program:
             step: number of updates of the state.
             again: compute even if the outputs exist.
         """
-        known = None if again or not self.window.resets else self._known(step)
-        if known is not None:
-            log.info(f"{self.name}: step {step} is already done, its outputs are in {self.outputs.metrics_path(step)}")
+        known, other = (None, "") if again or not self.window.resets else self._known(step)
+        place = self.outputs.metrics_path(step)
+        if known is not None and not other:
+            log.info(f"{self.name}: step {step} is already done, its outputs are in {place}")
             return known
+        if known is not None and self.parts.is_first:
+            kept = self.outputs.keep_earlier(step)
+            log.info(f"{self.name}: step {step} is computed again, as {place} is of {other}; it is kept in {kept}")
         found = self._do(state, step)
         log.info(f"{self.name}, step {step}: {', '.join(f'{name} {value:.5g}' for name, value in found.items())}")
         return found
 
     def is_done(self, step: int) -> bool:
         """Return whether the outputs of a step exist, so that `run` would not compute them again."""
-        return self.window.resets and self._known(step) is not None
+        if not self.window.resets:
+            return False
+        known, other = self._known(step)
+        return known is not None and not other
 
-    def _known(self, step: int) -> Result | None:
-        found: Result | None = self.parts.ranks.broadcast(self.outputs.metrics_of(step))
+    def _known(self, step: int) -> tuple[Result | None, str]:
+        """Return (metrics of a step if they exist, what else they are of than what `run` would compute them from)."""
+        found: tuple[Result | None, str] = self.parts.ranks.broadcast(
+            self._found(step) if self.parts.is_first else None
+        )
         return found
+
+    def _found(self, step: int) -> tuple[Result | None, str]:
+        there = self.outputs.metrics_of(step)
+        if there is None:
+            return None, ""
+        metrics, before = there
+        now = self._source(step)
+        differing = [what for key, what in _SOURCES.items() if key in before and key in now and before[key] != now[key]]
+        return metrics, " and ".join(differing)
+
+    def _source(self, step: int) -> dict[str, str]:
+        weights = self.weights_of(step)
+        settings = job_folder.settings_digest(self.parts, self.data, decodes=self.decodes)
+        return {"settings": settings, **({"weights": weights} if weights else {})}
 
     def _do(self, state: SpmdState, step: int) -> Result:
         raise NotImplementedError
@@ -103,7 +132,7 @@ class Program:
         self.outputs.write_rows(step, rows)
         _talk.barrier()
         if self.parts.is_first:
-            self.outputs.write_metrics(step, metrics)
+            self.outputs.write_metrics(step, metrics, self._source(step))
             self._writer.scalars(tags, step)
         return metrics
 

@@ -16,6 +16,7 @@ from xdpx.config.faults import first_line
 from xdpx.engines.spmd import transfer
 from xdpx.experiments.running.feeding import Feed
 from xdpx.experiments.running.parts import Parts
+from xdpx.experiments.running.starting import TRAINED_BY
 from xdpx.logger import log
 from xdpx.tasks.spmd.train_fields import duration
 from xdpx.training.accumulation import MetricAccumulator
@@ -34,15 +35,17 @@ class Saving(Checkpointing):
     Args:
         copies: in-memory copies of the state between two saves; None for no copies.
         goes_on: whether the run was resumed from its own checkpoint or copy.
+        weights_of: returns the id of the weights of a step.
     """
 
     def __init__(
         self, parts: Parts, feed: Feed, accumulator: MetricAccumulator, callbacks: Sequence[Callback], *,
-        copies: MemoryShares | None = None, goes_on: bool = False,
+        weights_of: Callable[[int], str], copies: MemoryShares | None = None, goes_on: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(accumulator, callbacks, copies)
         self._parts, self._feed, self._copies, self._goes_on = parts, feed, copies, goes_on
         self._parent = io.join(parts.folder, spmd_folders.PARENT)
+        self._weights_of = weights_of
         self._last: int | None = None
         self._cut_at = ""  # of the progress that was saved last
 
@@ -117,6 +120,7 @@ class Saving(Checkpointing):
             "callbacks": self._states(),
             "mesh": {name: int(size) for name, size in self._parts.mesh.shape.items()},
             SAVED_AT: time.time(),
+            TRAINED_BY: self._weights_of(session.number),
         }
 
     def _rotate(self, current: int) -> None:

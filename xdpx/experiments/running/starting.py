@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from xdpx.checkpoints import spmd_files, spmd_folders, spmd_shares
+from xdpx.checkpoints import folders, spmd_files, spmd_folders, spmd_shares
 from xdpx.checkpoints.checkpointer import NoCheckpoint
 from xdpx.checkpoints.memory_shares import MemoryShares
 from xdpx.config.faults import ConfigError, Fault
@@ -19,6 +19,8 @@ from xdpx.logger import log
 from xdpx.tasks.spmd.train_fields import CheckpointLoadingRules
 from xdpx.utils import io
 
+TRAINED_BY = "trained_by"
+"""Key of the facts of a checkpoint: id of the training, from one start to its end, that took its last update."""
 AVERAGE = "opt_state/ema/average"
 RANDOM = "random initialisation"
 SOURCE = "train.init_from_checkpoint_rules"
@@ -130,6 +132,13 @@ def checkpoint_in(folder: str, step: int | None, *, parts: Parts) -> str:
             folder, [Fault("checkpoints", "there is no checkpoint to start from.", "Give the folder of a job.")]
         )
     return found
+
+
+def weights_in(checkpoint: str) -> str:
+    """Return the id of the weights in a checkpoint: of the training that saved them, else of their files."""
+    facts = spmd_folders.read_metadata(checkpoint)["facts"]
+    manifest = folders.manifest_of(checkpoint)
+    return str(facts.get(TRAINED_BY) or ("" if manifest is None else manifest.id))
 
 
 def load_weights(parts: Parts, engine: SpmdEngine, checkpoint: str) -> Any:

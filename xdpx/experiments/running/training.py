@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -31,9 +32,9 @@ from xdpx.experiments.running.callbacks import (
 )  # fmt: skip
 from xdpx.experiments.running.feeding import Feed
 from xdpx.experiments.running.parts import Parts, ranks_for
-from xdpx.experiments.running.programs import DecodeProgram, EvalProgram
+from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, Program
 from xdpx.experiments.running.saving import Saving, restore_callbacks
-from xdpx.experiments.running.starting import Start, begin
+from xdpx.experiments.running.starting import TRAINED_BY, Start, begin
 from xdpx.logger import log
 from xdpx.reports.growing_table import GrowingTable
 from xdpx.reports.metric_lines import METRICS_FILE, MetricLines
@@ -112,6 +113,8 @@ class _Training:
     evaluated: list[BaseInput] = field(default_factory=list)
     decoded: list[BaseInput] = field(default_factory=list)
     _preempted: world.Preempted = field(default_factory=world.Preempted)
+    _id: str = field(default_factory=lambda: secrets.token_hex(8))
+    _begun_at: int = field(init=False)
 
     def begin(self) -> Session | Stop:
         """Restore the newest checkpoint of the job, or initialise a new one."""
@@ -120,6 +123,7 @@ class _Training:
         self.start = begin(parts, until, self.copies)
         self.changed = [] if self.start.checkpoint is None else job_folder.changes(parts)
         progress = self._progress()
+        self._begun_at = progress.num_updates
         if progress.num_updates >= until and not progress.cut_at:
             return Stop(f"all {until} updates were already done")
         reason = StoppingEarly.reason_in(self.start.facts)
@@ -189,6 +193,8 @@ class _Training:
         )
         tests = [EvalProgram(parts, data, "eval_test", after=after) for data in self.evaluated]
         decodes = [DecodeProgram(parts, data, "decode_test", after=after) for data in self.decoded]
+        for program in chain[Program](tests, decodes):
+            program.weights_of = self._weights_of
         evaluating = Evaluating(parts, tests, feed, accumulator=accumulator, table=tables[1])
         decoding = Decoding(parts, decodes, feed, accumulator)
         ends_not = not parts.options.exit_after_ondemand_checkpoint and parts.options.enable_checkpoint_saving
@@ -196,7 +202,9 @@ class _Training:
         stopping = StoppingEarly(parts, evaluating, decoding, self.ranks)
         kept: list[Callback] = [logging, stopping, evaluating, decoding]
         goes_on = self.start.checkpoint is not None
-        saving = Saving(parts, feed, accumulator, kept, copies=self.copies, goes_on=goes_on)
+        saving = Saving(
+            parts, feed, accumulator, kept, weights_of=self._weights_of, copies=self.copies, goes_on=goes_on
+        )
         callbacks: list[Callback] = [
             logging, Summarising(parts, accumulator, after=after, texts=self._texts(session)), evaluating, decoding,
             stopping, StopWhenAsked(self.preemption, any_asked=self._any_asked, saving=saving if ends_not else None),
@@ -219,6 +227,11 @@ class _Training:
             callbacks.append(Plotting(partial(_draw, parts.folder), accumulator.stopwatch))
         restore_callbacks(self.start.facts, callbacks)
         return callbacks
+
+    def _weights_of(self, step: int) -> str:
+        """Return the id of the weights of a step: of this training, or of the one that it continues from."""
+        before = self.start.facts.get(TRAINED_BY) if step == self._begun_at else None
+        return str(before or self._id)
 
     def _any_asked(self, told: bool, number: int) -> bool:
         """Return whether to stop after an update: a single process gets the signal itself, several through JAX."""

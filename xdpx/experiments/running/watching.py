@@ -12,7 +12,7 @@ from xdpx.experiments.running import job_folder
 from xdpx.experiments.running.callbacks import run_all
 from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, InferProgram, Program
-from xdpx.experiments.running.starting import checkpoint_in, load_weights
+from xdpx.experiments.running.starting import checkpoint_in, load_weights, weights_in
 from xdpx.logger import log
 from xdpx.tasks.spmd.early_stopping import Mode, is_enough
 from xdpx.training.status import read_status
@@ -85,10 +85,11 @@ def results_at(parts: Parts, programs: Sequence[Program], checkpoint: str) -> di
     Returns:
         `<program>/<name>` -> value of their metrics.
     """
-    step = int(spmd_folders.read_metadata(checkpoint)["step"])
+    step, weights = int(spmd_folders.read_metadata(checkpoint)["step"]), weights_in(checkpoint)
     states: dict[int, Any] = {}
     results: dict[str, float] = {}
     for program in programs:
+        program.weights_of = lambda step: weights
         engine = parts.engine if isinstance(program, EvalProgram) else parts.decoding_engine
         if not program.is_done(step) and id(engine) not in states:
             states[id(engine)] = load_weights(parts, engine, checkpoint)
