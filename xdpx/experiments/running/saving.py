@@ -17,6 +17,7 @@ from xdpx.engines.spmd import transfer
 from xdpx.experiments.running.feeding import Feed
 from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.starting import TRAINED_BY
+from xdpx.experiments.running.vocabularies import VOCABULARIES, vocabularies_of
 from xdpx.logger import log
 from xdpx.tasks.spmd.train_fields import duration
 from xdpx.training.accumulation import MetricAccumulator
@@ -45,7 +46,7 @@ class Saving(Checkpointing):
         super().__init__(accumulator, callbacks, copies)
         self._parts, self._feed, self._copies, self._goes_on = parts, feed, copies, goes_on
         self._parent = io.join(parts.folder, spmd_folders.PARENT)
-        self._weights_of = weights_of
+        self._weights_of, self._vocabularies = weights_of, vocabularies_of(feed.data)
         self._last: int | None = None
         self._cut_at = ""  # of the progress that was saved last
 
@@ -121,6 +122,7 @@ class Saving(Checkpointing):
             "mesh": {name: int(size) for name, size in self._parts.mesh.shape.items()},
             SAVED_AT: time.time(),
             TRAINED_BY: self._weights_of(session.number),
+            VOCABULARIES: self._vocabularies,
         }
 
     def _rotate(self, current: int) -> None:

@@ -35,6 +35,7 @@ from xdpx.experiments.running.parts import Parts, ranks_for
 from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, Program
 from xdpx.experiments.running.saving import Saving, restore_callbacks
 from xdpx.experiments.running.starting import TRAINED_BY, Start, begin
+from xdpx.experiments.running.vocabularies import refuse_changed_vocabulary
 from xdpx.logger import log
 from xdpx.reports.growing_table import GrowingTable
 from xdpx.reports.metric_lines import METRICS_FILE, MetricLines
@@ -144,6 +145,7 @@ class _Training:
         self.feed = Feed(self.parts, [*self.evaluated, *self.decoded])
         self.opened.callback(self.feed.close)
         if start.checkpoint is not None:
+            refuse_changed_vocabulary(self.parts, self.feed.data, start.facts, start.checkpoint)
             self.feed.restore(start.checkpoint, start.inputs)
         if self.copies is not None:
             self.copies.begin(anew=start.checkpoint is None)

@@ -13,6 +13,7 @@ from xdpx.experiments.running.callbacks import run_all
 from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, InferProgram, Program
 from xdpx.experiments.running.starting import checkpoint_in, load_weights, weights_in
+from xdpx.experiments.running.vocabularies import refuse_unknown_vocabulary
 from xdpx.logger import log
 from xdpx.tasks.spmd.early_stopping import Mode, is_enough
 from xdpx.training.status import read_status
@@ -84,11 +85,16 @@ def results_at(parts: Parts, programs: Sequence[Program], checkpoint: str) -> di
 
     Returns:
         `<program>/<name>` -> value of their metrics.
+
+    Raises:
+        ConfigError: the vocabulary of an input has changed since the weights were trained.
     """
-    step, weights = int(spmd_folders.read_metadata(checkpoint)["step"]), weights_in(checkpoint)
+    metadata, weights = spmd_folders.read_metadata(checkpoint), weights_in(checkpoint)
+    step = int(metadata["step"])
     states: dict[int, Any] = {}
     results: dict[str, float] = {}
     for program in programs:
+        refuse_unknown_vocabulary(parts, program.data, metadata["facts"], checkpoint)
         program.weights_of = lambda step: weights
         engine = parts.engine if isinstance(program, EvalProgram) else parts.decoding_engine
         if not program.is_done(step) and id(engine) not in states:
