@@ -1,3 +1,8 @@
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import fiddle as fdl
@@ -7,6 +12,8 @@ import numpy as np
 import pytest
 
 from xdpx.config.hparams import BaseHParams, build, from_json, sub_config_field, to_json
+from xdpx.models import spmd
+from xdpx.models.spmd import base_layer
 from xdpx.models.spmd.base_layer import BaseLayer, Weight, eval_context, opened, total_aux_loss
 from xdpx.models.spmd.initialisers import WeightInit
 from xdpx.utils.nested_map import NestedMap
@@ -242,3 +249,17 @@ def test_a_variable_keeps_its_type_when_it_is_updated_in_another() -> None:
 
     _, changed = Half().apply(Half().init(KEY, ROW), ROW, mutable=["non_trainable"])
     assert opened(changed["non_trainable"]["count"]).dtype == jnp.float32
+
+
+def test_no_layer_has_a_method_under_a_name_that_base_layer_keeps_something_by() -> None:
+    for module in pkgutil.walk_packages(spmd.__path__, f"{spmd.__name__}."):
+        importlib.import_module(module.name)
+    kept = set(re.findall(r'__dict__\W[^"\n]*"(_\w+)"', Path(base_layer.__file__).read_text(encoding="utf-8")))
+    assert {"_declared_weights", "_shared_layers"} <= kept
+    assert [(kind.__name__, name) for kind in _kinds_of(BaseLayer) for name in kept if hasattr(kind, name)] == []
+
+
+def _kinds_of(kind: type[Any]) -> Iterator[type[Any]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _kinds_of(below)

@@ -229,13 +229,13 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
             self.param(name, boxed, unbox=False)
         else:
             self.variable(NON_TRAINABLE, name, lambda: boxed(self.make_rng(PARAMS)), unbox=False)
-        self.__dict__.setdefault("_weights", {})[name] = weight
+        self.__dict__.setdefault("_declared_weights", {})[name] = weight
 
     def _axes_of(self, name: str, weight: Weight) -> Axes:
         mapping = self.weight_split_dims_mapping
         if isinstance(mapping, Mapping):
             mapping = mapping.get(name)
-        elif self.__dict__.get("_weights"):
+        elif self.__dict__.get("_declared_weights"):
             mapping = None
         axes = weight.axes if mapping is None else axes_from_mapping(mapping)
         axes = (None,) * len(weight.shape) if axes is None else axes
@@ -247,9 +247,9 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
 
     def weight(self, name: str) -> jax.Array:
         """Return a declared weight or state in the dtype of the computation."""
-        declared = self.__dict__.get("_weights", {}).get(name)
+        declared = self.__dict__.get("_declared_weights", {}).get(name)
         if declared is None:
-            known = ", ".join(self.__dict__.get("_weights", {})) or "none"
+            known = ", ".join(self.__dict__.get("_declared_weights", {})) or "none"
             raise AttributeError(f"{type(self).__name__} has declared no weight '{name}'. Declared: {known}.")
         value = self.get_var(name) if not declared.trainable else opened(self.get_variable(PARAMS, name))
         floating = jnp.issubdtype(value.dtype, jnp.floating)
@@ -258,7 +258,7 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
 
     def stored_weights(self) -> dict[str, tuple[jax.Array, Axes]]:
         """Return the trainable weights as stored, with the axes of their dimensions."""
-        declared = self.__dict__.get("_weights", {}).items()
+        declared = self.__dict__.get("_declared_weights", {}).items()
         return {
             name: (opened(self.get_variable(PARAMS, name)), self._axes_of(name, weight))
             for name, weight in declared
@@ -286,8 +286,8 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         """Return a new value in the type of the stored one, which would change from update to update otherwise."""
         where = f"{type(self).__name__}.update_var('{name}')"
         if stored is None:
-            declared = [each for each, weight in self.__dict__.get("_weights", {}).items() if not weight.trainable]
-            known = ", ".join(declared) or "none"
+            declared = self.__dict__.get("_declared_weights", {})
+            known = ", ".join(each for each, weight in declared.items() if not weight.trainable) or "none"
             raise refusal(where, f"has no such variable; those without training are: {known}.", "Declare it in setup.")
         new: jax.Array = jnp.asarray(value)
         floats = jnp.issubdtype(stored.dtype, jnp.floating)
