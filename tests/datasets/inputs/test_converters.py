@@ -68,6 +68,17 @@ def test_a_packed_row_without_a_first_token_predicts_within_each_example() -> No
     assert batch.weights.tolist() == [[1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0]]
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("pack", [False, True])
+def test_the_prompt_that_is_marked_never_has_a_target(reverse: bool, pack: bool) -> None:
+    prompts, answers = [[7, 8, 5], [4]], [[13, 19], [11, 12]]
+    batch = converted(PrefixLMFeatures(reverse_bos_padding=reverse, pack=pack), prompts, answers)
+    marked = batch.ids[batch.inputs_indicator == 1].tolist()
+    assert marked == ([7, 8, 5, 4] if reverse else [0, 7, 8, 5, 0, 4])
+    in_loss = batch.labels[batch.weights == 1].tolist()
+    assert in_loss == [13, 19, 11, 12]
+
+
 def test_a_task_without_a_prompt_has_no_indicator() -> None:
     converter = LanguageModelFeatures(with_inputs=False, bos_id=2)
     targets = rows_of([[3, 9, 4]])

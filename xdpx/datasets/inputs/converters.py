@@ -2,7 +2,8 @@
 
 Shape letters: N examples, B rows of the batch, T tokens of a row.
 
-Source: values equal those of Pax's converters over SeqIO (`tests/datasets/inputs/goldens_seqio.json`).
+Source: values equal those of Pax's converters over SeqIO (`tests/datasets/inputs/goldens_seqio.json`), except for
+`inputs_indicator` with `reverse_bos_padding`, which in Pax marks the first target, too.
 """
 
 from __future__ import annotations
@@ -109,7 +110,10 @@ class LanguageModelFeatures(FeatureConverter):
         batch = layout.sequence(tokens.values, bos_id=p.bos_id, alone=not p.pack)
         in_loss = layout.inner >= prompts[layout.example] if p.weights_on_targets_only else None
         batch["weights"] = layout.lay(in_loss, np.float32)
-        in_prompt = layout.inner <= prompts[layout.example] if p.with_inputs else np.zeros(len(tokens.values))
+        # The prompt is behind `bos_id`, if there is one. With reverse_bos_padding there is none: Pax marks as many
+        # positions all the same, the last of which has the first target, the answer.
+        num_in_prompt = prompts[layout.example] + (0 if p.reverse_bos_padding else 1)
+        in_prompt = layout.inner < num_in_prompt if p.with_inputs else np.zeros(len(tokens.values))
         batch["inputs_indicator"] = layout.lay(in_prompt, np.int32)
         return _reversed(batch, layout, p.eos_id) if p.reverse_bos_padding else batch
 
@@ -117,7 +121,7 @@ class LanguageModelFeatures(FeatureConverter):
 class PrefixLMFeatures(LanguageModelFeatures):
     """Like `LanguageModelFeatures`, with loss only on targets, for models with bidirectional attention in the prompt.
 
-    `inputs_indicator` marks the positions that see the whole prompt.
+    `inputs_indicator` marks the positions that see the whole prompt: those with `bos_id` and the prompt in `ids`.
     """
 
     class HParams(LanguageModelFeatures.HParams):
