@@ -114,6 +114,7 @@ def test_summaries_have_the_names_of_pax(job: str) -> None:
     )
     weights = [event.value for event in found["eval_test_text"].Scalars("Metrics/log_pplx-weight")]
     assert weights == [128.0, 128.0]  # two batches of 64 tokens each time
+    assert [event.value for event in found["eval_test_text"].Scalars("Metrics/num_predictions")] == weights
     assert {tag.split("/")[0] for tag in found["decode_test_said"].Tags()["scalars"]} == {
         "decode_metrics", "process_decode_metrics"
     }  # fmt: skip

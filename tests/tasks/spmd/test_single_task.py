@@ -17,7 +17,7 @@ from xdpx.optimizers.spmd.learner import Learner
 from xdpx.optimizers.spmd.optimizers import Sgd
 from xdpx.tasks.spmd.aggregating import MultiLossAggregator
 from xdpx.tasks.spmd.early_stopping import TargetReached, is_enough
-from xdpx.tasks.spmd.metrics import BaseMetrics, Totals, final_of, weighted_sums
+from xdpx.tasks.spmd.metrics import BaseMetrics, Totals, final_of, weighted_sums, with_counts
 from xdpx.tasks.spmd.noise import VariationalNoise
 from xdpx.tasks.spmd.single_task import InferHParams, SingleTask
 from xdpx.tasks.spmd.train_fields import TrainHParams, duration
@@ -194,6 +194,13 @@ def test_a_mean_of_nothing_in_one_batch_leaves_the_mean_of_all() -> None:
     for metrics in ({"recall": (jnp.nan, 0.0)}, {"recall": (0.5, 2.0)}):
         totals.add(sums_of(weighted_sums(metrics)))
     assert BaseMetrics().final(totals.by_name()) == {"recall": 0.5}
+
+
+def test_what_counts_is_summed_over_a_split_and_other_metrics_are_averaged() -> None:
+    totals = Totals()
+    for count in (4.0, 1.0):
+        totals.add(sums_of(weighted_sums({"num_decoded": (count, 1.0), "aux_loss": (count, 1.0)})))
+    assert BaseMetrics().final(with_counts(totals.by_name())) == {"num_decoded": 5.0, "aux_loss": 2.5}
 
 
 def test_a_metric_may_be_called_as_the_weight_of_another() -> None:

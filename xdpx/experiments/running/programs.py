@@ -26,7 +26,7 @@ from xdpx.experiments.running.outputs import OutputFiles, Rows, plain, rows_of
 from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.summaries import SummaryWriter, layer_tags, metric_tags
 from xdpx.logger import log
-from xdpx.tasks.spmd.metrics import Totals, final_of
+from xdpx.tasks.spmd.metrics import Totals, final_of, with_counts
 from xdpx.utils import commit, io
 from xdpx.utils.nested_map import NestedMap
 
@@ -283,7 +283,7 @@ def measured(parts: Parts, totals: Totals, scores: Mapping[str, float]) -> tuple
     """Return (metrics, tags) of an evaluation; what layers record is only in the tags, averaged over batches."""
     sums = totals.by_name()
     noted = {name.removeprefix(NOTED): sums.pop(name) for name in list(sums) if name.startswith(NOTED)}
-    metrics = final_of(parts.task.metrics, sums) | dict(scores)
+    metrics = final_of(parts.task.metrics, with_counts(sums)) | dict(scores)
     tags = metric_tags(metrics, {name: weight for name, (_, weight) in sums.items()}, prefix="Metrics")
     tags |= layer_tags({name: total / weight for name, (total, weight) in noted.items()})
     if "total_loss" in metrics:
@@ -349,7 +349,8 @@ def _sums(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _means(totals: Totals) -> dict[str, float]:
-    return {name: total / weight if weight else float("nan") for name, (total, weight) in totals.by_name().items()}
+    sums = with_counts(totals.by_name())
+    return {name: total / weight if weight else float("nan") for name, (total, weight) in sums.items()}
 
 
 def _columns(predictions: object) -> Mapping[str, Any]:

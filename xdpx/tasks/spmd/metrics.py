@@ -14,6 +14,9 @@ from xdpx.engines.spmd.steps import SUM, WEIGHT
 Sums = Mapping[str, tuple[Any, Any]]
 """(weighted sum, total weight) by name."""
 
+COUNTS = frozenset({"num_decoded", "num_predictions"})
+"""Metrics of our models that count something in a batch: over the batches of a split they add up."""
+
 
 class BaseMetrics(Configurable):
     """Computes weighted means. Override `of_batch` for other metrics of a batch, `final` for others than means."""
@@ -51,6 +54,11 @@ def final_of(metrics: BaseMetrics, totals: Mapping[str, tuple[float, float]]) ->
     except (AttributeError, TypeError, ValueError) as error:
         remedy = "Return {name: number}."
         raise wrong_return("metrics", metrics, "final", f"{found!r:.60}", remedy) from error
+
+
+def with_counts(totals: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    """Return totals over a split by whose means what counts is the sum over its batches, not the mean per batch."""
+    return {name: (total, min(weight, 1.0) if name in COUNTS else weight) for name, (total, weight) in totals.items()}
 
 
 class Totals:
