@@ -9,24 +9,46 @@ from xdpx.config.faults import ConfigError
 from xdpx.experiments.running.options import options_of
 from xdpx.experiments.running.outputs import OutputFiles, rows_of
 from xdpx.experiments.running.parts import build_parts
-from xdpx.experiments.running.programs import EvalProgram, aligned
+from xdpx.experiments.running.programs import EvalProgram, Owners
 from xdpx.utils.nested_map import NestedMap
 
 
-def test_rows_find_the_key_of_their_example() -> None:
-    rows = [{"n": number} for number in range(4)]
-    assert aligned(["a", None, "b", None], rows) == [("a", rows[0]), ("b", rows[2])]
-    assert aligned(["a", "b", None], rows) == [("a", rows[0]), ("a", rows[1]), ("b", rows[2]), ("b", rows[3])]
-    with pytest.raises(ValueError, match="4 rows for 3 examples"):
-        aligned(["a", "b", "c"], rows)
+def told(names: str, **fields: list[int]) -> list[tuple[str, dict[str, int]]]:
+    """Return rows as process_decode_out gives them: one per letter, which is its key; a blank is none."""
+    return [(name.strip(), {key: values[at] for key, values in fields.items()}) for at, name in enumerate(names)]
+
+
+HALF = [True, True, False, False]
+
+
+def test_rows_find_their_example_by_the_index_they_say() -> None:
+    rows = told("    ", row_in_batch=[0, 0, 1, 1])
+    assert Owners().of(rows, HALF) == [0, 0, 1, 1]
+    assert Owners().of([], HALF) == []
+    with pytest.raises(ConfigError, match="row_in_batch 1 for a batch of 1 rows"):
+        Owners().of(rows, [True])
+
+
+def test_rows_that_say_no_index_find_their_example_by_their_number() -> None:
+    assert Owners().of(told("    "), [True, False, True, False, True, True]) == [0, 2, 4, 5]
+    assert Owners().of(told("    "), [True, True, False]) == [0, 0, 1, 1]
+    with pytest.raises(ConfigError, match="4 rows for a batch of 3 rows, of which 3 are examples"):
+        Owners().of(told("    "), [True, True, True])
 
 
 def test_two_samples_of_half_a_batch_are_not_taken_for_one_of_all_rows() -> None:
-    rows = [{"n": number} for number in range(4)]
-    samples = [("a", rows[0]), ("a", rows[1]), ("b", rows[2]), ("b", rows[3])]
-    assert aligned(["a", "b", None, None], rows, ["p", "p", "q", "q"]) == samples
-    assert aligned(["a", "b", None, None], rows, ["0", "1", "2", "3"]) == [("a", rows[0]), ("b", rows[1])]
-    assert aligned(["a", "b", None, None], [*rows, *rows], list("ppqqrrss")) == samples  # padding has samples, too
+    assert Owners().of(told("ppqq"), HALF) == [0, 0, 1, 1]
+    assert Owners().of(told("0123"), HALF) == [0, 1, 2, 3]
+    assert Owners().of(told("ppqqrrss"), HALF) == [0, 0, 1, 1, 2, 2, 3, 3]  # padding has samples, too
+
+
+@pytest.mark.parametrize(("before", "found"), [(4, [0, 1, 2, 3]), (8, [0, 0, 1, 1])])
+def test_rows_without_a_key_divide_as_in_the_batches_before(before: int, found: list[int]) -> None:
+    owners = Owners()
+    with pytest.raises(ConfigError, match="Say in each row by 'row_in_batch'"):
+        owners.of(told("    "), HALF)
+    owners.of(told(" " * before), [True] * 4)
+    assert owners.of(told("    "), HALF) == found
 
 
 def test_columns_become_rows_and_other_lengths_are_left_out() -> None:

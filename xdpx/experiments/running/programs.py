@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from xdpx.config.faults import refusal
 from xdpx.datasets.inputs.base_input import BaseInput, refused
 from xdpx.datasets.inputs.rows import PROVENANCE, SAMPLE_WEIGHTS
 from xdpx.datasets.inputs.seqio_metrics import origins
@@ -26,6 +27,7 @@ from xdpx.experiments.running.outputs import OutputFiles, Rows, plain, rows_of
 from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.summaries import SummaryWriter, layer_tags, metric_tags
 from xdpx.logger import log
+from xdpx.models.spmd.decoding.rows import ROW_IN_BATCH
 from xdpx.tasks.spmd.metrics import Totals, final_of, with_counts
 from xdpx.utils import commit, io
 from xdpx.utils.nested_map import NestedMap
@@ -174,16 +176,22 @@ class Program:
         weights = batch.get(SAMPLE_WEIGHTS)
         return ["" if weights is None or weights[index] > 0 else None for index in range(count)]
 
-    def _keyed(self, batch: NestedMap, rows: Sequence[Mapping[str, Any]], told: Sequence[str] = ()) -> Rows:
-        """Pair each row with the key of its example, and add its provenance if the batch has it; see `aligned`."""
-        keys = self._keys(batch)
+    def _keyed(
+        self, batch: NestedMap, keys: Sequence[str | None], rows: Iterable[tuple[int, Mapping[str, Any]]]
+    ) -> Rows:
+        """Return the rows of real examples with their keys, and their provenance if the batch has it.
+
+        Args:
+            batch: the input.
+            keys: of the rows of the batch.
+            rows: (row of the batch, result).
+        """
+        kept = [(index, row) for index, row in rows if keys[index] is not None]
         if PROVENANCE not in batch:
-            return aligned(keys, rows, told)
+            return [(keys[index], row) for index, row in kept]
         names, found = ("shard_index", "num_shards", "index_within_shard"), origins(batch)
-        numbers = aligned([None if key is None else str(index) for index, key in enumerate(keys)], rows, told)
-        numbered = [(int(number or 0), row) for number, row in numbers]
         provenance = [[dict(zip(names, one, strict=True)) for one in examples] for examples in found]
-        return [(keys[index], {**row, PROVENANCE: provenance[index]}) for index, row in numbered]
+        return [(keys[index], {**row, PROVENANCE: provenance[index]}) for index, row in kept]
 
     def close(self) -> None:
         """Close files and threads."""
@@ -205,7 +213,7 @@ class EvalProgram(Program):
             totals.add({name: value for name, value in found.items() if isinstance(value, float)})
             # More than one number per token would fill the disk.
             told = rows_of({name: fact for name, fact in found.items() if np.ndim(fact) in {1, 2}}, _rows_in(batch))
-            rows += self._keyed(batch, told)
+            rows += self._keyed(batch, self._keys(batch), enumerate(told))
         return self._finish(step, rows, *measured(self.parts, totals, judged(self.data, "score", rows)))
 
     def _warn_of_padding(self, batch: NestedMap, found: Mapping[str, Any]) -> None:
@@ -230,13 +238,16 @@ class DecodeProgram(Program):
 
     def _do(self, state: SpmdState, step: int) -> Result:
         decoded, processed, rows = Totals(), Totals(), list[tuple[str | None, Mapping[str, Any]]]()
+        owners = Owners()
         for index, batch in enumerate(self._batches(step)):
             metrics, _, found = tree_to_host(self.parts.decoding_engine.decode(state, batch, index=index))
             decoded.add(_sums(metrics))
             more, told = self.parts.task.process_decode_out(self.data, found)
             for sums in _talk.gather(_sums(more)):
                 processed.add(sums)
-            rows += self._keyed(batch, [row for _, row in told], [key for key, _ in told])
+            keys = self._keys(batch)
+            found_in = owners.of(told, [key is not None for key in keys])
+            rows += self._keyed(batch, keys, zip(found_in, map(_as_written, told), strict=True))
         said = {f"decode_metrics/{name}": value for name, value in _means(decoded).items()}
         said |= {f"process_decode_metrics/{name}": value for name, value in _means(processed).items()}
         tags = metric_tags(_means(decoded), decoded.weights(), prefix="decode_metrics")
@@ -263,9 +274,10 @@ class InferProgram(Program):
                 log.warning(
                     f"{self.name}: omitted, because they do not have one row per example: {left_out}.", once=True
                 )
-            for _, row in aligned(self._keys(batch), rows):
-                shards[total % count].append(dict(row))
-                total += 1
+            for key, row in zip(self._keys(batch), rows, strict=True):
+                if key is not None:
+                    shards[total % count].append(dict(row))
+                    total += 1
         for index, rows in enumerate(shards):
             self._write(step, index, rows)
         return self._finish(step, [], {"num_rows": float(total)}, {"infer/num_rows": float(total)})
@@ -303,28 +315,56 @@ def judged(data: BaseInput, kind: str, rows: Rows) -> Result:
     return {name: float(value) for name, value in found.items()}
 
 
-def aligned(
-    keys: Sequence[str | None], rows: Sequence[Mapping[str, Any]], told: Sequence[str] = ()
-) -> list[tuple[str | None, Mapping[str, Any]]]:
-    """Pair each row with the key of its example. Rows of padding may be missing; an example may have several rows.
+class Owners:
+    """Finds the example of each row that `process_decode_out` gave for the batches of one split."""
 
-    Args:
-        keys: of the rows of the batch; None for padding.
-        rows: results; those of an example follow one another.
-        told: what the model calls the example of each result. Only needed where the number of results does not show
-            whether padding has some: 4 for a batch of 4 of which 2 are padding.
+    def __init__(self) -> None:
+        self._each: int | None = None  # rows per example in the batches so far
 
-    Raises:
-        ValueError: the number of rows is not a multiple of the number of examples.
-    """
-    kept = [key for key in keys if key is not None]
-    owners = keys if len(rows) % max(len(keys), 1) == 0 else kept
-    if kept and len(rows) % len(kept) == 0 and any(told) and len(list(groupby(told))) <= len(kept):
-        owners = kept
-    each = len(rows) // len(owners) if owners else 0
-    if each * len(owners) != len(rows):
-        raise ValueError(f"process_decode_out gave {len(rows)} rows for {len(kept)} examples: return one for each.")
-    return [(owners[index // each], row) for index, row in enumerate(rows) if owners[index // each] is not None]
+    def of(self, told: Sequence[tuple[str, Mapping[str, Any]]], real: Sequence[bool]) -> list[int]:
+        """Return the index in the batch of the example of each row that was given for the batch.
+
+        Rows may say it by `row_in_batch`. Otherwise those of an example follow one another, as many for each, and rows
+        of padding may be left out.
+
+        Args:
+            told: (what the model calls the example, row).
+            real: whether each row of the batch is an example, not padding.
+
+        Raises:
+            ConfigError: the rows cannot be divided among the examples, or in two ways.
+        """
+        if all(ROW_IN_BATCH in row for _, row in told):
+            return _said([row[ROW_IN_BATCH] for _, row in told], len(real))
+        choices = dict.fromkeys([tuple(range(len(real))), tuple(np.flatnonzero(real).tolist())])  # in this order
+        ways = [way for way in choices if way and len(told) % len(way) == 0]
+        if len(ways) == 2:
+            ways = self._likely(ways, [name for name, _ in told])
+        if len(ways) != 1:
+            problem = f"gave {len(told)} rows for a batch of {len(real)} rows, of which {sum(real)} are examples."
+            remedy = f"Say in each row by '{ROW_IN_BATCH}' which row of the batch, from 0, it belongs to."
+            raise refusal("process_decode_out", problem, remedy)
+        self._each = len(told) // len(ways[0])
+        return [ways[0][index // self._each] for index in range(len(told))]
+
+    def _likely(self, ways: Sequence[tuple[int, ...]], names: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return which of the ways, with padding and without, the names or the batches before speak for."""
+        if any(names):
+            return [ways[len(list(groupby(names))) <= len(ways[1])]]
+        return [way for way in ways if len(names) // len(way) == self._each]
+
+
+def _said(owners: list[int], num_rows: int) -> list[int]:
+    """Return the indices of examples that rows gave. Raises ConfigError if the batch has fewer rows."""
+    wrong = [index for index in owners if not 0 <= index < num_rows]
+    if wrong:
+        problem = f"gave a row with {ROW_IN_BATCH} {wrong[0]} for a batch of {num_rows} rows."
+        raise refusal("process_decode_out", problem, "Count the rows of the batch from 0.")
+    return owners
+
+
+def _as_written(told: tuple[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    return {name: value for name, value in told[1].items() if name != ROW_IN_BATCH}
 
 
 def _best(rows: Rows) -> Rows:

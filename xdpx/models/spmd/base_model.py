@@ -37,7 +37,8 @@ class BaseModel(BaseLayer):
     ) -> tuple[dict[str, tuple[float, float]], Sequence[tuple[str, Any]]]:
         """Return metrics as (mean, weight), and (key, row) of each decoded example. On the host.
 
-        An example may have several rows, one after another and with the same key; rows of padding may be left out.
+        An example may have several rows; rows of padding may be left out. `row_in_batch` in a row says which row of the
+        batch it belongs to. Without it, the rows of an example follow one another with the same key, as many for each.
         """
         raise self._undefined("process_decode_out")
 

@@ -22,6 +22,7 @@ def test_each_continuation_of_a_real_example_is_a_row() -> None:
     rows = decoded_rows(decoded(), texts_by(None), ["a", None, "b"])
     assert [key for key, _ in rows] == ["a", "a", "8", "12"]
     assert rows[1][1] == {
+        "row_in_batch": 0,
         "prefix": "4 5", "decoded": "4 5 6 7", "original": "0 1 2 3", "ids": [4, 5, 6, 7], "sample_index": 1,
         "logprobs": [1.0, 1.25, 1.5, 1.75], "prefix_length": 2, "decode_length": 4, "decoded_substr": "6 7",
         "decoded_ids": [6, 7], "score": -1.0,

@@ -13,6 +13,9 @@ Texts = Callable[[Sequence[Sequence[int]]], Sequence[str]]
 
 Row = tuple[str, dict[str, Any]]
 
+ROW_IN_BATCH = "row_in_batch"
+"""Key in the rows that `process_decode_out` returns: which row of the batch, from 0, each continues. Files omit it."""
+
 COLUMNS = ("output_ids", "decode_lengths", "logprobs", "scores", "prefix_lengths", "original_ids", "original_lengths")
 """The decoded arrays that rows are made of."""
 
@@ -36,9 +39,9 @@ def texts_by(model_input: Any, key: str | None = None) -> Texts:
 def decoded_rows(out: Mapping[str, Any], texts: Texts, keys: Sequence[str | None] | None = None) -> list[Row]:
     """Return `(key, row)` for each continuation, best first; examples that only pad a batch are left out.
 
-    A row has `prefix, decoded, original, ids, logprobs, prefix_length, decode_length, decoded_substr, decoded_ids`;
-    with several continuations per prompt also `sample_index` and `score`. `ids` and `logprobs` have one entry per slot;
-    `decode_length` counts the prompt and the new tokens.
+    A row has `prefix, decoded, original, ids, logprobs, prefix_length, decode_length, decoded_substr, decoded_ids` and
+    `row_in_batch`; with several continuations per prompt also `sample_index` and `score`. `ids` and `logprobs` have one
+    entry per slot; `decode_length` counts the prompt and the new tokens.
 
     Args:
         out: third result of `LanguageModel.decode`, on the host.
@@ -77,4 +80,4 @@ class _Continuation(NamedTuple):
 
     def row(self, prefix: str, decoded: str, new: str, original: str) -> dict[str, Any]:
         told = {"prefix": prefix, "decoded": decoded, "original": original, "decoded_substr": new}
-        return {**told, **self.known, "decoded_ids": self.new}
+        return {ROW_IN_BATCH: self.example, **told, **self.known, "decoded_ids": self.new}
