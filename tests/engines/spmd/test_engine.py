@@ -138,7 +138,7 @@ def test_the_old_state_is_donated_and_nobody_looks_at_it_again(spread, toy):
     spread.score(new, toy.batch_of(1))
     spread.snapshot(new)
     spread.weights(new)
-    spread.summaries(new)
+    spread.take_summaries()
     new, _ = spread.update(new, [toy.batch_of(1)])
     assert not new["params"]["emb"].is_deleted()
 
@@ -244,9 +244,17 @@ def test_batches_of_one_step_draw_different_numbers_and_the_same_ones_again(one_
     assert draws[0] == draws[2] != draws[1]
 
 
-def test_summaries_of_layers_come_with_the_update(one_device, toy):
-    state, _ = one_device.update(one_device.start(7), [toy.batch_of(0)])
-    assert float(one_device.summaries(state)["logits/largest"]) > 0
+def test_summaries_of_layers_are_means_over_micro_batches_and_updates(one_device, toy):
+    groups = [[toy.batch_of(0)], [toy.batch_of(1), toy.batch_of(2)], [toy.batch_of(3, rows=16), toy.batch_of(4)]]
+    largest = []
+    one_device.take_summaries()
+    for group in groups:
+        state = one_device.start(7)
+        found = [one_device.predictions_to_host(one_device.predict(state, batch))["logits"].max() for batch in group]
+        largest.append(np.mean(found))
+        one_device.update(state, group)
+    assert one_device.take_summaries() == pytest.approx({"logits/largest": np.mean(largest)}, rel=1e-5)
+    assert one_device.take_summaries() == {}
 
 
 def test_dimensions_that_do_not_divide_stay_whole_and_are_reported(toy):

@@ -19,11 +19,12 @@ from xdpx.engines.base import Batch, Facts, GradientSize, OutOfMemory, Predictio
 from xdpx.engines.origin import NonFiniteOrigin
 from xdpx.engines.spmd import kept_programs, profiling, transfer, world
 from xdpx.engines.spmd.launch_programs import LaunchPrograms
+from xdpx.engines.spmd.noted import NotedMeans
 from xdpx.engines.spmd.partitioning import idle_axes
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.seeds import WORD, key_of
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, plan_state
-from xdpx.engines.spmd.steps import SIZES, Compiled, Surroundings, jitted
+from xdpx.engines.spmd.steps import NOTED, SIZES, Compiled, Surroundings, jitted
 from xdpx.engines.spmd.tracing_back import origin_of
 from xdpx.logger import log
 from xdpx.utils.axis_splits import Rules
@@ -119,7 +120,7 @@ class SpmdEngine:
             functions = [*map(partial(BegunTogether, programs), names, functions)]
         self._update, self._score, self._predict, self._decode, self._finite, self._copied = functions
         self._build = jax.jit(self.plan.build, static_argnums=1, out_shardings=self.plan.placed)
-        self._summaries: dict[str, Any] = {}
+        self._noted, self._sizes = NotedMeans(), dict[str, Any]()
         self._inflight: deque[Any] = deque()
         self._most_inflight = self.options.max_inflight or (INFLIGHT_IMITATED if imitated else 0)
 
@@ -150,11 +151,13 @@ class SpmdEngine:
         """Take one update; `state` is donated and cannot be used afterwards. See `engines.base.Engine.update`."""
         batches = tuple(self._there(batch) for batch in group)
         try:
-            state, vector, self._summaries = self._update(state, batches)
+            state, vector, found = self._update(state, batches)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" in str(error):
                 raise _out_of_memory(error) from error
             raise
+        self._noted.add(found[NOTED])
+        self._sizes = found.get(SIZES, {})
         self._hold_back(vector)
         return state, transfer.StepFacts(vector, self._compiled.places)
 
@@ -201,13 +204,16 @@ class SpmdEngine:
         """
         return self._scored(self._decode, state, batch, np.int32(index))
 
-    def summaries(self, state: SpmdState) -> dict[str, Any]:
-        """Return the summaries that layers recorded during the last update, on the device."""
-        return {name: value for name, value in self._summaries.items() if name != SIZES}
+    def take_summaries(self) -> dict[str, float]:
+        """Return the mean of each summary of the layers over the updates since the last call. Waits for the devices.
+
+        Updates that were skipped do not count.
+        """
+        return self._noted.take()
 
     def gradient_sizes(self, state: SpmdState) -> dict[str, GradientSize]:
         """Return the gradient size of each weight before clipping; {} unless the option `sizes` is set."""
-        found = jax.device_get(self._summaries.get(SIZES, {}))
+        found = jax.device_get(self._sizes)
         return {name: GradientSize(*map(float, numbers)) for name, numbers in found.items()}
 
     def snapshot(self, state: SpmdState, *, wanted: bool | None = None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.sharding import Mesh, PartitionSpec
 
+from xdpx.engines.spmd.noted import mean_of, packed
 from xdpx.engines.spmd.partitioning import path_name, rules_on, spec_of
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.seeds import key_of
@@ -69,13 +70,13 @@ class Surroundings:
 
 
 SIZES = "gradient sizes"
-"""Key in the summaries of an update, if requested: mean, largest and fraction of zeros of each gradient."""
+"""Key in the third result of an update, if requested: mean, largest and fraction of zeros of each gradient."""
 
 SUM, WEIGHT = "sum of ", "weight of "
 """Prefixes of the two numbers of each metric: a metric may be named `count`, and others `kl` and `kl_weight`."""
 
 NOTED = "summaries/"
-"""Prefix of the names of layers' summaries among the results of scoring, to separate them from metrics."""
+"""Prefix of the names of layers' summaries among the results of scoring, and the key of all of them in an update's."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Compiled:
         retraces: counts traces.
         averaged: whether scoring uses the averaged weights, if there are any.
         places: index of each fact in the vector that `update` returns; filled when `update` is traced.
-        sizes: whether the summaries of an update include the sizes of gradients.
+        sizes: whether an update returns the sizes of gradients.
     """
 
     task: SpmdTask
@@ -104,7 +105,8 @@ class Compiled:
         """Take one update from micro-batches.
 
         Returns:
-            (state, facts as one float32 vector in the order of `places`, summaries).
+            (state, facts as one float32 vector in the order of `places`, what layers recorded as `noted.packed` under
+            NOTED, and gradient sizes under SIZES if they are wanted).
         """
         self.retraces.note("update", group)
         with self.around.set(), tracing_step(state["step"]):
@@ -112,8 +114,8 @@ class Compiled:
 
     def _update(self, state: SpmdState, group: Sequence[Any]) -> tuple[SpmdState, Any, dict[str, Any]]:
         key = jax.random.fold_in(key_of(self.seed), state["step"])
-        sums, grads, non_trainable, summaries = self._accumulated(state, group, key)
-        summaries = {**summaries, SIZES: sizes_of(grads)} if self.sizes else summaries
+        sums, grads, non_trainable, noted = self._accumulated(state, group, key)
+        sizes = {SIZES: sizes_of(grads)} if self.sizes else {}
         params, opt_state, learned = self.task.learner.update(
             grads, state["opt_state"], state["params"], step=state["step"]
         )
@@ -128,10 +130,10 @@ class Compiled:
         }
         _refuse_drift(state, new)
         facts = sums | {RENAMED.get(name, name): value for name, value in learned.items()} | {"skipped": 1.0 - valid}
-        return new, self._packed(facts), summaries
+        return new, self._packed(facts), {NOTED: packed(noted, valid), **sizes}
 
     def _accumulated(self, state: SpmdState, group: Sequence[Any], key: Any) -> tuple[Any, Any, Any, Any]:
-        """Return (sums of facts, gradient of the mean loss, non-trainable variables, summaries of the last part)."""
+        """Return (sums of facts, gradient of the mean loss, non-trainable variables, means of summaries)."""
         if len(group) == 1:
             # Dividing the loss instead of each gradient saves a pass over all of them.
             key = jax.random.fold_in(key, 0)
@@ -142,11 +144,11 @@ class Compiled:
         return sums, grads, non_trainable, summaries
 
     def _added_up(self, state: SpmdState, group: Sequence[Any], key: Any) -> tuple[Any, Any, Any, Any]:
-        """Return (sums of facts, gradient of the sum of losses, non-trainable variables, summaries)."""
+        """Return (sums of facts, gradient of the sum of losses, non-trainable variables, means of summaries)."""
         if len({str(jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), batch)) for batch in group}) == 1:
             return self._scanned(state, group, key)
         total: Any = None
-        summaries: Any = {}
+        noted: list[Any] = []
         non_trainable = state["non_trainable"]
         for index, batch in enumerate(group):
             sums, grads, non_trainable, summaries = self._gradients(
@@ -154,7 +156,8 @@ class Compiled:
             )
             found = (sums, widened(grads))
             total = found if total is None else jax.tree.map(jnp.add, total, found)
-        return *total, non_trainable, summaries
+            noted.append(summaries)
+        return *total, non_trainable, mean_of(noted)
 
     def _scanned(self, state: SpmdState, group: Sequence[Any], key: Any) -> tuple[Any, Any, Any, Any]:
         """Add up micro-batches of one shape in a loop on the device: the program stays as small as for one."""
@@ -177,7 +180,7 @@ class Compiled:
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (shapes[0], widened_shapes(shapes[1])))
         start = (zeros, state["non_trainable"])
         (total, non_trainable), summaries = jax.lax.scan(one, start, (jnp.arange(len(group)), stacked))
-        return *total, non_trainable, jax.tree.map(lambda leaf: leaf[-1], summaries)
+        return *total, non_trainable, jax.tree.map(lambda leaf: jnp.mean(leaf.astype(jnp.float32), axis=0), summaries)
 
     def _gradients(
         self, params: Any, non_trainable: Any, batch: Any, key: object, *, mean: bool = False

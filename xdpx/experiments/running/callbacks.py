@@ -196,7 +196,7 @@ class Summarising(Callback):
         weights = {name: weight / max(window.num_updates, 1) for name, weight in totals.weights().items()}
         found = {"loss": window.ratio("loss_sum", "count"), "Steps/sec": window.updates_per_second}
         found |= tags.metric_tags(metrics, weights, prefix="Metrics") | tags.learning_tags(self._accumulator.last)
-        found |= tags.layer_tags(session.engine.summaries(session.state))
+        found |= tags.layer_tags(session.engine.take_summaries())
         if self._sizes is not None:
             found |= self._sizes(session.state["params"])
         return found

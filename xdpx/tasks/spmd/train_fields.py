@@ -55,8 +55,8 @@ class TrainHParams(BaseHParams):
         max_inflight_steps: updates that may wait on the device.
         summary_interval_steps: between summaries for TensorBoard.
         log_train_output_interval_steps: between rows of the log; None for `summary_interval_steps`.
-        summary_accumulate_interval_steps: for compatibility with Pax; None or 1: summaries are means over all updates
-            since the last ones.
+        summary_accumulate_interval_steps: for compatibility with Pax; None or 1: losses, metrics and what layers
+            record are means over all updates since the last summaries; what `learning/` has is of the last update.
         variable_norm_summary: whether summaries have the size of each weight.
         eval_interval_steps: between evaluations within training; 0 for none.
         eval_skip_train: do not evaluate on the next batch of the training input.
