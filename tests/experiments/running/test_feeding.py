@@ -1,6 +1,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -132,3 +133,23 @@ def test_an_evaluation_that_is_cut_short_leaves_the_places_of_inputs_that_roll_a
     assert [data.get_state() for data in (again.data, *others)] == places
     feed.close()
     again.close()
+
+
+def test_the_batches_of_an_update_differ_though_the_input_fills_one_array(tiny: ModuleType, tmp_path: Path) -> None:
+    class Refilling(tiny.Characters):  # type: ignore[name-defined, misc]
+        def get_next(self) -> Any:
+            batch = super().get_next()
+            if not hasattr(self, "ids"):
+                self.ids = batch.ids
+            self.ids[...] = self.get_state()["next"]
+            batch["ids"] = self.ids
+            return batch
+
+    class Refills(tiny.Tiny):  # type: ignore[name-defined, misc]
+        def datasets(self) -> list[Any]:
+            return [Refilling.HParams(name="train", batch_size=4, is_training=True)]
+
+    feed = Feed(build_parts(Refills(BATCHES=2), options_of(tmp_path / "job", {})))
+    for _, group in islice(feed.groups(0), 4):
+        assert group[0].ids.max() + 1 == group[1].ids.min()
+    feed.close()

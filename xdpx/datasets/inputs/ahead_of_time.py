@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from xdpx.config.hparams import BaseHParams, build
 from xdpx.datasets.ahead import ahead
 from xdpx.datasets.inputs.base_input import BaseInput, State
+from xdpx.datasets.inputs.refilling import Apart
 from xdpx.utils.nested_map import NestedMap
 
 
@@ -29,6 +30,7 @@ class PrefetchedInput(BaseInput):
     depth: int
     _running: Generator[tuple[NestedMap, State]] | None
     _state: State
+    _apart: Apart
 
     class HParams(BaseInput.HParams):
         """Not used; those of the wrapped input are."""
@@ -38,6 +40,7 @@ class PrefetchedInput(BaseInput):
         """Return an input that prefetches from `inner`, which must not be read directly from now on."""
         made = object.__new__(cls)
         made.__dict__.update(_hparams=inner.hparams, inner=inner, depth=depth, _running=None, _state=inner.get_state())
+        made._apart = Apart(depth + 2)  # also one that the thread has made, and one that is in use
         return made
 
     def __getattr__(self, name: str) -> Any:
@@ -53,7 +56,7 @@ class PrefetchedInput(BaseInput):
     def _produce(self, stop: threading.Event) -> Iterator[tuple[NestedMap, State]]:
         while not stop.is_set():
             try:
-                batch = self.inner.get_next()
+                batch = self._apart.of(self.inner.get_next())
             except StopIteration:
                 return
             yield batch, self.inner.get_state()

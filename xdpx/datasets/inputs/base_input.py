@@ -92,7 +92,11 @@ class BaseInput(Configurable):
     # ---- batches
 
     def get_next(self) -> NestedMap:
-        """Return this host's rows of the next batch. Raises StopIteration at the end of the data."""
+        """Return this host's rows of the next batch, in new arrays or in those of earlier batches, filled again.
+
+        Raises:
+            StopIteration: at the end of the data.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not define its batches: override get_next.")
 
     def reset(self) -> None:

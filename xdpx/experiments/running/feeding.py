@@ -13,6 +13,7 @@ from xdpx.checkpoints.spmd_folders import INPUTS, read_train_input
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.inputs.base_input import BaseInput, refused
 from xdpx.datasets.inputs.peeking import warn_about
+from xdpx.datasets.inputs.refilling import Apart
 from xdpx.datasets.inputs.states import from_json, to_json
 from xdpx.datasets.inputs.windows import next_batch
 from xdpx.datasets.plan import Position
@@ -54,6 +55,9 @@ class Feed:
         self._ending, self._changing = world.Talk("end of data"), world.Talk("shapes of batches")
         self._shapes: list[dict[str, list[int]]] = []  # of the batches of the previous update
         self._given = 0.0  # the update that the newest batches are for; infinite while they are read
+        train = self._parts.train
+        # Batches of updates that wait on the devices are in use, too: CPUs compute with the arrays themselves.
+        self._apart = Apart(train.accumulate_batches + train.max_inflight_steps)
         self._known: tuple[int, Any] = 0, None  # number of an update, and the training input's position after it
         warn_about([self.data, *others])
 
@@ -67,7 +71,7 @@ class Feed:
             self.state(taken)  # to be known from here on
         while True:
             self._given = inf  # also after a signal has cut the reading off
-            group = list(islice(iter(partial(next_batch, self.data), None), count))
+            group = [self._apart.of(batch) for batch in islice(iter(partial(next_batch, self.data), None), count)]
             if len(group) < count:
                 self._given = taken
                 if group:
