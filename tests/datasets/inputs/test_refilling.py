@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
 
-from xdpx.datasets.inputs import BaseInput, build_input
+from xdpx.datasets.inputs import BaseInput, IterableAdaptor, PaddedEvalAdaptor, RebatchAdaptor, build_input
 from xdpx.datasets.inputs.refilling import Apart
 from xdpx.utils.nested_map import NestedMap
 
@@ -58,3 +59,25 @@ def test_batches_that_were_made_ahead_stay_as_they_were() -> None:
     data = build_input(Refilling.HParams(prefetch=3, is_training=True))
     assert [data.get_next().ids[0, 0] for _ in range(20)] == list(range(20))
     data.close()
+
+
+def refilled(batch_size: int) -> Iterator[dict[str, np.ndarray]]:
+    """Six batches of rows 0, 1, 2, ... in one array."""
+    ids = np.zeros((batch_size, 1), np.int32)
+    for number in range(6):
+        ids[:, 0] = np.arange(number * batch_size, (number + 1) * batch_size)
+        yield {"ids": ids}
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (IterableAdaptor.HParams(shard_by="batch", num_infeed_hosts=2), [[0, 1, 2], [6, 7, 8], [12, 13, 14]]),
+        (RebatchAdaptor.HParams(batch_size=2, carry_remainder=True), [[i, i + 1] for i in range(0, 18, 2)]),
+        (PaddedEvalAdaptor.HParams(batch_size=9, eval_window="full_epoch"), [[*range(9)], [*range(9, 18)]]),
+    ],
+)
+def test_adaptors_keep_rows_of_an_iterator_that_fills_its_arrays_again(template: Any, expected: list[Any]) -> None:
+    data = template.set(input=lambda: refilled(3), is_training=template.eval_window is None).Instantiate()
+    apart = Apart(len(expected))
+    assert [batch.ids[:, 0].tolist() for batch in [apart.of(batch) for batch in data]] == expected

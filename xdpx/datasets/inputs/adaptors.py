@@ -13,7 +13,7 @@ from typing import Any
 from xdpx.config.hparams import BaseHParams
 from xdpx.datasets.inputs.base_input import BaseInput, State, refused, state_number
 from xdpx.datasets.inputs.opening import Opening, ShardBy, listens_to, open_batches, own_state, return_to, seed_field
-from xdpx.datasets.inputs.rows import as_batch, join_rows, num_rows, take_rows, with_sample_weights
+from xdpx.datasets.inputs.rows import as_batch, copied, join_rows, num_rows, take_rows, with_sample_weights
 from xdpx.datasets.inputs.windows import is_end_of_data
 from xdpx.utils.nested_map import NestedMap
 
@@ -102,8 +102,12 @@ class LingvoInputAdaptor(BaseInput):
         limit = self.hparams.num_batches
         if limit is not None and self._items // step >= limit:
             raise StopIteration
-        group = [self._draw() for _ in range(step)]  # raises on all hosts alike if the group is incomplete at the end
-        return with_sample_weights(as_batch(group[self.host_index if step > 1 else 0]))
+        own = NestedMap()
+        for index in range(step):  # raises on all hosts alike if the group is incomplete at the end
+            item = self._draw()
+            if index == self.host_index % step:
+                own = as_batch(item) if index == step - 1 else copied(as_batch(item))
+        return with_sample_weights(own)
 
     def _draw(self) -> Any:
         """Return the next batch of the inner iterator."""
@@ -201,7 +205,7 @@ class LingvoInputAdaptorNewBatchSize(LingvoInputAdaptor):
                 problem = f"is {size}, but batches of {num_rows(batch)} rows come in, which is not a multiple of it."
                 remedy = "Choose a divisor, or set carry_remainder=True."
                 raise refused(self.hparams, "batch_size", problem, remedy)
-            self._kept.append((state, batch))
+            self._kept.append((state, copied(batch)))
         joined = join_rows([batch for _, batch in self._kept])
         cut = take_rows(joined, slice(self._used, self._used + size))
         self._used += size

@@ -16,6 +16,7 @@ from xdpx.datasets.inputs.order import num_batches, part_of
 from xdpx.datasets.inputs.rows import (
     SAMPLE_WEIGHTS,
     as_batch,
+    copied,
     filled_to,
     join_rows,
     num_rows,
@@ -58,7 +59,7 @@ class LingvoEvalAdaptor(LingvoInputAdaptor):
     def _inner_batches(self) -> Iterator[NestedMap]:
         seed = self._seed if self._seed is None else 1  # all hosts must see the same order
         for item in open_batches(self.hparams.input, Opening(0, 1, seed, 0)):
-            yield with_sample_weights(as_batch(item))
+            yield with_sample_weights(copied(as_batch(item)))
 
     @property
     def batches_per_epoch(self) -> int:

@@ -34,6 +34,11 @@ def as_batch(item: object) -> NestedMap:
     return NestedMap({k: as_batch(v) if isinstance(v, Mapping) else _narrow(k, np.asarray(v)) for k, v in item.items()})
 
 
+def copied(batch: NestedMap) -> NestedMap:
+    """Return a copy of a batch that is kept while an iterator goes on, which may fill its arrays again."""
+    return batch.Transform(np.copy)
+
+
 _NARROWER = {np.dtype(np.int64): np.int32, np.dtype(np.uint64): np.uint32, np.dtype(np.float64): np.float32}
 
 
