@@ -34,6 +34,16 @@ def test_batches_in_use_stay_as_they_were_while_later_ones_are_made(
         assert [batch.ids[0, 0] for batch in held] == [first, first + 1, first + 2]
 
 
+def test_parts_of_an_array_that_is_filled_again_are_copied() -> None:
+    apart, rows = Apart(2), np.zeros((5, 3), np.int32)
+    before: list[Any] = []
+    for number in range(20):
+        if number % 5 == 0:
+            rows[...] = number
+        assert [batch.ids[0] for batch in before] == [each // 5 * 5 for each in range(max(0, number - 2), number)]
+        before = [*before, apart.of(NestedMap(ids=rows[number % 5]))][-2:]
+
+
 def test_arrays_that_are_new_each_time_are_not_copied() -> None:
     apart = Apart(2)
     for number in range(6):
