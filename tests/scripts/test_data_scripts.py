@@ -8,6 +8,9 @@ import pytest
 
 from xdpx.commands.script import main
 from xdpx.config.faults import ConfigError
+from xdpx.loaders.parsers.files import open_raw
+from xdpx.utils import io
+from xdpx.utils.compressed import compressed
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ def test_parts_hold_all_lines_in_order_and_differ_by_one_at_most(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("words", "problem"),
-    [(["9", "out"], "N: is 9, but .* has 5 lines"), (["0", "out"], "N: is '0'"), (["2", "out", "-"], "FIRST: is '-'")],
+    [(["9", "out"], "N: is 9, but .* has 5 rows"), (["0", "out"], "N: is '0'"), (["2", "out", "-"], "FIRST: is '-'")],
 )
 def test_a_file_that_cannot_be_cut_so_is_refused(files: tuple[str, str], words: list[str], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
@@ -51,3 +54,51 @@ def test_files_are_compared_whatever_the_order_of_their_lines(files: tuple[str, 
 def test_what_is_no_file_is_refused(name: str, files: tuple[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"gone\.txt: is not a file"):
         main([name, files[0], "gone.txt"])
+
+
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz"])
+def test_compressed_files_are_read_decompressed_and_cut_into_compressed_parts(
+    tmp_path: Path, ending: str, capsys
+) -> None:
+    lines = [f"line {index}\n" for index in range(5)]
+    plain, packed = tmp_path / "train.tsv", tmp_path / f"train.tsv{ending}"
+    plain.write_text("".join(lines))
+    with packed.open("wb") as file, compressed(file, str(packed)) as out:
+        out.write(plain.read_bytes())
+    assert io.lines(packed) == 5
+    assert main(["diff_data", str(plain), str(packed)]) == 0
+    assert main(["cut_file", str(packed), "2", str(tmp_path / "parts")]) == 0
+    parts = [str(tmp_path / "parts" / f"train_{index}.tsv{ending}") for index in (0, 1)]
+    with open_raw(parts[0]) as first, open_raw(parts[1]) as second:
+        assert first.read() + second.read() == plain.read_bytes()
+
+
+def test_rows_of_a_csv_stay_whole_and_every_part_repeats_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text('text,label\n"a\nb",1\n5" tv,0\n"c ""x"",\n",1\nd,0')
+    assert main(["cut_file", str(path), "2", str(tmp_path), "--header"]) == 0
+    assert (tmp_path / "train_0.csv").read_text() == 'text,label\n"a\nb",1\n5" tv,0\n'
+    assert (tmp_path / "train_1.csv").read_text() == 'text,label\n"c ""x"",\n",1\nd,0\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("x.csv", b'a,1\n"b,0\nc,1\n', r"x\.csv:2: is not quoted csv"),
+        ("x.png", b"\x89PNG\0\n\n", "holds NUL bytes"),
+        ("x.tsv", b"\x1f\x8b\x08\n\n", "is compressed by gzip"),
+        ("x.tsv.gz", b"text\n\n", "truncated or damaged"),
+    ],
+)
+def test_files_that_are_no_text_or_whose_quotes_are_open_are_not_cut(
+    tmp_path: Path, name: str, content: bytes, problem: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=problem):
+        main(["cut_file", str(tmp_path / name), "1", str(tmp_path / "parts")])
+
+
+def test_a_header_that_only_the_first_part_has_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "train.tsv").write_text("text\tlabel\na\t1\nb\t0\n")
+    assert main(["cut_file", str(tmp_path / "train.tsv"), "2", str(tmp_path)]) == 0
+    assert "--header would repeat it" in caplog.text

@@ -82,23 +82,22 @@ class FileAccess(Storages):
         return entry.size if entry.size is not None else os.path.getsize(self.local(path))
 
     def lines(self, path: StrPath) -> int:
-        """Return the number of lines of a file, including a last one without a newline."""
+        """Return the number of lines of a file, also a last one without a newline; .gz, .bz2 and .xz decompressed."""
+        from xdpx.utils.compressed import decompressed
+
         count, last = 0, b"\n"
-        for block in self._blocks(path):
-            count, last = count + block.count(b"\n"), block
+        with self.open(path, "rb") as file, decompressed(file, str(path)) as stream:
+            for block in _blocks(stream):
+                count, last = count + block.count(b"\n"), block
         return count + (not last.endswith(b"\n"))
 
     def md5(self, path: StrPath) -> str:
         """Return the MD5 of a file's content, 32 hex digits: for comparison with published lists, not for security."""
         digest = hashlib.md5(usedforsecurity=False)
-        for block in self._blocks(path):
-            digest.update(block)
-        return digest.hexdigest()
-
-    def _blocks(self, path: StrPath) -> Iterator[bytes]:
         with self.open(path, "rb") as file:
-            while block := file.read(BLOCK):
-                yield block
+            for block in _blocks(file):
+                digest.update(block)
+        return digest.hexdigest()
 
     def last_modified(self, path: StrPath) -> float:
         """Return when a file was last modified, in seconds since 1970 (UTC). Raises OSError if the server omits it."""
@@ -181,6 +180,11 @@ class FileAccess(Storages):
         from xdpx.utils.transfers import rmtree
 
         rmtree(self, path)
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    while block := file.read(BLOCK):
+        yield block
 
 
 io = FileAccess()

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
-import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader, RawIOBase
 from typing import IO, Any
@@ -15,6 +11,7 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.loaders.parsers.base import BadLine, Block, Span
 from xdpx.loaders.parsers.encodings import HEAD, UTF8, as_utf8
 from xdpx.utils import io
+from xdpx.utils.compressed import DamagedError, decompressed
 from xdpx.utils.raw_places import is_lfs_pointer
 from xdpx.utils.replacing import is_device
 
@@ -23,11 +20,6 @@ MAX_LINE_BYTES = 16 << 20
 """Maximum length of a line; a longer one is a bad line, since it would need more memory than everything else."""
 
 _BOM = b"\xef\xbb\xbf"
-_OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
-    ".gz": lambda file: gzip.GzipFile(fileobj=file),
-    ".bz2": bz2.BZ2File,
-    ".xz": lzma.LZMAFile,
-}
 
 
 @contextmanager
@@ -45,26 +37,17 @@ def open_raw(path: str, *, partly: bool = False) -> Generator[IO[bytes]]:
     if io.islocal(path) and is_device(io.plain(path)):  # raw data are read several times
         fault = Fault("data_files", "is a pipe or a device, not a file.", "Write it to a file first: COMMAND > FILE.")
         raise ConfigError(path, [fault])
-    suffix = path[path.rfind(".") :].lower()
-    opener = _OPENERS.get(suffix)
     with io.open_partly(path) if partly else io.open(path, "rb") as file:
         if is_lfs_pointer(file):
             fault = Fault("data_files", "is a pointer of Git LFS, not the file.", "Fetch it: git lfs pull.")
             raise ConfigError(path, [fault])
         file.seek(0)
         try:
-            yield opener(file) if opener else file
-        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-            raise _damaged(path, suffix, error) from error
-        except OSError as error:
-            if suffix == ".bz2" and error.errno is None:  # bz2 has no error class of its own
-                raise _damaged(path, suffix, error) from error
-            raise
-
-
-def _damaged(path: str, suffix: str, error: Exception) -> ConfigError:
-    fault = Fault("data_files", f"the {suffix} data are truncated or damaged ({error}).", "Fetch or recreate the file.")
-    return ConfigError(path, [fault])
+            with decompressed(file, path) as stream:
+                yield stream
+        except DamagedError as error:
+            problem = str(error).removeprefix(f"{path}: ")
+            raise ConfigError(path, [Fault("data_files", problem, "Fetch or recreate the file.")]) from error
 
 
 @contextmanager
