@@ -239,6 +239,23 @@ def test_a_run_can_be_used_without_its_preprocessed_data_only_where_that_is_not_
     perform(trained, "x-eval", **keys, valid_subset=str(trained / "data/dev.pt"))
 
 
+def test_keys_that_act_only_on_texts_are_refused_for_a_split_and_told_beside_a_file(trained, caplog):
+    keys = {"save_dir": str(trained / "run"), "extra_config": {"max_len": 5, "lower": False}}
+    with pytest.raises(ConfigError, match=r"max_len: would change nothing: the samples of 'dev'[^$]*lower: would"):
+        perform(trained, "x-eval", **keys, valid_subset="dev")
+    perform(trained, "x-eval", **keys, valid_subset=["dev", str(trained / "dev.txt")])
+    assert "dev: prepared already, so that max_len, lower of extra_config have no effect" in caplog.text
+    same = {"max_len": 16, "lower": True, "vocab_file": None}
+    perform(trained, "x-eval", save_dir=str(trained / "run"), extra_config=same, valid_subset="dev")
+
+
+def test_keys_that_act_only_while_data_are_prepared_are_refused_for_every_input(trained):
+    keys = {"save_dir": str(trained / "run"), "extra_config": {"vocab_file": "words.txt"}}
+    for name in ("dev", str(trained / "dev.txt")):
+        with pytest.raises(ConfigError, match=r"vocab_file: would change nothing: x-prepro acts on it"):
+            perform(trained, "x-eval", **keys, valid_subset=name)
+
+
 def test_a_run_does_not_need_the_weights_it_was_started_from(trained, tmp_path):
     from transformers import BertConfig, BertModel
 

@@ -15,7 +15,7 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
 from xdpx.config.path_checks import slip_in
 from xdpx.datasets.data_files import NOT_PLAIN_TEXT
-from xdpx.inference.plan import InferencePlan, Input, PredictingParameters, find_input, make_plan
+from xdpx.inference.plan import InferencePlan, Input, PredictingParameters, find_input, make_plan, refuse_idle
 from xdpx.inference.session import logged_scores
 from xdpx.inference.temperature import temperature_of
 from xdpx.launch.environment import LaunchKeys, adopt_launch
@@ -209,7 +209,9 @@ class Evaluate:
         wanted = self.parameters.valid_subset
         wanted = str(plan.train.values["valid_subset"]) if wanted is None else wanted
         names = [wanted] if isinstance(wanted, str) else wanted
-        return [find_input(name, plan, "valid_subset", self.source) for name in names]
+        inputs = [find_input(name, plan, "valid_subset", self.source) for name in names]
+        refuse_idle(plan, inputs, self.source)
+        return inputs
 
     def _scored(
         self, predictor: Predictor, source: Input, *, like_training: bool

@@ -16,7 +16,7 @@ from xdpx.config.faults import ConfigError, Fault, wrong_return
 from xdpx.config.parameters import param
 from xdpx.config.path_checks import slip_in
 from xdpx.datasets.data_files import NOT_PLAIN_TEXT, splits
-from xdpx.inference.plan import InferencePlan, Input, PredictingParameters, find_input, make_plan
+from xdpx.inference.plan import InferencePlan, Input, PredictingParameters, find_input, make_plan, refuse_idle
 from xdpx.inference.predicted_file import GIVEN
 from xdpx.inference.temperature import temperature_of
 from xdpx.launch.environment import LaunchKeys, adopt_launch
@@ -149,7 +149,9 @@ class Predict:
 
     def _jobs(self, plan: InferencePlan) -> list[tuple[Input, str]]:
         wanted = self.parameters.predict_file_map
-        return [(find_input(name, plan, "predict_file_map", self.source), target) for name, target in wanted.items()]
+        inputs = [find_input(name, plan, "predict_file_map", self.source) for name in wanted]
+        refuse_idle(plan, inputs, self.source)
+        return list(zip(inputs, wanted.values(), strict=True))
 
     def _predict(self, predictor: Predictor, source: Input, target: str) -> int:
         """Predict one input and return the number of its rows."""

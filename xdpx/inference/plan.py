@@ -19,6 +19,7 @@ from xdpx.config.spmd_keys import SPMD, mesh_conflicts, spmd_faults
 from xdpx.config.stored_args import read_args, read_prepro_args
 from xdpx.datasets.store import AGAIN, split_name
 from xdpx.inference import export_folder
+from xdpx.logger import log
 from xdpx.tokenizers import agreement
 from xdpx.tokenizers.target_map import TargetMap, number_of
 from xdpx.utils import io
@@ -40,6 +41,18 @@ _OF_NETWORK = frozenset(
 
 _OF_COMMAND = frozenset({"cuda", "exact", "nproc", "skip_bad_lines"})
 """Keys of a run that are not read from it, but from the command."""
+
+_OF_BUILDING = frozenset({
+    "vocab_file", "vocab_subset", "threshold", "ignore_in_emb", "nwords", "target_map_file", "target_type",
+    "special_targets", "pretrained_embeddings", "check_max_len", "save_format", "num_shards",
+})  # fmt: skip
+"""Keys of x-prepro that say how a vocabulary, a list of labels and splits are made; scoring reads those of the run."""
+
+_OF_SAMPLES = frozenset({"max_len", "unk_word", "target_unk"})
+"""Keys of all processors that act when a text becomes a sample, not when samples become a batch."""
+
+_OF_PLACES = frozenset({"data_source", "data_files", "data_dir", "workers", "ignore_findings"})
+"""Keys of x-prepro that change no sample: where raw files are, and how they are read."""
 
 _RAW_PLACES = frozenset({"data_source", "data_files", "data_dir"})
 """Paths that x-prepro read from and wrote to; nothing reads them again."""
@@ -132,6 +145,7 @@ class InferencePlan:
         of_tensorflow: whether the weights to score are a checkpoint of TensorFlow: `pretrained_model` names it then.
         alias: `<best>` or `<last>` with its folder, if the checkpoint was found by it.
         trained_batch_size: samples per batch in training; None without a run.
+        only_raw: keys of extra_config that only act when raw text is read, not on a prepared split.
     """
 
     train: Run
@@ -145,6 +159,7 @@ class InferencePlan:
     of_tensorflow: bool = False
     alias: str | None = None
     trained_batch_size: int | None = None
+    only_raw: tuple[str, ...] = ()
 
     @property
     def data_dir(self) -> str:
@@ -240,14 +255,15 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
             _refuse_longer(train.values["max_len"], exported, source)
     else:
         refuse_altered(train.values["data_dir"], advice=AGAIN)
-    prepro = _preprocessing(None if exported else train.values["data_dir"], extra, options, source)
-    _refuse_unknown(extra, {**train.values, **(prepro.values if prepro else {})}, source)
+    prepro, kept = _preprocessing(None if exported else train.values["data_dir"], extra, options, source)
+    only_raw = _only_for_texts(extra, train, prepro, kept, source)
     folders = [options.save_dir, None if exported else train.values["data_dir"]]
     found = tuple(str(folder) for folder in folders if folder)
     plan = InferencePlan(
         train, prepro, checkpoint, found, frozenset(extra), exported, options.exact, of_tensorflow=options.from_tf,
         alias=_alias_of(checkpoint, options) if checkpoint and not exported else None,
         trained_batch_size=values.get("batch_size") if options.save_dir else None,
+        only_raw=only_raw,
     )  # fmt: skip
     _refuse_other_tokens(plan, source)
     return plan
@@ -442,8 +458,10 @@ def _pretrained(values: Mapping[str, Any], checkpoint: str | None, save_dir: str
 
 def _preprocessing(
     data_dir: str | None, extra: Mapping[str, Any], options: InferenceParameters, source: str
-) -> Run | None:
-    """Return the run of x-prepro that says how to read raw text, with the user's overrides; None if it is unknown.
+) -> tuple[Run | None, Mapping[str, Any]]:
+    """Return the run of x-prepro that says how to read raw text, with the user's overrides, and its values without.
+
+    The run is None if it is unknown.
 
     It is the copy that training kept in save_dir: data_dir may have been preprocessed again since, in another way. The
     args.py of data_dir counts where there is no copy, or no run.
@@ -452,14 +470,14 @@ def _preprocessing(
     places = [*of_run, *([(data_dir, ARGS_FILE)] if data_dir is not None else [])]
     found = next((place for place in places if io.isfile(io.join(*place))), None)
     if found is None:
-        return None
+        return None, {}
     folder, name = found
     kept = read_prepro_args(io.join(folder, name))
     values = {**kept, **extra, "skip_bad_lines": options.skip_bad_lines, "remove_duplicate": False}
     _stay_off_the_network(values, {key: kept[key] for key in kept if key not in _RAW_PLACES}, folder, source)
     values |= {"workers": options.workers} if options.workers else {}
     with _names_of_own_code(kept):
-        return resolve(values, "x-prepro", source=source, strict=False, paths=False)
+        return resolve(values, "x-prepro", source=source, strict=False, paths=False), kept
 
 
 @contextmanager
@@ -508,6 +526,48 @@ def _refuse_unknown(extra: Mapping[str, Any], known: Mapping[str, Any], source: 
             faults.append(Fault(f"extra_config.{key}", "is not a parameter of this run.", remedy))
     if faults:
         raise ConfigError(source, faults)
+
+
+def _only_for_texts(
+    extra: Mapping[str, Any], train: Run, prepro: Run | None, kept: Mapping[str, Any], source: str
+) -> tuple[str, ...]:
+    """Return the overrides that act only where texts become samples.
+
+    Raises:
+        ConfigError: overrides that have no effect on any input: unknown keys, the command's own, and those that act
+            while data are prepared.
+    """
+    reading = prepro.values if prepro else {}
+    _refuse_unknown(extra, {**train.values, **reading}, source)
+    changed = [key for key in extra if key in reading and reading[key] != kept.get(key)]
+    problem = "would change nothing: x-prepro acts on it, and the model keeps the words and labels it was trained with."
+    remedy = "Leave it out, or preprocess and train again with it."
+    idle = [key for key in changed if key in _OF_BUILDING and key not in train.values]
+    if idle:
+        raise ConfigError(source, [Fault(f"extra_config.{key}", problem, remedy) for key in idle])
+    others = (entry(kind, name) for (_, kind), name in train.picks.items() if kind != "processor")
+    of_others = {item.key for each in others for item in each.parameters}
+    elsewhere = (set(train.values) - _OF_SAMPLES) | of_others | _OF_PLACES
+    return tuple(key for key in changed if key not in elsewhere)
+
+
+def refuse_idle(plan: InferencePlan, inputs: Sequence[Input], source: str) -> None:
+    """Refuse overrides that act only on raw text if every input is prepared; warn of them if some are.
+
+    Raises:
+        ConfigError: with every such key.
+    """
+    prepared = [each.name for each in inputs if each.is_store]
+    if not plan.only_raw or not prepared:
+        return
+    if len(prepared) < len(inputs):
+        keys, verb = ", ".join(plan.only_raw), "has" if len(plan.only_raw) == 1 else "have"
+        names = ", ".join(prepared)
+        log.warning(f"{names}: prepared already, so that {keys} of extra_config {verb} no effect", once=True)
+        return
+    problem = f"would change nothing: the samples of '{prepared[0]}' were made by x-prepro."
+    remedy = "Leave it out, or give the raw file."
+    raise ConfigError(source, [Fault(f"extra_config.{key}", problem, remedy) for key in plan.only_raw])
 
 
 def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:

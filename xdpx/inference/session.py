@@ -17,7 +17,7 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import resolve
 from xdpx.config.stored_args import read_args
 from xdpx.config.user_modules import load_user_modules
-from xdpx.inference.plan import InferenceParameters, InferencePlan, Input, find_input, make_plan
+from xdpx.inference.plan import InferenceParameters, InferencePlan, Input, find_input, make_plan, refuse_idle
 from xdpx.logger import log
 from xdpx.utils import io
 
@@ -177,6 +177,7 @@ class TrainedRun:
             elif data is None or isinstance(data, str | os.PathLike):
                 name = str(self._plan.train.values["valid_subset"]) if data is None else os.fspath(data)
                 source = find_input(name, self._plan, "data", "evaluate")
+                refuse_idle(self._plan, [source], "evaluate")
             else:
                 raise ConfigError("evaluate", [Fault("labels", "are missing.", "Give one for each text: labels=[...]")])
             found = score(predictor.engine, predictor.state, predictor.scored_batches(source), predictor.task.loss)
