@@ -110,7 +110,7 @@ def test_json_lines_are_refused_until_their_fields_are_named(
     assert [row[:2] for row in predict("a.jsonl", content, extra_config=how)] == [list(row) for row in ROWS]
 
 
-@pytest.mark.parametrize("header", ["text\tlabel", "what was said\tlabel", "text"])
+@pytest.mark.parametrize("header", ["text\tlabel", "what was said\tlabel", "text", "review\tpred"])
 def test_a_header_of_a_tsv_is_refused_and_not_predicted(
     predict: Predict, capsys: pytest.CaptureFixture[str], header: str
 ) -> None:

@@ -48,12 +48,28 @@ def test_a_row_of_names_is_a_header(tmp_path: Path, first: str) -> None:
         ("what they said\tpos", ["pos", "neg"], False),
         ("text\tpos", ["pos", "neg"], False),
         ("what they said\tlabel", ["label"], False),
+        ("text\tpred", ["pos", "neg"], True),
+        ("text\tpred", ["pos", "neg", "pred"], False),
+        ("what they said\tpred", ["pos", "neg"], False),
+        ("text\t3.7", ["1", "2"], False),
     ],
 )
 def test_a_label_that_is_the_name_of_a_column_makes_a_header(
     tmp_path: Path, row: str, labels: list[str], is_header: bool
 ) -> None:
     assert bool(found(tmp_path / "a.tsv", f"{row}\ngood\t1\n", labelled=True, labels=labels)) is is_header
+
+
+@pytest.mark.parametrize(
+    ("row", "fields"),
+    [("id\ttext", '["text"]'), ("label\ttext", '["text", "label"]'), ("pred\treview", '["review", "pred"]')],
+)
+def test_names_of_columns_are_shown_in_the_order_of_fields(tmp_path: Path, row: str, fields: str) -> None:
+    (tmp_path / "a.tsv").write_text(f"{row}\ngood\t1\n")
+    parser = parsers["csv"](parsers["csv"].Parameters())
+    head = head_of(str(tmp_path / "a.tsv"), parser)
+    (only,) = header(str(tmp_path / "a.tsv"), head, parser, labelled=True, labels=["0", "1"])
+    assert f"fields: {fields}." in only.remedy
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ LABEL_NAMES = frozenset({
     "label", "labels", "target", "targets", "class", "category", "cat", "sentiment", "score", "rating", "grade",
     "gold", "gold_label", "quality", "polarity", "tag", "tags", "y", "标签", "类别", "情感",
 })  # fmt: skip
+_ROW_IDS = frozenset({"id", "idx", "index"})
 
 
 def is_column_name(cell: str) -> bool:
@@ -93,18 +94,31 @@ def header(path: str, head: Head, parser: Parser, *, labelled: bool, labels: Col
     if not head.rows or not names_no_columns(parser):
         return
     first = [folded(cell.strip("\"'")) for cell in head.rows[0]]
-    others = {folded(label) for label in labels} - {folded(head.rows[0][-1])}
+    known = {folded(label) for label in labels}
+    others = known - {folded(head.rows[0][-1])}
     named = all(map(is_column_name, first))
-    word_among_numbers = number_of(first[-1]) is None and all(number_of(other) is not None for other in others)
+    is_word = number_of(first[-1]) is None
+    word_among_numbers = is_word and all(number_of(other) is not None for other in others)
+    unlike_labels = is_word and first[-1] not in known and is_column_name(first[0])
     numbered = numbers_columns(first, head.rows[1:])
-    label = labelled and bool(others) and (first[-1] in LABEL_NAMES or word_among_numbers or numbered)
+    label = labelled and bool(others)
+    label &= first[-1] in LABEL_NAMES or word_among_numbers or unlike_labels or numbered
     if named or label:
         problem = f"the first row looks like the names of columns: {', '.join(map(repr, head.rows[0]))[:80]}."
         remedy = "Skip it: start_line: 1"
         if isinstance(parser, CSVParser):
-            by_name = sorted(head.rows[0], key=lambda name: folded(name) in LABEL_NAMES)  # the label comes last
-            remedy += f"; or take the columns by name: fields: {json.dumps(by_name, ensure_ascii=False)}"
+            remedy += f"; or take the columns by name: fields: {json.dumps(_by_name(head.rows[0]), ensure_ascii=False)}"
         yield Finding("header", "fault", f"{path}:{head.first_line}", problem, f"{remedy}.")
+
+
+def _by_name(names: Row) -> Row:
+    """Return names of columns in the order of the key `fields`: texts, then others, the label last; without row ids."""
+
+    def rank(name: str) -> int:
+        name = folded(name)
+        return 2 if name in LABEL_NAMES else int(not is_column_name(name))
+
+    return sorted((name for name in names if folded(name) not in _ROW_IDS), key=rank) or names
 
 
 def encoding(path: str, parser: Parser) -> Iterator[Finding]:
