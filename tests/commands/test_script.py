@@ -46,6 +46,33 @@ def test_a_users_script_imports_what_lies_beside_it_and_may_stand_for_a_shipped_
     sys.modules.pop("beside")
 
 
+@pytest.mark.parametrize(
+    ("source", "out", "code"),
+    [
+        ("def main(argv): print('main', argv)", "main ['a', '--b']", 0),
+        ("def main(argv): ...\ndef cli_main(argv): print(argv)\n", "['called', 'a', '--b']", 0),
+        ("import sys\ndef main():\n    print(sys.argv[1:])\n    return 4", "['a', '--b']", 4),
+        ("def main(argv=None): raise SystemExit(2)", "", 2),
+        ("def main(argv): print(argv)\nmain(1)", "1", 0),
+        ("def main(argv): print(argv)\nprint(*map(main, [1]))", "1\nNone", 0),
+        ("import logging\nlog = logging.getLogger(__name__)\ndef main(argv): print(argv)", "['a', '--b']", 0),
+        ("def main(argv): print(argv)\nDOORS = {'main': main}", "['a', '--b']", 0),
+        ("def main(argv): print(argv)\nif __name__ == '__main__':\n    main(1)", "1", 0),
+        ("def helper(): ...\nprint('by itself')", "by itself", 0),
+    ],
+)
+def test_the_main_function_of_a_users_script_is_called_once(own_script, capsys, source, out, code):
+    Path("user/scripts/called.py").write_text(source)
+    assert main(["called", "a", "--b"]) == code
+    assert capsys.readouterr().out.strip() == out
+
+
+def test_a_users_script_that_would_do_nothing_is_refused(own_script):
+    Path("user/scripts/idle.py").write_text('"""Doc."""\nimport sys\nX = 1\nasync def main(argv): print(argv)\n')
+    with pytest.raises(ConfigError, match=r"idle\.py defines neither cli_main nor main, and runs nothing else"):
+        main(["idle"])
+
+
 def test_a_users_script_that_cannot_be_read_is_told_by_its_line(own_script, capsys):
     assert exit_code(lambda: main(["broken"])) == 1
     told = capsys.readouterr().err

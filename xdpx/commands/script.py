@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from xdpx.config.faults import ConfigError, unknown_name
+from xdpx.config.faults import ConfigError, Fault, unknown_name
 from xdpx.logger import log
 from xdpx.utils import io
 
@@ -54,6 +54,12 @@ SHIPPED = (
 
 ANSWERING = frozenset({"calibrate", "compare_runs", "summarise_seeds"})
 """Scripts that print one JSON object instead of a table with --json."""
+CLI_MAIN = "cli_main"
+"""Main function of scripts of the first XDPX; it gets the name of the script before the words."""
+
+MAINS = (CLI_MAIN, "main")
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_ACTING = (ast.Call, ast.For, ast.While, ast.With, ast.Raise, ast.Assert, ast.Delete, ast.Await)
 USER_FOLDER = os.path.join("user", "scripts")
 
 
@@ -106,13 +112,20 @@ def _scripts_in(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _run_file(path: str, words: list[str]) -> int:
-    """Run a file as `python path words` would, in this process. Return its exit code."""
+    """Run a file as `python path words` would, in this process, or its main function. Return its exit code.
+
+    Raises:
+        ConfigError: the file only defines things, and no main function.
+    """
     import runpy
 
+    name = _uncalled_main(path)
     before, sys.argv = sys.argv, [path, *words]
     folder = os.path.dirname(os.path.abspath(path))
     sys.path.insert(0, folder)  # what lies beside it can be imported
     try:
+        if name is not None:
+            return _call(path, name, words)
         runpy.run_path(path, run_name="__main__")
     except SystemExit as ending:
         return _exit_code(ending)
@@ -121,6 +134,52 @@ def _run_file(path: str, words: list[str]) -> int:
         if folder in sys.path:
             sys.path.remove(folder)
     return 0
+
+
+def _uncalled_main(path: str) -> str | None:
+    """Return the name of the main function that a file defines and does not call itself; None if it runs by itself.
+
+    Raises:
+        ConfigError: the file does neither, so that running it would do nothing.
+    """
+    try:
+        with io.open(path, "rb") as source:
+            tree = ast.parse(source.read())
+    except (SyntaxError, ValueError):
+        return None  # running it tells the line
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    statements = [node for node in tree.body if not isinstance(node, (*_DEFINITIONS, ast.Import, ast.ImportFrom))]
+    nodes = [node for each in statements for node in ast.walk(each)]
+    if any("__name__" in _names(node.test) for node in nodes if isinstance(node, ast.If)):
+        return None
+    name = next((each for each in MAINS if each in defined), None)
+    if name is not None:
+        return None if any(name in _names(node) for node in nodes if isinstance(node, ast.Call)) else name
+    if not any(isinstance(node, _ACTING) for node in nodes):
+        problem = f"{path} defines neither cli_main nor main, and runs nothing else."
+        raise ConfigError("x-script", [Fault("script", problem, "Define main(argv), which gets the words behind it.")])
+    return None
+
+
+def _names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _call(path: str, name: str, words: list[str]) -> int:
+    """Import a file as a module and call its main function; return what that returns if it is a number, else 0."""
+    from importlib.util import module_from_spec, spec_from_file_location
+    from inspect import signature
+
+    stem = os.path.splitext(os.path.basename(path))[0]
+    spec = spec_from_file_location(f"xdpx_script_{stem}", path)
+    if spec is None or spec.loader is None:
+        raise OSError(f"{path}: cannot be imported.")
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function = getattr(module, name)
+    argv = [stem, *words] if name == CLI_MAIN else words
+    code = function(argv) if signature(function).parameters else function()
+    return int(code) if isinstance(code, int) else 0
 
 
 def _exit_code(ending: SystemExit) -> int:
