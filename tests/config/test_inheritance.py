@@ -211,6 +211,17 @@ def test_what_a_parent_ignores_its_child_may_have(write: Write) -> None:
     assert values() == {"x": 1, "y": 2}
 
 
+def test_an_ignored_name_that_no_parent_has_and_that_is_no_key_is_a_fault(write: Write) -> None:
+    names = "hidden_sze, lr, dropout, teacher_dropout, x"
+    write("a.hjson", f"__parent__: [b, [{{y: 1}}, {{y: 2}}]]\n__ignore__: [{names}]")
+    write("b.hjson", "x: 1\nhidden_size: 2\nlearning_rate: 3")
+    first, *_ = read_runs("a")
+    assert sorted((fault.key, fault.problem, fault.remedy, str(fault.origin)) for fault in first.faults) == [
+        ("__ignore__", "'hidden_sze' is neither inherited nor a key.", "Did you mean 'hidden_size'?", "a.hjson:2"),
+        ("__ignore__", "'lr' is neither inherited nor a key.", "It is called 'learning_rate' here.", "a.hjson:2"),
+    ]
+
+
 # ---------------------------------------------------------------- loops
 
 

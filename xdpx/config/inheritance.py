@@ -7,6 +7,7 @@ Loops: the one listed first varies fastest.
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -76,6 +77,8 @@ class Family:
             chosen = [one for partial in chosen for one in self._extended(partial, ancestors, own, place)]
             if len(chosen) > MAX_RUNS:
                 raise TooManyRuns(f"the loops make more than {MAX_RUNS:,} runs.")
+        if ignored and ancestors and not self.files.fatal:
+            self._tell_of_slips(ignored, {key for partial in chosen for parent in partial.values() for key in parent})
         return [_joined(own, partial, ignored) for partial in chosen]
 
     def _extended(
@@ -171,21 +174,32 @@ class Family:
             self._fault(item, "has an empty loop, which makes no runs.", "Remove it or fill it.")
         return [choice for choice in choices if choice not in wrong]
 
-    def _ignored(self, written: Located | None) -> set[str]:
+    def _ignored(self, written: Located | None) -> dict[str, Origin]:
+        """Return the keys to ignore, with the place of each, after checking their form."""
         if written is None:
-            return set()
+            return {}
         items = written.value if isinstance(written.value, list) else [written]
         for item in items:
             if not isinstance(item.value, str):
                 problem = f"holds {kind_of(item.value)}."
                 self.files.fatal.append(Fault(IGNORE, problem, "Write a key, or a list of keys.", item.origin))
-        return {item.value for item in items if isinstance(item.value, str)}
+        return {item.value: item.origin for item in items if isinstance(item.value, str)}
+
+    def _tell_of_slips(self, ignored: Mapping[str, Origin], inherited: Set[str]) -> None:
+        """Report each ignored name that no parent has and that is no key: the key meant would stay inherited."""
+        for key in (key for key in ignored if key not in inherited):
+            from xdpx.config.unknown_keys import slip_of  # here: only after a slip, and slow to import
+
+            slip = slip_of(key, inherited)
+            fault = Fault(IGNORE, *slip, origin=ignored[key]) if slip else None
+            if fault and fault not in self.files.faults:  # parents are expanded once for each combination of loops
+                self.files.faults.append(fault)
 
     def _fault(self, located: Located, problem: str, remedy: str) -> None:
         self.files.fatal.append(Fault(PARENT, problem, remedy, located.origin))
 
 
-def _joined(own: Table, chosen: dict[int, Table], ignored: set[str]) -> Table:
+def _joined(own: Table, chosen: dict[int, Table], ignored: Container[str]) -> Table:
     """Return the child merged with the chosen parents, later ones first, without the parents' keys to ignore."""
     parents = [chosen[index] for index in sorted(chosen, reverse=True)]
     return merge(own, *({key: value for key, value in parent.items() if key not in ignored} for parent in parents))

@@ -106,6 +106,19 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
     return f"no such key in {command}.", f"Remove it; `{command} --help` lists the keys.", False
 
 
+def slip_of(key: str, inherited: Collection[str]) -> tuple[str, str] | None:
+    """Return (problem, remedy) for a name in `__ignore__` that no parent has; None if it is that of a key.
+
+    A key behind a prefix, as parents have with `path >> prefix`, is one, too.
+    """
+    owners = _owners(catalogue.kinds())
+    words = key.split("_")
+    if any("_".join(words[start:]) in owners for start in range(len(words))):
+        return None
+    called = synonyms.remedy(key, inherited)
+    return f"'{key}' is neither inherited nor a key.", called or did_you_mean(key, inherited, "Remove it.")
+
+
 def unlisted(key: str, known: Collection[str], command: str) -> Fault:
     """Return a fault for a key that a command which writes configs does not know."""
     guess = did_you_mean(key, known, f"`x-train --help` lists the keys; {command} takes the keys of all commands.")
