@@ -249,6 +249,12 @@ def test_keys_that_act_only_on_texts_are_refused_for_a_split_and_told_beside_a_f
     perform(trained, "x-eval", save_dir=str(trained / "run"), extra_config=same, valid_subset="dev")
 
 
+def test_a_processor_of_other_columns_than_a_split_has_is_refused(trained):
+    keys = {"save_dir": str(trained / "run"), "extra_config": {"processor": "bert_pair"}}
+    with pytest.raises(ConfigError, match=r"processor: is 'bert_pair', but the data were made with 'pair'"):
+        perform(trained, "x-eval", **keys, valid_subset="dev")
+
+
 def test_keys_that_act_only_while_data_are_prepared_are_refused_for_every_input(trained):
     keys = {"save_dir": str(trained / "run"), "extra_config": {"vocab_file": "words.txt"}}
     for name in ("dev", str(trained / "dev.txt")):

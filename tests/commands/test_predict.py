@@ -191,6 +191,19 @@ def test_extra_config_may_be_a_file_and_decides_over_the_run(finished_run):
         predict(finished_run, finished_run.root / "plain.txt", extra_config={"batch_sise": 3})
 
 
+@pytest.mark.parametrize(
+    ("extra", "problem"),
+    [
+        ({"processor": "pair"}, r"extra_config\.processor: 'pair' takes 2 texts per sample"),
+        ({"loader": "pair"}, r"extra_config\.loader: 'single' takes 1 text per sample"),
+        ({"label_separator": ","}, r'label_separator: is ",", but the model was trained with one label per row'),
+    ],
+)
+def test_an_override_with_which_a_row_would_not_be_what_the_model_takes_is_refused(finished_run, extra, problem):
+    with pytest.raises(ConfigError, match=problem):
+        predict(finished_run, finished_run.root / "plain.txt", extra_config=extra)
+
+
 def test_after_ctrl_c_what_was_written_is_kept_beside_and_the_target_stays(tmp_path):
     target = tmp_path / "out.tsv"
     target.write_text("precious")

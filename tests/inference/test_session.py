@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,6 +154,14 @@ def test_a_preprocessed_split_without_labels_is_not_scored(finished_run, run):
     (finished_run.root / "prepro.json").write_text(json.dumps({**prepro, "data_files": {"plain.txt": "plain"}}))
     assert main(["x-prepro", str(finished_run.root / "prepro.json")]) == 0
     assert "data: has no labels, so it cannot be scored" in refused(run.evaluate, "plain")
+
+
+def test_extra_config_may_be_a_file(finished_run):
+    path = finished_run.config("extra.hjson", batch_size=3)
+    for given in (str(path), Path(path)):
+        assert xdpx.load_run(finished_run.run, extra_config=given)._plan.batch_size == 3
+    with pytest.raises(ConfigError, match=r"extra_config: there is no '.*gone\.hjson'"):
+        xdpx.load_run(finished_run.run, extra_config=str(finished_run.root / "gone.hjson"))
 
 
 def test_a_folder_without_a_run_is_refused(finished_run, tmp_path):

@@ -10,6 +10,7 @@ from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.loading import Run
 from xdpx.datasets.build_parameters import BuildParameters
 from xdpx.datasets.data_files import splits
+from xdpx.datasets.fitting import other_texts
 from xdpx.datasets.sharded.parameters import VARIABLES, ShardParameters, shard_of
 from xdpx.logger import wrong_name
 from xdpx.utils import hub, io
@@ -97,19 +98,9 @@ class Prepro:
             yield Fault("parser", problem, remedy)
 
     def _about_fields(self) -> Iterator[Fault]:
-        loader, processor = self._run.build("loader"), self._run.picked("processor")
-        given, taken = len(loader.text_fields), len(processor.text_fields)
-        if given != taken:
-            values = self._run.values
-            problem = f"'{values['processor']}' takes {taken} text{'s' * (taken != 1)} per sample"
-            remedy = f"Loader '{values['loader']}' gives {given}: choose two that match."
-            yield Fault("processor", f"{problem}.", remedy)
-        elif loader.has_answers != processor.reads_answers:
-            reads = "reads" if processor.reads_answers else "does not read"
-            problem = f"'{self._run.values['processor']}' {reads} answers in a text."
-            has = "has" if loader.has_answers else "has no"
-            remedy = f"Loader '{self._run.values['loader']}' {has} answers: choose two that match."
-            yield Fault("processor", problem, remedy)
+        loader = self._run.build("loader")
+        if unfit := other_texts(self._run):
+            yield unfit
         fields = self._run.values.get("fields")
         names_first = [*loader.before, *loader.column_names]
         more = [*loader.between, *(["a label"] if loader.num_targets else [])]

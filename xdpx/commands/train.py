@@ -13,12 +13,12 @@ from xdpx.commands import child
 from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.loading import Run
 from xdpx.config.spmd_keys import SPMD, spmd_faults
+from xdpx.datasets.fitting import other_columns
 from xdpx.datasets.meta import altered_keys, read_meta
 from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import wrong_name
 from xdpx.optimizers import NEEDED, PACKAGES
 from xdpx.optimizers.lr_schedulers import steps_of
-from xdpx.processors import processors
 from xdpx.runs import devices, run_folder
 from xdpx.runs.length import length_of, total_updates
 from xdpx.runs.parameters import TrainParameters
@@ -94,10 +94,8 @@ class Train:
         if (values.get("max_len") or math.inf) < meta.get("max_len", 0):  # more may be right: check_max_len measures
             problem = f"is {values['max_len']}, but x-prepro cut the samples to {meta['max_len']}; training never cuts."
             yield Fault("max_len", problem, "Remove it here, or set it in the config of x-prepro and run that again.")
-        made_with = processors[meta["processor"]] if meta.get("processor") in processors else None
-        if made_with is not None and not self._run.picked("processor").schema.keys() <= made_with.schema.keys():
-            problem = f"is '{values['processor']}', but the data were made with '{meta['processor']}'."
-            yield Fault("processor", problem, remedy)
+        if unfit := other_columns(self._run, meta, remedy):
+            yield unfit
 
     def _about_length(self, shards_of: Callable[[Any], list[str]]) -> Iterator[Fault]:
         from xdpx.datasets.shards import Meta

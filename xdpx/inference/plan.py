@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import json
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -17,6 +18,8 @@ from xdpx.config.loading import Run, load, resolve
 from xdpx.config.parameters import param
 from xdpx.config.spmd_keys import SPMD, mesh_conflicts, spmd_faults
 from xdpx.config.stored_args import read_args, read_prepro_args
+from xdpx.datasets.fitting import other_columns, other_texts
+from xdpx.datasets.meta import read_meta
 from xdpx.datasets.store import AGAIN, split_name
 from xdpx.inference import export_folder
 from xdpx.logger import log
@@ -543,12 +546,28 @@ def _only_for_texts(
     problem = "would change nothing: x-prepro acts on it, and the model keeps the words and labels it was trained with."
     remedy = "Leave it out, or preprocess and train again with it."
     idle = [key for key in changed if key in _OF_BUILDING and key not in train.values]
-    if idle:
-        raise ConfigError(source, [Fault(f"extra_config.{key}", problem, remedy) for key in idle])
+    faults = [Fault(f"extra_config.{key}", problem, remedy) for key in idle]
+    faults += _unfit(changed, train, prepro) if prepro is not None else []
+    if faults:
+        raise ConfigError(source, faults)
     others = (entry(kind, name) for (_, kind), name in train.picks.items() if kind != "processor")
     of_others = {item.key for each in others for item in each.parameters}
     elsewhere = (set(train.values) - _OF_SAMPLES) | of_others | _OF_PLACES
     return tuple(key for key in changed if key not in elsewhere)
+
+
+def _unfit(changed: Collection[str], train: Run, prepro: Run) -> Iterator[Fault]:
+    """Yield faults of overrides with which texts or labels would not become what the model takes."""
+    parts = [key for key in ("processor", "loader") if key in changed]
+    if parts and (fault := other_texts(prepro)):
+        yield replace(fault, key=f"extra_config.{parts[0]}")
+    several = bool(train.values.get("several_labels"))
+    if "label_separator" in changed and bool(prepro.values["label_separator"]) != several:
+        trained = "several labels" if several else "one label"
+        problem = (
+            f"is {json.dumps(prepro.values['label_separator'])}, but the model was trained with {trained} per row."
+        )
+        yield Fault("extra_config.label_separator", problem, "Leave it out.")
 
 
 def refuse_idle(plan: InferencePlan, inputs: Sequence[Input], source: str) -> None:
@@ -578,8 +597,7 @@ def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
     """
     splits = {split_name(path): path for path in _stores(plan.data_dir)}
     if name in splits:
-        _refuse_other_data(plan, plan.data_dir, agreement.LISTS, key, source)
-        return Input(name, splits[name], is_store=True, key=key)
+        return _prepared(name, splits[name], plan, key, source)
     if not is_raw(name):
         remedy = listed(name, splits)
         remedy = remedy or did_you_mean(name, splits, f"The splits are: {', '.join(splits) or 'none'}.")
@@ -589,8 +607,7 @@ def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
             )
         raise _missing(source, key, f"'{name}' is neither a split of '{plan.data_dir}' nor a file.", remedy)
     if name.endswith(".pt"):
-        _refuse_other_data(plan, io.parent(name), agreement.LISTS, key, source)
-        return Input(name, name, is_store=True, key=key)
+        return _prepared(name, name, plan, key, source)
     if plan.prepro is None:
         rules = io.join(plan.data_dir, ARGS_FILE)
         problem = f"'{name}' is raw text, but {rules}, which says how to read it, no longer exists."
@@ -603,6 +620,14 @@ def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
         _refuse_other_data(plan, plan.data_dir, [agreement.VOCABULARY], key, source)
     reading = _reading(name, plan, plan.prepro, key, source)
     return Input(name, name, is_store=False, reading=reading, key=key)
+
+
+def _prepared(name: str, path: str, plan: InferencePlan, key: str, source: str) -> Input:
+    folder = io.parent(path)
+    _refuse_other_data(plan, folder, agreement.LISTS, key, source)
+    if "processor" in plan.given and (fault := other_columns(plan.train, read_meta(folder), "Leave it out.")):
+        raise ConfigError(source, [replace(fault, key="extra_config.processor")])
+    return Input(name, path, is_store=True, key=key)
 
 
 def _reading(path: str, plan: InferencePlan, prepro: Run, key: str, source: str) -> Run:

@@ -243,7 +243,7 @@ def load_run(
     batch_size: int | None = None,
     cuda: bool | None = None,
     engine: Literal["pytorch", "spmd"] | None = None,
-    extra_config: Mapping[str, Any] | None = None,
+    extra_config: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     exact: bool = False,
     threads: int | None = None,
 ) -> TrainedRun:
@@ -255,7 +255,7 @@ def load_run(
         batch_size: texts per batch; by default as in training.
         cuda: use the GPU; by default whether there is one.
         engine: by default as in training.
-        extra_config: values that override those of the run, such as a data_dir that was moved.
+        extra_config: values that override those of the run, such as a data_dir that was moved; or a config of values.
         exact: make the outputs of a row bit-identical in every batch; `cost_of_exact` measures the slowdown.
         threads: CPU threads for a batch of an export; by default those of its library. For a run with weights, use
             `torch.set_num_threads`.
@@ -267,8 +267,11 @@ def load_run(
     """
     load_user_modules()
     given: dict[str, Any] = {"save_dir": os.fspath(save_dir), "checkpoint": checkpoint and os.fspath(checkpoint)}
-    given |= {"batch_size": batch_size, "cuda": cuda, "engine": engine, "extra_config": dict(extra_config or {})}
-    given |= {"exact": exact}
+    given |= {"batch_size": batch_size, "cuda": cuda, "engine": engine, "exact": exact}
+    if isinstance(extra_config, str | os.PathLike):
+        given["extra_config"] = os.fspath(extra_config)
+    else:
+        given["extra_config"] = dict(extra_config or {})
     return opened(given, threads=threads)
 
 
