@@ -425,5 +425,23 @@ def test_eight_bits_that_cost_too_much_leave_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("metric", "before", "after", "ascending", "lost"),
+    [
+        ("loss", 190.1082, 190.4830, False, "0.20 %"),
+        ("mse", 0.02, 0.03, False, "50.00 %"),
+        ("mse", 0.0, 0.1, False, "inf %"),
+        ("r2", -0.5, -0.6, True, "20.00 %"),
+        ("f1", 0.90, 0.893, True, "0.70 points"),
+        ("mcc", -0.1, 0.1, True, "-20.00 points"),
+    ],
+)
+def test_what_rounding_costs_is_judged_in_points_or_for_metrics_without_bounds_in_percent(
+    metric: str, before: float, after: float, ascending: bool, lost: str
+) -> None:
+    unit = rounding.unit_of(metric)
+    assert f"{rounding.lost_of(before, after, unit=unit, ascending=ascending):.2f} {unit}" == lost
+
+
 def test_every_format_has_its_script() -> None:
     assert {f"export_{name}" for name in FORMATS} <= set(SHIPPED)

@@ -4,8 +4,8 @@ Usage: x-script export_int8 save_dir=... out_dir=... [most_lost=0.5] [key=value 
 
 The methods are those of `export_onnx quantise=int8` (dynamic) and `export_openvino quantise=int8` (static), if their
 packages are installed: `pip install 'xdpx[export]'`, `'xdpx[openvino]'`. Each is scored on labelled rows and timed row
-by row on one thread; one that loses more than most_lost points is discarded. out_dir gets the export of the fastest
-remaining one, as its own script writes it.
+by row on one thread; one that loses more than most_lost (points of a score, percent of a loss) is discarded. out_dir
+gets the export of the fastest remaining one, as its own script writes it.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class ExportInt8(ExportCommand):
 
     def run(self) -> None:
         """Try each method, print the scores and times of all, and move the best export to out_dir."""
+        from xdpx.commands.rounding import unit_of
         from xdpx.inference.exporting import staged
 
         with TemporaryDirectory(prefix="xdpx-int8-") as place:
@@ -66,7 +67,8 @@ class ExportInt8(ExportCommand):
             with staged(self.parameters.out_dir, facts, replaces=[*WAYS]) as out:
                 export_folder.copy_files(best.folder, out)
         path = io.join(self.parameters.out_dir, best.facts["file"])
-        kept = f"{path}: {WAYS[best.name]}, the fastest of those that lose at most {self.parameters.most_lost:g} points"
+        most = f"{self.parameters.most_lost:g} {unit_of(best.facts['rounding']['metric'])}"
+        kept = f"{path}: {WAYS[best.name]}, the fastest of those that lose at most {most}"
         print("\n".join([_table(tried, seconds), *told, kept]))
 
     def _tried(self, place: str) -> tuple[list[Tried], list[str]]:

@@ -113,7 +113,10 @@ class RoundingParameters(ExportParameters):
     """The same keys, and how much accuracy 8 bits may cost."""
 
     most_lost: float = param(
-        0.5, ge=0, doc="Refuse 8 bits when they lose more points (hundredths) of major_metric on the rows."
+        0.5,
+        ge=0,
+        doc="Refuse 8 bits when major_metric on the rows becomes worse by more: points (hundredths), or percent of a "
+        "metric without bounds, such as loss or mse.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.inference.plan import InferenceParameters, find_input, make_plan
+from xdpx.utils.metric_names import range_of
 
 if TYPE_CHECKING:
     from xdpx.inference.exporting import Judge, Trial
@@ -28,7 +30,8 @@ def judge_rounding(rows: str | None, most_lost: float, source: str) -> Judge:
 
     Args:
         rows: labelled rows; None for the valid_subset of training.
-        most_lost: points (hundredths) of major_metric; an export that loses more is refused.
+        most_lost: points (hundredths) of major_metric, or percent of one without bounds, such as a loss; an export that
+            loses more is refused.
         source: the config, for messages.
     """
 
@@ -40,22 +43,39 @@ def judge_rounding(rows: str | None, most_lost: float, source: str) -> Judge:
         labelled = find_input(on, trial.predictor.plan, "rows", source)
         again = Predictor(make_plan(InferenceParameters(save_dir=trial.folder), source))
         before, after = scored(trial.predictor, labelled)[metric], scored(again, labelled)[metric]
-        lost = 100 * (before - after if values["ascending_metric"] else after - before)
+        unit = unit_of(metric)
+        lost = lost_of(before, after, unit=unit, ascending=values["ascending_metric"])
+        told = (
+            f"{0 - lost:+.2f} points" if unit == "points" else f"{abs(lost):.2f} % {'worse' if lost > 0 else 'better'}"
+        )
         slow, fast = seconds_of(trial, labelled)
         trial.facts["rounding"] = {
             "rows": on, "metric": metric, "before": before, "after": after, "milliseconds_before": 1000 * slow,
             "milliseconds_after": 1000 * fast,
         }  # fmt: skip
         if not lost <= most_lost:
-            problem = f"takes {metric} on {on} from {before:.4f} to {after:.4f}: {lost:.2f} points lost."
+            problem = f"takes {metric} on {on} from {before:.4f} to {after:.4f}: {lost:.2f} {unit} lost."
             raise ConfigError(source, [Fault("quantise", problem, REMEDY)])
         return [
-            f"  {metric} on {on}: {before:.4f} before, {after:.4f} after rounding ({0 - lost:+.2f} points)",
+            f"  {metric} on {on}: {before:.4f} before, {after:.4f} after rounding ({told})",
             f"  a row of {on}, one by one on one thread: {1000 * slow:.2f} ms of CPU before, {1000 * fast:.2f} after "
             f"({slow / fast:.1f} times as fast)",
         ]
 
     return judge
+
+
+def unit_of(metric: str) -> str:
+    """Return the unit in which a loss of a metric is judged: points, or `%` of one without bounds, such as a loss."""
+    return "points" if math.isfinite(range_of(metric)[1]) else "%"
+
+
+def lost_of(before: float, after: float, *, unit: str, ascending: bool) -> float:
+    """Return by how much a metric became worse, in points (hundredths) or percent of its value before."""
+    lost = 100 * (before - after if ascending else after - before)
+    if unit == "points" or lost == 0:
+        return lost
+    return lost / abs(before) if before else math.copysign(math.inf, lost)
 
 
 def scored(predictor: Predictor, source: Input) -> dict[str, float]:
