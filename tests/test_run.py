@@ -120,9 +120,10 @@ def test_a_dry_run_as_json_prints_nothing_else(desk: Path) -> None:
     assert told.stderr == OWN_CODE
 
 
-def test_a_dry_run_as_json_keeps_stdout_empty_when_something_is_wrong(desk: Path) -> None:
+def test_a_dry_run_as_json_prints_the_faults_when_something_is_wrong(desk: Path) -> None:
     told = door(desk, "x-draw", "draw", "side=x", "--dry", "--json")
-    assert (told.returncode, told.stdout) == (2, "")
+    found = json.loads(told.stdout)
+    assert (told.returncode, found["exit_code"], [fault["key"] for fault in found["faults"]]) == (2, 2, ["side"])
 
 
 def test_help_and_schema_need_no_config(desk: Path) -> None:

@@ -40,19 +40,36 @@ def main(words: Sequence[str] | None = None) -> int:
     from xdpx.commands.outcomes import exit_code
     from xdpx.utils.progress import quietly
 
-    if given[:1] == ["x-submit"]:  # the words after it are a command line for the cluster
-        return exit_code(lambda: _own_words("x-submit", given[1:]), verbose="--verbose" in given)
+    if given[:1] == ["x-submit"]:
+        return _submit(given)
     if "--completion" in given[:2]:
         from xdpx.commands.completion import main as completion
 
         return exit_code(lambda: completion(" ".join(given[given.index("--completion") + 1 :])))
     verbose = "--verbose" in given
     with quietly(wanted="--quiet" in given):
-        if "--json" in given and not {"--dry", "--schema", "--help", "-h"} & set(given):
-            from xdpx.commands.answer import in_json
+        if "--json" in given:
+            from xdpx.commands.answer import in_json, or_failure_in_json
 
+            if {"--dry", "--schema", "--help", "-h"} & set(given):
+                return or_failure_in_json(lambda: exit_code(lambda: _line(given, []), verbose=verbose))
             return in_json(lambda answer: exit_code(lambda: _line(given, answer.jobs), verbose=verbose))
         return exit_code(lambda: _line(given, []), verbose=verbose)
+
+
+def _submit(given: list[str]) -> int:
+    """Run x-submit; the words after `--` are only for the commands that it submits."""
+    from xdpx.commands.answer import Done, LineResults, in_json
+    from xdpx.commands.outcomes import exit_code
+
+    own = given[: given.index("--")] if "--" in given else given
+
+    def work(answer: LineResults) -> int:
+        answer.jobs.append(done := Done("x-submit"))
+        done.exit_code = exit_code(lambda: _own_words("x-submit", given[1:]), verbose="--verbose" in own)
+        return done.exit_code
+
+    return in_json(work) if "--json" in own else work(LineResults())
 
 
 def _line(words: list[str], results: list[Done]) -> int:
@@ -163,7 +180,8 @@ def _schema(commands: list[str]) -> int:
 
 def _own_words(command: str, words: list[str]) -> int:
     if command != "x-script":  # whose words may belong to the user's own program
-        words = [word for word in words if word != "--quiet" and not (command == "x-io" and word == "--json")]
+        kept_back = {"--quiet", "--json"} if command in {"x-io", "x-serve", "x-board"} else {"--quiet"}
+        words = [word for word in words if word not in kept_back]
     if command in {"x-run", "x-init"}:
         from xdpx.commands import first_run
 

@@ -156,8 +156,10 @@ def test_json_is_one_object_and_all_that_is_printed(desk: Path, capfd: Capture, 
 
 
 @pytest.mark.parametrize(
-    "command", ["x-train train lr=1", "x-io size nowhere", "x-script diff_data raw", "x-run raw/x.csv"]
-)
+    "command",
+    ["x-train train lr=1", "x-train train lr=1 --dry", "x-io size nowhere", "x-script diff_data raw", "x-run raw/x.csv",
+     "x-serve nowhere", "x-board nowhere", "x-submit x-train train", "x-exp Nope --plan"],
+)  # fmt: skip
 def test_json_tells_a_refusal_too(desk: Path, capfd: Capture, command: str) -> None:
     code = main([*shlex.split(command), "--json"])
     out, err = capfd.readouterr()

@@ -86,21 +86,47 @@ def in_json(work: Callable[[LineResults], int]) -> int:
         sys.stdout.flush()
         output.seek(0)
         results, lines = _parts(output.read().decode("utf-8", "replace"))
+    told = _told(code, errors, answer.jobs, results, lines)
+    if len(answer.jobs) == len(results) == 1 and isinstance(results[0], dict) and not told.keys() & results[0].keys():
+        told |= {**results[0], "results": []}
+    _print(told)
+    return code
+
+
+def or_failure_in_json(work: Callable[[], int]) -> int:
+    """Do work that prints JSON of its own, such as --dry, and return its exit code; if it fails, print the object."""
+    with outcomes.recorded() as errors:
+        code = work()
+    if code:
+        _print(_told(code, errors))
+    return code
+
+
+def _told(
+    code: int,
+    errors: Sequence[BaseException],
+    jobs: Sequence[Done] = (),
+    results: Sequence[Any] = (),
+    lines: Sequence[str] = (),
+) -> dict[str, Any]:
     from xdpx import __version__
 
-    told = {
+    unrecorded = "the command line is invalid: see standard error" if code == outcomes.USER else ""
+    error = "\n".join(str(error) or type(error).__name__ for error in errors) or unrecorded
+    return {
         "xdpx": __version__,
         "exit_code": code,
         "faults": [_fault(fault) for error in errors if isinstance(error, ConfigError) for fault in error.faults],
-        "error": redact("\n".join(str(error) or type(error).__name__ for error in errors)) or None,
-        "jobs": [done.as_json() for done in answer.jobs],
-        "results": results,
-        "output": lines,
+        "error": redact(error) or None,
+        "jobs": [done.as_json() for done in jobs],
+        "results": list(results),
+        "output": list(lines),
     }
-    if len(answer.jobs) == len(results) == 1 and isinstance(results[0], dict) and not told.keys() & results[0].keys():
-        told |= {**results[0], "results": []}
+
+
+def _print(told: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(told, ensure_ascii=False, default=str) + "\n")
-    return code
+    sys.stdout.flush()
 
 
 def _fault(fault: Fault) -> dict[str, Any]:

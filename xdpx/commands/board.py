@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from xdpx.commands.listening import add_flags, address_of, asked_of, faults_of, token_of
+from xdpx.commands.outcomes import announce
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.utils import collecting, io
 
@@ -68,7 +69,7 @@ async def _serve(folder: str, host: str, port: int | None, token: str, *, opened
     try:
         port = await _listening(runner, host, port)
         address = address_of(host, port, token)
-        print(f"{folder}: {address}    (Ctrl-C stops it)", flush=True)
+        announce(f"{folder}: {address}    (Ctrl-C stops it)")
         if opened:
             webbrowser.open(address)
         collecting.as_usual()  # no update ever comes

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xdpx.commands import child
-from xdpx.commands.answer import Done, in_json
+from xdpx.commands.answer import Done, in_json, or_failure_in_json
 from xdpx.commands.experiment_line import Line, parse, usage
 from xdpx.commands.outcomes import FINISHED, PREEMPTED, exit_code
 from xdpx.config.faults import ConfigError, Fault, found_in
@@ -37,8 +37,10 @@ def answered(words: Sequence[str]) -> int:
     asked = [word for word in words if word != "--quiet"]
     verbose = "--verbose" in asked
     with quietly(wanted=len(asked) < len(words)):
-        if "--json" not in asked or {"--plan", "--dry", "--help", "-h"} & set(asked):
+        if "--json" not in asked:
             return exit_code(lambda: main(asked), verbose=verbose)
+        if {"--plan", "--dry", "--help", "-h"} & set(asked):
+            return or_failure_in_json(lambda: exit_code(lambda: main(asked), verbose=verbose))
         asked = [word for word in asked if word != "--json"]
 
         def work(jobs: list[Done]) -> int:

@@ -35,6 +35,11 @@ def recorded() -> Generator[list[BaseException]]:
         _RECORDS.pop()
 
 
+def announce(text: str) -> None:
+    """Print what must be read while a command runs: on standard error with `--json`, which keeps the output back."""
+    print(text, file=sys.stderr if _RECORDS else sys.stdout, flush=True)
+
+
 def exit_code(work: Callable[[], int | None], *, verbose: bool = False) -> int:
     """Do the work and return its exit code; print every error to stderr, in the form that fits its kind."""
     try:
@@ -45,6 +50,7 @@ def exit_code(work: Callable[[], int | None], *, verbose: bool = False) -> int:
             return WORLD
         if isinstance(stop.code, int) or stop.code is None:
             return stop.code or FINISHED
+        record(stop)
         _tell(str(stop.code))
         return WORLD
     except KeyboardInterrupt as error:

@@ -25,6 +25,7 @@ from functools import partial
 from importlib.util import find_spec
 
 from xdpx.commands.listening import add_flags, address_of, asked_of, faults_of, token_of
+from xdpx.commands.outcomes import announce
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.utils import collecting, io
 
@@ -119,7 +120,7 @@ def _serve(asked: argparse.Namespace, folders: dict[str, str], token: str) -> No
         ending = Ending()
         server = Server(application(models, counts, token=token, limits=Limits(), ending=ending), ending)
         address = address_of(asked.host, ear.getsockname()[1], token)
-        print(f"{', '.join(folders)}: {address}    (Ctrl-C stops it)", flush=True)
+        announce(f"{', '.join(folders)}: {address}    (Ctrl-C stops it)")
         if asked.open:
             webbrowser.open(address)
         collecting.as_usual()  # no update ever comes

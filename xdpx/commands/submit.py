@@ -257,7 +257,9 @@ def _agreed(request: SubmitLine, job: Job) -> bool:
     if request.flags.get("yes") or not sys.stdin.isatty():
         return True
     asked = " ".join(f"{name}={value}" for name, value in given(job.resources).items()) or "defaults"
-    return input(f"Send {job.name} to {request.flags['on']} ({asked})? [y/N] ").strip().lower() in {"y", "yes"}
+    sys.stderr.write(f"Send {job.name} to {request.flags['on']} ({asked})? [y/N] ")
+    sys.stderr.flush()  # standard output is kept back with --json
+    return input().strip().lower() in {"y", "yes"}
 
 
 def _send(request: SubmitLine, job: Job, backend: Backend, contents: _Contents) -> int:

@@ -26,7 +26,7 @@ OWN_FLAGS = {
 }
 SWITCHES = frozenset({"dry", "yes", "help"})
 LISTS = frozenset({"only-there"})
-HANDLED_BEFORE = frozenset({"--verbose", "--quiet"})
+HANDLED_BEFORE = frozenset({"--verbose", "--quiet", "--json"})
 """Flags of every command, which are handled before."""
 
 
