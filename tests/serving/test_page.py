@@ -19,6 +19,7 @@ class Pairs:
     """A run that reads pairs, and finds those alike that are the same."""
 
     checkpoint, labels, text_fields = None, ["same", "other <b>"], ("text_1", "text_2")
+    gives_lists = False
 
     def __init__(self, folder):
         self.run = load_run(folder)

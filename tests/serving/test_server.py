@@ -26,7 +26,7 @@ from xdpx.serving.application import NO_KIND, SEND_JSON
 from xdpx.serving.batching import Sizes
 from xdpx.serving.counting import Counts
 from xdpx.serving.models import Model
-from xdpx.serving.shapes import MOST_CHARACTERS, MOST_ROWS, Limits
+from xdpx.serving.shapes import MOST_CHARACTERS, MOST_ROWS, Limits, answers_of
 from xdpx.utils import commit
 
 TEXTS = ["good film", "bad plot", "very good plot very good", "not good", "", "电影 😀"]
@@ -58,6 +58,13 @@ def test_answers_are_those_of_predict(serving, run):
     assert ask(f"{serving.address}/predict_batch", {"texts": []})[2] == []
     [facts] = ask(f"{serving.address}/models")[2]
     assert (facts["name"], facts["texts"], facts["labels"]) == ("tiny", ["text"], ["neg", "pos"])
+
+
+@pytest.mark.parametrize(("labels", "listed"), [((), []), (("a",), ["a"]), (("a", "b"), ["a", "b"])])
+def test_every_answer_of_a_model_with_several_labels_lists_them(labels, listed):
+    one = Prediction(",".join(labels), {}, labels)
+    assert list(answers_of([one], with_lists=True)[0]["labels"]) == listed
+    assert ("labels" in answers_of([one], with_lists=False)[0]) == (len(labels) > 1)
 
 
 def test_exact_answers_have_the_bits_of_predict_whatever_they_are_asked_with(run):

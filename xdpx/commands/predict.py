@@ -57,7 +57,9 @@ class Predict:
         header: bool = param(True, doc="Write a header with the column names.", when=("distill", "is", False))
         binary: bool = param(False, doc="Write arrays that torch.load reads, instead of text.")
         max_predict: int | None = param(None, doc="Maximum number of rows to predict of each file.", gt=0)
-        concat_origin: bool = param(True, doc="Write the original columns before the predictions.")
+        concat_origin: bool = param(
+            True, doc="Write the original columns before the predictions: all, or those that `fields` names."
+        )
 
         def conflicts(self) -> list[tuple[str, str]]:
             """Refuse settings with which rows and predictions could not be written side by side."""

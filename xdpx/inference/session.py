@@ -19,6 +19,7 @@ from xdpx.config.stored_args import read_args
 from xdpx.config.user_modules import load_user_modules
 from xdpx.inference.plan import InferenceParameters, InferencePlan, Input, find_input, make_plan, refuse_idle
 from xdpx.logger import log
+from xdpx.metrics.judging import TAG_COLUMNS
 from xdpx.utils import io
 
 if TYPE_CHECKING:
@@ -77,6 +78,11 @@ class TrainedRun:
     def text_fields(self) -> tuple[str, ...]:
         """The names of the texts of a row: one, or two for a model of text pairs."""
         return tuple(self._predictor.loader.column_names)
+
+    @property
+    def gives_lists(self) -> bool:
+        """Whether a row may have several labels, or has a tag for each word."""
+        return self._predictor.loader.several_labels or self._predictor.columns == TAG_COLUMNS
 
     def cost_of_exact(self) -> str:
         """Return a sentence on how much slower exact batches are, measured on predicted rows; "" if there were none."""

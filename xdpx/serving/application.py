@@ -130,7 +130,7 @@ async def _answered(models: Models, counts: Counts, name: str | None, body: One 
         if odd is not None:
             status = 422
             raise HTTPException(status, f"texts[{odd}]: the model computes NaN or infinity for this row.")
-        found, status = answers_of(predictions), 200
+        found, status = answers_of(predictions, with_lists=model.gives_lists), 200
         counts.rows.labels(model.name).inc(len(rows))
         return found
     except ConfigError as error:

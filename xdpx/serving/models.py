@@ -83,6 +83,11 @@ class Model:
         return ModelFacts(name=self.name, texts=list(run.text_fields), labels=run.labels, checkpoint=run.checkpoint)
 
     @property
+    def gives_lists(self) -> bool:
+        """Whether a row may have several labels, or has a tag for each word."""
+        return self._run.gives_lists
+
+    @property
     def num_waiting(self) -> int:
         """Rows that have no answer yet."""
         return self._batcher.num_waiting

@@ -82,7 +82,9 @@ class Answer(BaseModel):
         description="The label; for words, their tags separated by spaces; null if there is none."
     )
     probabilities: dict[str, float] = Field(description="Of each label; empty if the model gives none.")
-    labels: list[str] | None = Field(None, description="Several labels, or the tag of each word, if there are any.")
+    labels: list[str] | None = Field(
+        None, description="The labels, or the tag of each word, if the model gives several."
+    )
     score: float | None = Field(None, description="The number, if the model predicts numbers.")
 
 
@@ -126,14 +128,19 @@ def first_without_number(predictions: Sequence[Prediction]) -> int | None:
     return None
 
 
-def answers_of(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """Return predictions as JSON values: those of `Answer`, without fields that are null, except the label."""
-    return [_answer(each) for each in predictions]
+def answers_of(predictions: Sequence[Prediction], *, with_lists: bool) -> list[dict[str, Any]]:
+    """Return predictions as JSON values: those of `Answer`, without fields that are null, except the label.
+
+    Args:
+        predictions: of a model.
+        with_lists: whether every answer has its labels as a list, also none or one.
+    """
+    return [_answer(each, with_list=with_lists) for each in predictions]
 
 
-def _answer(one: Prediction) -> dict[str, Any]:
+def _answer(one: Prediction, *, with_list: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {"label": one.label, "probabilities": one.probabilities}
-    if one.labels and one.labels != (one.label,):
+    if with_list or (one.labels and one.labels != (one.label,)):
         answer["labels"] = one.labels
     if one.score is not None:
         answer["score"] = one.score
