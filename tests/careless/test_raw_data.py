@@ -146,6 +146,15 @@ def test_json_lines_read_as_text_are_a_fault(tmp_path: Path, said: Said) -> None
     assert texts_and_labels(prepro(tmp_path, parser="jsonl", fields=["text", "label"])) == ROWS
 
 
+def test_a_nul_in_json_does_not_blame_the_encoding(tmp_path: Path, said: Said) -> None:
+    lines = "".join(json.dumps({"text": f"{text}\0", "label": label}) + "\n" for text, label in ROWS)
+    raw(tmp_path, train_jsonl=lines)
+    prepro(tmp_path, code=2, parser="jsonl", fields=["text", "label"])
+    told = said()
+    assert "train.jsonl:1: holds a NUL character" in told
+    assert "encoding" not in told
+
+
 def test_a_train_file_without_labels_beside_a_dev_file_with_labels_is_a_fault(tmp_path: Path, said: Said) -> None:
     raw(tmp_path, train_tsv="good or bad\nfine\n", dev_tsv=table("\t"))
     prepro(tmp_path, code=2)

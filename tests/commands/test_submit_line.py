@@ -39,6 +39,10 @@ def test_what_is_wrong_is_told_with_the_nearest_right_word() -> None:
     assert "Did you mean 'x-train'?" in refusal("x-tran", "t", "--on", "slurm")
     assert "Did you mean 'slurm'?" in refusal("x-train", "t", "--on", "slrum")
     assert "Use one of: local, slurm." in refusal("x-train", "t")
+    for line in ("--node 2 x-train t", "x-train t --node=2", "x-train t --node 2 seed=1"):
+        told = refusal(*line.split(), "--on", "slurm")
+        assert "1 fault\n  --node: no such flag. Did you mean --nodes?" in told
+    assert parse(["x-script", "mine", "--node", "2", "--on", "slurm"], PLACES).steps[0].words[-1] == "2"
     assert "Write --nodes=VALUE." in refusal("x-train", "t", "--on", "slurm", "--nodes")
 
 

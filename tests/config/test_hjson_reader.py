@@ -74,6 +74,22 @@ def test_blanks_that_are_copied_from_a_page_are_blanks_in_front_of_any_value(tex
         assert read(f"a:{blank}{text}\nb: 2") == ({"a": value, "b": 2}, [])
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{a: {s3://b/x.tsv: o.tsv}}", {"a": {"s3://b/x.tsv": "o.tsv"}}),
+        (
+            "a: {\n http://h:80/x : s3://b/y // z\n oss://b/c: 1\n}",
+            {"a": {"http://h:80/x": "s3://b/y", "oss://b/c": 1}},
+        ),
+        ("a:// comment: b\n 1", {"a": 1}),
+        ("a://comment\n 1", {"a": 1}),
+    ],
+)
+def test_the_address_of_a_file_may_be_a_key_without_quotes(text: str, value: object) -> None:
+    assert read(text) == (value, [])
+
+
 TRAPS = [
     ("a: foo, b: 2", "a", 1, 7, "the comma", {"a": "foo", "b": 2}),
     ("a: foo, 'b c': 2", "a", 1, 7, "the comma", {"a": "foo", "b c": 2}),

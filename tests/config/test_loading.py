@@ -234,6 +234,13 @@ def test_a_variable_of_the_shell_is_no_name_of_a_folder(
         assert load("draw", "x-draw")[0].values["save_dir"] == path
 
 
+def test_a_new_folder_with_an_invisible_character_in_its_path_is_refused(write: Write) -> None:
+    write("draw.hjson", ONE.replace("out", '"o\u200but/a"'))
+    assert "holds the invisible character U+200B. Remove it;" in refused()
+    Path("o\u200but/a").mkdir(parents=True)
+    assert len(load("draw", "x-draw")) == 1
+
+
 @pytest.mark.parametrize("mark", ["。", "；", "，", "、", ";", "\u200b"])
 def test_a_new_folder_whose_name_ends_with_a_mark_of_punctuation_is_refused(write: Write, mark: str) -> None:
     write("draw.hjson", ONE.replace("out", f'"数据2{mark}"'))

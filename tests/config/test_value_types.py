@@ -72,6 +72,8 @@ BAD: list[tuple[str, Any, str]] = [
     ("list[int]", [1, "a"], "item 2 is 'a'"),
     ("list[int]", 3, "Use a list"),
     ("list[float]", "1,2", "write [1, 2]."),
+    ("list[int]", "3 4  5", "write [3, 4, 5]."),
+    ("list[str]", "mixed one", "write [mixed one]."),
     ("list[str]", "mcc , kappa", "write [mcc, kappa]."),
     ("dict[str, str]", "in.tsv", "write {in.tsv: ...}."),
     ("dict[str, str]", "in.tsv:out.tsv", "write {in.tsv: out.tsv}."),

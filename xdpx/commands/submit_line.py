@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from xdpx.config import catalogue
-from xdpx.config.faults import ConfigError, Fault, did_you_mean
+from xdpx.config.faults import ConfigError, Fault, did_you_mean, nearest
 from xdpx.config.hints import shown
 from xdpx.launch.submission import JobStep, Resources
 
@@ -80,6 +80,10 @@ def _take_flags(words: list[str], request: SubmitLine, faults: list[Fault]) -> l
         name = name.replace("_", "-")
         is_field = name.replace("-", "_") in Resources.model_fields
         if not word.startswith("--") or not (is_field or name in OWN_FLAGS):
+            if word.startswith("--") and (near := _near(name, left)):
+                faults.append(Fault(f"--{name}", "no such flag.", f"Did you mean --{near}?"))
+                words = words if equals or not words or words[0].startswith("--") else words[1:]
+                continue
             left += [word] if word not in HANDLED_BEFORE else []
         elif name in SWITCHES or (name == "v100" and not equals):
             _note(request, name, text or "true", is_field=is_field)
@@ -93,6 +97,21 @@ def _take_flags(words: list[str], request: SubmitLine, faults: list[Fault]) -> l
         else:
             faults.append(Fault(word, "has no value.", f"Write --{name}=VALUE."))
     return left
+
+
+def _near(name: str, before: Sequence[str]) -> str:
+    """Return our flag that was meant by one that is neither ours nor a key of the command it stands behind; else ''.
+
+    Words behind a command that takes words instead of a config, such as x-script, are its own.
+    """
+    command = next((word for word in reversed(before) if word in commands()), None)
+    configured = catalogue.names("command")
+    if command is not None and command not in configured:
+        return ""
+    keys = {item.key for each in configured for entry in catalogue.reachable_entries(each) for item in entry.parameters}
+    flags = {field.replace("_", "-") for field in (*OWN_FLAGS, *Resources.model_fields)}
+    near = nearest(name, flags | keys) if name.replace("-", "_") not in keys else None
+    return near if near in flags else ""
 
 
 def _note(request: SubmitLine, name: str, text: str, *, is_field: bool) -> None:

@@ -57,7 +57,9 @@ def _hint_for_text(value: str, wanted: str, *, number: bool) -> str:
     # Full-width digits and letters become ASCII, as do the minus sign and the dash that editors put for it.
     text = unicodedata.normalize("NFKC", written).translate({0x2212: "-", 0x2013: "-"})
     if wanted.startswith("a list") and not re.search(r"[\[\](){}'\"]", text) and text:
-        return f": write [{', '.join(part.strip() for part in text.split(','))}]"
+        parts = text.split()
+        parts = parts if all(map(_number_in, parts)) else text.split(",")
+        return f": write [{', '.join(part.strip() for part in parts)}]"
     if wanted.startswith("a mapping") and not re.search(r"[\[\](){}'\"]", text) and text:
         key, colon, inner = text.partition(":")
         return f": write {{{key.strip()}: {inner.strip() if colon and inner.strip() else '...'}}}"

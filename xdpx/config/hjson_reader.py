@@ -18,6 +18,8 @@ from xdpx.config.unquoted import NEXT_KEY, QUOTED, closing_bracket, doubtful, on
 _GAP = re.compile(r"(?:[ \t\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _BLANKS = re.compile(r"[ \t\u00a0\u3000]*")  # copied from a page, or typed on a Chinese keyboard
 _BARE_KEY = re.compile(r"[^ \t\n{}\[\],:]+")
+_URL_KEY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s{}\[\],]*?(?=[ \t]*:(?:\s|\Z))")
+"""A path such as s3://bucket/file as a key, up to a colon with white space behind it; `//` begins no comment there."""
 _AFTER_KEY = re.compile(r"[ \t\n]*:")
 _LITERAL = re.compile(
     r"(true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)[^\S\n]*(?=[,}\]#\n]|//|/\*|\Z)"
@@ -191,7 +193,7 @@ class _HjsonReader:
         return key
 
     def bare_key(self, start: int) -> str:
-        match = _BARE_KEY.match(self.text, start)
+        match = _URL_KEY.match(self.text, start) or _BARE_KEY.match(self.text, start)
         if not match:
             what = (
                 "no key before the ':'." if self.peek() == ":" else f"found '{self.peek()}' where a key was expected."

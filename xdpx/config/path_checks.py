@@ -20,6 +20,9 @@ _IMPOSSIBLE = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.EI
 _MARKS = "，。；、：,;\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 """Punctuation, and characters that cannot be seen, which typing or pasting leaves behind a name."""
 
+_INVISIBLE = re.compile("[\u200b\u200e\u200f\u2060\ufeff]")
+"""Those of them that belong into no name; joiners (U+200C, U+200D) do, in some scripts."""
+
 _VARIABLE = re.compile(r"(?:^|/)\$([A-Za-z_]\w*)(?=/|$)")
 
 PathFindings = dict[tuple[str, str], tuple[str, str]]
@@ -88,21 +91,31 @@ def _look_at_new(path: str) -> tuple[str, str]:
 def slip_in(path: str) -> tuple[str, str]:
     """Return (problem, remedy) of a new output with a slip in its name, both '' if it passes.
 
-    Slips are a mark of punctuation at its end, and a variable of the shell, which only a shell replaces.
+    Slips are a mark of punctuation at its end, an invisible character, and a variable of the shell, which only a shell
+    replaces.
     """
     variable = _VARIABLE.search(path)
     if variable and variable[1] in os.environ and not io.exists(path):
         problem = f"'{path}' contains ${variable[1]}, which is not replaced: a folder of that name would be made."
         return problem, "Write the path in full, or with ~ for your home directory."
     name = io.name(path)
-    mark = name[len(name.rstrip(_MARKS)) :]
-    if not mark or io.exists(path):
+    mark, hidden = name[len(name.rstrip(_MARKS)) :], _INVISIBLE.search(path)
+    if not (mark or hidden) or io.exists(path):
         return "", ""
+    remedy = "Remove it; if it is part of the name, create that folder or file first."
+    if hidden and not mark:
+        return _with_hidden(path, hidden[0]), remedy
     seen = f"'{mark}'" if mark.isprintable() else f"{ascii(mark)}, an invisible character"
-    return f"'{path}' ends with {seen}.", "Remove it; if it is part of the name, create that folder or file first."
+    return f"'{path}' ends with {seen}.", remedy
+
+
+def _with_hidden(path: str, hidden: str) -> str:
+    return f"'{path}' holds the invisible character U+{ord(hidden):04X}."
 
 
 def _absent(path: str, what: str) -> tuple[str, str]:
+    if hidden := _INVISIBLE.search(path):
+        return f"there is no {what} {_with_hidden(path, hidden[0])}", "Remove it."
     swallowed = swallowed_part(path)
     if swallowed:
         return f"there is no {what} '{path}'.", f"{swallowed}."

@@ -163,7 +163,7 @@ def bad_lines_error(path: str, parser: Parser, bad: Sequence[BadLine]) -> Config
             return ConfigError(path, [Fault("data_files", f"'{io.name(path)}' is {known[0]}, not text.", known[1])])
     if (NOT_UTF8 in told or NUL in told) and isinstance(parser.parameters, TextParameters):
         faults = [replace(each, problem=_in_encoding(each.problem, parser.parameters.encoding)) for each in faults]
-        remedy = f"{_other_encoding(start)}{remedy}"
+        remedy = f"{_other_encoding(start, parser.parameters.encoding)}{remedy}"
     faults[-1] = replace(faults[-1], remedy=remedy)
     return ConfigError(path, faults)
 
@@ -175,11 +175,14 @@ def _in_encoding(problem: str, encoding: str) -> str:
     return re.sub(r"(byte 0x\w\w) at \d+", r"\1", problem.replace(NOT_UTF8, f"is not {encoding} text"))
 
 
-def _other_encoding(data: bytes) -> str:
-    """Return a remedy that names the likely encoding of a file, detected from its start; '' if none is likely."""
+def _other_encoding(data: bytes, said: str) -> str:
+    """Return a remedy that names the likely encoding of a file, detected from its start; '' if it is the one said.
+
+    It is also '' if none is likely. JSON may hold a NUL as an escape, in any encoding.
+    """
     whole = data[: data.rfind(b"\n") + 1] or data
     found = unmarked_utf16(data) or (UTF8 if decodes(whole, UTF8) else likely(whole))
-    if found == UTF8 and b"\0" in data:
+    if found and (codecs.lookup(found).name == codecs.lookup(said).name or (found == UTF8 and b"\0" in data)):
         return ""
     key = f"set encoding: {found} (in x-eval and x-pred in extra_config)"
     return f"The file is likely {found}: {key}. Else: " if found else ""
