@@ -204,7 +204,7 @@ def report(number: int, origin: NonFiniteOrigin | None, group: Sequence[Any]) ->
 
 def _bytes_of(tree: Any) -> int:
     """Return the size in bytes of all arrays in nested containers."""
-    if isinstance(tree, Mapping):
+    if type(tree) is dict or isinstance(tree, Mapping):  # the latter is slow, and this runs for every update
         return sum(map(_bytes_of, tree.values()))
     if isinstance(tree, list | tuple):
         return sum(map(_bytes_of, tree)) if tree and not isinstance(tree[0], int | float | str) else 0

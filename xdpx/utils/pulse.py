@@ -85,7 +85,8 @@ class Pulse:
             self._longest.setdefault(phase, 0.0)
         now, before = time.monotonic(), self.now[0]
         seconds = now - self._entered
-        self._longest[before] = max(self._longest.get(before, 0.0), seconds)
+        if seconds >= self._longest.get(before, 0.0):
+            self._longest[before] = seconds
         self.spent[before] = self.spent.get(before, 0.0) + seconds
         self.now, self._since, self._entered = (phase, patience), now, now
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import isfinite
 from typing import Any
 
 import torch
@@ -65,6 +66,14 @@ class Guard:
             return None
         return cls(action, scaled=precision.scaler is not None, hear=hear)
 
+    def _is_bad(self, loss: Any, norm: Any) -> bool:
+        loss = torch.as_tensor(loss).detach()
+        if loss.device.type in FREE_TO_LOOK_AT and collectives.num_processes() == 1:  # without small kernels
+            return not (isfinite(loss.item()) and (self._scaled or isfinite(norm)))
+        loss = loss.float()
+        looked_at = loss if self._scaled else loss + torch.as_tensor(norm).to(loss)
+        return bool(collectives.sum_over_ranks((~looked_at.isfinite()).float()))
+
     def leaves_out(self, loss: Any, norm: Any, step: int) -> bool:
         """Return whether an update must be left out, the same on all processes. On all processes.
 
@@ -76,10 +85,7 @@ class Guard:
         Raises:
             NonFiniteUpdate: the action is "raise", or too many updates in a row were left out.
         """
-        loss = torch.as_tensor(loss).detach().float()
-        looked_at = loss if self._scaled else loss + torch.as_tensor(norm).to(loss)
-        bad = (~looked_at.isfinite()).float()
-        if not collectives.sum_over_ranks(bad):
+        if not self._is_bad(loss, norm):
             self._in_a_row = 0
             return False
         self._hear(step)

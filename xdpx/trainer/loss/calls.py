@@ -131,7 +131,7 @@ class LossCalls:
             raise TypeError(_no_loss(loss, self._source_of_loss()))
         if not loss.requires_grad:
             raise RuntimeError(WITHOUT_GRADIENT)
-        return loss if loss.numel() > 1 else loss.reshape(())
+        return loss.reshape(()) if loss.dim() and loss.numel() == 1 else loss
 
     def loss_and_outputs(self, model: nn.Module, inputs: Inputs) -> tuple[Tensor, Any]:
         """Return (loss, outputs) of `compute_loss` in an evaluation; the loss is the mean over the batch's targets."""
