@@ -77,6 +77,24 @@ def test_a_loss_without_logits_for_its_labels_is_no_mean_over_targets(labels):
     assert mean_over_targets(torch.tensor(1.0), {"logits": torch.zeros(3, 4, 8)}, labels) == (False, True)
 
 
+class Counting(nn.Module):
+    """A model that counts its calls in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x, **kwargs):
+        self.calls += 1
+        return {"loss": x.sum()}
+
+
+def test_measuring_does_not_count_as_a_call_in_the_buffers_of_a_model():
+    model = Counting()
+    assert follows_count(model, {"x": torch.ones(2), COUNT: torch.tensor(3)}, COUNT) is False
+    assert model.calls == 0
+
+
 class Tagger(nn.Module):
     """A tagger whose loss is a mean over sentences, as that of a CRF, or over words."""
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from xdpx.engines.pytorch.tracing_back import buffers_kept
 from xdpx.trainer.loss.model_loss import IGNORED, loss_of
 
 ROUNDED = 1e-3
@@ -25,7 +26,7 @@ def follows_count(model: nn.Module, inputs: Mapping[str, Any], name: str) -> boo
     """Return whether the loss of a model changes with the count; None if this batch does not tell.
 
     The loss is computed for the count and for twice as much, in evaluation mode, without gradients and with the same
-    random numbers. Modes of all modules and torch's random generators are left as they were.
+    random numbers. Modes of all modules, buffers and torch's random generators are left as they were.
 
     Args:
         model: unwrapped; with sharded weights, all processes must call this together.
@@ -34,7 +35,7 @@ def follows_count(model: nn.Module, inputs: Mapping[str, Any], name: str) -> boo
     """
     cuda = list({weight.device for weight in model.parameters() if weight.device.type == "cuda"})
     losses = []
-    with torch.no_grad(), _evaluating(model):
+    with torch.no_grad(), _evaluating(model), buffers_kept(model):
         for factor in (1, 2):
             with torch.random.fork_rng(devices=cuda):
                 torch.manual_seed(0)
