@@ -5,7 +5,7 @@ Shapes: B rows, T positions, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,33 +68,28 @@ def mean_over_targets(loss: Tensor, outputs: Any, labels: Any) -> tuple[bool, bo
         outputs: of the model, which have its logits, (B, ..., C).
         labels: integers (B, ...), `IGNORED` where there is no target.
     """
-    logits = _logits(outputs, labels)
-    if logits is None:
-        return False, True
-    if labels.dim() == 1:  # a label for each row, in which nothing is to be told apart
-        logits, labels = logits[None], labels[None]
     close = ROUNDED if loss.dtype == torch.float32 else ROUNDED_SHORT
-    for shifted in (False, True) if labels.dim() == 2 else (False,):
-        sums_B, counts_B = _sums(logits, labels, shifted=shifted)
-        if not counts_B.sum():
-            continue
-        mean = sums_B.sum() / counts_B.sum()
-        if torch.isclose(loss.float(), mean, rtol=close, atol=0):
+    for logits in _logits(outputs, labels):
+        # Of a label for each row, nothing is to be told apart: all are one row here.
+        scores, targets = (logits[None], labels[None]) if labels.dim() == 1 else (logits, labels)
+        for shifted in (False, True) if labels.dim() == 2 else (False,):
+            sums_B, counts_B = _sums(scores, targets, shifted=shifted)
             there = counts_B > 0
-            of_rows = (sums_B[there] / counts_B[there]).mean()
-            return True, not torch.isclose(of_rows, mean, rtol=2 * close, atol=0)
+            mean = sums_B.sum() / counts_B.sum()  # NaN without a target, which is close to nothing
+            if torch.isclose(loss.float(), mean, rtol=close, atol=0):
+                of_rows = (sums_B[there] / counts_B[there]).mean()
+                return True, not torch.isclose(of_rows, mean, rtol=2 * close, atol=0)
     return False, True
 
 
-def _logits(outputs: Any, labels: Any) -> Tensor | None:
-    """Return the output that has one score per class for each label; None if there is none."""
+def _logits(outputs: Any, labels: Any) -> Iterator[Tensor]:
+    """Yield the outputs that may be logits, by their shapes: those with a score of each class for each label."""
     if not isinstance(labels, Tensor) or labels.is_floating_point() or not labels.dim():
-        return None
+        return
     found = outputs.values() if isinstance(outputs, Mapping) else outputs
-    for each in found if isinstance(found, Sequence) or isinstance(outputs, Mapping) else (outputs,):
+    for each in (found,) if isinstance(found, Tensor) else found if isinstance(found, Iterable) else ():
         if isinstance(each, Tensor) and each.shape[:-1] == labels.shape and int(labels.max()) < each.shape[-1]:
-            return each
-    return None
+            yield each
 
 
 def _sums(logits: Tensor, labels: Tensor, *, shifted: bool) -> tuple[Tensor, Tensor]:
