@@ -11,6 +11,7 @@ from transformers import (
 )
 
 from xdpx import Trainer, TrainingArguments
+from xdpx.trainer.loss.counts import LossTally
 from xdpx.trainer.loss.measuring import follows_count, mean_over_targets
 
 COUNT = "num_items_in_batch"
@@ -70,6 +71,8 @@ def test_rows_with_equally_many_targets_prove_nothing_and_shifted_labels_are_see
     assert mean_over_targets(mean, (mean, logits), even) == (True, False)
     shifted = functional.cross_entropy(logits[:, :-1].flatten(0, 1), LABELS[:, 1:].flatten())
     assert mean_over_targets(shifted, {"logits": logits}, LABELS) == (True, True)
+    hidden = {"hidden": torch.zeros(3, 4, 9), "logits": logits}
+    assert mean_over_targets(shifted, hidden, LABELS) == (True, True), "another output of the shape of logits"
 
 
 @pytest.mark.parametrize("labels", [LABELS.float(), LABELS[:, :2], None, LABELS + 10])
@@ -172,3 +175,17 @@ def test_a_mean_stays_a_mean_over_an_update_whatever_the_code_of_a_model_looks_l
         data = [{**row, "labels": row["input_ids"][0] % 2} for row in data]
     whole, parts = (first_step(build(), data, tmp_path, *sizes) for sizes in ((6, 1), (2, 3)))
     assert parts == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("known", "of_others", "mean"), [(None, (1, 0), 2.5), (None, (0, 0), 3.0), (True, (1, 1), 3.0)]
+)
+def test_a_process_that_knows_nothing_does_not_decide_what_losses_are_means_over(known, of_others, mean, monkeypatch):
+    def with_others(sums):
+        return sums + torch.tensor([0.0] * 4 + list(of_others), dtype=sums.dtype)
+
+    tally = LossTally(torch.device("cpu"))
+    tally.add(torch.tensor(2.0), 3, 1)
+    tally.add(torch.tensor(4.0), 1, 1)
+    monkeypatch.setattr("xdpx.engines.pytorch.collectives.sum_over_ranks", with_others)
+    assert tally.mean(over_targets=known) == mean

@@ -66,9 +66,9 @@ class Averaged:
         return self._over_targets is None and self._seen < self.MOST_BATCHES
 
     @property
-    def over_targets(self) -> bool:
-        """Whether it is the mean over targets; False before any batch was examined, as in the original."""
-        return self._seen > 0 if self._over_targets is None else self._over_targets
+    def over_targets(self) -> bool | None:
+        """Whether it is the mean over targets, also if no batch proves it; None if none was examined."""
+        return True if self._over_targets is None and self._seen else self._over_targets
 
     def note(self, over_targets: bool, proven: bool) -> None:
         """Take in what one batch tells (`mean_over_targets`)."""
@@ -184,8 +184,8 @@ class LossCalls:
         return facts.smoother is not None or facts.averages_targets
 
     @property
-    def averages_targets(self) -> bool:
-        """Whether the losses of evaluations on this process are means over targets, as far as is known."""
+    def averages_targets(self) -> bool | None:
+        """Whether the losses of evaluations on this process are means over targets; None if unknown."""
         return self._surely_averages_targets() or self._evaluated.over_targets
 
     def targets(self, inputs: Inputs, rows: int) -> Tensor | int:

@@ -87,14 +87,14 @@ class LossTally:
         weighted = torch.where(numbers > 0, loss.to(self._sums) * numbers, torch.zeros_like(numbers))
         self._sums[:4] += torch.stack((weighted, numbers), dim=1).flatten()
 
-    def mean(self, *, over_targets: bool) -> float | None:
+    def mean(self, *, over_targets: bool | None) -> float | None:
         """Return the mean over all ranks; on all ranks. None if no batch had a loss.
 
         Args:
-            over_targets: whether losses are means over the targets of their batches; if a process with batches says
-                that they are not, they count by rows.
+            over_targets: whether losses are means over the targets of their batches; None if this process does not
+                know. They count by rows, as in the original, if a process says that they are not, or none knows.
         """
-        if not self._empty:
+        if over_targets is not None and not self._empty:
             self._sums[4 if over_targets else 5] += 1
         *sums, over, against = collectives.sum_over_ranks(self._sums).tolist()
         total, count = sums[:2] if over and not against else sums[2:]
