@@ -150,6 +150,7 @@ def fork(work: Callable[[], int | None], words: Path | str) -> int:
         sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
         faulthandler.disable()  # another library may have taken the signals since: enabled again, it takes them back
         faulthandler.enable()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest-timeout's handler is for the process of the tests
         code = work() or 0
     except SystemExit as leaving:
         if isinstance(leaving.code, int):

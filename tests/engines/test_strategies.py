@@ -1,18 +1,22 @@
 """Training over processes gives what one process gives. Two real ones run `two_processes.py`, once for all tests."""
 
+import gc
 import importlib.util
 import re
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed.nn  # its functions hold the group, if there is one when it is imported
 
-from tests.processes import environment, free_port, run_together, told
+from tests.processes import environment, fork_ranks, free_port, run_together, told
 from tests.tiers import nightly
-from xdpx.engines.pytorch import strategies
+from xdpx.engines.pytorch import strategies, world
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import DataParallel, Distributed, Single, choose, shard_files
 from xdpx.engines.pytorch.strategies.whole import unwrapped
@@ -60,6 +64,25 @@ def test_in_two_processes(two, name):
         file = two / f"{name}.{rank}"
         assert file.exists(), (two / "output").read_text()[-3000:]
         assert file.read_text() == "passed", f"process {rank}: {file.read_text()}"
+
+
+@pytest.mark.slow
+def test_a_group_that_only_an_unreachable_model_holds_is_left_while_its_threads_still_hold_tensors(tmp_path):
+    """Those threads take Python's lock to release them: whoever waits for them with the lock held waits for ever."""
+
+    def be(rank):
+        signal.alarm(60)
+        world.current(use_cpu=True)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+        model.itself = model
+        gc.disable()
+        del model
+        time.sleep(rank)
+        for _ in range(5):
+            torch.distributed.all_reduce(torch.ones(3), async_op=True)
+        world.leave()
+
+    assert fork_ranks(be, 2, str(tmp_path / "said")) == [0, 0], (tmp_path / "said-0.txt").read_text()
 
 
 @pytest.mark.slow

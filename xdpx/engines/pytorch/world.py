@@ -262,9 +262,14 @@ def leave() -> None:
     A gloo thread releases the tensors of its last work a moment after that is reported done, and takes Python's lock to
     do so: during interpreter shutdown, that aborts the process (pytorch/pytorch#190489). There is no way to see when it
     has done so; the threads of a group without references are joined.
+
+    The last reference to the group must be one of Python: dropping it releases Python's lock first. The reducer of
+    DistributedDataParallel does not, and would wait for a thread that waits for the lock.
     """
+    group = dist.group.WORLD
     dist.destroy_process_group()
     gc.collect()
+    del group
     time.sleep(SECONDS_TO_LET_GO)
 
 
