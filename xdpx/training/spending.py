@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from xdpx.logger import log
 from xdpx.training.loop import Callback, Session, Step, Stop
-from xdpx.utils.decisions import due
 from xdpx.utils.progress import format_seconds
 from xdpx.utils.pulse import WAITING, pulse
 
 DATA, UPDATE, CALLBACKS = "data", "update", "callbacks"
 WARM_UP = 5
 """First updates that are not judged: they compile, open files and fill caches."""
-JUDGED_EVERY = 100
+JUDGED_FIRST = 100
+"""Updates after which times are judged; again whenever they are twice as many, so that judging costs little per update.
+"""
 KEPT = 4000
 """Updates whose times are kept: enough for forty slow ones in a hundred each."""
 DATA_BOUND = 0.3
@@ -47,8 +48,7 @@ NAMES = {DATA: "waiting for data", UPDATE: "updates", WAITING: "waiting for the 
          "beginning": "startup", "ending": "shutdown"}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Spent:
+class Spent(NamedTuple):
     """Seconds of one update.
 
     Attributes:
@@ -78,28 +78,38 @@ class Spending(Callback):
 
     def __init__(self) -> None:
         self._spent: deque[Spent] = deque(maxlen=KEPT)
-        self._before: dict[str, float] = {}
-        self._begun: dict[str, float] = {}
-        self._first = 0
+        self._before = self._begun = dict[str, float]()
+        self._warm_up, self._unjudged = WARM_UP, JUDGED_FIRST  # updates until then
         self._told: set[str] = set()
 
     def on_start(self, session: Session) -> None:
         """Start counting here, so that the time spent before training is left out."""
-        self._begun = dict(pulse.spent)
-        self._before = dict(pulse.spent)
-        self._first = session.number
+        self._before = self._begun = dict(pulse.spent)
+        self._warm_up, self._unjudged = WARM_UP, JUDGED_FIRST
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Record the seconds since the last call, which include the callbacks of the previous update."""
-        before, self._before = self._before, dict(pulse.spent)
-        new = {name: seconds - before.get(name, 0.0) for name, seconds in self._before.items()}
-        data, update, waiting = new.pop(DATA, 0.0), new.pop(UPDATE, 0.0), new.pop(WAITING, 0.0)
-        callbacks = sum(seconds for name, seconds in new.items() if name not in EXPECTED)
-        found = Spent(data, update, callbacks, waiting)
-        if step.number - self._first > WARM_UP:
-            self._spent.append(found)
-        if due(step.number - self._first, JUDGED_EVERY):
+        before, now = self._before, pulse.spent.copy()
+        data = update = waiting = callbacks = 0.0
+        for name, until_now in now.items():
+            seconds = until_now - before.get(name, 0.0)
+            if name == DATA:
+                data = seconds
+            elif name == UPDATE:
+                update = seconds
+            elif name == WAITING:
+                waiting = seconds
+            elif name not in EXPECTED:
+                callbacks += seconds
+        self._before = now
+        if self._warm_up:
+            self._warm_up -= 1
+            return None
+        self._spent.append(Spent(data, update, callbacks, waiting))
+        self._unjudged -= 1
+        if not self._unjudged:
             self._judge()
+            self._unjudged = len(self._spent)
         return None
 
     def _judge(self) -> None:

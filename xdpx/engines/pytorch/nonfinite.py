@@ -10,15 +10,12 @@ import torch
 from torch import Tensor
 
 from xdpx.engines.origin import NonFiniteUpdate
-from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch import collectives, transfer
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.utils.decisions import SKIPPED_AT_MOST
 
 LOOKED_AT = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 """Types of weights that can be NaN or infinite; quantised ones cannot."""
-
-FREE_TO_LOOK_AT = frozenset({"cpu"})
-"""Devices whose values the host can read without waiting."""
 
 
 def all_finite(weights: Iterable[Tensor]) -> bool:
@@ -62,14 +59,15 @@ class Guard:
         cls, action: str, precision: Precision, *, hear: Callable[[int], object] = lambda number: None
     ) -> Guard | None:
         """Return the guard for a value of `nonfinite_steps`; None if updates are taken without a check."""
-        if action == "keep" and (precision.device.type not in FREE_TO_LOOK_AT or collectives.num_processes() > 1):
+        if action == "keep" and (not transfer.is_free_to_read(precision.device) or collectives.num_processes() > 1):
             return None
         return cls(action, scaled=precision.scaler is not None, hear=hear)
 
     def _is_bad(self, loss: Any, norm: Any) -> bool:
-        loss = torch.as_tensor(loss).detach()
-        if loss.device.type in FREE_TO_LOOK_AT and collectives.num_processes() == 1:  # without small kernels
+        loss = torch.as_tensor(loss)
+        if transfer.is_free_to_read(loss.device) and collectives.num_processes() == 1:  # without small kernels
             return not (isfinite(loss.item()) and (self._scaled or isfinite(norm)))
+        loss = loss.detach()
         loss = loss.float()
         looked_at = loss if self._scaled else loss + torch.as_tensor(norm).to(loss)
         return bool(collectives.sum_over_ranks((~looked_at.isfinite()).float()))

@@ -47,6 +47,11 @@ def to_device(tree: object, device: torch.device, *, non_blocking: bool = False,
     return tree
 
 
+def is_free_to_read(device: torch.device) -> bool:
+    """Return whether the host can read values on a device without waiting for it."""
+    return device.type == "cpu"
+
+
 def _is_there(tensor: Tensor, device: torch.device) -> bool:
     at = tensor.device
     return at == device or (at.type == device.type and (device.index is None or at.type == "cpu"))

@@ -6,13 +6,14 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch import collectives, transfer
 from xdpx.engines.pytorch.buffers import Buffers
 from xdpx.engines.pytorch.precision import hand_over
 from xdpx.engines.pytorch.strategies.base import DdpOptions
@@ -70,12 +71,24 @@ class Single(HandsOver):
         # The same computation as these two functions, without grouping gradients by device and type: on a small model
         # the grouping takes twice as long as everything else.
         norm = self.norm(gradients)
-        if max_norm > 0:
+        if max_norm > 0 and norm.dtype is torch.float32 and transfer.is_free_to_read(norm.device):
+            factor = _clip_factor(norm.item(), max_norm)
+            if factor != 1.0:
+                torch._foreach_mul_(gradients, factor)
+        elif max_norm > 0:
             torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
         return norm
 
     def _placed(self, model: nn.Module) -> nn.Module:
         return model.to(self.world.device) if self._place and not _spread(model) else model
+
+
+def _clip_factor(norm: float, max_norm: float) -> float:
+    """Return min(1, max_norm / (norm + 1e-6)) as torch computes it in float32, without its four small kernels."""
+    if max_norm > 1.001 * (norm + 1e-6):
+        return 1.0
+    single = np.float32
+    return min(float(single(1) / (single(norm) + single(1e-6)) * single(max_norm)), 1.0)  # NaN if the norm is
 
 
 class DataParallel(Single):
