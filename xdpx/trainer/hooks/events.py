@@ -104,8 +104,6 @@ def _fires(event: str, *, resets: str = "", serves: str = "", brings: str = "") 
             getattr(control, resets)()
         if serves:
             setattr(control, serves, False)
-        if not self._methods_of(event):
-            return control
         if brought:
             more[brings] = brought[0]
         return self.call_event(event, args, state, control, **more)
@@ -213,25 +211,30 @@ class CallbackHandler:
         self, event: str, args: Arguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> TrainerControl:
         """Call `event` of every callback that has it, and return the control after them."""
+        methods = self._methods_of(event)
+        if not methods:
+            return control
         everything = {
             "model": self.model, "processing_class": self.processing_class, "tokenizer": self.processing_class,
             "optimizer": self.optimizer, "lr_scheduler": self.lr_scheduler,
             "train_dataloader": self.train_dataloader, "eval_dataloader": self.eval_dataloader, **more,
         }  # fmt: skip
-        for callback, method in self._methods_of(event):
-            before = pulse.now
-            pulse.enter(type(callback).__name__, LONG)  # no time limit for callbacks
-            try:
-                answer = method(args, state, control, **everything)
-            except Exception as error:
-                if isinstance(error, TypeError) and error.__traceback__ and error.__traceback__.tb_next is None:
-                    raise self._misuse(callback, event, f"cannot be called: {error}", "Let it take **kwargs.") from None
-                error.add_note(f"From {type(callback).__name__}.{event}, a callback, at step {state.global_step}.")
-                raise
-            finally:
-                pulse.enter(*before)
-            if answer is not None:
-                control = self._checked(answer, callback, event)
+        before = pulse.now
+        try:
+            for callback, method in methods:
+                pulse.enter(type(callback).__name__, LONG)  # no time limit for callbacks
+                try:
+                    answer = method(args, state, control, **everything)
+                except Exception as error:
+                    if isinstance(error, TypeError) and error.__traceback__ and error.__traceback__.tb_next is None:
+                        problem = f"cannot be called: {error}"
+                        raise self._misuse(callback, event, problem, "Let it take **kwargs.") from None
+                    error.add_note(f"From {type(callback).__name__}.{event}, a callback, at step {state.global_step}.")
+                    raise
+                if answer is not None:
+                    control = self._checked(answer, callback, event)
+        finally:
+            pulse.enter(*before)
         return control
 
     def _checked(self, answer: Any, callback: object, event: str) -> TrainerControl:
