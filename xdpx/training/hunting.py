@@ -204,14 +204,19 @@ def report(number: int, origin: NonFiniteOrigin | None, group: Sequence[Any]) ->
 
 def _bytes_of(tree: Any) -> int:
     """Return the size in bytes of all arrays in nested containers."""
+    parts: Any = (tree,)
     if type(tree) is dict or isinstance(tree, Mapping):  # the latter is slow, and this runs for every update
-        return sum(map(_bytes_of, tree.values()))
-    if isinstance(tree, list | tuple):
-        return sum(map(_bytes_of, tree)) if tree and not isinstance(tree[0], int | float | str) else 0
-    try:
-        return int(tree.nbytes)
-    except (AttributeError, TypeError):  # no array
-        return 0
+        parts = tree.values()
+    elif isinstance(tree, list | tuple):
+        parts = tree if tree and not isinstance(tree[0], int | float | str) else ()
+    size = 0
+    for part in parts:  # a call for each array would take longer than the rest
+        found = getattr(part, "nbytes", None)
+        if isinstance(found, int):
+            size += found
+        elif part is not tree:
+            size += _bytes_of(part)
+    return size
 
 
 def _save(path: str, number: int, group: Any, state: Any, *, rank: int) -> None:
