@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
@@ -37,6 +37,19 @@ SIGNALS = tuple(
 )  # SIGUSR1 is what Slurm's --signal and others send ahead of time
 
 
+class _Wait(AbstractContextManager[None]):
+    """A context of two functions: one of a generator would take longer than both, once per update."""
+
+    def __init__(self, begin: Callable[[], object], end: Callable[[], object]) -> None:
+        self._begin, self._end = begin, end
+
+    def __enter__(self) -> None:
+        self._begin()
+
+    def __exit__(self, *error: object) -> None:
+        self._end()
+
+
 class Preemption:
     """A context in which the first signal is only recorded; another request ends the process at once.
 
@@ -60,6 +73,7 @@ class Preemption:
         self._since = 0.0
         self._before: dict[int, Handler] = {}
         self._before_alarm: Handler = None
+        self._wait = _Wait(self._begin_wait, self._end_wait)
 
     def __enter__(self) -> Preemption:
         # Python delivers signals to the main thread only; elsewhere the owner of the process decides.
@@ -102,8 +116,7 @@ class Preemption:
             self._waiting = False
             raise Interrupted(f"interrupted by {self.received} while waiting for data")
 
-    @contextmanager
-    def waiting(self) -> Generator[None]:
+    def waiting(self) -> AbstractContextManager[None]:
         """Let a signal interrupt the `with` block, which waits for data (a shard can take hours).
 
         A signal from before interrupts at once, one inside the block after `GRACE_SECONDS`.
@@ -111,17 +124,19 @@ class Preemption:
         Raises:
             Interrupted: a signal was received.
         """
+        return self._wait
+
+    def _begin_wait(self) -> None:
         self._waiting = self.alone and not self.goes_on
         if self.received is not None:
             self._give_up_waiting()
-        try:
-            yield
-        finally:
-            self._waiting = False
-            if self._before_alarm is not None:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                signal.signal(signal.SIGALRM, self._before_alarm)
-                self._before_alarm = None
+
+    def _end_wait(self) -> None:
+        self._waiting = False
+        if self._before_alarm is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._before_alarm)
+            self._before_alarm = None
 
     def ends_evaluation(self) -> bool:
         """Return whether an evaluation must end: this process received a signal after which training does not go on."""

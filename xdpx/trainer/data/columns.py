@@ -112,7 +112,8 @@ class Trimmed:
         if self.lets_all_through:
             return self.collator(features)
         try:
-            return self.collator([self._cut(row) for row in features])
+            whole = self.wanted.issuperset  # asked here, as a call per sample would cost more than the cut
+            return self.collator([row if type(row) is dict and whole(row) else self._cut(row) for row in features])
         except KeyError as error:
             missing = error.args[0] if error.args else None
             all_have_it = all(isinstance(row, Mapping) and missing in row for row in features)
@@ -194,19 +195,14 @@ def _say(names: list[str], description: str, model_name: str) -> None:
     )
 
 
-@contextmanager
-def explained(*, removes: bool) -> Generator[None]:
-    """Add to a KeyError of a user's loss that the column it looks for was left out, if columns are and it was."""
-    try:
-        yield
-    except KeyError as error:
-        missing = error.args[0] if error.args else None
-        if removes and any(missing in names for _, _, *names in _SAID):
-            error.add_note(
-                f"remove_unused_columns: the data has '{missing}', but the model's forward does not take it, so it was "
-                "left out. Set remove_unused_columns=False, and take from `inputs` what is not for the model."
-            )
-        raise
+def note_left_out(error: KeyError) -> None:
+    """Add to an error of a user's loss that the column it looks for was left out, if it was."""
+    missing = error.args[0] if error.args else None
+    if any(missing in names for _, _, *names in _SAID):
+        error.add_note(
+            f"remove_unused_columns: the data has '{missing}', but the model's forward does not take it, so it was "
+            "left out. Set remove_unused_columns=False, and take from `inputs` what is not for the model."
+        )
 
 
 @contextmanager

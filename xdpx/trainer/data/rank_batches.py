@@ -147,7 +147,11 @@ class RankBatches(Sampler[list[int]]):
         with self._drawn:
             beginning, rounds = self._open(start)
         for round_ in rounds:
-            if len(round_) == self.total_batch_size or not self.drop_last:
+            if len(round_) < self.total_batch_size and self.drop_last:
+                continue
+            if self.num_processes == 1:
+                yield round_
+            else:
                 share = math.ceil(len(round_) / self.num_processes) if self.fill == "even" else self.batch_size
                 batches = split_round(round_, beginning, self.fill, share=share, size=self.num_processes)
                 yield from (batches[rank] for rank in self._given_ranks if batches[rank])

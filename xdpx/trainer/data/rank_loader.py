@@ -218,11 +218,12 @@ class Loader(DataLoader[Any]):
             self.dataset.first_read.zero_()
         fetched = self._begin() if entry is None else self._enter(*entry)
         current = next(fetched)
+        state = vars(self)  # torch's __setattr__ takes as long as the rest of this loop
         while current is not _END:
             current = to_device(current, self.device, non_blocking=self._non_blocking, arrays=False)
             following = next(fetched, _END) if self._watch is None else self._watched(self._watch, fetched)
-            self.end_of_dataloader = following is _END
-            self.num_taken += 1
+            state["end_of_dataloader"] = following is _END
+            state["num_taken"] += 1
             yield current
             current = following
         self.iteration += 1
@@ -268,7 +269,7 @@ class Loader(DataLoader[Any]):
 
     def _watched(self, watch: StateWatch, fetched: Iterator[Any]) -> Any:
         """Fetch the next batch, and record the states it is made with, for a checkpoint saved before it is yielded."""
-        self.ahead = {"randomness": watch.before()}
+        vars(self)["ahead"] = {"randomness": watch.before()}
         if self.is_stream and is_stateful(self._source):
             self.ahead["stream"] = self._source.state_dict()
         following = next(fetched, _END)

@@ -14,10 +14,10 @@ from xdpx.engines.pytorch.precision import Precision
 from xdpx.logger import log
 from xdpx.models.pytorch import preparing
 from xdpx.optimizers.pytorch.building import fused_backward_of
-from xdpx.trainer.data.columns import explained
+from xdpx.trainer.data.columns import note_left_out
 from xdpx.trainer.loss.counts import targets_of
 from xdpx.trainer.loss.measuring import follows_count, mean_over_targets
-from xdpx.trainer.loss.misfits import misfits_named
+from xdpx.trainer.loss.misfits import note_misfits
 from xdpx.trainer.loss.model_loss import (
     CallShape,
     Count,
@@ -124,8 +124,7 @@ class LossCalls:
 
     def loss(self, model: nn.Module, inputs: Inputs, num_items: Count) -> Tensor:
         """Return the loss of `compute_loss`: one number, which depends on weights."""
-        with explained(removes=self._run.args.remove_unused_columns), misfits_named(model, inputs):
-            loss = self._methods.compute_loss(model, inputs, **self._compute.extras(num_items))
+        loss = self._computed(model, inputs, self._compute.extras(num_items))
         replicas = max(1, self._run.args.n_gpu)  # of DataParallel, which returns a loss for each
         if not isinstance(loss, Tensor) or not 1 <= loss.numel() <= replicas:
             raise TypeError(_no_loss(loss, self._source_of_loss()))
@@ -133,12 +132,22 @@ class LossCalls:
             raise RuntimeError(WITHOUT_GRADIENT)
         return loss.reshape(()) if loss.dim() and loss.numel() == 1 else loss
 
+    def _computed(self, model: nn.Module, inputs: Inputs, extras: dict[str, Any]) -> Any:
+        """Call `compute_loss`; add to its errors what of the data does not fit."""
+        given = dict(inputs) if isinstance(inputs, Mapping) else {}  # labels may be taken out before the loss
+        try:
+            return self._methods.compute_loss(model, inputs, **extras)
+        except Exception as error:
+            note_misfits(error, model, given)
+            if isinstance(error, KeyError) and self._run.args.remove_unused_columns:
+                note_left_out(error)
+            raise
+
     def loss_and_outputs(self, model: nn.Module, inputs: Inputs) -> tuple[Tensor, Any]:
         """Return (loss, outputs) of `compute_loss` in an evaluation; the loss is the mean over the batch's targets."""
         extras = self._compute.extras(self._told(inputs), return_outputs=True)
         labels = inputs.get("labels") if isinstance(inputs, Mapping) else None  # read before users' code removes them
-        with explained(removes=self._run.args.remove_unused_columns), misfits_named(model, inputs):
-            answer = self._methods.compute_loss(model, inputs, **extras)
+        answer = self._computed(model, inputs, extras)
         if not isinstance(answer, tuple | list) or len(answer) != 2 or not isinstance(answer[0], Tensor):
             raise TypeError(
                 f"compute_loss: returned {_described(answer)} when asked for the outputs too (evaluation). Return "

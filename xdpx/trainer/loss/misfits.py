@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeGuard
 
 import torch
@@ -13,16 +13,11 @@ from xdpx.models.pytorch import preparing
 from xdpx.trainer.loss.model_loss import IGNORED
 
 
-@contextmanager
-def misfits_named(model: nn.Module, inputs: Any) -> Generator[None]:
+def note_misfits(error: Exception, model: nn.Module, inputs: Mapping[str, Any]) -> None:
     """Add to an error what in the inputs does not fit the sizes of the model: torch names neither input nor size."""
-    given = dict(inputs) if isinstance(inputs, Mapping) else {}  # labels may be taken out before the loss is computed
-    try:
-        yield
-    except (IndexError, TypeError, ValueError, RuntimeError) as error:
-        for misfit in _misfits(preparing.bare(model), given):
+    if isinstance(error, IndexError | TypeError | ValueError | RuntimeError):
+        for misfit in _misfits(preparing.bare(model), inputs):
             error.add_note(misfit)
-        raise
 
 
 def _misfits(model: nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:
