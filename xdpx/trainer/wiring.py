@@ -248,7 +248,7 @@ def evaluation_model(run: TrainerRun, wrap_model: Callable[..., nn.Module]) -> n
 
 def training_mode(run: TrainerRun, model: nn.Module) -> None:
     """Put the model and its optimizer into training mode; cheap if they already are."""
-    if run.modules[:1] != [model]:
+    if not run.modules or run.modules[0] is not model:
         run.modules = list(model.modules())
     if not all(part.training for part in run.modules):
         model.train()

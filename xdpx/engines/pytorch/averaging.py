@@ -131,7 +131,7 @@ def keeps_average(optimizer: Any) -> bool:
     It does if it has two methods: `eval` puts the average into the model, `train` puts the trained weights back; each
     does nothing if called twice in a row. The classes of schedulefree have both.
     """
-    return all(callable(getattr(optimizer, name, None)) for name in ("train", "eval"))
+    return callable(getattr(optimizer, "train", None)) and callable(getattr(optimizer, "eval", None))
 
 
 class OptimizersAverage:

@@ -53,6 +53,7 @@ class Guard:
     ) -> None:  # fmt: skip
         self._action, self._scaled, self._advice, self._hear = action, scaled, advice, hear
         self._in_a_row = 0
+        self._alone = collectives.num_processes() == 1
 
     @classmethod
     def of(
@@ -65,10 +66,9 @@ class Guard:
 
     def _is_bad(self, loss: Any, norm: Any) -> bool:
         loss = torch.as_tensor(loss)
-        if transfer.is_free_to_read(loss.device) and collectives.num_processes() == 1:  # without small kernels
+        if self._alone and transfer.is_free_to_read(loss.device):  # without small kernels
             return not (isfinite(loss.item()) and (self._scaled or isfinite(norm)))
-        loss = loss.detach()
-        loss = loss.float()
+        loss = loss.detach().float()
         looked_at = loss if self._scaled else loss + torch.as_tensor(norm).to(loss)
         return bool(collectives.sum_over_ranks((~looked_at.isfinite()).float()))
 

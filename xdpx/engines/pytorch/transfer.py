@@ -12,6 +12,8 @@ from torch import Tensor
 NUMBERS = "biufc"
 """Kinds of numpy types that a device can hold: not objects or text."""
 
+_CPU = torch.device("cpu")
+
 
 def to_device(tree: object, device: torch.device, *, non_blocking: bool = False, arrays: bool = True) -> Any:
     """Return the batch on a device; what is already there, and what no device can hold, is left as it is.
@@ -49,7 +51,7 @@ def to_device(tree: object, device: torch.device, *, non_blocking: bool = False,
 
 def is_free_to_read(device: torch.device) -> bool:
     """Return whether the host can read values on a device without waiting for it."""
-    return device.type == "cpu"
+    return device == _CPU
 
 
 def _is_there(tensor: Tensor, device: torch.device) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -54,11 +55,14 @@ def scheduler_for(
     return (MomentumLR if moves_momentum else LambdaLR)(optimizer, schedule.after, last_epoch=last_epoch)
 
 
-def steps_on_metric(scheduler: Any) -> bool:
+def steps_on_metric(scheduler: object) -> bool:
     """Return whether `step` takes the metric of an evaluation (plateau, greedy) instead of a call per update."""
-    return isinstance(scheduler, ReduceLROnPlateau) or any(
-        kind.__name__ == "GreedyLR" for kind in type(scheduler).mro()
-    )
+    return _takes_metric(type(scheduler))
+
+
+@functools.cache
+def _takes_metric(kind: type) -> bool:
+    return issubclass(kind, ReduceLROnPlateau) or any(each.__name__ == "GreedyLR" for each in kind.mro())
 
 
 class MomentumLR(LambdaLR):
