@@ -26,6 +26,7 @@ class Engine:
     def __init__(self, origin: NonFiniteOrigin | None) -> None:
         self.found, self.asked = origin, list[int]()
         self.hear_nonfinite: Any = None
+        self.checks_each = False
 
     def origin(self, state: object, group: object, number: int) -> NonFiniteOrigin | None:
         self.asked.append(number)

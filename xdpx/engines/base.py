@@ -204,9 +204,12 @@ class Updater(Protocol):
     Attributes:
         hear_nonfinite: called with the number of a non-finite update, before it is taken or left out, by an engine
             that checks every update; on all processes.
+        checks_each: whether it is called for every non-finite update; otherwise some are only found when facts are
+            fetched, many updates later.
     """
 
     hear_nonfinite: Callable[[int], object]
+    checks_each: bool
 
     def update(self, state: State, group: Sequence[Batch]) -> tuple[State, Facts]:
         """Take one optimizer update from a group of micro-batches.

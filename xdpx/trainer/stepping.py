@@ -78,9 +78,10 @@ class OverrideEngine:
         # Listed once, because walking through a model costs more than clipping.
         self._parameters, self._trained = list(run.model_wrapped.parameters()), _trained_by(run.optimizer)
         self._losses = LossShares(run.optimizer, self._parameters, strategy, precision)
+        guard = Guard.of(run.args.nonfinite_steps, precision, hear=self._hear)
+        self.checks_each = guard is not None and precision.scaler is None
         self._taker = UpdateTaker(
-            strategy, self._losses, _Stepped(methods, run), run.fire,
-            guard=Guard.of(run.args.nonfinite_steps, precision, hear=self._hear), average=run.average,
+            strategy, self._losses, _Stepped(methods, run), run.fire, guard=guard, average=run.average,
             unmoved=Unmoved.of(strategy, self._parameters, run.optimizer),
         )  # fmt: skip
         self.hear_nonfinite: Callable[[int], object] = _nothing

@@ -26,7 +26,8 @@ FOLDER = "nonfinite"
 FORMAT = "xdpx-nonfinite-1"
 KEPT_UPDATES = 64
 KEPT_BYTES = 64 * 2**20
-"""Limits on the batches kept in memory, by number of updates and by size; the oldest are dropped first."""
+"""Limits on the batches kept in memory, by number of updates and by size; the oldest are dropped first. If the engine
+checks each update, only the newest is kept: memory that is used again at once is still in the cache."""
 SAVED_AT_MOST = 4 * 2**30
 """Largest state in bytes that is saved beside the batch; for a larger one there are only the checkpoints."""
 
@@ -53,12 +54,13 @@ class Hunter(Callback):
 
     def groups(self, groups: Generator[Any], session: Session) -> Generator[Any]:
         """Yield the groups unchanged, and keep the newest."""
+        most = 1 if session.engine.checks_each else KEPT_UPDATES
         try:
             for place, group in groups:
                 number, size = session.number + 1, _bytes_of(group)
                 self._groups[number] = group, size
                 self._bytes += size
-                while len(self._groups) > KEPT_UPDATES or (self._bytes > KEPT_BYTES and len(self._groups) > 1):
+                while len(self._groups) > most or (self._bytes > KEPT_BYTES and len(self._groups) > 1):
                     self._bytes -= self._groups.popitem(last=False)[1][1]
                 yield place, group
         finally:

@@ -112,6 +112,8 @@ class PyTorchEngine:
         self.exact = ExactRows() if self.options.exact else None
         self.tell: Callable[[str], object] = _unheard
         self.hear_nonfinite: Callable[[int], object] = _unheard
+        guarded = {"skip", "keep"} if self.device.type == "cpu" else {"skip"}
+        self.checks_each = self.options.nonfinite_steps in guarded and self.options.precision != "fp16"
         if self.device.type == "cpu":
             keep_freed_memory()
         else:

@@ -99,6 +99,7 @@ class SpmdEngine:
         self.reports: list[str] = []
         self.tell: Callable[[str], object] = str  # never called, for there are no `events`
         self.hear_nonfinite: Callable[[int], object] = str  # never called: the host does not look at each update
+        self.checks_each = False
         self._retraces = Retraces()
         self.plan = plan_state(task, spec, rules, mesh, report=self._report)
         idle = idle_axes(jax.tree.leaves(self.plan.placed), rules, mesh)

@@ -151,6 +151,7 @@ class PairedEngine:
         self._schedule, self._read_weights = schedule, read_weights
         self.tell: Callable[[str], object] = str  # never called, for there are no `events`
         self.hear_nonfinite: Callable[[int], object] = str  # never called: the host does not look at each update
+        self.checks_each = False
         self._ended: Any = None  # on the devices: 1, or NaN from the first non-finite update on
         self._built: tuple[SpmdEngine, Pair] | None = None
         self._aliases: dict[str, str] = {}
