@@ -40,8 +40,11 @@ MADE = [TensorFacts("output", "float32", (2, 4), nan=8, smallest=float("nan"), l
 ORIGIN = NonFiniteOrigin("forward", "layer.3", "Block", made=MADE, rows=(0, 1))
 
 
-def begun(folder: Path, updates: int, origin: NonFiniteOrigin | None = ORIGIN) -> tuple[Hunter, Session, Engine]:
+def begun(
+    folder: Path, updates: int, origin: NonFiniteOrigin | None = ORIGIN, *, checks_each: bool = False
+) -> tuple[Hunter, Session, Engine]:
     engine = Engine(origin)
+    engine.checks_each = checks_each
     session = Session(engine, None, Progress(), updates, updates)
     hunter = Hunter(str(folder))
     hunter.on_start(session)
@@ -74,6 +77,14 @@ def test_an_engine_that_looks_is_answered_once(tmp_path: Path) -> None:
     for number in (3, 5):
         engine.hear_nonfinite(number)
     assert engine.asked == [3]
+
+
+def test_of_an_engine_that_checks_each_update_only_the_newest_batch_is_kept(tmp_path: Path) -> None:
+    hunter, session, engine = begun(tmp_path, 5, checks_each=True)
+    engine.hear_nonfinite(5)
+    assert engine.asked == [5]
+    assert load_tensors(str(tmp_path / "nonfinite" / "update-5.pt"))["group"][0]["id"].tolist() == [5, 105]
+    assert "its batch is no longer kept" in hunter.hunt(session, 4)
 
 
 def test_a_batch_that_is_not_kept_and_a_search_that_fails_never_hide_the_reason(tmp_path: Path) -> None:
@@ -117,6 +128,7 @@ def test_of_two_processes_the_one_that_met_it_writes_and_both_end_with_the_same_
         engine = SimpleNamespace(
             origin=lambda state, group, number: origin_of(model.module, group, take_again),
             snapshot=lambda state, wanted: {"rank": rank} if wanted else {},
+            checks_each=False,
         )
         session = Session(engine, None, Progress(), 1, 1)  # type: ignore[arg-type]
         hunter = Hunter(str(tmp_path), Ranks(rank, 2, rank, barrier, broadcast_object, gather_objects))

@@ -33,8 +33,9 @@ def to_device(tree: object, device: torch.device, *, non_blocking: bool = False,
         return value.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else value.to(device)
     if type(tree) is dict:
         moved = {}
-        for name, each in tree.items():  # a comprehension would be an extra call per batch
-            moved[name] = to_device(each, device, non_blocking=non_blocking, arrays=arrays)
+        for name, each in tree.items():  # a call for each tensor would take as long as the rest, where all are there
+            there = isinstance(each, Tensor) and each.device == device
+            moved[name] = each if there else to_device(each, device, non_blocking=non_blocking, arrays=arrays)
         return moved
     if tree is None or isinstance(tree, int | float | str):
         return tree

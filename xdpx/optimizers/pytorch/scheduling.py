@@ -57,7 +57,7 @@ def scheduler_for(
 
 def steps_on_metric(scheduler: object) -> bool:
     """Return whether `step` takes the metric of an evaluation (plateau, greedy) instead of a call per update."""
-    return _takes_metric(type(scheduler))
+    return _takes_metric(type(scheduler))  # type: ignore[arg-type]  # mypy: a class would not be hashable
 
 
 @functools.cache

@@ -218,10 +218,11 @@ class Loader(DataLoader[Any]):
             self.dataset.first_read.zero_()
         fetched = self._begin() if entry is None else self._enter(*entry)
         current = next(fetched)
+        stream = self._source if self.is_stream and is_stateful(self._source) else None
         state = vars(self)  # torch's __setattr__ takes as long as the rest of this loop
         while current is not _END:
             current = to_device(current, self.device, non_blocking=self._non_blocking, arrays=False)
-            following = next(fetched, _END) if self._watch is None else self._watched(self._watch, fetched)
+            following = next(fetched, _END) if self._watch is None else self._watched(self._watch, fetched, stream)
             state["end_of_dataloader"] = following is _END
             state["num_taken"] += 1
             yield current
@@ -267,11 +268,11 @@ class Loader(DataLoader[Any]):
             dataset.set_epoch(self.iteration)
         return iter(DataLoader(dataset, **self._torch_options))
 
-    def _watched(self, watch: StateWatch, fetched: Iterator[Any]) -> Any:
+    def _watched(self, watch: StateWatch, fetched: Iterator[Any], stream: Any) -> Any:
         """Fetch the next batch, and record the states it is made with, for a checkpoint saved before it is yielded."""
         vars(self)["ahead"] = {"randomness": watch.before()}
-        if self.is_stream and is_stateful(self._source):
-            self.ahead["stream"] = self._source.state_dict()
+        if stream is not None:
+            self.ahead["stream"] = stream.state_dict()
         following = next(fetched, _END)
         watch.after()
         return following
