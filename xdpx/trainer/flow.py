@@ -95,7 +95,8 @@ class Flow(Callback):
         self._has_random_state = self._has_place = False  # of the checkpoint that is continued
         self._stops_at_start = False
         self._interruption: Interrupted | None = None  # of the evaluation at the start
-        self._data_clock, self._watch = DataClock(), StateWatch()
+        self._data_clock = DataClock()
+        self._watch: StateWatch | None = None  # where a signal may cut reading off
         self._orders = StreamOrders("train_dataset")
         self._counts_tokens = False  # at every step, where users' code may read their number
         self._guard: Callable[[], object]  # of the session
@@ -103,6 +104,7 @@ class Flow(Callback):
     def on_start(self, session: Session) -> None:
         """Fire `on_train_begin`, evaluate if `eval_on_start` is set, and end an epoch that was left complete."""
         run, self._guard = self._run, session.guard
+        self._watch = StateWatch() if self._preemption.listens and self._preemption.alone else None
         run.preemption = self._preemption if self._preemption.listens and not self._hears_all else None
         # Users' code may read the state and set the control, and so differently on each process.
         told = [self._methods, *run.callback_handler.callbacks]
@@ -225,12 +227,14 @@ class Flow(Callback):
         for group in range(place.group, plan.steps_per_epoch):
             wanted = min(size, plan.batches_per_epoch - batches)
             asked: tuple[Any, ...] = (iterator, wanted, run.parts.world.device)
-            run.before_read = self._watch.before(), loader.ahead
+            if self._watch is not None:
+                run.before_read = self._watch.before(), loader.ahead
             with self._preemption.waiting():
                 run.reading = True  # also after a signal has cut it off
                 samples, num_items = self._methods.get_batch_samples(*asked[:num_asked])
                 run.reading, run.has_read = False, True
-            self._watch.after()
+            if self._watch is not None:
+                self._watch.after()
             if not samples:
                 return
             batches += len(samples)
