@@ -16,6 +16,9 @@ from xdpx.utils.summands import summand
 LOOKED_AT = ("loss_sum", "grad_norm")
 """Facts that tell that a training has diverged, when they are NaN or infinite."""
 
+PLAIN = (float, int)
+"""Types of facts that are on the host. A tuple: a union would be built again for each fact of each update."""
+
 Fetch = Callable[[Facts], dict[str, float]]
 """Waits for the device and returns plain floats: `Engine.facts_to_host`."""
 
@@ -69,7 +72,7 @@ class MetricAccumulator:
             f"{index} {name}": value
             for index, (_, facts) in enumerate(pending)
             for name, value in facts.items()
-            if not isinstance(value, float | int)  # the host has them already
+            if not isinstance(value, PLAIN)  # the host has them already
         }
         flat |= {f"recorded {name}": total for name, (total, _) in recorded.items()}
         with pulse.doing(WAITING, patience=1.0):
@@ -78,7 +81,7 @@ class MetricAccumulator:
             self._enter(
                 number,
                 {
-                    name: float(value) if isinstance(value, float | int) else numbers[f"{index} {name}"]
+                    name: float(value) if isinstance(value, PLAIN) else numbers[f"{index} {name}"]
                     for name, value in facts.items()
                 },
             )

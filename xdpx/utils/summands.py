@@ -11,7 +11,7 @@ def summand(value: Any) -> Any:
     A sum in bfloat16 stops growing at 256 times what is added, one in float16 at 2048 times, or overflows. Nothing is
     read from the device.
     """
-    value = value.detach() if hasattr(value, "detach") else value
+    value = value.detach() if getattr(value, "requires_grad", False) else value
     kind = getattr(value, "dtype", None)
     if kind is None or kind.itemsize != 2 or "float" not in str(kind):
         return value

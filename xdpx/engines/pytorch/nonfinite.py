@@ -65,7 +65,7 @@ class Guard:
         return cls(action, scaled=precision.scaler is not None, hear=hear)
 
     def _is_bad(self, loss: Any, norm: Any) -> bool:
-        loss = torch.as_tensor(loss)
+        loss = loss if isinstance(loss, Tensor) else torch.tensor(loss)
         if self._alone and transfer.is_free_to_read(loss.device):  # without small kernels
             return not (isfinite(loss.item()) and (self._scaled or isfinite(norm)))
         loss = loss.detach().float()
