@@ -288,7 +288,7 @@ class Trainer(Conveniences):
         every = args.torch_empty_cache_steps
         if every is not None and run.state.global_step % every == 0:
             release_cached(args.device)
-        if args.n_gpu > 1:
+        if loss.dim():  # one for each GPU of DataParallel
             loss = loss.mean()
         if run.accumulation > 1 and not self.loss_calls.is_scaled(num_items_in_batch):
             loss = loss / run.accumulation

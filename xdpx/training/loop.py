@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from xdpx.datasets.plan import Position
 from xdpx.engines.base import Batch, Facts, State, Updater
@@ -29,8 +29,7 @@ class Interrupted(BaseException):
     """
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """Facts about the update that just finished."""
 
     number: int  # 1-based count of optimizer updates since the very beginning

@@ -125,9 +125,8 @@ class LossCalls:
     def loss(self, model: nn.Module, inputs: Inputs, num_items: Count) -> Tensor:
         """Return the loss of `compute_loss`: one number, which depends on weights."""
         loss = self._computed(model, inputs, self._compute.extras(num_items))
-        replicas = max(1, self._run.args.n_gpu)  # of DataParallel, which returns a loss for each
-        if not isinstance(loss, Tensor) or not 1 <= loss.numel() <= replicas:
-            raise TypeError(_no_loss(loss, self._source_of_loss()))
+        if not isinstance(loss, Tensor) or (loss.dim() and not 1 <= loss.numel() <= max(1, self._run.args.n_gpu)):
+            raise TypeError(_no_loss(loss, self._source_of_loss()))  # DataParallel returns one for each GPU
         if not loss.requires_grad:
             raise RuntimeError(WITHOUT_GRADIENT)
         return loss.reshape(()) if loss.dim() and loss.numel() == 1 else loss
@@ -212,9 +211,10 @@ class LossCalls:
 
     def count_over_ranks(self, batches: list[Inputs], device: torch.device) -> Tensor | None:
         """Return the number of targets in the batches of one update, over all processes if losses are averaged so."""
-        args = self._run.args
-        over_ranks = args.average_tokens_across_devices
-        return global_count(self.count(batches), device, over_ranks=over_ranks, replicas=args.n_gpu)
+        count, args = self.count(batches), self._run.args
+        if count is None:
+            return None
+        return global_count(count, device, over_ranks=args.average_tokens_across_devices, replicas=args.n_gpu)
 
     def is_scaled(self, num_items: Count) -> bool:
         """Return whether a loss is a share of the mean over the whole update, and not a mean over one micro-batch."""
