@@ -451,3 +451,13 @@ def test_a_model_that_does_not_take_what_the_processor_gives_is_refused(
     assert start(model="re2", blocks=1, encoder_layers=1) == 2
     assert "'re2' takes tokens1, mask1, tokens2, mask2, but the processor gives tokens" in capsys.readouterr().err
     assert not Path("run").exists()
+
+
+def test_weights_whose_classes_are_numbered_in_another_order_are_refused(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start(max_update=1, eval_interval=1) == 0
+    labels = Path("run/target_map.txt")
+    labels.write_text("".join(reversed(labels.read_text().splitlines(keepends=True))))
+    assert start("again", pretrained_model="run/<best>") == 2
+    assert "the same labels in another order" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from xdpx.tokenizers.agreement import case_conflict, of_data, of_weights
+from xdpx.tokenizers.agreement import case_conflict, of_classifier, of_data, of_weights
 
 
 def write(folder: Path, *tokens: str, name: str = "vocab.txt") -> str:
@@ -45,6 +45,27 @@ def test_a_tokenizer_json_numbers_tokens_too(tmp_path: Path, vocab: object) -> N
 def test_weights_beside_which_no_tokens_lie_are_believed(tmp_path: Path, text: str) -> None:
     (tmp_path / "tokenizer.json").write_text(text)
     assert of_weights("pretrained_model", str(tmp_path / "model.pt"), write(tmp_path / "data", "a")) is None
+
+
+def test_a_classifier_of_the_same_labels_in_another_order_is_refused(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", "Pos", "neg", name="target_map.txt")
+    run = write(tmp_path / "run", "neg", "pos", name="target_map.txt")
+    fault = of_classifier("pretrained_model", f"{run}/checkpoint-4.pt", data)
+    assert fault is not None
+    assert f"class 0 is 'neg' there, and 'pos' in {data}/target_map.txt" in fault.problem
+    assert run in fault.remedy
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "config.json").write_text(json.dumps({"id2label": {"0": "neg", "1": "pos"}}))
+    assert of_classifier("pretrained_model", str(library), data) is not None
+
+
+def test_a_classifier_of_other_labels_or_in_the_same_order_is_no_fault(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", "pos", "neg", name="target_map.txt")
+    for number, labels in enumerate((["Pos", "Neg"], ["a", "b"], ["pos", "neg", "other"])):
+        run = write(tmp_path / str(number), *labels, name="target_map.txt")
+        assert of_classifier("pretrained_model", run, data) is None
+    assert of_classifier("pretrained_model", str(tmp_path), data) is None
 
 
 def test_labels_of_an_earlier_version_in_lower_case_are_the_same(tmp_path: Path) -> None:

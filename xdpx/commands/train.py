@@ -10,6 +10,7 @@ from typing import Any
 from xdpx.checkpoints import aliases
 from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.commands import child
+from xdpx.config import catalogue
 from xdpx.config.faults import ConfigError, Fault, did_you_mean
 from xdpx.config.loading import Run
 from xdpx.config.spmd_keys import SPMD, spmd_faults
@@ -129,8 +130,24 @@ class Train:
             if not io.exists(path):
                 remedy = hub.how_to_fetch(path) or "Check the path; null starts from random weights."
                 yield Fault(key, f"is '{path}', which does not exist.", remedy, code="missing_path")
-            elif fault := agreement.of_weights(key, path, self._settings.data_dir):
-                yield fault
+            else:
+                yield from self._about_agreement(key, path)
+
+    def _about_agreement(self, key: str, path: str) -> Iterator[Fault]:
+        """Yield a fault if weights were trained with other tokens than the data, or a classifier with other classes."""
+        if fault := agreement.of_weights(key, path, self._settings.data_dir):
+            yield fault
+        if self._loads_classifier(key) and (fault := agreement.of_classifier(key, path, self._settings.data_dir)):
+            yield fault
+
+    def _loads_classifier(self, key: str) -> bool:
+        """Return whether weights of a key such as `pretrained_model` include outputs for the classes of the data."""
+        values, prefix = self._run.values, key.removesuffix("pretrained_model")
+        name = values.get(f"{prefix}model")
+        if name is None or values.get("sampler") == "episode":  # whose outputs are not classes
+            return False
+        declared = {item.key for item in catalogue.entry("model", name).parameters}
+        return "num_classes" in declared and bool(values.get(f"{prefix}load_cls_weights", True))
 
     def _about_callbacks(self) -> Iterator[Fault]:
         if self._settings.callbacks or self._settings.report_to != "none":

@@ -16,7 +16,7 @@ from xdpx.tokenizers.target_map import folded
 from xdpx.tokenizers.vocabulary import Vocabulary, lines_of
 from xdpx.utils import io
 
-VOCABULARY, LABELS, DEFINITION = "vocab.txt", "target_map.txt", "tokenizer.json"
+VOCABULARY, LABELS, DEFINITION, CONFIG = "vocab.txt", "target_map.txt", "tokenizer.json", "config.json"
 LISTS = (VOCABULARY, LABELS)
 """Files whose line numbers are the ids, or the classes, in a store."""
 
@@ -56,6 +56,29 @@ def of_weights(key: str, weights: str, data_dir: str) -> Fault | None:
             remedy = f"Preprocess with vocab_file: {path}, or name the weights that belong to the data."
             return Fault(key, problem, remedy)
     return None
+
+
+def of_classifier(key: str, weights: str, data_dir: str) -> Fault | None:
+    """Return a fault if a loaded classifier has the labels of a data_dir in another order; else None.
+
+    A classifier of other labels is another task's, whose outputs may well be a start, and is no fault. Arguments as of
+    `of_weights`.
+    """
+    folder = weights if io.isdir(weights) else io.parent(weights)
+    path, ours = io.join(folder, LABELS), io.join(data_dir, LABELS)
+    if not io.isfile(ours) or io.abspath(ours) == io.abspath(path):
+        return None
+    theirs = [folded(label) for label in (_lines(path) if io.isfile(path) else _labels_of_library(folder))]
+    here = [folded(label) for label in _lines(ours)]
+    if here == theirs or sorted(here) != sorted(theirs):
+        return None
+    place = next(place for place, pair in enumerate(zip(here, theirs, strict=True)) if pair[0] != pair[1])
+    problem = (
+        f"is '{weights}', whose classifier has the same labels in another order: class {place} is {theirs[place]!r} "
+        f"there, and {here[place]!r} in {ours}. It would begin with classes swapped."
+    )
+    written = path if io.isfile(path) else f"a file with the lines {', '.join(theirs[:10])}"
+    return Fault(key, problem, f"Preprocess with target_map_file: {written}; or leave the classifier out.")
 
 
 def of_data(key: str, used: str, other: str) -> Fault | None:
@@ -133,6 +156,12 @@ def _json(path: str) -> dict[str, Any]:
         except ValueError:
             return {}
     return found if isinstance(found, dict) else {}
+
+
+def _labels_of_library(folder: str) -> list[str]:
+    """Return the labels by class of a folder in Hugging Face format; [] if it names none."""
+    names = _json(io.join(folder, CONFIG)).get("id2label") or {}
+    return [str(names[number]) for number in sorted(names, key=int)] if all(map(str.isdecimal, names)) else []
 
 
 def _lines(path: str) -> list[str]:
