@@ -47,3 +47,24 @@ def test_rows_are_drawn_from_all_splits_alike() -> None:
 
 def test_all_rows_are_taken_where_there_are_few() -> None:
     assert [each.tolist() for each in rows_of_each([2, 0, 3], 9, np.random.default_rng(0))] == [[0, 1], [], [0, 1, 2]]
+
+
+class Turned(Views):
+    """Has a layer that is used in training only, and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, views: Tensor) -> Tensor:
+        return super().forward(self.dropout(views.flip(-1) if self.training else views))
+
+
+def test_prototypes_are_found_among_the_vectors_of_training_without_dropout() -> None:
+    pytest.importorskip("sklearn")
+    made = task(torch.eye(2)[:1].expand(8, 2), num_cluster=[1])
+    made.model = Turned()
+    made.begin_update(1)
+    ((centres, _),) = made.loss.prototypes
+    assert centres[0].tolist() == pytest.approx([0.0, 1.0])
+    assert made.model.dropout.training

@@ -75,6 +75,7 @@ class PrototypeContrast(Task):
         if since < 0 or since % known.cluster_interval or not (known.num_cluster or known.supervised):
             return
         self.model.eval()
+        self.model.training = True  # its parts, and so dropout, stay as in evaluation; layer_only_in_training counts
         with torch.no_grad():
             rows, classes = self._vectors(number)
         self.model.train()
