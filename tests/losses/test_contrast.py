@@ -197,3 +197,12 @@ def test_questions_that_tell_no_passage_from_another_have_the_lowest_reciprocal_
     found = losses["bert_dpr"](losses["bert_dpr"].Parameters())
     sums = found.predictions(lambda views: views, {"net_input": {"views": torch.ones(4, 2, 8)}})  # type: ignore[arg-type, return-value]
     assert found.metrics({name: value.numpy() for name, value in sums.items()})["in_batch_mrr"] == 1 / 4
+
+
+def test_views_of_a_text_that_dropout_does_not_tell_apart_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    views = torch.randn(3, 1, 5).expand(-1, 2, -1)
+    loss().predictions(Fixed(), {"net_input": {"vectors": torch.randn(3, 2, 5)}})
+    loss()(Fixed(), {"net_input": {"vectors": torch.randn(3, 2, 5)}})
+    assert "two passes" not in caplog.text
+    loss()(Fixed(), {"net_input": {"vectors": views}})
+    assert "two passes over the first batch" in caplog.text

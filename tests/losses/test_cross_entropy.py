@@ -232,3 +232,12 @@ def test_logits_of_another_shape_than_rows_and_classes_are_the_models_fault(shap
 def test_many_numbers_with_fractions_as_classes_are_told(names, told, caplog):
     loss().refuse_labels(names)
     assert ("as 30 classes. To predict numbers, use loss: mse" in caplog.text) == told
+
+
+def test_two_passes_that_dropout_does_not_tell_apart_are_told_of(caplog):
+    dropping = loss(use_r_dropout=True)
+    torch.manual_seed(0)
+    dropping(Noisy([[1.0, 2.0], [3.0, 4.0]]), batch(0, 1))
+    assert "two passes" not in caplog.text
+    loss(use_r_dropout=True)(Fixed([[1.0, 2.0], [3.0, 4.0]]), batch(0, 1))
+    assert "two passes over the first batch gave the same numbers" in caplog.text

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xdpx.config.faults import ConfigError, did_you_mean, refusal
+from xdpx.logger import log
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import ClassScore, Judged, named
 from xdpx.metrics.judging import LABEL_COLUMNS
@@ -139,6 +141,8 @@ class Loss:
     of_any_size: ClassVar[bool] = False
     """Whether it may be large without having run away: its unit is that of the labels, or it is a sum over labels."""
 
+    _has_compared = False
+
     def __init__(self, parameters: LossParameters) -> None:
         self.parameters: Any = parameters
 
@@ -160,6 +164,21 @@ class Loss:
     def disagreement(self, first: Tensor, second: Tensor) -> Tensor:
         """Return the distance of two passes' logits (B, C), in nats, summed over rows; if `reads_class_logits`."""
         raise NotImplementedError
+
+    def tell_of_equal_passes(self, first: Tensor, second: Tensor) -> None:
+        """Warn if the first two passes of a training are equal bit for bit, although they should differ by dropout.
+
+        Only the first call looks, as a comparison waits for the device.
+        """
+        if self._has_compared or not torch.is_grad_enabled():
+            return
+        self._has_compared = True
+        if torch.equal(first.detach(), second.detach()):
+            log.warning(
+                "loss: two passes over the first batch gave the same numbers, because nothing in the model is random "
+                "in training: where they should agree in spite of dropout, nothing is learned. Set a dropout above 0, "
+                "for BERT e.g. extra_config: {hidden_dropout_prob: 0.1, attention_probs_dropout_prob: 0.1}."
+            )
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return what evaluation gathers: tensors with one row per sample, and scalars to be summed over batches."""

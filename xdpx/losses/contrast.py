@@ -45,7 +45,9 @@ class SimCSELoss(Graded):
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over the rows of the batch, their number, and the number with the right second view."""
-        logits, target = self._choices(views_of(model, batch), batch)
+        vectors = views_of(model, batch)
+        self.tell_of_equal_passes(vectors[:, 0], vectors[:, 1])
+        logits, target = self._choices(vectors, batch)
         correct = (logits.detach().argmax(dim=-1) == target).sum()
         return functional.cross_entropy(logits, target, reduction="sum"), len(target), {"correct": correct}
 
@@ -224,6 +226,7 @@ class BertPretrainContrastLoss(BesideTokens):
         """Return the sums of both tasks; those of masked tokens are the means of the two passes."""
         names = "logits of masked tokens", "vectors of texts"
         (tokens, vectors), (more_tokens, others) = (tensors_of(model, batch, *names) for _ in range(2))
+        self.tell_of_equal_passes(vectors, others)
         guessed, counted = masked_tokens(tokens, batch, scored=scored)
         guessed_again, counted_again = masked_tokens(more_tokens, batch, scored=scored)
         candidates, begin = gather_in_training(others)
@@ -289,6 +292,7 @@ class PrototypeContrastLoss(SimCSELoss):
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over the rows of the batch, their number, and facts: correct, and perhaps proto_loss."""
         vectors = views_of(model, batch)
+        self.tell_of_equal_passes(vectors[:, 0], vectors[:, 1])
         logits, target = self._choices(vectors, batch)
         loss_sum = functional.cross_entropy(logits, target, reduction="sum")
         facts = {"correct": (logits.detach().argmax(dim=-1) == target).sum()}

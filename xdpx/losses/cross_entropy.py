@@ -234,6 +234,7 @@ class CrossEntropy(Loss):
         self, model: nn.Module, batch: Batch, first: Tensor, first_loss: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         second = self.logits(model, batch)
+        self.tell_of_equal_passes(first, second)
         likelihood = (first_loss + self.objective(second, batch["target"])) / 2.0
         disagreement = self.disagreement(first, second)
         facts = {"ce_loss": likelihood.detach(), "kl_loss": disagreement.detach()}

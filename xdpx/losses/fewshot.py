@@ -61,6 +61,7 @@ class FewshotLoss(Loss):
         facts = {"correct": (logits.detach().argmax(dim=-1) == target).sum()}
         if self.parameters.use_r_dropout:
             second, _ = self.episodes(model, batch)
+            self.tell_of_equal_passes(logits, second)
             likelihood = (loss_sum + functional.cross_entropy(second, target, reduction="sum")) / 2.0
             disagreement = symmetric_divergence(logits.log_softmax(dim=-1), second.log_softmax(dim=-1))
             facts |= {"kl_loss": disagreement.detach()}
