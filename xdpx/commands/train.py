@@ -109,6 +109,11 @@ class Train:
             count = self._run.values.get(key) or 0
             if count > total:
                 yield Fault(key, f"is {count}, but training has {total} updates.", f"Use at most {total}.")
+        for key in ("adv_begin_iter", "cluster_warmup"):  # the last update without noise, or without prototypes
+            count = self._run.values.get(key) or 0
+            if count >= total > 0:
+                problem = f"is {count}, but training has {total} updates, so it would never begin."
+                yield Fault(key, problem, f"Use less than {total}.")
         decay = self._run.values.get("num_decay_steps") or 0  # of warmup_stable_decay
         left = total - steps_of(self._run.values.get("warmup_steps") or 0, total)
         if steps_of(decay, total) > left >= 0:
