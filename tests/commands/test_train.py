@@ -461,3 +461,13 @@ def test_weights_whose_classes_are_numbered_in_another_order_are_refused(
     labels.write_text("".join(reversed(labels.read_text().splitlines(keepends=True))))
     assert start("again", pretrained_model="run/<best>") == 2
     assert "the same labels in another order" in capsys.readouterr().err
+
+
+def test_noise_that_would_never_begin_is_refused(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    assert start(task="fgm", adv_begin_iter=12) == 2
+    assert "adv_begin_iter" in capsys.readouterr().err
+
+
+def test_a_key_of_the_config_that_changes_nothing_is_told(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    assert start(task="freelb", adv_steps=1, rand_init_mag=0.0, max_update=1, eval_interval=1) == 0
+    assert "adv_steps: is 1, and rand_init_mag is 0" in capsys.readouterr().err

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -230,6 +231,15 @@ def test_pruned_heads_are_gone_from_the_network_and_from_weights(folder, tmp_pat
 def test_heads_that_cannot_go_are_refused(heads):
     with pytest.raises(ConfigError, match="pruned_heads"):
         build(pruned_heads=heads)
+
+
+def test_a_size_that_is_at_its_default_and_so_yields_to_the_folder_is_named(folder):
+    path = Path(folder, "config.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"hidden_dropout_prob": 0.0}))
+    idle = build(pretrained_model=folder, hidden_dropout_prob=0.1).idle_keys()
+    assert "extra_config: {hidden_dropout_prob: 0.1}" in idle["hidden_dropout_prob"]
+    given = build(pretrained_model=folder, extra_config={"hidden_dropout_prob": 0.1}).idle_keys()
+    assert "hidden_dropout_prob" not in given
 
 
 def test_a_changed_dropout_wins_over_the_folder_and_extra_config_over_all(folder):

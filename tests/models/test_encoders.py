@@ -92,6 +92,15 @@ def test_weights_decide_the_architecture_whatever_the_name_of_the_model(tmp_path
     assert build("roberta_classification", str(tmp_path), num_classes=2).config.model_type == "electra"
 
 
+def test_a_size_overrides_config_json_under_the_name_that_it_has_there(tmp_path: Path) -> None:
+    config = AutoConfig.for_model("distilbert", dim=16, n_heads=2, n_layers=1, hidden_dim=32, vocab_size=30)
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    more = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2, "intermediate_size": 64}
+    model = build(pretrained_model=str(tmp_path), vocab_size=30, num_classes=2, **more)
+    assert (model.config.dropout, model.config.attention_dropout) == (0.3, 0.2)
+    assert "has no such size" in model.idle_keys()["intermediate_size"]
+
+
 def test_an_architecture_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match="model_type: is 'modernbrt'.*Did you mean 'modernbert'"):
         build(model_type="modernbrt", **SIZES)

@@ -79,6 +79,20 @@ def test_several_masks_are_averaged_in_training_only():
     assert not torch.allclose(few.train()(**TEXTS), clean, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("keys", "idle"),
+    [
+        ({"dropout_samples": 4}, "dropout_samples"),
+        ({"mixout": 0.1}, "mixout"),
+        ({"layer_lr_decay": 0.9, "fix_lm": True}, "layer_lr_decay"),
+        ({"layer_lr_decay": 0.9, "model_type": "albert"}, "layer_lr_decay"),
+    ],
+)
+def test_a_trick_that_changes_nothing_is_named(keys, idle):
+    assert idle in build(**keys).idle_keys()
+    assert not build(layer_lr_decay=0.9, dropout_samples=4, output_dropout_prob=0.1).idle_keys()
+
+
 def test_without_peft_adapters_are_refused_in_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ConfigError, match="adapters: needs the package peft"):

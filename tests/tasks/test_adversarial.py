@@ -356,3 +356,16 @@ def test_noise_changes_the_gradient_and_padding_does_not():
     assert same(found["padded"], found["cut"], atol=1e-6)
     plain = engine("default")
     assert not same(found["cut"], grads(plain.update(plain.start(1), [short])[0]), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("keys", "idle"),
+    [
+        ({"adv_steps": 1, "rand_init_mag": 0.0}, ["adv_steps"]),
+        ({"orig_loss_proportion": 1.0}, ["orig_loss_proportion"]),
+        ({"adv_steps": 1}, []),
+        ({"rand_init_mag": 0.0}, []),
+    ],
+)
+def test_freelb_whose_passes_have_no_noise_is_told(keys, idle):
+    assert list(build("freelb", **keys).idle_keys()) == idle

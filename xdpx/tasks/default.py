@@ -50,6 +50,10 @@ class Task(base.Task):
         """Return the task of a run, with the network that it trains."""
         return made("task", cls, run.parameters("task"), network_of(run), loss)
 
+    def idle_keys(self) -> dict[str, str]:
+        """Return the keys that change nothing in this training, and why; see `Model.idle_keys`."""
+        return self.model.idle_keys() if isinstance(self.model, Model) else {}
+
     def load_pretrained(self, read_weights: base.ReadWeights) -> None:
         """Load the pretrained weights that the model's config names."""
         self.model.load_pretrained(read_weights)

@@ -51,6 +51,15 @@ class FreeLB(NoisyTask):
 
     parameters: Parameters
 
+    def idle_keys(self) -> dict[str, str]:
+        """Return the keys that change nothing in this training, and why; see `Model.idle_keys`."""
+        known, found = self.parameters, super().idle_keys()
+        if known.orig_loss_proportion == 1:
+            found["orig_loss_proportion"] = "is 1, so that no pass is left for noise. Use less than 1."
+        elif known.adv_steps == 1 and not known.rand_init_mag:
+            found["adv_steps"] = "is 1, and rand_init_mag is 0: there is no noise in any pass. Use 2 or more steps."
+        return found
+
     def train_passes(self, batch: Batch) -> Generator[Result]:
         """Yield the result of each pass; the caller must run its backward pass before asking for the next."""
         known = self.parameters

@@ -65,6 +65,13 @@ class Model(nn.Module):
         trained = [weight for weight in self.parameters() if weight.requires_grad]
         return [{"params": trained, "lr": learning_rate, "name": "all"}]
 
+    def idle_keys(self) -> dict[str, str]:
+        """Return the keys that change nothing in this network as it is, and why (`is 4, but ... Leave it out.`).
+
+        Training warns of those that the config sets. Keys at their default may be among them.
+        """
+        return {}
+
     def layers_apart(self) -> Sequence[nn.Module]:
         """Return layers that are used only by calling them.
 

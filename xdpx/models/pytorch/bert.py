@@ -125,6 +125,19 @@ class Bert(Model):
         """Return config.json in Hugging Face format."""
         return {CONFIG_FILE: self.config.to_json_string(use_diff=False)}
 
+    def idle_keys(self) -> dict[str, str]:
+        """Return the keys that change nothing in this network, and why; see `Model.idle_keys`."""
+        known = self.parameters_used
+        found = _idle_sizes(known, self.config)
+        if known.layer_lr_decay < 1.0 and not any("layer " in group["name"] for group in self.parameter_groups(1.0)):
+            slowed = "nothing" if known.keep_emb_lr else "nothing but the embeddings"
+            problem = f"is {known.layer_lr_decay}, but no layer has weights of its own to train: {slowed} is slowed."
+            found["layer_lr_decay"] = f"{problem} Leave it out."
+        if known.mixout > 0.0 and (known.fix_lm or not known.pretrained_model):
+            why = "fix_lm is true" if known.fix_lm else "there is no pretrained_model"
+            found["mixout"] = f"is {known.mixout}, but {why}: it mixes in no pretrained weights. Leave it out."
+        return found
+
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """Return groups by depth and weight decay; biases and layer norms have none."""
         groups: dict[str, dict[str, Any]] = {}
@@ -183,13 +196,30 @@ def architecture(known: Bert.Parameters) -> PretrainedConfig:
     else:
         for key in sizes:
             if getattr(known, key) != type(known).model_fields[key].default:
-                setattr(config, key, getattr(known, key))
+                for name in encoders.names_of(config, key):
+                    setattr(config, name, getattr(known, key))
     for key, value in known.extra_config.items():
         setattr(config, key, value)
     if known.pad_index is not None:
         config.pad_token_id = known.pad_index
     _check_against_data(known, config)
     return config
+
+
+def _idle_sizes(known: Bert.Parameters, config: PretrainedConfig) -> dict[str, str]:
+    """Return the bert_config keys, at their default or unknown, whose value is not that of a config, and why."""
+    found = {}
+    for key in (*ARCHITECTURE_KEYS, *known.more_sizes):
+        asked, names = getattr(known, key), encoders.names_of(config, key)
+        if not names:
+            found[key] = f"is {asked}, but the architecture '{config.model_type}' has no such size. Leave it out."
+        elif getattr(config, names[0]) != asked and names[0] not in known.extra_config:
+            there = getattr(config, names[0])
+            found[key] = (
+                f"is {asked}, but that is its default, which leaves it at the {there} of config.json. To change it, "
+                f"write extra_config: {{{names[0]}: {asked}}}."
+            )
+    return found
 
 
 def _given_config(known: Bert.Parameters) -> PretrainedConfig | None:

@@ -50,6 +50,14 @@ class BertClassification(Bert):
         self.dropout = Dropout(parameters.output_dropout_prob)
         self.classifier = new_linear(self.num_features(), self.num_outputs(), self.config)
 
+    def idle_keys(self) -> dict[str, str]:
+        """Return the keys that change nothing in this network, and why; see `Model.idle_keys`."""
+        known, found = self.parameters_used, super().idle_keys()
+        if known.dropout_samples > 1 and not known.output_dropout_prob:
+            problem = f"is {known.dropout_samples}, but output_dropout_prob is 0: there is nothing to average over."
+            found["dropout_samples"] = f"{problem} Set that to 0.2, say, or leave it out."
+        return found
+
     def num_outputs(self) -> int:
         """Return the width of the logits."""
         return given(self.parameters_used.num_classes, "num_classes")

@@ -43,11 +43,15 @@ def new_config(model_type: str, sizes: Mapping[str, Any]) -> PretrainedConfig:
         problem = f"is '{model_type}', which transformers does not know."
         raise refusal("model_type", problem, remedy) from error
     for key, value in sizes.items():
-        for name in (key, *OTHER_NAMES.get(key, ())):
-            if hasattr(config, name):
-                setattr(config, name, value)
+        for name in names_of(config, key):
+            setattr(config, name, value)
     _without_strangers(config, int(sizes["num_hidden_layers"]))
     return config
+
+
+def names_of(config: PretrainedConfig, key: str) -> list[str]:
+    """Return the names that a bert_config key has in a config; [] if the architecture has no such size."""
+    return [name for name in (key, *OTHER_NAMES.get(key, ())) if hasattr(config, name)]
 
 
 def _without_strangers(config: PretrainedConfig, num_layers: int) -> None:
