@@ -46,6 +46,19 @@ def test_labels_with_several_values_each_are_stacked():
     assert batch["labels"].tolist() == [[0, 1], [1, 1]]
 
 
+@pytest.mark.parametrize(("values", "expected"), [([1, 2.5, 0.75], torch.float), ([1, 2.0], torch.long)])
+def test_fractions_of_labels_are_kept_if_the_first_label_is_whole(values, expected):
+    labels = default_data_collator([{"label": value} for value in values])["labels"]
+    assert labels.dtype == expected
+    assert labels.tolist() == values
+    assert default_data_collator([{"label_ids": [1, 0.5]}])["labels"].tolist() == [[1, 0.5]]
+
+
+def test_a_missing_number_among_class_numbers_is_refused():
+    with pytest.raises(ValueError, match="'label': values of type float, int do not make a tensor"):
+        default_data_collator([{"label": 1}, {"label": float("nan")}])
+
+
 @pytest.mark.parametrize("convert", [list, torch.tensor, np.array])
 def test_rows_of_unlike_length_are_refused_with_what_to_do(convert):
     with pytest.raises(ValueError, match=r"'ids': samples of a batch have lengths 1, 2 .*processing_class"):

@@ -88,7 +88,7 @@ def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
 
 
 def _labels(name: str, values: list[Any]) -> Tensor:
-    """Return class numbers as long and everything else as float, whatever their type."""
+    """Return class numbers as long and everything else as float, whatever their type; the first label tells."""
     value = values[0]
     if isinstance(value, Tensor) and (name == LABEL_IDS or value.ndim):
         return _stacked(name, values)
@@ -98,9 +98,12 @@ def _labels(name: str, values: list[Any]) -> Tensor:
         value = value[0]
     whole = isinstance(value, int | np.integer)
     try:
-        return torch.tensor(values, dtype=torch.long if whole else torch.float)
-    except (ValueError, TypeError) as error:
+        labels = torch.tensor(values, dtype=torch.long if whole else torch.float)
+        if whole and not torch.equal(numbers := torch.tensor(values, dtype=torch.double), labels.double()):
+            return numbers.float()  # the first alone is whole, as in 1, 2.5: integers would lose the fractions
+    except (ValueError, TypeError, RuntimeError) as error:
         raise ValueError(_unequal(name, values, error)) from error
+    return labels
 
 
 def _stacked(name: str, values: list[Any]) -> Tensor:
