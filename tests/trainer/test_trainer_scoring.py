@@ -299,6 +299,20 @@ def test_a_full_evaluation_in_half_precision_takes_float_inputs(option: str, dty
     assert output.label_ids.tolist() == [float(row["labels"]) for row in rows]  # as they were, not rounded
 
 
+def test_weights_are_not_rounded_after_a_full_evaluation(tmp_path: Path) -> None:
+    rows = [{"x": torch.ones(3), "labels": torch.tensor(1.0)}] * 8
+    whole = Regression()
+    whole.register_buffer("mean", torch.tensor([0.1]))
+    before = {name: value.clone() for name, value in whole.state_dict().items()}
+    args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, save_strategy="no", bf16_full_eval=True)
+    toy = Trainer(whole, args, train_dataset=rows, eval_dataset=rows)
+    toy.evaluate()
+    toy.predict(rows)
+    assert all(torch.equal(value, before[name]) for name, value in whole.state_dict().items())
+    toy.train()
+    assert {value.dtype for value in whole.state_dict().values()} == {torch.float32}
+
+
 def test_an_evaluation_in_the_midst_of_training_stays_in_full_precision(tmp_path: Path) -> None:
     rows = [{"x": torch.ones(3), "labels": torch.tensor(1.0)}] * 8
     args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, save_strategy="no", bf16_full_eval=True,

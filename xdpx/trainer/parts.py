@@ -180,7 +180,7 @@ class TrainerRun:
         logged_tokens: input tokens seen up to the last log.
         memory_of_init: memory metrics of building the Trainer, until they are reported.
         model_preparation_time: seconds to wrap the model in the first evaluation, if it was not trained before.
-        evaluation_type: dtype that inputs are cast to in fp16/bf16 full evaluation; None otherwise.
+        evaluation_type: dtype that inputs are cast to during a fp16/bf16 full evaluation; None otherwise.
     """
 
     parts: TrainerParts

@@ -388,8 +388,7 @@ class Trainer(Conveniences):
         log.info(f"{description}: {examples} examples, batches of {args.eval_batch_size}")
         run.callback_handler.eval_dataloader = dataloader
         seen = scoring.Seen(self, run, dataloader, streaming=args.batch_eval_metrics and description != "Prediction")
-        with run.averaged():
-            model = wiring.evaluation_model(run, self._wrap_model)
+        with run.averaged(), wiring.evaluating(run, self._wrap_model) as model:
             batches = seen.batches()
             for inputs, last in batches if run.evaluation is None else run.evaluation.batches(batches):
                 with log.scoring(), log.muted(unless=not seen.idle):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -231,19 +232,39 @@ def wrap(run: TrainerRun, model: nn.Module, *, training: bool) -> nn.Module:
     return wrapped
 
 
-def evaluation_model(run: TrainerRun, wrap_model: Callable[..., nn.Module]) -> nn.Module:
-    """Return the model in evaluation mode; outside of training cast to fp16/bf16 if full evaluation is set."""
+@contextmanager
+def evaluating(run: TrainerRun, wrap_model: Callable[..., nn.Module]) -> Generator[nn.Module]:
+    """Yield the model in evaluation mode; outside of training cast to fp16/bf16 if full evaluation is set.
+
+    Weights and buffers get their types and values back at the end: what is trained or saved later is not rounded.
+    """
     args, started = run.args, time.time()
     model = wrap_model(run.model, training=False)
     if run.model_preparation_time is None and not run.is_in_train and not run.state.global_step:
         run.model_preparation_time = round(time.time() - started, 4)
-    full = not run.is_in_train and (args.fp16_full_eval or args.bf16_full_eval)
-    run.evaluation_type = (torch.float16 if args.fp16_full_eval else torch.bfloat16) if full else None
-    if full:
-        model = model.to(dtype=run.evaluation_type, device=args.device)
     model.eval()
     switch_optimizer(run.optimizer, "eval")
-    return model
+    if run.is_in_train or not (args.fp16_full_eval or args.bf16_full_eval):
+        yield model
+        return
+    kept = [(module, _on_host(module._parameters), _on_host(module._buffers)) for module in model.modules()]
+    run.evaluation_type = torch.float16 if args.fp16_full_eval else torch.bfloat16
+    try:
+        yield model.to(dtype=run.evaluation_type, device=args.device)
+    finally:
+        run.evaluation_type = None
+        for module, weights, buffers in kept:
+            for name, weight in weights.items():
+                module._parameters[name].data = weight.to(args.device)  # type: ignore[union-attr]
+            for name, buffer in buffers.items():
+                module._buffers[name] = buffer.to(args.device)
+
+
+def _on_host(tensors: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
+    """Return what a cast would round, on the host: there is room for it even if the device has none."""
+    return {
+        name: each.detach().cpu() for name, each in tensors.items() if each is not None and each.is_floating_point()
+    }
 
 
 def training_mode(run: TrainerRun, model: nn.Module) -> None:
