@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from xdpx import EvalPrediction, Trainer, TrainingArguments
+from xdpx import EvalPrediction, Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainingArguments
 from xdpx.reports.results import wanted_metric
 
 Batch = dict[str, Any]
@@ -448,3 +449,38 @@ class Stream(torch.utils.data.IterableDataset[Batch]):
 def test_no_row_of_a_stream_is_left_out_of_a_prediction(tmp_path: Path) -> None:
     toy = trainer(tmp_path, per_device_eval_batch_size=3, dataloader_drop_last=True)
     assert len(toy.predict(Stream()).predictions) == 5
+
+
+class Echo(Tagger):
+    """Generates its input."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generation_config = SimpleNamespace(max_length=6, max_new_tokens=None)
+
+    def generate(self, input_ids: torch.Tensor, **given: Any) -> torch.Tensor:
+        return input_ids
+
+
+def test_the_loss_beside_generated_texts_is_that_of_an_own_compute_loss(tmp_path: Path) -> None:
+    class Doubled(Seq2SeqTrainer):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **given: Any) -> Any:
+            loss, logits = model(**inputs)
+            return (2 * loss, (2 * loss, logits)) if return_outputs else 2 * loss
+
+    def doubled(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
+        return 2 * nn.functional.cross_entropy(outputs[0].flatten(0, 1), labels.flatten())
+
+    args = Seq2SeqTrainingArguments(
+        str(tmp_path), use_cpu=True, disable_tqdm=True, predict_with_generate=True, per_device_eval_batch_size=5
+    )
+    given = {"eval_dataset": tagged((4, 6, 2, 5, 3)), "compute_metrics": lambda _: {},
+             "processing_class": SimpleNamespace(pad_token_id=0)}  # fmt: skip
+    model = Echo()
+    plain, own, func = (
+        kind(model, args, padded, **given, **more).evaluate()["eval_loss"]
+        for kind, more in ((Seq2SeqTrainer, {}), (Doubled, {}), (Seq2SeqTrainer, {"compute_loss_func": doubled}))
+    )
+    assert (own, func) == pytest.approx((2 * plain, 2 * plain))

@@ -80,14 +80,8 @@ class Seq2SeqTrainer(Trainer):
 
     def _loss_of(self, model: nn.Module, inputs: Inputs) -> Tensor:
         with torch.no_grad(), self.compute_loss_context_manager():
-            outputs = model(**inputs)
-        if self.label_smoother is not None:
-            loss = self.label_smoother(outputs, inputs["labels"])
-        else:
-            loss = outputs["loss"] if isinstance(outputs, dict) else outputs[0]
-        loss = loss.detach().mean()
-        self.loss_calls.examine(loss, outputs, inputs.get("labels"))
-        return loss
+            loss, _ = self.loss_calls.loss_and_outputs(model, {**inputs})  # a copy: it may take the labels out
+        return loss.detach().mean()
 
     def _pad_tensors_to_max_len(self, tensor: Tensor, max_length: int) -> Tensor:
         """Pad rows of ids; for methods copied from the original, as those of `Copied`."""
