@@ -1,5 +1,7 @@
 import pytest
 
+from xdpx.config.faults import ConfigError
+from xdpx.models.spmd.layers.bert import bert_block
 from xdpx.models.spmd.layers.pipelined import Pipelined
 from xdpx.models.spmd.layers.repeated import StackedTransformerRepeated
 from xdpx.models.spmd.layers.stacks import count_layers, set_in_blocks, set_num_layers
@@ -19,9 +21,16 @@ def test_sizes_reach_the_blocks_however_deep_they_are():
 
 
 def test_a_block_that_says_what_it_sees_keeps_it():
-    block = Transformer.HParams(causal=False)
-    set_in_blocks(block, {}, causal=True)
-    assert block.causal is False
+    block = Transformer.HParams(causal=True)
+    set_in_blocks(block, {}, causal=False)
+    assert block.causal is True
+
+
+def test_a_block_that_would_see_what_it_is_to_predict_is_refused():
+    stack = StackedTransformerRepeated.HParams(body=bert_block())
+    with pytest.raises(ConfigError, match="causal: is False in a block of a causal model"):
+        set_in_blocks(stack, {}, causal=True)
+    set_in_blocks(stack, {}, causal=False)
 
 
 def test_every_template_of_a_list_is_reached():

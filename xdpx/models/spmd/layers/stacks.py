@@ -20,14 +20,20 @@ def set_in_blocks(template: BaseHParams, sizes: Mapping[str, Any], *, causal: bo
         template: of a stack or of a single block; it is modified.
         sizes: values by field; fields that a block does not have are skipped.
         causal: for blocks that do not set it; None: unchanged.
+
+    Raises:
+        ConfigError: the stack is to be causal, and a block is not: it would see the tokens that it is to predict.
     """
     inner = _inner(template)
     for block in inner:
         set_in_blocks(block, sizes, causal=causal)
     if not inner:
         template.set(**{name: value for name, value in sizes.items() if name in template._field_table})
-        if causal is not None and "causal" in template._field_table and template.causal is None:
-            template.causal = causal
+        if causal is not None and "causal" in template._field_table:
+            if causal and template.causal is False:
+                problem = "is False in a block of a causal model, whose tokens would see those that they predict."
+                raise refusal("causal", problem, "Leave it out of the block's template, or set it to True.")
+            template.causal = causal if template.causal is None else template.causal
 
 
 def count_layers(template: BaseHParams) -> int:
