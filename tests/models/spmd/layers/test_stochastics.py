@@ -23,9 +23,15 @@ def test_dropout_does_nothing_in_evaluation_or_without_probability():
     assert Dropout().apply({}, X) is X
 
 
-def test_one_draw_can_hold_along_a_dimension():
-    out = np.asarray(Dropout(dropout_prob=0.5, broadcast_dims=(1,)).apply({}, X, rngs=KEYS))
+@pytest.mark.parametrize("dim", [1, -1])
+def test_one_draw_can_hold_along_a_dimension(dim: int) -> None:
+    out = np.asarray(Dropout(dropout_prob=0.5, broadcast_dims=(dim,)).apply({}, X, rngs=KEYS))
     assert np.all(out == out[:, :1])
+
+
+def test_a_dimension_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"broadcast_dims: names dimension 2 of an array with 2. Use -2 to 1"):
+        Dropout(dropout_prob=0.5, broadcast_dims=(2,)).apply({}, X, rngs=KEYS)
 
 
 def test_the_same_key_draws_the_same():

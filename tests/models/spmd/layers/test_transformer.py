@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.tiers import some
+from xdpx.config.faults import ConfigError
 from xdpx.models.spmd.base_layer import eval_context, opened
 from xdpx.models.spmd.layers.activations import SiLU
 from xdpx.models.spmd.layers.norms import RMSNorm
@@ -129,6 +130,9 @@ def test_named_blocks_get_another_feed_forward_part():
         jax.eval_shape(stack.Instantiate().init, KEY, X)
     shapes = jax.eval_shape(stack.set(moe_tpl=Marked.HParams()).Instantiate().init, KEY, X)["params"]
     assert ["router" in shapes[f"x_layers_{i}"]["ff_layer"] for i in range(2)] == [False, True]
+    for indices, problem in (((1, 2), "names block 2, but there are blocks 0 to 1"), ((-1,), "-1"), ((), "is empty")):
+        with pytest.raises(ConfigError, match=f"moe_layers: .*{problem}"):
+            jax.eval_shape(stack.set(moe_layers=indices).Instantiate().init, KEY, X)
 
 
 @pytest.mark.parametrize("policy", some(["nothing", "context_and_out_proj"], ["context_and_out_proj"]))

@@ -212,7 +212,7 @@ class StackedTransformer(BaseLayer):
         num_layers: number of blocks.
         input_dims, hidden_dims, num_heads, dim_per_head: of every block; None or 0: as in the template.
         layer_tpl: of a block, or a list with one for each.
-        moe_layers: indices of the blocks whose feed-forward part is `moe_tpl`.
+        moe_layers: indices, from 0, of the blocks whose feed-forward part is `moe_tpl`.
         moe_tpl: of a mixture of experts.
         checkpoint_policy: activations that each block stores for the backward pass (layers/remat.py); by default all.
     """
@@ -228,7 +228,12 @@ class StackedTransformer(BaseLayer):
     checkpoint_policy: str = "everything"
 
     def setup(self) -> None:
-        """Build the blocks."""
+        """Build the blocks.
+
+        Raises:
+            ConfigError: `moe_layers` and `moe_tpl` do not fit each other, or the number of layers.
+        """
+        self._check_experts()
         self.create_children("x_layers", [self._block(index) for index in range(self.num_layers)])
 
     def _block(self, index: int) -> Any:
@@ -239,12 +244,20 @@ class StackedTransformer(BaseLayer):
         template = (self.layer_tpl[index] if several else self.layer_tpl).clone()
         names = ("input_dims", "hidden_dims", "num_heads", "dim_per_head")
         template.set(**{name: getattr(self, name) for name in names if getattr(self, name)})
-        if index in self.moe_layers:
-            if self.moe_tpl is None:
-                problem = "is None, but moe_layers names blocks."
-                raise refusal("StackedTransformer.moe_tpl", problem, "Give its template.")
+        if self.moe_tpl is not None and index in self.moe_layers:
             template.ff_tpl = self.moe_tpl.clone()
         return template
+
+    def _check_experts(self) -> None:
+        unknown = [index for index in self.moe_layers if not 0 <= index < self.num_layers]
+        if unknown:
+            problem = f"names block {unknown[0]}, but there are blocks 0 to {self.num_layers - 1}."
+            raise refusal("StackedTransformer.moe_layers", problem, "Give the indices of its blocks, from 0.")
+        if self.moe_layers and self.moe_tpl is None:
+            raise refusal("StackedTransformer.moe_tpl", "is None, but moe_layers names blocks.", "Give its template.")
+        if self.moe_tpl is not None and not self.moe_layers:
+            problem = "is empty, so moe_tpl would be used by no block."
+            raise refusal("StackedTransformer.moe_layers", problem, "Name the blocks, or leave out moe_tpl.")
 
     def __call__(self, x: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:
         """Map (B, T, D) to (B, T, D); the arguments are those of Transformer."""
