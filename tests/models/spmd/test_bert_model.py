@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flax.core import meta
 
+from xdpx.config.faults import ConfigError
 from xdpx.models.spmd.base_layer import eval_context
 from xdpx.models.spmd.bert_model import BertModel, masked_tokens, tied_table
 from xdpx.models.spmd.layers.bert import BertEncoder
@@ -115,3 +116,12 @@ def test_a_table_that_gives_no_logits_is_refused() -> None:
     layer = model(encoder_tpl=model().encoder_tpl.clone().set(embedding_tpl=Embedding.HParams()))
     with pytest.raises(ValueError, match="gives no logits"):
         layer.init(jax.random.key(0), batch())
+
+
+def test_a_mask_that_the_vocabulary_does_not_have_is_refused_where_tokens_are_chosen() -> None:
+    keys = {"params": jax.random.key(1), "random": jax.random.key(2)}
+    for name in ("mask_token_id", "random_low"):
+        with pytest.raises(ConfigError, match=rf"BertModel.{name}: is 103, but the ids of the model are 0 to 63"):
+            jax.eval_shape(model(**{name: 103}).init, keys, batch())
+    masked = NestedMap(batch(), masked_ids=batch().ids, masked_pos=jnp.ones((4, 8)))
+    jax.eval_shape(model(mask_token_id=103).init, keys, masked)

@@ -3,7 +3,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from xdpx.models.spmd.bert_model import BertModel
+from xdpx.models.spmd.classification_model import BertClassificationModel
 from xdpx.models.spmd.language_model import LanguageModel, TransformerLm
+from xdpx.models.spmd.layers.bert import BertEncoder
 from xdpx.models.spmd.layers.encoder_decoder import TransformerEncoderDecoder
 from xdpx.models.spmd.layers.positions import TrainablePositionalEmbedding
 from xdpx.models.spmd.sequence_model import SequenceModel
@@ -51,3 +54,17 @@ def test_source_and_target_are_both_looked_at(decoding: bool) -> None:
     found = [name for name, _, _ in model.misread(parts, decoding=decoding)]
     assert found == ["src.segment_ids", "tgt.segment_ids", "tgt.paddings"]
     assert model.num_ids() == {"src.ids": 9, "tgt.ids": 9, "tgt.labels": 9}
+
+
+def test_positions_of_every_text_are_looked_at() -> None:
+    table = TrainablePositionalEmbedding.HParams(max_seq_length=3)
+    parts = {"src": {"ids": IDS}, "tgt": {"ids": IDS}}
+    model = SequenceModel(model_tpl=TransformerEncoderDecoder.HParams(vocab_size=9, position_emb_tpl=table))
+    assert [name for name, _, _ in model.misread(parts, decoding=False)] == ["src.ids", "tgt.ids"]
+    assert [name for name, _, _ in model.misread(parts, decoding=True)] == ["src.ids"]
+    far = {"ids": IDS, "segment_pos": IDS}
+    encoder = BertEncoder.HParams(vocab_size=9, model_dims=4, max_positions=8)
+    for bert in (BertModel(encoder_tpl=encoder), BertClassificationModel(network_tpl=encoder)):
+        assert [name for name, _, _ in bert.misread(far, decoding=False)] == ["segment_pos"]
+        assert not list(bert.misread({"ids": IDS}, decoding=False))
+        assert bert.num_ids()["token_types"] == 2

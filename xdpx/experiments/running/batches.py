@@ -16,6 +16,9 @@ from xdpx.logger import log
 from xdpx.models.spmd.base_model import BaseModel
 from xdpx.utils.nested_map import NestedMap
 
+READ = frozenset({"ids", "masked_ids", "token_types"})
+"""Arrays of ids that a model reads; in others, such as labels, entries without weight may be anything."""
+
 
 def check_batch(batch: Mapping[str, Any], parts: Parts) -> None:
     """Compare a batch of this process with the experiment's specification.
@@ -58,7 +61,7 @@ def check_content(
         ids = np.asarray(near.get(last, 0))
         if not count or not ids.size or (ids.min() >= 0 and ids.max() < count):
             continue
-        unknown = ((ids < 0) | (ids >= count)) & _counted(near, ids.shape, is_label=last != "ids")
+        unknown = ((ids < 0) | (ids >= count)) & _counted(near, ids.shape, is_label=last not in READ)
         if unknown.any():
             problem = f"has the id {ids[unknown][0]}, but those of the model are 0 to {count - 1}."
             remedy = "Use the vocabulary or classes that the model was made for, or enlarge it."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from xdpx.models.spmd.base_model import BaseModel
 from xdpx.models.spmd.initialisers import WeightInit
 from xdpx.models.spmd.layers.bert import INIT_STD, BertEncoder, MaskedLmHead
 from xdpx.models.spmd.layers.embeddings import SharedEmbeddingSoftmax
+from xdpx.models.spmd.misreading import Problem, too_few_positions
 from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, smoothing_of, with_rows
 from xdpx.utils.nested_map import NestedMap
 
@@ -92,8 +94,13 @@ class BertModel(BaseModel):
         return NestedMap(logits=logits, positions=positions, labels=labels, weights=with_rows(weights, batch))
 
     def num_ids(self) -> dict[str, int]:
-        """Return the size of the vocabulary for ids and labels."""
-        return dict.fromkeys(("ids", "labels"), self.encoder_tpl.vocab_size)
+        """Return the size of the vocabulary for ids and labels, and the number of texts for token types."""
+        words = dict.fromkeys(("ids", "masked_ids", "labels"), self.encoder_tpl.vocab_size)
+        return {**words, "token_types": self.encoder_tpl.num_segments}
+
+    def misread(self, batch: Mapping[str, Any], *, decoding: bool) -> Iterator[Problem]:
+        """Yield positions that the encoder does not have."""
+        yield from too_few_positions(batch, self.encoder_tpl.max_positions)
 
     def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
         """Return the loss of the predictions.
@@ -120,18 +127,30 @@ class BertModel(BaseModel):
         return metrics, NestedMap(labels=labels, weights=weights, correct=correct, scores=scores)
 
     def _seen(self, batch: NestedMap) -> tuple[jax.Array, jax.Array]:
-        """Return the input of the model, (B, T), and which tokens are predicted, (B, T)."""
+        """Return the input of the model, (B, T), and which tokens are predicted, (B, T).
+
+        Raises:
+            ConfigError: tokens are chosen here, but the vocabulary has no such mask or random words.
+        """
         if batch.get("masked_ids") is not None and not self.force_mask_generation:
             return batch.masked_ids, batch.masked_pos.astype(jnp.float32)
         paddings = batch.get("paddings")
         real = jnp.ones(batch.ids.shape, bool) if paddings is None else paddings < 0.5
         may_be = real & (batch.ids >= self.random_low)
+        self._check_choice()
         if self.has_rng(RANDOM):
             return masked_tokens(self.next_prng_key(), batch.ids, may_be, self)
         # Evaluation has no random stream: a row decides alone, whatever batch it is in, so the same every time.
         choose: Any = jax.vmap(lambda key, ids, may_be: masked_tokens(key, ids, may_be, self))
         seen, chosen = choose(keys_of_rows(jnp.where(real, batch.ids, 0)), batch.ids, may_be)
         return seen, chosen
+
+    def _check_choice(self) -> None:
+        words = self.encoder_tpl.vocab_size
+        for name in ("mask_token_id", "random_low"):
+            if not 0 <= getattr(self, name) < words:
+                problem = f"is {getattr(self, name)}, but the ids of the model are 0 to {words - 1}."
+                raise refusal(f"BertModel.{name}", problem, "Give the tokenizer's.")
 
 
 def keys_of_rows(ids: jax.Array) -> jax.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from xdpx.models.spmd.layers.bert import INIT_STD, BertEncoder
 from xdpx.models.spmd.layers.embeddings import BaseSoftmax, FullSoftmax
 from xdpx.models.spmd.layers.linears import MLPBlock
 from xdpx.models.spmd.layers.stochastics import Dropout
+from xdpx.models.spmd.misreading import Problem, too_few_positions
 from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, smoothing_of, with_rows
 from xdpx.utils.nested_map import NestedMap
 
@@ -125,8 +127,15 @@ class BertClassificationModel(ClassificationModel):
         self.create_child("softmax", self.softmax_tpl, **sizes)
 
     def num_ids(self) -> dict[str, int]:
-        """Return the number of classes for the label field, and the size of the vocabulary for the text."""
-        return {self.label_field: self.num_classes, self.input_field: getattr(self.network_tpl, "vocab_size", 0)}
+        """Return the number of classes for the label field, the size of the vocabulary, and the number of texts."""
+        sizes = {self.input_field: "vocab_size", "token_types": "num_segments"}
+        read = {name: getattr(self.network_tpl, size, 0) for name, size in sizes.items()}
+        return {self.label_field: self.num_classes, **read}
+
+    def misread(self, batch: Mapping[str, Any], *, decoding: bool) -> Iterator[Problem]:
+        """Yield positions that the encoder does not have."""
+        most = getattr(self.network_tpl, "max_positions", None)
+        yield from too_few_positions({**batch, "ids": batch.get(self.input_field, ())}, most)
 
     def features(self, batch: NestedMap) -> jax.Array:
         """Return the pooled first token of each text, (B, D)."""

@@ -31,6 +31,7 @@ from xdpx.models.spmd.layers.transformer import StackedTransformer
 from xdpx.models.spmd.misreading import (
     Problem,
     joined_texts,
+    num_positions,
     padding_before_tokens,
     several_prompts,
     too_few_positions,
@@ -263,7 +264,7 @@ class LanguageModel(BaseModel):
         if self.lm.model_type != "causal":
             problem = f"model_type is '{self.lm.model_type}'."
             raise refusal("LanguageModel.decode", problem, "Only 'causal' can decode.")
-        most = _num_positions(self.lm)
+        most = num_positions(self.lm)
         step_for = functools.partial(driving.cached_step, self.lm)
         return driving.decode_batch(self, batch, self.decoder_tpl, step_for, most_positions=most)
 
@@ -280,7 +281,7 @@ class LanguageModel(BaseModel):
         yield from joined_texts(batch, told_apart=told_apart)
         if getattr(self.lm_tpl, "model_type", None) == "causal":
             yield from padding_before_tokens(batch, told_apart=told_apart)
-        yield from too_few_positions(batch, _num_positions(self.lm_tpl))
+        yield from too_few_positions(batch, num_positions(self.lm_tpl))
 
     def process_decode_out(self, model_input: Any, out: NestedMap) -> tuple[dict[str, tuple[float, float]], list[Row]]:
         """Return metrics and (key, row) of the decoded output, with texts by the input's tokenizer. On the host."""
@@ -309,11 +310,6 @@ class LanguageModel(BaseModel):
         if self.return_logits:
             out["logits"] = predictions.logits
         return out
-
-
-def _num_positions(network: Any) -> int | None:
-    """Return the number of trained positions of a network or its template; None if positions are not trained."""
-    return getattr(getattr(network, "position_emb_tpl", None), "max_seq_length", None)
 
 
 def _unchanged(layer: BaseLayer, kind: type[Any], *names: str) -> bool:

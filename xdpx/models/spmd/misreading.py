@@ -55,12 +55,18 @@ def padding_before_tokens(batch: Mapping[str, Any], *, told_apart: bool, where: 
         yield f"{where}paddings", problem, remedy
 
 
-def too_few_positions(batch: Mapping[str, Any], most: int | None) -> Iterator[Problem]:
+def num_positions(network: Any) -> int | None:
+    """Return the number of trained positions of a network or its template; None if positions are not trained."""
+    return getattr(getattr(network, "position_emb_tpl", None), "max_seq_length", None)
+
+
+def too_few_positions(batch: Mapping[str, Any], most: int | None, *, where: str = "") -> Iterator[Problem]:
     """Yield a problem if a token is beyond the trained positions: all of those would share the last vector.
 
     Args:
         batch: with `ids` (B, T), optionally `segment_pos` and `paddings`.
         most: number of positions; None if they are not trained.
+        where: path of this batch within that of the input, such as `src.`.
     """
     length = np.shape(batch.get("ids", ()))[1:]
     if most is None or not length:
@@ -70,7 +76,8 @@ def too_few_positions(batch: Mapping[str, Any], most: int | None) -> Iterator[Pr
     last = int(np.max(positions * (np.asarray(batch.get("paddings", 0)) < 0.5), initial=0))
     if last >= most:
         problem = f"has a token at position {last}, but the model has trained positions 0 to {most - 1}."
-        yield ("ids" if given is None else "segment_pos"), problem, "Truncate the texts, or raise max_seq_length."
+        name = "ids" if given is None else "segment_pos"
+        yield f"{where}{name}", problem, "Truncate the texts, or raise max_seq_length."
 
 
 def _has_several(batch: Mapping[str, Any]) -> bool:

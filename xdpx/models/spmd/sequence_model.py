@@ -18,7 +18,14 @@ from xdpx.models.spmd.decoding.greedy import Decoder, GreedyDecoder
 from xdpx.models.spmd.decoding.rows import Row
 from xdpx.models.spmd.decoding.sequences import DecodeStep
 from xdpx.models.spmd.layers.encoder_decoder import TransformerEncoderDecoder
-from xdpx.models.spmd.misreading import Problem, joined_texts, padding_before_tokens, several_prompts
+from xdpx.models.spmd.misreading import (
+    Problem,
+    joined_texts,
+    num_positions,
+    padding_before_tokens,
+    several_prompts,
+    too_few_positions,
+)
 from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, smoothing_of, with_rows
 from xdpx.utils.nested_map import NestedMap
 
@@ -56,7 +63,8 @@ class SequenceModel(BaseModel):
         return {"src.ids": source, "tgt.ids": words, "tgt.labels": words}
 
     def misread(self, batch: Mapping[str, Any], *, decoding: bool) -> Iterator[Problem]:
-        """Yield what the network would misread: several texts as one, or padding as text of the target."""
+        """Yield what the network would misread: several texts as one, padding as text, positions it does not have."""
+        most = num_positions(self.model_tpl)
         told_apart = getattr(self.model_tpl, "packed_input", True)  # other networks may do as they like
         for name in ("src", "tgt"):
             part = batch.get(name, {})
@@ -64,6 +72,8 @@ class SequenceModel(BaseModel):
                 yield from several_prompts(part, where=f"{name}.")
             else:
                 yield from joined_texts(part, told_apart=told_apart, where=f"{name}.")
+            if not decoding or name == "src":  # of the target, decoding reads the first token only
+                yield from too_few_positions(part, most, where=f"{name}.")
         yield from padding_before_tokens(batch.get("tgt", {}), told_apart=told_apart, where="tgt.")
 
     def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
@@ -113,7 +123,7 @@ class SequenceModel(BaseModel):
             eval_sample_weights=batch.get("eval_sample_weights"),
             provenance=batch.get("provenance"),
         )
-        most = getattr(self.model.position_emb_tpl, "max_seq_length", None)
+        most = num_positions(self.model)
         step_for = functools.partial(_step, self.model, batch.src)
         return driving.decode_batch(self, prompts, self.decoder_tpl, step_for, most_positions=most)
 
