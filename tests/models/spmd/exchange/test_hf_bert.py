@@ -106,6 +106,14 @@ def test_positions_by_distance_are_refused() -> None:
         hf_bert.encoder({**BertConfig(**SIZES).to_dict(), "position_embedding_type": "relative_key"})
 
 
+def test_logits_by_a_table_of_their_own_are_refused() -> None:
+    untied = {**BertConfig(**SIZES).to_dict(), "tie_word_embeddings": False}
+    for read in (hf_bert.masked_lm, hf_bert.masked_lm_exchange):
+        with pytest.raises(ConfigError, match="tie_word_embeddings: is False: logits by another table"):
+            read(untied)
+    hf_bert.classification(untied, 2)
+
+
 def test_an_unknown_activation_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(ConfigError, match="hidden_act: is 'gleu'. Did you mean 'gelu'"):
         hf_bert.encoder({**BertConfig(**SIZES).to_dict(), "hidden_act": "gleu"})

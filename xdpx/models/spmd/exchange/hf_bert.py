@@ -7,6 +7,7 @@ Names are those of BertModel, BertForMaskedLM and BertForSequenceClassification,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from xdpx.config.hparams import BaseHParams
@@ -66,11 +67,21 @@ def encoder(config: Mapping[str, Any], *, pooler: bool = False) -> BertEncoder.H
 
 
 def masked_lm(config: Mapping[str, Any]) -> BertModel.HParams:
-    """Return the template of a masked language model, as BertForMaskedLM."""
-    known = read_config(config, KNOWN)
+    """Return the template of a masked language model, as BertForMaskedLM.
+
+    Raises:
+        ConfigError: it needs something unsupported, such as a table of its own for the logits.
+    """
+    known = _masked_lm_config(config)
     head = MaskedLmHead.HParams(activation_tpl=activation(known), norm_tpl=_norm(known), params_init=_init(known))
     template = encoder(config).set(embedding_tpl=tied_table())
     return BertModel.HParams(encoder_tpl=template, head_tpl=head, params_init=_init(known))
+
+
+def _masked_lm_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the checked content of a config.json whose words have one table, for the input and for the logits."""
+    tied = {"tie_word_embeddings": (True, "logits by another table than that of the input")}
+    return read_config(config, replace(KNOWN, refused={**KNOWN.refused, **tied}))
 
 
 def classification(
@@ -123,7 +134,7 @@ def masked_lm_exchange(config: Mapping[str, Any], template: BaseHParams | None =
         config: content of config.json.
         template: of our model, if its stack differs from that of `masked_lm`.
     """
-    known = read_config(config, KNOWN)
+    known = _masked_lm_config(config)
     below = None if template is None else template.encoder_tpl
     inner = encoder_exchange(config, below, ours="encoder/", theirs="bert.")
     head = "cls.predictions"
