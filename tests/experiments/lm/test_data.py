@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from xdpx.config.faults import ConfigError
 from xdpx.config.hparams import build
@@ -88,6 +90,32 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(text: dict[str, 
     sizes = {"VOCAB_SIZE": 8, "NUM_LAYERS": 1, "MODEL_DIMS": 16, "DIMS_PER_HEAD": 8, "NUM_HEADS": 2}
     with pytest.raises(ConfigError, match="is 8 in the model.*--set VOCAB_SIZE=128"):
         run(resolve("C4SpmdAdam")(**SMALL | text | sizes), job_log_dir=str(tmp_path / "job"))
+
+
+def _tokenizer(folder: Path, tokens: str) -> str:
+    words = WordLevel({token: index for index, token in enumerate(tokens.split())}, unk_token=tokens.split()[0])
+    Tokenizer(words).save(str(folder / "tokenizer.json"))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "end"), [("[PAD] [unused0] a", 1), ("! a </s> <s>", 2), ("<pad> <s> a <|endoftext|>", 3)]
+)
+def test_texts_end_with_the_token_that_the_vocabulary_has_for_it(
+    text: dict[str, Any], tmp_path: Path, tokens: str, end: int
+) -> None:
+    given = SMALL | text | {"VOCABULARY": _tokenizer(tmp_path, tokens)}
+    assert [data.mixture_or_task.eos_id for data in resolve("C4SpmdAdam")(**given).datasets()] == [end, end]
+
+
+@pytest.mark.parametrize("tokens", ["! a b", "[PAD] [UNK] a"])
+def test_a_part_of_a_text_is_no_end_unless_that_is_asked_for(text: dict[str, Any], tmp_path: Path, tokens: str) -> None:
+    given = SMALL | text | {"VOCABULARY": _tokenizer(tmp_path, tokens)}
+    with pytest.raises(ConfigError, match="EOS_ID: is not set; the vocabulary names no end of a text"):
+        resolve("C4SpmdAdam")(**given).datasets()
+    assert resolve("C4SpmdAdam")(**given, EOS_ID=1).datasets()[0].mixture_or_task.eos_id == 1
+    with pytest.raises(ConfigError, match="EOS_ID: is 3, but the ids of the vocabulary are 0 to 2"):
+        resolve("C4SpmdAdam")(**given, EOS_ID=3).datasets()
 
 
 def test_one_process_reads_the_whole_batch() -> None:

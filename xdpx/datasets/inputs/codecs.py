@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import field
@@ -37,6 +38,16 @@ class Codec(Configurable):
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of a row of ids."""
+
+    @property
+    def end(self) -> int | None:
+        """The id of the end of a text; None if the vocabulary does not say."""
+        return None
+
+    def is_text(self, token: int) -> bool:
+        """Return whether an id may stand for a part of a text, so that it cannot mark the end of one."""
+        del token
+        return False
 
     @property
     @abstractmethod
@@ -106,6 +117,15 @@ class Characters(Codec):
         return "".join(alphabet[i - NUM_SPECIAL] if NUM_SPECIAL <= i < end else "\ufffd" for i in ids if i > END)
 
     @property
+    def end(self) -> int:
+        """The id of the end of a text."""
+        return END
+
+    def is_text(self, token: int) -> bool:
+        """Return whether an id is of a character, known or not."""
+        return token > END
+
+    @property
     def vocab_size(self) -> int:
         """Number of ids: those of the alphabet, and the three before it."""
         return len(self.alphabet) + NUM_SPECIAL
@@ -114,6 +134,11 @@ class Characters(Codec):
     def digest(self) -> str:
         """SHA-256 of the alphabet."""
         return hashlib.sha256(f"characters {self.alphabet}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+ENDS = ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
+"""Names of the token at the end of a text, in the vocabularies of T5, GPT-2, Llama and others."""
+_CONTROL = re.compile(r"\[\S+\]|<\S+>")
 
 
 class HouseTokenizer(Codec):
@@ -177,6 +202,17 @@ class HouseTokenizer(Codec):
             return str(self._tokenizer.library.decode(list(ids), skip_special_tokens=False))
         tokens = self.vocabulary.tokens
         return " ".join(tokens[i] if 0 <= i < len(tokens) else self.hparams.unk_word for i in ids)
+
+    @property
+    def end(self) -> int | None:
+        """The id of the end of a text, by its usual names; None if the vocabulary has none of them."""
+        tokens = self.vocabulary.tokens
+        return next((tokens.index(name) for name in ENDS if name in tokens), None)
+
+    def is_text(self, token: int) -> bool:
+        """Return whether an id is of a token that stands for text: not `[unused0]` or `<s>`, but `[UNK]` does."""
+        name = self.vocabulary.tokens[token]
+        return name == self.hparams.unk_word or _CONTROL.fullmatch(name) is None
 
     @property
     def vocab_size(self) -> int:

@@ -21,6 +21,7 @@ class C4UnsupervisedDataset(TransformerLm):
         TRAIN_DATA: training text: files of raw text, array records, token arrays (.npy), or a Hugging Face data set.
         EVAL_DATA: evaluation text; None for no evaluation.
         VOCABULARY: file or name of the tokenizer; `characters` uses the characters of the training text.
+        EOS_ID: id that ends each text; None for the one that the vocabulary names, else 1 if that is no part of a text.
         TEXT_FIELD: the field of a record that holds the text.
         TRAINING_SEED: seed of the order of the training text.
         EVAL_NUM_BATCHES: batches per evaluation; None for the whole text.
@@ -29,6 +30,7 @@ class C4UnsupervisedDataset(TransformerLm):
     TRAIN_DATA: str | None = None
     EVAL_DATA: str | None = None
     VOCABULARY: str | None = None
+    EOS_ID: int | None = None
     TEXT_FIELD: str = "text"
     TRAINING_SEED: int = 9876
     EVAL_NUM_BATCHES: int | None = None

@@ -27,6 +27,7 @@ from xdpx.datasets.inputs import (
     full_epoch,
 )
 from xdpx.datasets.inputs.base_input import State, state_number
+from xdpx.datasets.inputs.codecs import Codec
 from xdpx.datasets.inputs.order import part_of
 from xdpx.engines.spmd import world
 from xdpx.engines.spmd.mesh import make_mesh
@@ -42,7 +43,7 @@ CHARACTERS = "characters"
 """As VOCABULARY: every character of the training text becomes a token."""
 
 EOS = 1
-"""End-of-text id for vocabularies that do not define one."""
+"""End-of-text id for vocabularies that do not define one, such as BERT's, where it is `[unused0]`."""
 
 MODEL_ENDING = ".model"
 """Suffix of SentencePiece model files."""
@@ -163,7 +164,7 @@ def text_inputs(fields: Fields) -> list[Any]:
     if fields.EVAL_DATA is not None:
         sources["validation"] = _source(fields.EVAL_DATA)
     vocabulary = _vocabulary(fields)
-    eos_id = build(vocabulary).end if isinstance(vocabulary, SentencePiece.HParams) else EOS
+    eos_id = _end_of_text(fields, build(vocabulary))
     task = Task.HParams(
         name="c4",
         source=sources,
@@ -212,6 +213,19 @@ def _vocabulary(fields: Fields) -> Any:
     if model_file is not None:
         return SentencePiece.HParams(model_file=model_file)
     return HouseTokenizer.HParams(vocab_file=fields.VOCABULARY)
+
+
+def _end_of_text(fields: Fields, codec: Codec) -> int:
+    """Return the id that ends a text. Raises ConfigError if it stands for a part of a text, or is not known."""
+    chosen: int | None = fields.EOS_ID
+    if chosen is not None and not 0 <= chosen < codec.vocab_size:
+        problem = f"is {chosen}, but the ids of the vocabulary are 0 to {codec.vocab_size - 1}."
+        raise ConfigError(type(fields).__name__, [Fault("EOS_ID", problem, "Give the id of its end of a text.")])
+    found = codec.end if chosen is None else chosen
+    if found is None and (codec.vocab_size <= EOS or codec.is_text(EOS)):
+        problem = f"is not set; the vocabulary names no end of a text, and id {EOS} stands for a part of a text."
+        raise ConfigError(type(fields).__name__, [Fault("EOS_ID", problem, "Give the id that is to end each text.")])
+    return EOS if found is None else found
 
 
 def _sentencepiece_in(path: str) -> str | None:
