@@ -10,10 +10,17 @@ from xdpx.checkpoints.spmd_folders import read_metadata
 from xdpx.config.faults import ConfigError
 from xdpx.datasets.inputs.ahead_of_time import build_input
 from xdpx.datasets.inputs.multi_input import MultiInput
+from xdpx.datasets.inputs.seqio_input import SeqIOInput
+from xdpx.datasets.inputs.seqio_tasks import Task
 from xdpx.experiments.running import run
 from xdpx.experiments.running.options import options_of
 from xdpx.experiments.running.parts import Parts, build_parts
-from xdpx.experiments.running.vocabularies import refuse_changed_vocabulary, refuse_unknown_vocabulary, vocabularies_of
+from xdpx.experiments.running.vocabularies import (
+    refuse_changed_vocabulary,
+    refuse_unknown_vocabulary,
+    vocabularies_of,
+    warn_of_other_ends,
+)
 
 QUIET: dict[str, Any] = {"plots": False, "enable_summary_writer": False}
 CHECKPOINT = "job/checkpoints/checkpoint_00000001"
@@ -92,3 +99,31 @@ def test_each_input_of_several_is_asked_for_its_vocabulary_also_behind_a_thread(
     )
     several.set(batch_size=4, is_training=True)
     assert vocabularies_of(build_input(several)) == {"src": {"digest": "a" * 64, "num_tokens": None}}
+
+
+def test_decoding_that_does_not_stop_where_texts_end_is_told(
+    tiny: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Ending(tiny.Tiny):  # type: ignore[name-defined, misc]
+        END: int = 7
+        STOPS: Any = 1
+
+        def task(self) -> Any:
+            task = super().task()
+            task.model.decoder_tpl.eos_id = self.STOPS
+            return task
+
+        def datasets(self) -> list[Any]:
+            text = Task.HParams(name="ending", features={"targets": "x"}, add_eos=("targets",), eos_id=self.END)
+            lengths = {"targets": tiny.LENGTH}
+            return [SeqIOInput.HParams(mixture_or_task=text, task_feature_lengths=lengths, is_training=True)]
+
+        def input_specs(self) -> Any:
+            return tiny.Tiny().input_specs()
+
+    for stops, told in ((1, 1), (7, 0), ((1, 7), 0), (None, 0)):
+        warn_of_other_ends(parts_of(Ending(STOPS=stops), **{"mode": "decode_once"}))
+        assert (
+            capsys.readouterr().err.count("decoding stops at id 1, but the texts of the training input end with 7")
+            == told
+        )

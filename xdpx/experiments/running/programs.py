@@ -26,6 +26,7 @@ from xdpx.experiments.running.batches import batch_text, check_content, shapes_o
 from xdpx.experiments.running.outputs import OutputFiles, Rows, plain, rows_of
 from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.summaries import SummaryWriter, layer_tags, metric_tags
+from xdpx.experiments.running.vocabularies import warn_of_other_ends
 from xdpx.logger import log
 from xdpx.models.spmd.decoding.rows import ROW_IN_BATCH
 from xdpx.tasks.spmd.metrics import Totals, final_of, with_counts
@@ -235,6 +236,10 @@ class DecodeProgram(Program):
     """Decodes one input."""
 
     folder, prefix, decodes = job_folder.DECODER_OUT, "decoder_out", True
+
+    def __init__(self, *values: Any, **options: Any) -> None:
+        super().__init__(*values, **options)
+        warn_of_other_ends(self.parts)
 
     def _do(self, state: SpmdState, step: int) -> Result:
         decoded, processed, rows = Totals(), Totals(), list[tuple[str | None, Mapping[str, Any]]]()

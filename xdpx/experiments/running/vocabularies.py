@@ -1,15 +1,24 @@
-"""Vocabularies of the training input, recorded in checkpoints: ids must keep the meaning that the weights learned."""
+"""Vocabularies of the training input, recorded in checkpoints: ids must keep the meaning that the weights learned.
+
+The end of a text is such an id, too: decoding is to stop at the one that training puts there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xdpx.config.faults import ConfigError
+from xdpx.config.hparams import build
 from xdpx.datasets.inputs.ahead_of_time import PrefetchedInput
 from xdpx.datasets.inputs.base_input import BaseInput
 from xdpx.datasets.inputs.multi_input import MultiInput
+from xdpx.datasets.inputs.seqio_input import SeqIOInput
+from xdpx.datasets.inputs.seqio_tasks import Mixture, find
 from xdpx.experiments.running.parts import Parts, fault_of
+from xdpx.logger import log
+from xdpx.models.spmd.base_model import BaseModel
+from xdpx.models.spmd.decoding.greedy import Decoder
 
 VOCABULARIES = "vocabularies"
 """Key of the facts of a checkpoint."""
@@ -57,6 +66,35 @@ def refuse_unknown_vocabulary(parts: Parts, data: BaseInput, facts: Mapping[str,
         if now[DIGEST] not in known and not _training_knows(parts, known):
             expected = before.get(name) or next(iter(before.values()))
             raise _refusal(parts, f"{data.name}.{name}".rstrip("."), expected, now, checkpoint)
+
+
+def warn_of_other_ends(parts: Parts) -> None:
+    """Warn if the decoder does not stop where the texts that the model was trained on end."""
+    template = parts.task.model.decoder_template() if isinstance(parts.task.model, BaseModel) else None
+    decoder = None if template is None else build(template.clone())
+    if not isinstance(decoder, Decoder) or not decoder.limits.ends:
+        return
+    for data in parts.experiment.datasets():
+        ends = set(_ends_of(data)) if data.is_training else set()
+        if ends and not ends & set(decoder.limits.ends):
+            stops = " and ".join(map(str, decoder.limits.ends))
+            log.warning(
+                f"decoder_tpl.eos_id: decoding stops at id {stops}, but the texts of the training input end with "
+                f"{min(ends)}. Set eos_id={min(ends)}.",
+                once=True,
+            )
+
+
+def _ends_of(template: Any) -> Iterator[int]:
+    """Yield the ids that an input appends to its texts, other than prompts."""
+    if isinstance(template, MultiInput.HParams):
+        for child in template.inputs.values():
+            yield from _ends_of(child)
+    elif isinstance(template, SeqIOInput.HParams):
+        found = find(template.mixture_name or template.mixture_or_task)
+        for task in found.tasks if isinstance(found, Mixture) else [found]:
+            if set(task.hparams.add_eos) - {"inputs"}:
+                yield int(task.hparams.eos_id)
 
 
 def _training_knows(parts: Parts, digests: set[str]) -> bool:
