@@ -59,6 +59,8 @@ def test_labels_that_training_never_saw_can_count_as_class_0(finished_run, capsy
     path = finished_run.root / "new.txt"
     path.write_text("good film\tpos\nbad film\tmixed\n")
     finished_run.perform("x-eval", valid_subset=str(path), ignore_novel_target=True)
+    assert "1 label that training lacks, such as 'mixed'," in capsys.readouterr().err
+    finished_run.perform("x-eval", valid_subset=str(path), ignore_novel_target=True)
     (finished_run.root / "same.txt").write_text("good film\tpos\nbad film\tneg\n")
     finished_run.perform("x-eval", valid_subset=str(finished_run.root / "same.txt"))
     first, second = scores_of_all(capsys)

@@ -71,7 +71,9 @@ class Evaluate:
         worst_errors: int = param(20, ge=0, doc="Number of worst errors to show for each input, with their texts.")
         intervals: bool = param(False, doc="Add columns METRIC_low and METRIC_high to the table: 95 % intervals.")
         print_json: bool = param(False, doc="Print one JSON object with everything, on one line, instead of the table.")
-        ignore_novel_target: bool = param(False, doc="Score labels that are not in training as class 0.")
+        ignore_novel_target: bool = param(
+            False, doc="Score labels that are not in training as class 0; a regression knows every number."
+        )
 
         def conflicts(self) -> list[tuple[str, str]]:
             """Refuse compare_origin without save_dir, or with a temperature."""

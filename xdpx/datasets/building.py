@@ -213,7 +213,11 @@ class Builder:
             raise ConfigError(self._data_dir, [fault])
         encoder = Encoder(self._tokenizer, found.vocabulary)
         words = word_encoder(self._loader, found.words)
-        return Recipe(self._parser, self._loader, encoder, self._processor, found.target_map, target_unk, words=words)
+        numbers = self._parameters.target_type == "number"
+        return Recipe(
+            self._parser, self._loader, encoder, self._processor, found.target_map, target_unk, numbers=numbers,
+            words=words,
+        )  # fmt: skip
 
     # ---- one split
 

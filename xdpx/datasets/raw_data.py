@@ -266,6 +266,7 @@ def stream(  # noqa: PLR0913 - one argument per stage of the pipeline, all passe
     processor: Processor,
     target_map: TargetMap | None = None,
     target_unk: str | None = None,
+    numbers: bool = False,
     rows_per_chunk: int = 4096,
     workers: int = 1,
     skip_bad_lines: bool = False,
@@ -282,6 +283,7 @@ def stream(  # noqa: PLR0913 - one argument per stage of the pipeline, all passe
         processor: makes samples of them.
         target_map: classes of the labels; None leaves labels out of the samples.
         target_unk: label to use for labels that the map lacks; None makes their lines bad.
+        numbers: whether labels can only be numbers.
         rows_per_chunk: maximum number of rows per chunk.
         workers: number of processes that parse and encode; does not change the result.
         skip_bad_lines: skip lines that cannot be used; otherwise they are an error.
@@ -292,8 +294,9 @@ def stream(  # noqa: PLR0913 - one argument per stage of the pipeline, all passe
         ConfigError: the first bad lines, unless they are skipped.
     """
     recipe = Recipe(
-        parser, loader, encoder, processor, target_map, target_unk, label_remedy=SCORING_REMEDY, words=words
-    )
+        parser, loader, encoder, processor, target_map, target_unk, label_remedy=SCORING_REMEDY, numbers=numbers,
+        words=words,
+    )  # fmt: skip
     file = RawFile.survey(path, parser, loader, skip_bad_lines=skip_bad_lines)
     joiner = Joiner(recipe, remove_duplicate=False)
     joiner.counts = counts if counts is not None else joiner.counts

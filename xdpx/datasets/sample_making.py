@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from xdpx.loaders.parsers.base import BadLine, Block, Parser, Row, Rows
 from xdpx.processors.base import Processor, samples_of
 from xdpx.processors.samples import Ragged, Samples, offsets_of
 from xdpx.tokenizers.encoder import Encoded, Encoder
-from xdpx.tokenizers.target_map import UNKNOWN, TargetMap, folded
+from xdpx.tokenizers.target_map import UNKNOWN, TargetMap, folded, number_of
 from xdpx.utils.seeds import seeded
 
 
@@ -35,6 +36,7 @@ class Recipe:
         target_map: classes of the labels; None if there are none.
         target_unk: label to use for labels that the map lacks; None makes their lines bad.
         label_remedy: advice in the message about such a line.
+        numbers: whether labels can only be numbers.
         words: converts the words of texts to ids, for a loader that has words.
     """
 
@@ -45,6 +47,7 @@ class Recipe:
     target_map: TargetMap | None = None
     target_unk: str | None = None
     label_remedy: str = "add it to target_map_file, or name a target_unk"
+    numbers: bool = False
     words: Encoder | None = None
 
     @property
@@ -101,6 +104,7 @@ class Counts:
         tokens, unknown: number of token ids, and how many of them are the unknown token.
         texts, characters: number of texts, and of their characters.
         bad: the first lines that could not be used; `num_bad` counts all.
+        novel: labels that the target map lacks and `target_unk` stands in for, and how often each occurs.
     """
 
     lines: int = 0
@@ -120,6 +124,7 @@ class Counts:
     characters: int = 0
     bad: list[BadLine] = field(default_factory=list)
     num_bad: int = 0
+    novel: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Counts) -> None:
         """Add the counts of another part of the file. Only the first few bad lines are kept."""
@@ -142,6 +147,7 @@ class Counts:
         ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.longest = max(self.longest, other.longest)
+        self.novel.update(other.novel)
         self.bad = [*self.bad, *other.bad][:SHOWN_BAD_LINES]
 
 
@@ -200,6 +206,7 @@ class Maker:
         encoded = {name: recipe.encode(name, texts) for name, texts in records.fields.items()}
         counts = _count(records, encoded, recipe.encoder.vocabulary.unk)
         counts.bytes = len(work.block.data)
+        counts.novel = self._novel(records)
         hashes = hash_records(records) if work.hashed else None
         keys = keys_of(records) if work.keyed else None
         if recipe.merges:
@@ -274,7 +281,17 @@ class Maker:
         kept = np.flatnonzero(classes >= 0)
         return _take(records, kept.tolist(), bad), classes[kept]
 
+    def _novel(self, records: Records) -> Counter[str]:
+        """Return how often each label occurs that the map lacks and that `target_unk` stands in for."""
+        recipe = self._recipe
+        if recipe.target_unk is None or recipe.target_map is None or records.targets is None:
+            return Counter()
+        labels = Counter(label for target in records.targets for label in recipe.loader.labels_of(target))
+        return Counter({label: times for label, times in labels.items() if label not in recipe.target_map})
+
     def _unknown_label(self, label: str, target_map: TargetMap) -> str:
+        if self._recipe.numbers and number_of(label) is None:
+            return f"is labelled '{label}', which is not a number"
         near = nearest(label, target_map.labels)
         listed = ", ".join(target_map.labels[:5]) + (", ..." if len(target_map) > 5 else "")
         hint = f"did you mean '{near}'?" if near else f"the labels are {listed}."

@@ -18,7 +18,7 @@ from xdpx.datasets.evaluation_data import EvaluationData, exact_width, in_file_o
 from xdpx.datasets.findings import tokens
 from xdpx.datasets.findings.finding import Findings
 from xdpx.datasets.findings.tokens import Tally
-from xdpx.datasets.raw_data import RawChunk, stream
+from xdpx.datasets.raw_data import RawChunk, RawFile, stream
 from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
 from xdpx.datasets.training_data import Ranks
@@ -30,7 +30,7 @@ from xdpx.logger import log
 from xdpx.metrics.judging import NUMBER_COLUMNS
 from xdpx.processors.samples import Ragged, concatenate, multi_hot
 from xdpx.tokenizers.encoder import Encoder
-from xdpx.tokenizers.target_map import UNKNOWN, TargetMap
+from xdpx.tokenizers.target_map import UNKNOWN, TargetMap, number_of
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
 from xdpx.utils.distributed_utils import collected, dealt, get_world_size, is_master, place_in_group
@@ -174,7 +174,8 @@ class Predictor:
             ignore_novel_target: treat labels not seen in training as the first class.
 
         Raises:
-            ConfigError: a line is bad, has no label, or (without `ignore_novel_target`) a label not seen in training.
+            ConfigError: a line is bad, has no label, or (without `ignore_novel_target`) a label not seen in training,
+                unless labels are numbers.
         """
         found = self.placed_batches(source, most=most, ignore_novel_target=ignore_novel_target)
         return (batch for _, batch in found)
@@ -230,12 +231,31 @@ class Predictor:
         Args:
             source: the raw file.
             classes: whether samples hold their class; if not, a label not seen in training is not a fault.
-            ignore_novel_target: treat such a label as the first class.
+            ignore_novel_target: treat such a label as the first class. Of a regression it has no effect.
             skip_bad_lines: whether to skip bad lines; None: as the command says.
         """
-        first = self.targets.labels[0] if ignore_novel_target and self.targets else None
+        numbers = classes and self.targets is not None and self.task.loss.reads_numbers
+        if numbers:
+            self._know_numbers_of(source, skip_bad_lines=skip_bad_lines)
+        first = self.targets.labels[0] if ignore_novel_target and self.targets and not numbers else None
         target_map = self.targets if classes else None
-        return self._stream(source, skip_bad_lines=skip_bad_lines, target_map=target_map, target_unk=first)
+        return self._stream(
+            source, skip_bad_lines=skip_bad_lines, target_map=target_map, target_unk=first, numbers=numbers
+        )
+
+    def _know_numbers_of(self, source: Input, *, skip_bad_lines: bool | None) -> None:
+        """Add the numbers in the labels of a raw file to those of training: a number is right wherever it is from."""
+        parser, loader, skips = self._read_by(source, skip_bad_lines)
+        file = RawFile.survey(source.path, parser, loader, skip_bad_lines=skips)
+        known = self.targets
+        if known is None or not file.labelled:
+            return
+        records = (loader.records(parser.parse(block), labelled=True) for block in file.blocks())
+        found = dict.fromkeys(label for each in records for label in each.targets or ())
+        novel = [label for label in found if label not in known and number_of(label) is not None]
+        if novel:
+            self.targets = TargetMap([*known.labels, *novel])
+            self.task.loss.know_numbers([number_of(label) for label in self.targets.labels])
 
     # ---- predicting
 
@@ -363,10 +383,19 @@ class Predictor:
             found = Findings(source.name, values.get("ignore_findings") or [], patient=True)
             found.add(tokens.each(source.name, tally, trained=False, ready=values.get("vocab_file") is not None))
             found.report()
+        self._tell_of_novel_labels(source)
         rows = 1 if self._one_by_one else self.plan.batch_size
         text = f"{self._seconds / max(self._batches, 1) * 1000:.1f} ms per batch of {rows}"
         skipped = self._counts.num_bad
         return f"{text}, {skipped} bad lines skipped" if skipped else text
+
+    def _tell_of_novel_labels(self, source: Input) -> None:
+        """Warn of labels that were scored as the first class."""
+        novel, known = self._counts.novel, self.targets
+        if novel and known is not None:
+            labels = "1 label" if novel.total() == 1 else f"{novel.total():,} labels"
+            shown = f"such as {next(iter(novel))!r}, counted as {known.labels[0]!r} (ignore_novel_target)"
+            log.warning(f"{source.name}: {labels} that training lacks, {shown}")
 
     def _start_counting(self) -> None:
         """Reset what `report` tells of: rows may have been read since, to calibrate or to show the worst of them."""
@@ -407,23 +436,30 @@ class Predictor:
         tokenizer = self._prepro.build("tokenizer", resources=self.plan.resource_folder)
         return Encoder(tokenizer, self.vocabulary)
 
-    def _stream(self, source: Input, *, skip_bad_lines: bool | None = None, **labels: Any) -> Iterator[RawChunk]:
-        prepro, here = source.reading or self._prepro, source.rows is not None
-        encoder = self._encoder
+    def _read_by(self, source: Input, skip_bad_lines: bool | None) -> tuple[Any, Any, bool]:
+        """Return the parser and the loader of a raw file, and whether bad lines are skipped; None: as it is read."""
+        prepro = source.reading or self._prepro
+        if source.rows is not None:
+            return GivenRows(source.rows), prepro.build("loader"), False
         skips = prepro.values.get("skip_bad_lines") if skip_bad_lines is None else skip_bad_lines
-        loader, words = prepro.build("loader"), self.plan.resource(word_vocabulary.FILE)
+        return prepro.build("parser"), prepro.build("loader"), bool(skips)
+
+    def _stream(self, source: Input, *, skip_bad_lines: bool | None = None, **labels: Any) -> Iterator[RawChunk]:
+        prepro, encoder = source.reading or self._prepro, self._encoder
+        parser, loader, skips = self._read_by(source, skip_bad_lines)
+        words = self.plan.resource(word_vocabulary.FILE)
         known = self.processor.parameters
         of_words = Vocabulary.read(words, pad_word=known.pad_word, unk_word=known.unk_word) if words else None
         return stream(
             source.path,
-            parser=GivenRows(source.rows) if source.rows is not None else prepro.build("parser"),
+            parser=parser,
             loader=loader,
             words=word_vocabulary.word_encoder(loader, of_words),
             encoder=encoder,
             processor=self.processor,
             rows_per_chunk=CHUNK_ROWS,
-            workers=1 if here else prepro.values.get("workers", 1),
-            skip_bad_lines=not here and bool(skips),
+            workers=1 if source.rows is not None else prepro.values.get("workers", 1),
+            skip_bad_lines=skips,
             counts=self._counts,
             **labels,
         )

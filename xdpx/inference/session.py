@@ -166,7 +166,8 @@ class TrainedRun:
             labels: one for each text, written as in the training data.
 
         Raises:
-            ConfigError: the data do not exist or are empty, labels are missing, or one was not seen in training.
+            ConfigError: the data do not exist or are empty, labels are missing, or one was not seen in training
+                (of a regression: is not a number).
         """
         from xdpx.inference.given import rows_of, with_labels
         from xdpx.reports.run_tables import beside

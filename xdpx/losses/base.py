@@ -197,6 +197,19 @@ class Loss:
         Or warn, where they probably do.
         """
 
+    @property
+    def reads_numbers(self) -> bool:
+        """Whether labels can only be numbers, so that held-out rows may have others than training."""
+        return False
+
+    def know_numbers(self, values: Sequence[float]) -> None:
+        """Take the number of each label, those of training first; if `reads_numbers`.
+
+        Args:
+            values: the numbers, in the order of the classes.
+        """
+        raise NotImplementedError
+
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Return every metric of a split, computed once from its gathered predictions."""
         raise NotImplementedError

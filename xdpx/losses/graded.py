@@ -38,6 +38,15 @@ class Graded(Loss):
         """Whether grades matter in this run."""
         return True
 
+    @property
+    def reads_numbers(self) -> bool:
+        """Whether grades are the numbers that labels are, not those of classes."""
+        return self.reads_grades and self._label_values is not None
+
+    def know_numbers(self, values: Sequence[float]) -> None:
+        """Take the number of each label, those of training first."""
+        self._label_values = DeviceConstant(values)
+
     def grades(self, target: Tensor, like: Tensor) -> Tensor:
         """Return the grades of classes (B,), on the device and in the dtype of another tensor."""
         return target.to(like.dtype) if self._label_values is None else self._label_values.like(like)[target]
