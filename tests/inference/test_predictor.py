@@ -28,9 +28,7 @@ def regression(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     return xdpx.load_run(root / "run")
 
 
-def test_numbers_that_training_did_not_see_are_scored_as_what_they_are(
-    regression: TrainedRun, tmp_path: Path
-) -> None:
+def test_numbers_that_training_did_not_see_are_scored_as_what_they_are(regression: TrainedRun, tmp_path: Path) -> None:
     numbers = [0.25, 100, -3.5, 4, 1e3, 7.0]
     scores = np.array([each.score for each in regression.predict(TEXTS)])
     expected = pytest.approx(np.mean((scores - numbers) ** 2), rel=1e-5)

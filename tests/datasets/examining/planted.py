@@ -316,6 +316,21 @@ def tags_that_never_began(random: Random) -> Corpus:
     return Corpus(splits, {"loader": "tagged", "processor": "bert_token", "vocab_subset": "*"})
 
 
+@fault("tag_form")
+def comments_among_the_words(random: Random) -> Corpus:
+    splits = clean_tags()
+    splits["train"] = [(f"# {words}", f"domain=en {tags}") for words, tags in splits["train"]]
+    return Corpus(splits, {"loader": "tagged", "processor": "bert_token", "vocab_subset": "*"})
+
+
+@fault("query_names")
+def one_name_for_several_queries(random: Random) -> Corpus:
+    splits = {
+        split: [(f"q{index // 8}", *row) for index, row in enumerate(rows)] for split, rows in clean_pairs().items()
+    }
+    return Corpus(splits, {"loader": "rank", "processor": "pair", "target_type": "number"})
+
+
 # ---- duplicates
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from xdpx.config.loading import Run
-from xdpx.datasets.examining.columns import columns, labelled_columns, odd_numbers, tag_order
+from xdpx.datasets.examining.columns import columns, labelled_columns, odd_numbers, query_names, tag_forms, tag_order
 from xdpx.datasets.examining.near import near
 from xdpx.datasets.examining.sample import Sample, read_sample
 from xdpx.datasets.examining.splits import splits
@@ -44,6 +44,8 @@ def looks(sample: Sample, files: Mapping[str, RawFile], run: Run, loader: Loader
     header = next((file.parser.header(file.path) for file in files.values()), None)
     yield "columns", lambda: columns(sample, header=header)
     yield "splits", lambda: splits(sample, classes=classes)
+    if sample.queries:
+        yield "queries", lambda: query_names(sample)
     yield "near", lambda: near(sample, classes=classes)
     if classes:
         yield "labels", lambda: labelled_columns(sample)
@@ -51,6 +53,7 @@ def looks(sample: Sample, files: Mapping[str, RawFile], run: Run, loader: Loader
         yield "numbers", lambda: odd_numbers(sample)
     elif loader.marks_words and loader.several_labels:
         yield "tags", lambda: tag_order(sample)
+        yield "tag forms", lambda: tag_forms(sample)
 
 
 def at_the_beginning(files: Mapping[str, RawFile], run: Run, loader: Loader) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from xdpx.datasets.examining.words import Words, whole_texts, words_of
 from xdpx.datasets.findings.finding import Finding
 from xdpx.datasets.findings.raw_files import LABEL_NAMES, is_column_name
 from xdpx.loaders.parsers.base import Row
+from xdpx.metrics import unmarked
 from xdpx.tokenizers.target_map import folded, number_of
 
 FEWEST_ROWS = 20
@@ -234,6 +235,46 @@ def odd_numbers(sample: Sample) -> Iterator[Finding]:
         problem = f"{{rows}} have a number far from the others, half of which lie between {low:g} and {high:g}."
         yield sample.finding("odd_numbers", rows, problem, "Drop them if they mark a missing value.",
                              examples=examples, severity="warning")  # fmt: skip
+
+
+def query_names(sample: Sample) -> Iterator[Finding]:
+    """Yield a finding about names of queries that stand for several texts, the first text of a row being the query."""
+    first = whole_texts(words_of(next(iter(sample.fields.values()))), len(sample)).tolist()
+    row_of: dict[tuple[int, str], int] = {}
+    other: dict[tuple[int, str], int] = {}
+    keys = list(zip(sample.splits.tolist(), sample.queries, strict=True))
+    for row, key in enumerate(keys):
+        if first[row] != first[row_of.setdefault(key, row)]:
+            other.setdefault(key, row)
+    rows = np.array([row for row, key in enumerate(keys) if key in other], np.int64)
+    if len(rows):
+        examples = [
+            sample.example(row, f"has the name {key[1]!r:.40} of another query, {sample.place(row_of[key])}")
+            for key, row in list(other.items())[:SHOWN]
+        ]
+        problem = "{rows} are candidates of a name of a query that stands beside several query texts."
+        remedy = "Give each query a name of its own, in the first column."
+        yield sample.finding("query_names", rows, problem, remedy, examples=examples)
+
+
+def tag_forms(sample: Sample) -> Iterator[Finding]:
+    """Yield a finding about tags that do not say where an entity begins, where most tags of entities do."""
+    known = {tag for label in sample.labels for tag in label.split()}
+    odd = set(unmarked(known))
+    if not odd or 2 * len(odd) > len(known - {"O"}):
+        return
+    texts = next(iter(sample.fields.values()))
+    found = {
+        row: next(pair for pair in zip(label.split(), text.split(), strict=False) if pair[0] in odd)
+        for row, (label, text) in enumerate(zip(sample.labels, texts, strict=True))
+        if not odd.isdisjoint(label.split())
+    }
+    (tag, word), *_ = found.values()
+    examples = [sample.example(row, f"{tag} of {word!r:.20}") for row, (tag, word) in list(found.items())[:SHOWN]]
+    problem = f"{{rows}} have a tag such as {tag!r:.40}, of the word {word!r:.20}, that does not say where an entity"
+    problem += " begins, as the others do."
+    remedy = "Take out lines that are no words, such as comments; write O outside of entities, and B- or I- inside."
+    yield sample.finding("tag_form", np.array(list(found)), problem, remedy, examples=examples)
 
 
 def tag_order(sample: Sample) -> Iterator[Finding]:

@@ -40,6 +40,7 @@ class Sample:
         rows_seen: number of rows of each split, of which these are a sample.
         bad: the first lines that could not be used, by split.
         num_bad: number of lines that could not be used, by split.
+        queries: name of the query of every row; empty if rows have none.
     """
 
     fields: Mapping[str, Sequence[str]]
@@ -52,6 +53,7 @@ class Sample:
     rows_seen: Mapping[str, int]
     bad: Mapping[str, list[BadLine]] = field(default_factory=dict)
     num_bad: Mapping[str, int] = field(default_factory=dict)
+    queries: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -177,10 +179,10 @@ def read_sample(
             seen[split] += len(records.lines)
             num_bad[split] += len(records.bad)
             bad[split] = [*bad[split], *records.bad][:SHOWN]
-    columns, labels, splits, lines = sampler.columns(loader.text_fields)
+    columns, labels, splits, lines, queries = sampler.columns(loader.text_fields)
     return Sample(
         columns, labels, splits, lines, list(files), [file.path for file in files.values()],
-        [file.labelled for file in files.values()], seen, bad, num_bad,
+        [file.labelled for file in files.values()], seen, bad, num_bad, queries,
     )  # fmt: skip
 
 
@@ -214,17 +216,19 @@ class _Sampler:
 
     def columns(
         self, names: Sequence[str]
-    ) -> tuple[dict[str, list[str]], list[str], NDArray[np.int64], NDArray[np.int64]]:
+    ) -> tuple[dict[str, list[str]], list[str], NDArray[np.int64], NDArray[np.int64], list[str]]:
         fields = {name: [text for _, each, _ in self._parts for text in each.fields[name]] for name in names}
         labels = [label for _, each, _ in self._parts for label in each.targets or [""] * len(each.lines)]
         sizes = [len(kept) for _, _, kept in self._parts]
         splits = np.repeat(np.array([split for split, _, _ in self._parts], np.int64), sizes)
         lines = np.fromiter((line for _, each, _ in self._parts for line in each.lines), np.int64, sum(sizes))
-        return fields, labels, splits, lines
+        queries = [name for _, each, _ in self._parts for name in each.queries or ()]
+        return fields, labels, splits, lines, queries
 
 
 def _taken(records: Records, kept: NDArray[np.int64]) -> Records:
     places = kept.tolist()
     fields = {name: [texts[index] for index in places] for name, texts in records.fields.items()}
     targets = None if records.targets is None else [records.targets[index] for index in places]
-    return Records(fields, targets, [records.lines[index] for index in places], [])
+    queries = None if records.queries is None else [records.queries[index] for index in places]
+    return Records(fields, targets, [records.lines[index] for index in places], [], queries=queries)

@@ -20,7 +20,7 @@ Code = Literal[
     "bad_lines", "encoding", "lost_characters", "control_characters", "invisible_characters", "unicode_forms", "markup",
     "escapes", "mixed_scripts", "other_script", "placeholder", "no_letters", "giant_text", "swallowed_rows",
     "constant_text", "id_text", "swapped_columns", "label_in_text", "shortcut", "equal_texts", "reversed_pairs",
-    "odd_numbers", "tag_order", "label_shift", "unseen_label", "length_shift",
+    "odd_numbers", "tag_order", "tag_form", "query_names", "label_shift", "unseen_label", "length_shift",
     "near_duplicates", "near_leakage", "near_contradictions", "label_noise", "weak_slice", "teacher_order",
 ]  # fmt: skip
 CODES: tuple[str, ...] = get_args(Code)
@@ -71,6 +71,8 @@ WHY: Mapping[str, str] = {
     "reversed_pairs": "The same pair in reverse order in training and in a test makes the score too good.",
     "odd_numbers": "One extreme value dominates a squared error; -1 or 999 often mark a missing value.",
     "tag_order": "Entities are decoded from tags: an I- tag without a beginning is lost or joins another entity.",
+    "tag_form": "Each run of such a tag is scored as an entity, often one that is always found: the score is too good.",
+    "query_names": "Candidates of several queries are ranked as one list, so that no score of queries means anything.",
     "label_shift": "A model learns how frequent labels are; where the frequencies differ, its score says little.",
     "unseen_label": "A label that is missing from training is never predicted.",
     "length_shift": "A score on texts of one length says little about texts of another.",
