@@ -316,6 +316,13 @@ def tags_that_never_began(random: Random) -> Corpus:
     return Corpus(splits, {"loader": "tagged", "processor": "bert_token", "vocab_subset": "*"})
 
 
+@fault("odd_numbers")
+def a_mark_of_a_missing_number_in_a_third_of_all_rows(random: Random) -> Corpus:
+    splits = clean_numbers()
+    splits["train"] = [(text, "-999" if row % 3 == 0 else number) for row, (text, number) in enumerate(splits["train"])]
+    return Corpus(splits, {"target_type": "number"})
+
+
 @fault("tag_form")
 def comments_among_the_words(random: Random) -> Corpus:
     splits = clean_tags()

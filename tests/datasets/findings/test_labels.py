@@ -65,6 +65,25 @@ def test_a_label_that_programs_write_for_a_missing_value_is_told(label: str, oth
 
 
 @pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (["0", "1", "2", "-1"], ["-1"]),  # SNLI as the Hub has it
+        (["0.5", "3", "-1"], ["-1"]),
+        (["0", "1", "-1"], []),
+        (["1", "-1"], []),
+        (["-2", "-1", "0", "1", "2"], []),
+        (["entailment", "neutral", "-"], ["-"]),  # SNLI as its files have it
+        (["+", "-"], []),
+        (["a", "+", "-"], []),
+        (["a", "-"], []),
+    ],
+)
+def test_marks_of_rows_without_a_label_are_told_by_the_other_labels(labels: list[str], told: list[str]) -> None:
+    found = list(written_nothings(dict.fromkeys(labels, 9)))
+    assert [each.problem.split("'")[1] for each in found] == told
+
+
+@pytest.mark.parametrize(
     ("labels", "separator", "told"),
     [
         (["a，b", "a", "b"], ",", True),  # a full-width comma, as Chinese keyboards write it

@@ -227,14 +227,28 @@ def odd_numbers(sample: Sample) -> Iterator[Finding]:
     known = np.flatnonzero(np.isfinite(values))
     if len(known) < FEWEST_ROWS:
         return
-    low, middle, high = np.quantile(values[known], [0.25, 0.5, 0.75])
-    spread = float(high - low) or float(np.std(values[known])) or 1.0
-    rows = known[np.abs(values[known] - middle) > FAR * spread]
-    if len(rows):
-        examples = [sample.example(int(row), f"is {sample.labels[row]}") for row in rows[:SHOWN]]
-        problem = f"{{rows}} have a number far from the others, half of which lie between {low:g} and {high:g}."
-        yield sample.finding("odd_numbers", rows, problem, "Drop them if they mark a missing value.",
-                             examples=examples, severity="warning")  # fmt: skip
+    for usual in _usual(values[known]):
+        low, middle, high = np.quantile(usual, [0.25, 0.5, 0.75])
+        spread = float(high - low) or float(np.std(usual)) or 1.0
+        rows = known[np.abs(values[known] - middle) > FAR * spread]
+        if len(rows):
+            examples = [sample.example(int(row), f"is {sample.labels[row]}") for row in rows[:SHOWN]]
+            problem = f"{{rows}} have a number far from the others, half of which lie between {low:g} and {high:g}."
+            yield sample.finding("odd_numbers", rows, problem, "Drop them if they mark a missing value.",
+                                 examples=examples, severity="warning")  # fmt: skip
+            return
+
+
+def _usual(values_N: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """Yield the values by which to judge what is usual: all, then those without the lowest, or the highest, number.
+
+    Where a third of the rows have -999, the quartiles of all do not show that it is far from the others.
+    """
+    yield values_N
+    for extreme in (values_N.min(), values_N.max()):
+        others = values_N[values_N != extreme]
+        if 2 * len(others) >= len(values_N) and len(others) >= FEWEST_ROWS and np.ptp(others):
+            yield others
 
 
 def query_names(sample: Sample) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,10 +80,28 @@ def written_nothings(counts: Mapping[str, int]) -> Iterator[Finding]:
     """Yield findings about labels that programs write for missing values, each of which would become a class."""
     others = [label for label in counts if folded(label) not in NOTHINGS | NOTHINGS_AMONG_NUMBERS]
     numbers = bool(others) and all(number_of(label) is not None for label in others)
+    marks = _missing_by_the_others(counts.keys())
     for label, count in counts.items():
-        if folded(label) in NOTHINGS or (numbers and folded(label) in NOTHINGS_AMONG_NUMBERS):
+        if label in marks:
+            problem = f"label {label!r} ({count:,} rows) marks a missing label in many data sets, but is learned here."
+        elif folded(label) in NOTHINGS or (numbers and folded(label) in NOTHINGS_AMONG_NUMBERS):
             problem = f"label {label!r} ({count:,} rows) is a missing value to many programs, but a class here."
-            yield Finding("no_labels", "warning", PLACE, problem, "If it stands for a missing label, drop these rows.")
+        else:
+            continue
+        yield Finding("no_labels", "warning", PLACE, problem, "If it stands for a missing label, drop these rows.")
+
+
+def _missing_by_the_others(labels: Set[str]) -> Set[str]:
+    """Return labels that mark rows without one, judged by the others: -1 (GLUE, SNLI) and - (the files of SNLI).
+
+    -1 does so beside numbers from 0 to more than 1, since among -1, 0 and 1 it is a grade; - does so beside words.
+    """
+    if "-1" in labels:
+        values = [number_of(label) for label in labels - {"-1"}]
+        known = [value for value in values if value is not None and value >= 0]
+        return {"-1"} if len(known) == len(values) and max(known, default=0) > 1 else set()
+    words = [any(map(str.isalpha, label)) for label in labels - {"-"}]
+    return labels & {"-"} if len(words) > 1 and all(words) else set()
 
 
 _PIECE_OF_A_LIST = re.compile(r"""\s*[\[({]\s*['"].*|.*['"]\s*[\])}]\s*""", re.DOTALL)
