@@ -24,6 +24,8 @@ from xdpx.checkpoints.trusted import load_tensors
 from xdpx.datasets import register_sampler
 from xdpx.datasets.plan import Sampler
 from xdpx.engines.pytorch.engine import PyTorchEngine
+from xdpx.losses import register as register_loss
+from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.models import register
 from xdpx.models.pytorch.convolutional import ClsCnn
 from xdpx.training.status import read_status
@@ -129,6 +131,27 @@ def test_a_network_of_ones_own_whose_scores_depend_on_chance_is_told(
         assert start(model=name, save_dir=name, max_update=2, eval_interval=1) == 0
         told = capsys.readouterr().err
         assert told.count("Chancy: gives another answer when the same batch is computed again") == (name == "chancy")
+
+
+def test_a_metric_of_ones_own_that_may_be_better_if_lower_is_told(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Priced(CrossEntropy):
+        """Gives a metric whose direction its name does not tell."""
+
+        metric_names = {"cost": None}
+
+        def metrics(self, gathered: Any) -> dict[str, float]:
+            """Return the loss under another name."""
+            return {"cost": super().metrics(gathered)["loss"]}
+
+    register_loss("priced")(Priced)
+    for keys in ({}, {"ascending_metric": False}):
+        assert start(loss="priced", major_metric="cost", save_dir=f"run{len(keys)}", **keys) == 0
+        told = capsys.readouterr().err
+        assert ("ascending_metric is not set, so the step with the highest cost counts as the best" in told) is (
+            not keys
+        )
 
 
 def test_an_existing_run_is_refused_and_left_as_it_was(start: Start, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,7 @@ from xdpx.training.progress import Progress
 from xdpx.utils import io
 from xdpx.utils.decisions import slow_average, updates_of
 from xdpx.utils.distributed_utils import by_the_first, place_in_group
+from xdpx.utils.metric_names import is_higher_better
 from xdpx.utils.verified import refuse_altered
 
 if TYPE_CHECKING:
@@ -135,6 +136,11 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
     held_out = _held_out(run, settings, data, processor, seed=seed)
     if slow := slow_average(settings.ema_decay, total):
         log.warning(slow)
+    if is_higher_better(settings.major_metric) is None and "ascending_metric" not in run.origins:
+        log.warning(
+            f"ascending_metric is not set, so the step with the highest {settings.major_metric} counts as the best. If "
+            "lower is better, set ascending_metric: false; else set it to true, and this warning is gone."
+        )
     if settings.valid_subset in data.shards:
         log.warning(
             f"valid_subset: '{settings.valid_subset}' is trained on too, so its scores say nothing about new text. "

@@ -12,8 +12,8 @@ SHARES = re.compile(r"(.*_)?(acc|accuracy|em|mrr|ndcg|hit|(micro|weighted|sample
 OF_CLASSES = re.compile(r"(.*_)?(precision|recall|f1|auc|average_precision|balanced_acc)(_.*)?")
 """Scores between 0 and 1 in which a rare class counts as much as a frequent one."""
 ERRORS = re.compile(
-    r"(.*_)?(loss|r?mse|mae|mape|ppl|perplexity|wer|cer|ter|error|error_rate|nll|cross_entropy|ece|brier(_score)?|"
-    r"bits_per_(byte|char|character|token|word)|bp[bc])"
+    r"(.*_)?(log_?loss|loss|n?r?mse|r?msle|mae|medae|s?mape|crps|ppl|perplexity|wer|cer|h?ter|eer|err|error|"
+    r"error_rate|nll|cross_entropy|ece|brier(_score)?|bits_per_(byte|char|character|token|word)|bp[bc])"
 )
 """Metrics of which less is better."""
 HIGHER = re.compile(r"(.*_)?((sacre)?bleu|rouge\w*|meteor|exact_match|r2|matthews_correlation|(pearson|spearman)r)")
