@@ -21,6 +21,7 @@ from typing import Any
 from xdpx.run import main
 
 REPOSITORY = Path(__file__).parents[1]
+sys.path.append(str(REPOSITORY))  # the tests import one another as `tests.…`
 PAGE = Path(__file__).with_name("mistakes.md")
 HEAD = """# Mistakes
 
