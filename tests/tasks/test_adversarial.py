@@ -11,6 +11,7 @@ from xdpx.engines.pytorch.engine import PyTorchEngine
 from xdpx.engines.pytorch.options import EngineOptions
 from xdpx.losses import losses
 from xdpx.models import models
+from xdpx.models.pytorch.modules.neftune import attach
 from xdpx.optimizers import optimizers
 from xdpx.tasks import tasks
 from xdpx.tasks.noise import ascended, first_noise
@@ -248,6 +249,24 @@ def test_with_two_passes_smart_compares_with_the_first_whose_dropout_the_noisy_o
     _, _, _, facts = gradients(build("smart", Smooth(share=0.5), loss, **keys), words())
     assert facts["kl_loss"] > 1e-4
     assert facts["smoothness"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_smart_compares_passes_with_the_same_noise_of_neftune():
+    model = Smooth()
+    attach(model, 5.0)
+    task = build("smart", model, classes(), max_norm=1e-12, rand_init_mag=1e-12)
+    assert gradients(task, words())[3]["smoothness"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_pgd_climbs_from_the_features_that_it_attacks():
+    model = Smooth()
+    attach(model, 5.0)
+    task, seen = build("pgd", model, adv_steps=2), []
+    bottom = task.bottom_predict
+    task.bottom_predict = lambda batch: seen.append(bottom(batch)) or seen[-1]
+    gradients(task, words())
+    assert len(seen) == 3
+    assert all(torch.equal(each["tokens"], seen[0]["tokens"]) for each in seen)
 
 
 def test_the_noise_of_smart_is_bounded_entry_by_entry():

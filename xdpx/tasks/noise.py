@@ -198,6 +198,15 @@ class SameDropout:
         self._state = torch.get_rng_state() if active else None
         self._cuda_state = torch.cuda.get_rng_state(device) if active and self._cuda else None
 
+    @contextmanager
+    def again(self) -> Generator[None]:
+        """Repeat the random numbers of a pass inside the block, such as NEFTune's, and go on after it as before it."""
+        now = None if self._state is None else SameDropout(self._cuda or torch.device("cpu"), active=True)
+        self.rewind()
+        yield
+        if now is not None:
+            now.rewind()
+
     def rewind(self) -> None:
         """Restore the random state; call it before each pass."""
         if self._state is not None:

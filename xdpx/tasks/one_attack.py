@@ -81,7 +81,7 @@ class PGD(Attack):
     def attack(self, batch: Batch, gradients: Features, dropout: SameDropout) -> Features:
         """Return the noise after `adv_steps`; the first step uses the clean gradients unless it starts at random."""
         known: Any = self.parameters
-        with torch.no_grad():
+        with torch.no_grad(), dropout.again():
             bottom = self.bottom_predict(batch)
         noise: Features = noises.first_noise(bottom, self.masks(batch, bottom), known.rand_init_mag, known.norm_method)
         for number in range(known.adv_steps):

@@ -67,7 +67,9 @@ class Smart(NoisyTask):
         recorder = _Recorder(self.model)
         loss_sum, count, facts = self.loss(recorder, batch)
         clean = recorder.logits
-        hurt = noises.noisy(self.bottom_predict(batch), self._worst(batch, clean.detach(), dropout))
+        worst = self._worst(batch, clean.detach(), dropout)
+        with dropout.again():
+            hurt = noises.noisy(self.bottom_predict(batch), worst)
         disagreement = self.loss.disagreement(self._logits(batch, hurt, dropout), clean)
         facts = {**facts, "smoothness": disagreement.detach()}
         return loss_sum + known.smoothness_weight * disagreement, count, facts
@@ -75,7 +77,7 @@ class Smart(NoisyTask):
     def _worst(self, batch: Batch, clean: Tensor, dropout: SameDropout) -> Features:
         """Return the noise after ascent on the disagreement with the clean prediction."""
         known = self.parameters
-        with torch.no_grad():
+        with torch.no_grad(), dropout.again():
             bottom = self.bottom_predict(batch)
         masks = self.masks(batch, bottom)
         noise: Features = {
