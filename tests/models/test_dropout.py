@@ -97,3 +97,18 @@ def test_attention_without_dropout_is_torchs_own():
     ours, _ = attention.attend(module, query, key, value, mask)
     theirs = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     assert torch.allclose(ours, theirs.transpose(1, 2), atol=1e-6)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 1e-6])
+@pytest.mark.parametrize("causal", [None, False, True])
+def test_without_padding_a_token_sees_later_ones_unless_its_module_is_causal(causal, dropout):
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, 2, 4, 3) for _ in range(3))
+    module = torch.nn.Module()
+    if causal is not None:
+        module.is_causal = causal
+    scores = query @ key.transpose(2, 3) / 3**0.5
+    if causal:
+        scores = scores.masked_fill(~torch.ones(4, 4).tril().bool(), -torch.inf)
+    seen, _ = attention.attend(module, query, key, value, None, dropout=dropout)
+    assert torch.allclose(seen, (scores.softmax(dim=-1) @ value).transpose(1, 2), atol=1e-6)

@@ -40,10 +40,15 @@ def attend(
     Only training with dropout on a CPU in float32 is computed here; everything else by torch's own kernels.
     """
     slow_elsewhere = dropout > 0.0 and query.device.type == "cpu" and query.dtype == torch.float32
-    whole_keys = attention_mask is None or (attention_mask.shape[1] == 1 and attention_mask.stride(2) == 0)
+    # Hugging Face takes a module that does not say so for causal, which encoders without padding are not.
+    causal = bool(more.pop("is_causal", None) or getattr(module, "is_causal", False))
+    if attention_mask is None:
+        whole_keys = not causal
+    else:
+        whole_keys = attention_mask.shape[1] == 1 and attention_mask.stride(2) == 0
     if not slow_elsewhere or not whole_keys:
         found: tuple[Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=causal, **more
         )
         return found
     bias = None if attention_mask is None else _bias(attention_mask)
