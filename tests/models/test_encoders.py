@@ -101,6 +101,11 @@ def test_a_size_overrides_config_json_under_the_name_that_it_has_there(tmp_path:
     assert "has no such size" in model.idle_keys()["intermediate_size"]
 
 
+def test_a_classifier_of_the_first_token_refuses_what_reads_from_left_to_right() -> None:
+    with pytest.raises(ConfigError, match="'gpt2' sees nothing of the text"):
+        build(model_type="gpt2", pretrained_model=None, **SIZES)
+
+
 def test_an_architecture_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match="model_type: is 'modernbrt'.*Did you mean 'modernbert'"):
         build(model_type="modernbrt", **SIZES)

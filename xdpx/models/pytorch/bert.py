@@ -53,6 +53,9 @@ class Bert(Model):
         self.config = architecture(parameters)
         self.bert = encoder_of(self.config, pooler=pooler)
         if pooler and not encoders.has_pooler(self.bert):
+            if encoders.is_blind_at_first(self.bert):
+                problem = f"reads the first token, but that of '{self.config.model_type}' sees nothing of the text."
+                raise refusal("model", problem, "Use an encoder, such as bert, roberta or deberta-v2.")
             self.pooler = encoders.FirstToken(self.config)
         kept_in_config = getattr(self.config, "pruned_heads", None)
         self.pruned = pruning.plan(parameters.pruned_heads or kept_in_config, self.config.num_hidden_layers)

@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig
 from transformers.activations import ACT2FN
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from xdpx.config.faults import did_you_mean, refusal
 
@@ -95,6 +97,19 @@ class FirstToken(nn.Module):
         """Return (B, H)."""
         pooled: Tensor = self.activation(self.dense(hidden_BTH[:, 0]))
         return pooled
+
+
+def is_blind_at_first(encoder: nn.Module) -> bool:
+    """Return whether the first token sees none of those after it, as in networks that read from left to right."""
+    config: Any = encoder.config
+    if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        return False
+    was_training = encoder.training
+    ids = torch.tensor([[1, 2], [1, 3]])
+    with torch.no_grad():
+        first, other = encoder.eval()(input_ids=ids)[0][:, 0]
+    encoder.train(was_training)
+    return torch.allclose(first, other, atol=1e-6)
 
 
 def layer_of(name: str) -> int | None:
