@@ -84,6 +84,12 @@ def test_which_label_a_metric_of_a_numbered_class_is_about_is_said(
     assert "mcc" not in printed.out + printed.err
 
 
+def test_the_words_of_a_prompt_are_told_which_labels_they_stand_for(capsys: pytest.CaptureFixture[str]) -> None:
+    kind = losses["bert_prompt_loss"]
+    tell_of_classes([], kind(kind.Parameters(num_classes=2)), ["1", "0"])
+    assert "warning: labels_ext: by the numbers of the classes: 0 is '1', 1 is '0'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("labels", "given", "told"),
     [

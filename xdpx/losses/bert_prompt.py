@@ -53,6 +53,10 @@ class BertPromptLoss(CrossEntropy):
         found = super().predictions(reader, batch)
         return {**found, **(reader.guessed(batch["target"]) if "target" in batch else {})}
 
+    def keys_by_class(self) -> list[str]:
+        """Return the keys that are set and whose values go by the numbers of the classes: also the words of classes."""
+        return [*super().keys_by_class(), "labels_ext"]
+
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Return the metrics of cross-entropy, and mlm_acc: the share of blanks whose right token is likeliest."""
         return {**super().metrics(gathered), **_token_accuracy(gathered)}
