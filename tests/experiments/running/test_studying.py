@@ -139,3 +139,20 @@ def test_a_score_that_is_no_number_is_refused_by_its_experiment(tiny: ModuleType
     odd = type("Odd", (tiny.Tiny,), {"search_score": lambda self, metrics: None, "__module__": __name__})
     with pytest.raises(ConfigError, match=r"'Odd.search_score' returns None, which is not a number"):
         studying._score(odd(), {})
+
+
+def test_options_that_an_experiment_leaves_out_are_the_usual_ones(
+    tiny: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usual = {"tuner": "random", "schedule": "asha", "direction": "minimize"}
+    own = type("Own", (tiny.Tiny,), {"search_options": lambda self: {"seed": 3, "schedule": "full"}})
+    assert studying.search_options_of(tiny.Tiny(), {"eta": 4}) == {**usual, "eta": 4}
+    assert studying.search_options_of(own(), {"tuner": "grid"}) == {
+        "tuner": "grid", "schedule": "full", "direction": "minimize", "seed": 3
+    }  # fmt: skip
+    assert "counts as the best" not in capsys.readouterr().err
+    scored = type("Scored", (own,), {"search_score": lambda self, metrics: 1.0})
+    studying.search_options_of(scored(), {})
+    assert "the lowest search_score() of Scored counts as the best" in capsys.readouterr().err
+    studying.search_options_of(scored(), {"direction": "maximize"})
+    assert "counts as the best" not in capsys.readouterr().err

@@ -82,18 +82,14 @@ def study(
         ConfigError: the request is invalid, or the folder belongs to another study; the message lists all reasons.
         OSError: the disk or the network failed, or another study owns the folder.
     """
-    from xdpx.config.faults import wrong_return
     from xdpx.experiments.running.options import options_of
-    from xdpx.experiments.running.studying import Study, StudyOptions
+    from xdpx.experiments.running.studying import Study, StudyOptions, search_options_of
     from xdpx.training.preemption import EXIT_CODE
 
     made = experiment() if isinstance(experiment, type) else experiment
     wanted = options_of(job_log_dir, options)
     _prepare_jax(wanted)
-    own: Any = made.search_options()
-    if not isinstance(own, dict):
-        raise wrong_return("--study", made, "search_options", f"{own!r:.60}", "Return {option: value}.")
-    asked = StudyOptions(name, num_trials, metrics_from, {**own, **(search or {})})
+    asked = StudyOptions(name, num_trials, metrics_from, search_options_of(made, search or {}))
     found = Study(made, wanted, asked)
     if not found.search():
         return EXIT_CODE

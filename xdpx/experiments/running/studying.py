@@ -49,7 +49,7 @@ class StudyOptions:
         study: name of the study; its folder cannot be used for another one.
         num_trials: maximum number of trials.
         metrics_from: `eval` or `decode`, whose metrics give the score of a trial.
-        search: the experiment's `search_options`, with overrides from the command line.
+        search: the result of `search_options_of`.
     """
 
     study: str
@@ -87,6 +87,26 @@ def space_of(experiment: BaseExperiment) -> Space:
     if faults:
         raise ConfigError(f"{name}.search_space()", faults)
     return space
+
+
+def search_options_of(experiment: BaseExperiment, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a study: those given, else the experiment's `search_options`, else the defaults.
+
+    Raises:
+        ConfigError: `search_options` returns something else.
+    """
+    own: Any = experiment.search_options()
+    if not isinstance(own, dict):
+        raise wrong_return("--study", experiment, "search_options", f"{own!r:.60}", "Return {option: value}.")
+    usual = BaseExperiment.search_options(experiment)
+    chosen = {**({} if type(experiment).search_options is BaseExperiment.search_options else own), **given}
+    if "direction" not in chosen and type(experiment).search_score is not BaseExperiment.search_score:
+        log.warning(
+            f"--study: the lowest search_score() of {type(experiment).__name__} counts as the best, as no direction "
+            "is given. Let search_options() return 'direction': 'minimize' or 'maximize'.",
+            once=True,
+        )
+    return {**usual, **chosen}
 
 
 def _refuse_unmeasured(experiment: BaseExperiment, metrics_from: str) -> None:
