@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xdpx.config import parameters as declare
+from xdpx.logger import log
 from xdpx.losses.answers import QuestionAnswers, best_threshold, by_text, merged
 from xdpx.losses.base import Batch, Gathered, Loss, output_with_axes
 from xdpx.losses.parameters import LossParameters
@@ -79,6 +80,7 @@ class BertQALoss(Loss):
             "loss_sum": _surprise(logits, batch["target"]),
             "count": torch.tensor(len(logits)),
             "correct": (ends == batch["target"]).all(dim=1).sum(),
+            "too_long": (batch["target"].diff(dim=1) >= known.max_answer_length).sum(),
         }
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
@@ -86,6 +88,7 @@ class BertQALoss(Loss):
 
         If some questions have no answer, also best_f1, the best with any null_threshold, and that threshold.
         """
+        self._tell_of_long_answers(gathered)
         rows = by_text(np.asarray(gathered["sample"]), np.asarray(gathered["window"]))
         asked = [self._found(gathered, each) for each in rows]
         wanted = [right.splitlines() for right in np.asarray(gathered["right"])[[each[0] for each in rows]]]
@@ -101,6 +104,13 @@ class BertQALoss(Loss):
         spoken = [answer_f1(found.text(None), each) for found, each in zip(asked, wanted, strict=True)]
         best, threshold = best_threshold([found.doubt for found in asked], spoken, [float(not each) for each in wanted])
         return scores | {"best_f1": best, "best_null_threshold": threshold}
+
+    def _tell_of_long_answers(self, gathered: Gathered) -> None:
+        """Warn of right answers that are too long to be predicted, common in Chinese, whose tokens are characters."""
+        if gathered["too_long"]:  # not how many: the trial before training sees one batch, and would say it twice
+            longest = self.parameters.max_answer_length
+            problem = f"some right answers have more than {longest} tokens, and cannot be predicted"
+            log.warning(f"max_answer_length: {problem}. Raise it.", once=True)
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Return loss (nats per window and end) and acc of the training batches."""
