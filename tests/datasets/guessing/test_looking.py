@@ -106,3 +106,13 @@ def test_lists_of_labels_are_several_also_where_none_stands_alone(tmp_path: Path
     ]
     (tmp_path / "f.txt").write_text("\n".join(lines))
     assert look(tmp_path / "f.txt").columns.separator == "|"
+
+
+def test_a_pair_the_other_way_round_is_in_the_same_split(tmp_path: Path) -> None:
+    pairs = [(f"where is the house {index}", f"the house {index} is where", str(index % 2)) for index in range(60)]
+    turned = [(second, first, label) for first, second, label in pairs]
+    lines = "".join(",".join(row) + "\n" for row in pairs + turned)
+    (tmp_path / "pairs.csv").write_text(f"text1,text2,label\n{lines}")
+    rows = look(tmp_path / "pairs.csv").rows
+    assert all({(b, a, label) for a, b, label in each} == set(map(tuple, each)) for each in rows.values())
+    assert sum(map(len, rows.values())) == 120

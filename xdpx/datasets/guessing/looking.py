@@ -137,7 +137,7 @@ def _split(
     whole = rows[""] if "" in rows else rows["train"]
     wanted = {split: 0.0 if split in given else shares[split] for split in ("dev", "test")}
     classes = columns.task == "class"
-    texts = ["\n".join(row[:-1]) for row in whole]
+    texts = ["\n".join(sorted(row[:-1])) for row in whole]  # a pair the other way round stays beside it
     parts = split_rows(texts, [row[-1] if classes else "" for row in whole], dev=wanted["dev"], test=wanted["test"])
     split = {name: [row for row, part in zip(whole, parts, strict=True) if part == name] for name in SPLITS}
     split |= {name: rows[name] for name in given if name != "train"}
