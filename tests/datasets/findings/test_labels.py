@@ -11,6 +11,7 @@ from xdpx.datasets.findings.labels import (
     missing_labels,
     one_label,
     pieces_of_lists,
+    points_between_thousands,
     spellings,
     teacher_order,
     written_nothings,
@@ -137,3 +138,18 @@ def test_logits_of_a_teacher_that_has_its_classes_in_another_order_are_a_fault()
     assert "in the order 'sport', 'news', 'food'." in found.problem
     for fits in (swapped[[1, 0, 2]], np.array([[30, 12, 9], [10, 9, 9], [5, 12, 9]]), np.zeros((3, 3), np.int64)):
         assert list(teacher_order("train", fits, names)) == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (["850", "1.250", "12.000"], True),
+        (["850", "1.255", "12.001"], False),  # of so few rows with decimals by chance, who knows
+        (["1.250", "12.000"], False),  # three decimals everywhere
+        (["850", "1.250", "0.500"], False),
+        (["850", "1.250", "3.5"], False),
+        (["1", "2"], False),
+    ],
+)
+def test_points_between_thousands_are_told(labels: list[str], told: bool) -> None:
+    assert [each.code for each in points_between_thousands(dict.fromkeys(labels, 1))] == ["odd_numbers"] * told

@@ -104,6 +104,26 @@ def _missing_by_the_others(labels: Set[str]) -> Set[str]:
     return labels & {"-"} if len(words) > 1 and all(words) else set()
 
 
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
+"""A number with a point between its thousands, as in German: 12.500 for 12500."""
+_HUNDREDS = re.compile(r"[-+]?\d{1,3}")
+
+
+def points_between_thousands(counts: Mapping[str, int]) -> Iterator[Finding]:
+    """Yield a finding if labels are numbers with a point between thousands, which is read as a decimal point.
+
+    All points are followed by three digits, and some labels have no point, so that their decimals were not written to
+    three places; so zeros at the end are no decimals.
+    """
+    grouped = [label for label in counts if _THOUSANDS.fullmatch(label)]
+    whole = [label for label in counts if _HUNDREDS.fullmatch(label)]
+    ends = [label for label in grouped if label[-1] == "0"]
+    if whole and ends and len(grouped) + len(whole) == len(counts):
+        problem = f"labels such as {ends[0]!r}, beside {whole[0]!r}, look as if points stand between thousands,"
+        problem += f" but {ends[0]!r} is read as {ends[0].rstrip('0').rstrip('.')}."
+        yield Finding("odd_numbers", "warning", PLACE, problem, "Write numbers without points between thousands.")
+
+
 _PIECE_OF_A_LIST = re.compile(r"""\s*[\[({]\s*['"].*|.*['"]\s*[\])}]\s*""", re.DOTALL)
 _LIST = re.compile(r"""\s*\[\s*(['"]).*\1\s*\]\s*""", re.DOTALL)
 SEPARATORS = ",;|，；、"

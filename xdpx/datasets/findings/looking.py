@@ -113,6 +113,7 @@ class Look:
             if self._learns_labels and any(self._trained.values()):
                 self._findings.add(labels.one_label(counts))
                 self._findings.add([] if self._numbers else labels.imbalance(counts))
+        self._findings.add(labels.points_between_thousands(counts) if self._numbers else [])
         self._findings.add(labels.spellings(counts, numbers=self._numbers))
         self._findings.add(labels.written_nothings(counts))
         self._findings.add(labels.names_of_columns(counts))
