@@ -113,7 +113,7 @@ def _row(one: object, index: int, loader: Loader) -> Row:
         absent = [name for name in loader.column_names if name not in one]
         if absent:
             raise ValueError(f"has no '{absent[0]}', but {', '.join(map(str, islice(one, SHOWN))) or 'nothing'}.")
-        one = [one[name] for name in loader.column_names]
+        one = [one[name] for name in (*(name for name in loader.before if name in one), *loader.column_names)]
     if isinstance(one, str):
         cells: list[Any] = [one]
     elif isinstance(one, list | tuple | np.ndarray):
@@ -127,7 +127,7 @@ def _row(one: object, index: int, loader: Loader) -> Row:
     if isinstance(loader, TaggedLoader) and not isinstance(one, str):
         return [_sentence(row)]
     if loader.before and len(row) == loader.num_sections:
-        row = [str(index), *row]  # the id of its query, which only scoring uses
+        row = [row[0].strip() or str(index), *row]  # candidates of the same text are ranked together
     if loader.is_labelled(row) is not False:
         raise ValueError(f"is {'a text' if len(row) == 1 else f'a row of {len(row)} texts'}.")
     return row
