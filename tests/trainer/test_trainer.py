@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,6 +119,38 @@ def test_a_run_that_was_stopped_anywhere_ends_like_one_that_was_not(tmp_path: Pa
     second.train(resume_from_checkpoint=True)
     assert losses(second) == losses(whole)
     assert torch.equal(second.model.layer.weight, whole.model.layer.weight)
+
+
+class Noisy:
+    """A collator that draws from a generator of its own, made with the first batch or before."""
+
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+
+    def __call__(self, rows: list[Any]) -> dict[str, torch.Tensor]:
+        if self.generator is None:
+            self.generator = torch.Generator().manual_seed(5)
+        own = self.generator
+        noise = torch.rand((), generator=own).item() if isinstance(own, torch.Generator) else own.random()
+        return {name: torch.stack([row[name] for row in rows]) + noise for name in ("x", "labels")}
+
+
+@pytest.mark.parametrize("step", [2, 4])  # within an epoch, and at its end
+@pytest.mark.parametrize("generator", [lambda: None, lambda: np.random.default_rng(5), lambda: random.Random(5)])
+def test_a_resumed_run_goes_on_with_the_random_numbers_of_its_collator(
+    tmp_path: Path, generator: Callable[[], Any], step: int
+) -> None:
+    def toy() -> Trainer:
+        saving = {"save_strategy": "steps", "save_steps": step, "eval_strategy": "steps", "eval_steps": 1}
+        made = trainer(tmp_path, **saving)
+        made.data_collator = Noisy(generator())
+        return made
+
+    whole, again = toy(), toy()
+    whole.train()
+    again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+    assert losses(again) == losses(whole)
+    assert torch.equal(again.model.layer.weight, whole.model.layer.weight)
 
 
 class StopAt(TrainerCallback):

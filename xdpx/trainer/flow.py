@@ -189,7 +189,7 @@ class Flow(Callback):
         if run.saved_step == session.number or (run.continued is not None and not run.has_read):
             return  # the latter began with a checkpoint, and has taken no update
         self._guard()
-        if run.reading and run.before_read[0] is not None:
+        if run.reading and run.before_read is not None:
             run.before_read[0].put_back()  # the resumed run reads this data anew
         self._methods._save_checkpoint(run.model_wrapped, self._trial)
         run.fire("on_save")
@@ -227,7 +227,8 @@ class Flow(Callback):
         for group in range(place.group, plan.steps_per_epoch):
             wanted = min(size, plan.batches_per_epoch - batches)
             asked: tuple[Any, ...] = (iterator, wanted, run.parts.world.device)
-            run.before_read = None if self._watch is None else self._watch.before(), loader.ahead
+            if self._watch is not None:
+                run.before_read = self._watch.before(), loader.ahead, loader.collating.states()
             with self._preemption.waiting():
                 run.reading = True  # also after a signal has cut it off
                 samples, num_items = self._methods.get_batch_samples(*asked[:num_asked])

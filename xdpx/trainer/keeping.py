@@ -205,8 +205,9 @@ def _loader_state(run: TrainerRun) -> dict[str, Any] | None:
         state = run.continued.loader
     elif hasattr(loader, "state_dict"):
         state = loader.state_dict()
-    if state and run.reading:  # it may have moved on already, also to another epoch
-        state = {**state, "batches": run.place.batches, "ahead": saved_ahead(run.before_read[1])}
+    if state and run.reading and run.before_read is not None:  # it may have moved on already, also to another epoch
+        _, ahead, collator = run.before_read
+        state = {**state, "batches": run.place.batches, "ahead": saved_ahead(ahead), "collator": collator}
         if state["epoch"] >= run.place.epoch or not run.place.batches:
             state["generators"] = {"now": state["generators"]["began"]}
     return state

@@ -13,7 +13,7 @@ from xdpx.trainer.data.dispatching import Dispatcher
 from xdpx.trainer.data.loaders import loader_over, rank_batches, rank_lists, train_loader
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.plan import length
-from xdpx.trainer.data.randomness import OwnGenerators, Randomness, untouched
+from xdpx.trainer.data.randomness import CollatorGenerators, OwnGenerators, Randomness, untouched
 from xdpx.trainer.data.rank_batches import RankBatchLists
 from xdpx.trainer.data.rank_loader import Loader, Processes
 from xdpx.trainer.data.streams import pass_over
@@ -41,7 +41,7 @@ class Adopted:
         self.ahead: dict[str, Any] = {}  # nothing is fetched ahead
         self.end_of_dataloader = False
         self._start: Randomness | None = None
-        self._own = OwnGenerators(loader)
+        self._own, self.collating = OwnGenerators(loader), CollatorGenerators(getattr(loader, "collate_fn", None))
         self._entry: tuple[int, Mapping[str, Any] | None] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -67,6 +67,7 @@ class Adopted:
         self._entry = (batch_index, state) if batch_index else None
         if not batch_index:
             self._own.go_on((state or {}).get("generators"))
+            self.collating.put_back((state or {}).get("collator"))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the data after the last batch: plain values and tensors."""
@@ -77,6 +78,7 @@ class Adopted:
             "ended": self.end_of_dataloader,
             "start": self._start.saved() if self._start is not None else None,
             "generators": self._own.state_dict(),
+            "collator": self.collating.states(),
         }
 
     def __iter__(self) -> Iterator[Any]:
@@ -110,9 +112,11 @@ class Adopted:
             self._start = Randomness.now()
             self._own.begin((state or {}).get("generators"))
             if type(self.loader) is DataLoader and not isinstance(self.loader.dataset, IterableDataset):
-                return _entered(self.loader, batch_index)
-            batches: Iterator[Any] = iter(self.loader)
-            pass_over(batches, batch_index, unit="batches")
+                batches = _entered(self.loader, batch_index)
+            else:
+                batches = iter(self.loader)
+                pass_over(batches, batch_index, unit="batches")
+            self.collating.put_back((state or {}).get("collator"))
             return batches
 
 

@@ -111,6 +111,45 @@ def _put_back(generators: list[torch.Generator], states: list[torch.Tensor] | No
         generator.set_state(state)
 
 
+class CollatorGenerators:
+    """The random generators of torch, NumPy or Python that a collator keeps: `DataCollatorForLanguageModeling(seed=5)`.
+
+    Args:
+        collator: may be wrapped in one that has it as `collator`.
+    """
+
+    def __init__(self, collator: object) -> None:
+        self._owner = getattr(collator, "collator", collator)
+
+    def states(self) -> dict[str, Any]:
+        """Return the states by the names of the attributes: plain values and tensors."""
+        found = getattr(self._owner, "__dict__", {})
+        return {name: _state_of(each) for name, each in found.items() if isinstance(each, GENERATORS)}
+
+    def put_back(self, states: Mapping[str, Any] | None) -> None:
+        """Restore the states; a generator that is made with the first batch is made now."""
+        for name, state in (states or {}).items():
+            generator = getattr(self._owner, name, None)
+            if isinstance(state, torch.Tensor):
+                generator = torch.Generator() if generator is None else generator
+                generator.set_state(state)
+            elif isinstance(state, Mapping):
+                generator = np.random.default_rng() if generator is None else generator
+                generator.bit_generator.state = state
+            elif generator is not None:
+                generator.setstate((state[0], tuple(state[1]), state[2]))
+            setattr(self._owner, name, generator)
+
+
+GENERATORS = (torch.Generator, np.random.Generator, random.Random)
+
+
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    return generator.getstate() if isinstance(generator, random.Random) else generator.bit_generator.state
+
+
 class StateWatch:
     """Records the states before each batch is made: of all generators at first, then of those that batches use."""
 

@@ -15,7 +15,7 @@ from xdpx.trainer.data.current_loader import iterating
 from xdpx.trainer.data.first_rows import digest
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.plan import length, samples_per_batch
-from xdpx.trainer.data.randomness import OwnGenerators, Randomness, StateWatch, untouched
+from xdpx.trainer.data.randomness import CollatorGenerators, OwnGenerators, Randomness, StateWatch, untouched
 from xdpx.trainer.data.rank_batches import aside
 from xdpx.trainer.data.streams import DealtStream, RankStream, is_stateful, pass_over, resumed, shufflings
 
@@ -52,6 +52,7 @@ class Loader(DataLoader[Any]):
         end_of_dataloader: whether the last batch yielded was the last of the epoch.
         num_taken: batches yielded in this epoch, including those skipped at its start.
         ahead: states with which the batch that was fetched ahead was made; another dict for every batch.
+        collating: the generators of the collator.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Loader(DataLoader[Any]):
         else:
             super().__init__(dataset, batch_sampler=batches, **self._torch_options)
         self._own = OwnGenerators(self._source if batches is None else batches)
+        self.collating = CollatorGenerators(collator)
 
     @property
     def _source(self) -> Any:
@@ -167,6 +169,7 @@ class Loader(DataLoader[Any]):
         self._entry = (batch_index, state) if batch_index else None
         if not batch_index:
             self._own.go_on((state or {}).get("generators"))
+            self.collating.put_back((state or {}).get("collator"))
         self.resume_workers()
 
     def resume_workers(self) -> None:
@@ -186,6 +189,7 @@ class Loader(DataLoader[Any]):
             "start": self._start.saved() if self._start is not None else None,
             "order": {} if self.is_stream else order(),
             "generators": self._own.state_dict(),
+            "collator": self.collating.states(),
             "ahead": saved_ahead(self.ahead),
         }
 
@@ -248,7 +252,9 @@ class Loader(DataLoader[Any]):
             ahead = known.get("ahead") or {}
             if ahead.get("randomness") is not None:
                 Randomness.loaded(ahead["randomness"]).put_back()
+            self.collating.put_back(ahead.get("collator"))
             first = next(batches, _END)
+            self.collating.put_back(known.get("collator"))
         yield first
         yield from batches
 
@@ -270,7 +276,7 @@ class Loader(DataLoader[Any]):
 
     def _watched(self, watch: StateWatch, fetched: Iterator[Any], stream: Any) -> Any:
         """Fetch the next batch, and record the states it is made with, for a checkpoint saved before it is yielded."""
-        vars(self)["ahead"] = {"randomness": watch.before()}
+        vars(self)["ahead"] = {"randomness": watch.before(), "collator": self.collating.states()}
         if stream is not None:
             self.ahead["stream"] = stream.state_dict()
         following = next(fetched, _END)
