@@ -396,6 +396,23 @@ def test_early_stopping_ends_the_training_and_keeps_its_count_over_a_resume(tmp_
     assert saved["stateful_callbacks"]["EarlyStoppingCallback"]["attributes"]["early_stopping_patience_counter"] == 3
 
 
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_resumed_run_whose_early_stopping_begins_anew_says_so(tmp_path: Path, capsys: Any, restored: bool) -> None:
+    def toy(*more: Any, **changes: Any) -> Trainer:
+        return trainer(
+            tmp_path, eval_strategy="steps", eval_steps=1, save_strategy="steps", save_steps=1, learning_rate=0.0,
+            metric_for_best_model="loss", callbacks=[EarlyStoppingCallback(3), *more], **changes,
+        )  # fmt: skip
+
+    toy(StopAt(2)).train()
+    capsys.readouterr()
+    again = toy(restore_callback_states_from_checkpoint=restored)
+    again.train(resume_from_checkpoint=True)
+    assert again.state.global_step == (4 if restored else 5)  # in one go it is 4
+    told = 'EarlyStoppingCallback: begins anew, but had come to {"early_stopping_patience_counter": 1}'
+    assert (told in capsys.readouterr().err) is not restored
+
+
 def test_a_model_init_makes_a_new_model_for_each_training(tmp_path: Path) -> None:
     toy = trainer(tmp_path, model_init=lambda: line())
     toy.train()

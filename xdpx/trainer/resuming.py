@@ -23,7 +23,7 @@ from xdpx.trainer.data.plan import FOR_EVER
 from xdpx.trainer.files import checkpoint_files as trainer_files
 from xdpx.trainer.files import rng
 from xdpx.trainer.files.checkpoint_files import TrainerCheckpoint
-from xdpx.trainer.hooks.state import TrainerState, restore_states
+from xdpx.trainer.hooks.state import TrainerState, restore_states, states_of
 from xdpx.trainer.parts import Continued, Midway, TrainerRun
 from xdpx.utils import io
 
@@ -205,9 +205,26 @@ def _refuse_another_rule(optimizer: Any, checkpoint: str) -> None:
 
 
 def restore_callbacks(run: TrainerRun) -> None:
-    """Restore the states of callbacks and control from the run's state, if the arguments ask for it."""
+    """Restore the states of callbacks and control from the run's state if the arguments ask for it; else warn."""
+    saved = run.state.stateful_callbacks
     if run.args.restore_callback_states_from_checkpoint:
-        restore_states(run.exportable(), run.state.stateful_callbacks)
+        restore_states(run.exportable(), saved)
+        return
+    begun = states_of(each for each in run.exportable() if each is not run.control)
+    for name in sorted(begun.keys() & saved.keys()):
+        if _counted(saved[name]) != _counted(begun[name]):
+            log.warning(
+                f"{name}: begins anew, but had come to {_counted(saved[name])} when the run was stopped, which may "
+                "therefore end elsewhere now. Set restore_callback_states_from_checkpoint=True to go on with what "
+                "callbacks had counted."
+            )
+
+
+def _counted(states: Any) -> str:
+    """Return what a callback, or each of several of a class, has counted: its state without its own arguments."""
+    several = states if isinstance(states, list) else [states]
+    counted = [each.get("attributes", each) if isinstance(each, Mapping) else each for each in several]
+    return ", ".join(json.dumps(each, sort_keys=True, default=str) for each in counted)
 
 
 def restore_randomness(world: World, checkpoint: str) -> None:
