@@ -187,3 +187,21 @@ def test_a_momentum_that_no_group_has_is_refused():
 def test_a_value_of_the_wrong_type_is_named():
     with pytest.raises(ValueError, match="of 'one_cycle': anneal_p is 'much'"):
         scheduler_for("one_cycle", optimizer(), 2, 10, {"anneal_p": "much"})
+
+
+@pytest.mark.parametrize(
+    ("name", "warmup", "keys", "told"),
+    [
+        ("constant", 3, {}, "warmup_steps: has no effect, as the schedule 'constant' has no warm-up"),
+        ("reduce_lr_on_plateau", 3, {}, "warmup_steps: has no effect, as the schedule 'reduce_lr_on_plateau'"),
+        ("linear", 10, {}, "warmup_steps: are 10 of 10 updates, so that the learning rate rises to the end"),
+        ("constant_with_warmup", 3, {"num_cycles": 2}, "lr_scheduler_kwargs: num_cycles has no effect"),
+        ("linear", 9, {}, ""),
+        ("constant", 0, {}, ""),
+    ],
+)
+def test_settings_of_a_schedule_that_have_no_effect_are_told_of(name, warmup, keys, told, capsys):
+    scheduler_for(name, optimizer(), warmup, 10, keys)
+    printed = capsys.readouterr().err
+    assert told in printed
+    assert told or "warning" not in printed

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from xdpx.config.declarations import declarations_of
 from xdpx.config.faults import did_you_mean
+from xdpx.logger import log
 from xdpx.optimizers import lr_schedulers
 
 OF_ARGUMENTS = frozenset({"warmup_steps", "learning_rate", "adam_betas"})
@@ -41,6 +42,7 @@ def scheduler_for(
             f"lr_scheduler_type: there is no schedule '{name}'. {_instead(name, lr_schedulers.lr_schedulers)}"
         )
     kind, given = lr_schedulers.lr_schedulers[name], dict(kwargs or {})
+    _warn_of_no_effect(name, kind, warmup, total, given)
     if issubclass(kind, lr_schedulers.OnMetric):
         return cast(LRScheduler, kind.driving(optimizer, **given))
     if kind is lr_schedulers.Constant:
@@ -84,6 +86,22 @@ class MomentumLR(LambdaLR):
             else:
                 kind = type(self.optimizer).__name__
                 raise ValueError(f"lr_scheduler_kwargs: cycle_momentum is true, but {kind} has no betas or momentum.")
+
+
+def _warn_of_no_effect(name: str, kind: Any, warmup: int, total: int, given: Mapping[str, Any]) -> None:
+    """Warn of a warm-up that this schedule or this training does not have, and of arguments that it ignores."""
+    if warmup and not any(item.key == "warmup_steps" for item in declarations_of(kind.Parameters)):
+        other = "'constant_with_warmup'" if kind is lr_schedulers.Constant else "another one"
+        log.warning(
+            f"warmup_steps: has no effect, as the schedule '{name}' has no warm-up. Choose {other}, or leave it out."
+        )
+    elif warmup >= total > 0:
+        log.warning(
+            f"warmup_steps: are {warmup:,} of {total:,} updates, so that the learning rate rises to the end and never "
+            "reaches learning_rate. Lower it, or give a share of all updates, such as 0.1."
+        )
+    if given.keys() - {"last_epoch"} and kind in {lr_schedulers.Constant, lr_schedulers.ConstantWithWarmup}:
+        log.warning(f"lr_scheduler_kwargs: {', '.join(given)} has no effect with '{name}'. Remove it.")
 
 
 def _constant(_: int) -> float:
