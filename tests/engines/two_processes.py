@@ -211,6 +211,20 @@ def check_ddp_leaves_a_model_without_training_as_it_is():
     assert Distributed(here()).prepare(model) is model
 
 
+def check_ddp_averages_gradients_of_weights_that_were_frozen_when_it_wrapped_the_model():
+    strategy, layers = Distributed(here()), nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    layers[0].requires_grad_(False)
+    model = strategy.prepare(layers)
+    layers.requires_grad_(True)
+    with strategy.accumulating(model, last=True):
+        model(torch.full((1, 2), 1.0 + here().rank)).sum().backward()
+    own = layers[0].weight.grad.tolist()
+    strategy.sum_gradients(list(model.parameters()))
+    mean = torch.tensor(collectives.gather_objects(own)).mean(0)
+    assert torch.allclose(layers[0].weight.grad, mean)
+    assert collectives.gather_objects(layers[1].weight.grad.tolist()) == [layers[1].weight.grad.tolist()] * 2
+
+
 def accumulated_gradients(strategy):
     """Return the gradients of the first layer after each of two micro-batches."""
     model = strategy.prepare(Small())

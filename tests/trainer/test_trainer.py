@@ -882,6 +882,25 @@ def test_a_trainer_moves_a_teacher_and_gathers_as_that_of_former_years(tmp_path:
     assert writer._pad_tensors_to_max_len(torch.ones(1, 1), 3).tolist() == [[1, 7, 7]]
 
 
+@pytest.mark.parametrize("frozen", ["before", "on_train_begin"])
+def test_weights_that_a_callback_trains_later_are_told_of_if_the_optimizer_lacks_them(
+    tmp_path: Path, capsys: Any, frozen: str
+) -> None:
+    class Thaws(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            given["model"].layer.bias.requires_grad = False
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            given["model"].layer.bias.requires_grad = state.global_step >= 2
+
+    toy = trainer(tmp_path, callbacks=[Thaws], max_steps=4)
+    bias = toy.model.layer.bias
+    before, bias.requires_grad = bias.item(), frozen != "before"
+    toy.train()
+    told = "requires_grad: was set during the training for 1 weights, such as layer.bias" in capsys.readouterr().err
+    assert (bias.item() == before, told) == ((True, True) if frozen == "before" else (False, False))
+
+
 def test_weights_of_a_loss_that_are_never_trained_are_told_of(tmp_path: Path, capsys: Any) -> None:
     scale = nn.Parameter(torch.ones(()))
 

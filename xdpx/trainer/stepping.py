@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,9 +18,11 @@ from xdpx.engines.pytorch.gradients import sizes_of
 from xdpx.engines.pytorch.nonfinite import Guard
 from xdpx.engines.pytorch.out_of_memory import raised_on_all
 from xdpx.engines.pytorch.profiling import traced
+from xdpx.engines.pytorch.strategies.states import parameters_of
 from xdpx.engines.pytorch.tracing_back import origin_of
 from xdpx.engines.pytorch.unmoved import Unmoved
 from xdpx.engines.pytorch.update import LOSS, LossShares, UpdateTaker
+from xdpx.logger import log
 from xdpx.optimizers.pytorch.scheduling import steps_on_metric
 from xdpx.trainer.accelerator import Accelerator
 from xdpx.trainer.data.feeding import rows_of
@@ -28,6 +31,8 @@ from xdpx.trainer.parts import TrainerRun
 from xdpx.utils.decisions import due
 
 NOTHING = nullcontext()
+
+IS_TRAINED = attrgetter("requires_grad")
 
 FINITE_LOSS = "finite_loss"
 """Name of the fact in which NaN or infinite micro-batches count as the mean of the others of their update."""
@@ -77,6 +82,7 @@ class OverrideEngine:
         precision, strategy = run.parts.precision, run.parts.strategy
         # Listed once, because walking through a model costs more than clipping.
         self._parameters, self._trained = list(run.model_wrapped.parameters()), _trained_by(run.optimizer)
+        self._frozen = [each for each in self._parameters if not each.requires_grad]
         self._losses = LossShares(run.optimizer, self._parameters, strategy, precision)
         guard = Guard.of(run.args.nonfinite_steps, precision, hear=self._hear)
         self.checks_each = guard is not None and precision.scaler is None
@@ -127,6 +133,24 @@ class OverrideEngine:
         if trained != self._trained:
             self._trained = trained
             self._parameters[:] = self._run.model_wrapped.parameters()
+        if any(map(IS_TRAINED, self._frozen)):
+            self._warn_of_thawed()
+
+    def _warn_of_thawed(self) -> None:
+        """Warn of weights that were frozen when training began, are not any more, and that the optimizer lacks."""
+        known = {id(each) for each in parameters_of(self._run.optimizer)}
+        names = [
+            name
+            for name, each in self._run.model.named_parameters()
+            if each.requires_grad and id(each) not in known and any(each is frozen for frozen in self._frozen)
+        ]
+        self._frozen = [each for each in self._frozen if not each.requires_grad]
+        if names:
+            log.warning(
+                f"requires_grad: was set during the training for {len(names)} weights, such as {names[0]}, which the "
+                "optimizer does not have and so does not change. To train them from some step on, freeze them in "
+                "on_train_begin of a callback, when the optimizer has them already, and not before train()."
+            )
 
     def origin(self, state: nn.Module, group: Group, number: int) -> NonFiniteOrigin | None:
         """Return where NaN or infinity first appeared in the last update, by running it again; None if nowhere.

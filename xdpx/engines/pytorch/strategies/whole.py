@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,9 @@ def _buckets(gradients: list[Tensor]) -> Generator[list[Tensor]]:
         yield bucket
 
 
+IS_TRAINED = attrgetter("requires_grad")
+
+
 class Distributed(Single):
     """Every process has the model and a part of each batch; gradients are averaged (DDP)."""
 
@@ -199,10 +203,14 @@ class Distributed(Single):
         self.options = options or DdpOptions()
         self.passes_alone = self.options.after_passes
         self._buffers: Buffers | None = None
+        self._averaged: dict[int, Tensor] = {}  # by id: weights that were trained when DDP wrapped the model
+        self._frozen: list[Tensor] = []  # the others
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Return the model wrapped in DDP, or as it is if it has nothing to train."""
         model = self._placed(model)
+        self._averaged = {id(each): each for each in model.parameters() if each.requires_grad}
+        self._frozen = [each for each in model.parameters() if not each.requires_grad]
         if self.options.broadcast_buffers is not False:
             self._buffers = Buffers(model)
         if isinstance(model, DistributedDataParallel) or not any(each.requires_grad for each in model.parameters()):
@@ -221,10 +229,17 @@ class Distributed(Single):
 
     @torch.no_grad()
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """With `after_passes`, average gradients over processes, and copy the first process's buffers to all."""
-        if not self.options.after_passes:
-            return
-        sum_over_processes(parameters, self._buffers)
+        """Average gradients that DDP has not: those of weights that were frozen or absent when it wrapped the model.
+
+        With `after_passes`, average those of all weights, and copy the first process's buffers to all.
+        """
+        if self.options.after_passes:
+            self._average(parameters, self._buffers)
+        elif any(map(IS_TRAINED, self._frozen)) or len(parameters) > len(self._averaged) + len(self._frozen):
+            self._average([each for each in parameters if each.requires_grad and id(each) not in self._averaged])
+
+    def _average(self, parameters: Sequence[Tensor], buffers: Buffers | None = None) -> None:
+        sum_over_processes(parameters, buffers)
         torch._foreach_div_([each.grad for each in parameters if each.grad is not None], self.world.size)
 
     def _chosen(self, model: nn.Module) -> dict[str, Any]:
