@@ -162,8 +162,8 @@ class TrainerRun:
         continued: the checkpoint to resume from; None for a new training.
         place: in the data, after the last update.
         reading: whether the batches of an update are being read, or their reading was cut off.
-        before_read: random generators of the host, `ahead` of the loader, and generators of its collator, before that; None
-            if no signal may cut it off.
+        before_read: random generators of the host, `ahead` of the loader, and generators of its collator, before that
+            reading; None if no signal may cut it off.
         has_read: whether those of an update were read in this training; before, its data loader has no place yet.
         open_epoch: the epoch, from 0, whose end is not signalled yet; None between epochs.
         preemption: notes signals, which may end evaluations of this training; None if they may not.
