@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from xdpx.commands.predict import TextWriter, _write_arrays, kept_when_interrupted, logits_of
+from xdpx.commands.predict import TextWriter, _write_arrays, kept_when_interrupted, logits_of, warn_of_commas
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
 from xdpx.training.status import Status
@@ -202,6 +202,13 @@ def test_extra_config_may_be_a_file_and_decides_over_the_run(finished_run):
 def test_an_override_with_which_a_row_would_not_be_what_the_model_takes_is_refused(finished_run, extra, problem):
     with pytest.raises(ConfigError, match=problem):
         predict(finished_run, finished_run.root / "plain.txt", extra_config=extra)
+
+
+def test_labels_with_a_comma_are_told_of_where_commas_stand_between_labels(capsys):
+    warn_of_commas(["film", "plot"])
+    assert not capsys.readouterr().err
+    warn_of_commas(["film", "news, world"])
+    assert "the label 'news, world' contains a comma, which also stands between" in capsys.readouterr().err
 
 
 def test_after_ctrl_c_what_was_written_is_kept_beside_and_the_target_stays(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from xdpx.config.parameters import param
 from xdpx.config.path_checks import slip_in
 from xdpx.datasets.data_files import NOT_PLAIN_TEXT, splits
 from xdpx.inference.plan import InferencePlan, Input, PredictingParameters, find_input, make_plan, refuse_idle
-from xdpx.inference.predicted_file import GIVEN
+from xdpx.inference.predicted_file import GIVEN, SEPARATOR
 from xdpx.inference.temperature import temperature_of
 from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import log
@@ -135,6 +135,8 @@ class Predict:
         jobs = self._jobs(plan)
         temperature = temperature_of(self.parameters, plan, self.source)
         predictor = Predictor(plan, cuda=self.parameters.cuda, seed=self.parameters.seed, temperature=temperature)
+        if not self.parameters.binary and plan.train.values.get("several_labels"):
+            warn_of_commas(predictor.labels or ())
         for each, target in jobs:
             if not is_master():  # other processes only compute their part of the predictions; the first one writes
                 for chunk in predictor.chunks(each, most=self.parameters.max_predict):
@@ -172,6 +174,14 @@ class Predict:
                     writer.write(chunk)
                     bar.update(chunk.num_rows)
             return writer.num_rows
+
+
+def warn_of_commas(labels: Sequence[str]) -> None:
+    """Warn of labels with a comma in them, which also stands between the labels of a row."""
+    doubtful = [label for label in labels if SEPARATOR in label]
+    if doubtful:
+        problem = f"the label {doubtful[0]!r} contains a comma, which also stands between the labels of a row"
+        log.warning(f"pred: {problem}. Read them from prob, which is in the order of target_map.txt, or rename labels.")
 
 
 def _counted(chunks: Iterable[Chunk], bar: Any) -> Iterator[Chunk]:
