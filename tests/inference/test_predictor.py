@@ -40,3 +40,9 @@ def test_numbers_that_training_did_not_see_are_scored_as_what_they_are(regressio
 def test_a_label_that_is_no_number_is_named(regression: TrainedRun) -> None:
     with pytest.raises(ConfigError, match="is labelled '50%', which is not a number"):
         regression.evaluate(TEXTS[:2], ["4", "50%"])
+
+
+def test_a_few_labels_that_are_no_numbers_are_named_among_new_numbers(regression: TrainedRun, tmp_path: Path) -> None:
+    (tmp_path / "new.txt").write_text("good\t0.5\nbad\t1.5\na film\t50%\nso good\t2.5\n")
+    with pytest.raises(ConfigError, match=r"new.txt:3: is labelled '50%', which is not a number"):
+        regression.evaluate(tmp_path / "new.txt")

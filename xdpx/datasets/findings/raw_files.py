@@ -208,8 +208,13 @@ def columns(path: str, head: Head, loader: Loader, *, labelled: bool, labels: Co
 def are_no_labels(cells: Sequence[str], labels: Collection[str]) -> bool:
     """Return whether cells, folded, are texts: none is a label of the model, and few of them repeat as labels do."""
     found = set(cells)
-    numbers = all(number_of(label) is not None for label in {*labels, *found})  # regression targets, of any value
-    return not numbers and found.isdisjoint(labels) and not repeats(found, len(cells))
+    return not _are_numbers(found, labels) and found.isdisjoint(labels) and not repeats(found, len(cells))
+
+
+def _are_numbers(cells: Collection[str], labels: Collection[str]) -> bool:
+    """Return whether labels are numbers, as in a regression, and most cells are, too, of whatever value."""
+    numbers = sum(number_of(cell) is not None for cell in cells)
+    return 2 * numbers > len(cells) and all(number_of(label) is not None for label in labels)
 
 
 def unknown_labels(
@@ -225,8 +230,7 @@ def unknown_labels(
         labels: of the model.
     """
     last = {folded(label): label for row in head.rows for label in loader.labels_of(row[-1])}
-    numbers = all(number_of(label) is not None for label in (*labels, *last))
-    if labelled and labels and last and not numbers and last.keys().isdisjoint(map(folded, labels)):
+    if labelled and labels and last and not _are_numbers(last, labels) and last.keys().isdisjoint(map(folded, labels)):
         shown, known = (", ".join(map(repr, [*names][:3])) for names in (last.values(), labels))
         problem = f"no label of the first {len(head.rows):,} rows is one of training ({known}), but {shown:.60}."
         remedy = "They cannot be compared with predictions: write them as in training, or leave them out."
