@@ -330,6 +330,16 @@ def comments_among_the_words(random: Random) -> Corpus:
     return Corpus(splits, {"loader": "tagged", "processor": "bert_token", "vocab_subset": "*"})
 
 
+@fault("leakage")
+def queries_with_candidates_in_two_splits(random: Random) -> Corpus:
+    splits = {
+        split: [(f"{split}{index}", *row) for index, row in enumerate(rows)] for split, rows in clean_pairs().items()
+    }
+    candidates = [row[2] for row in splits["dev"]]
+    splits["dev"] = [(*row[:2], text, "0") for row, text in zip(splits["train"], candidates, strict=False)]
+    return Corpus(splits, {"loader": "rank", "processor": "pair", "target_type": "number"})
+
+
 @fault("query_names")
 def one_name_for_several_queries(random: Random) -> Corpus:
     splits = {

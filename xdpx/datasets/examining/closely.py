@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from xdpx.config.loading import Run
-from xdpx.datasets.examining.columns import columns, labelled_columns, odd_numbers, query_names, tag_forms, tag_order
+from xdpx.datasets.examining.columns import (
+    columns,
+    labelled_columns,
+    odd_numbers,
+    query_names,
+    shared_queries,
+    tag_forms,
+    tag_order,
+)
 from xdpx.datasets.examining.near import near
 from xdpx.datasets.examining.sample import Sample, read_sample
 from xdpx.datasets.examining.splits import splits
@@ -46,6 +54,7 @@ def looks(sample: Sample, files: Mapping[str, RawFile], run: Run, loader: Loader
     yield "splits", lambda: splits(sample, classes=classes)
     if sample.queries:
         yield "queries", lambda: query_names(sample)
+        yield "shared queries", lambda: shared_queries(sample)
     yield "near", lambda: near(sample, classes=classes)
     if classes:
         yield "labels", lambda: labelled_columns(sample)

@@ -271,6 +271,21 @@ def query_names(sample: Sample) -> Iterator[Finding]:
         yield sample.finding("query_names", rows, problem, remedy, examples=examples)
 
 
+def shared_queries(sample: Sample) -> Iterator[Finding]:
+    """Yield a finding about held-out candidates whose query has others in training."""
+    first = whole_texts(words_of(next(iter(sample.fields.values()))), len(sample))
+    trained = {text: row for row, text in enumerate(first.tolist()) if sample.trained[row] and text}
+    rows = [row for row, text in enumerate(first.tolist()) if not sample.trained[row] and text in trained]
+    if rows:
+        examples = [
+            sample.example(row, f"its query is that of {sample.place(trained[int(first[row])])}")
+            for row in rows[:SHOWN]
+        ]
+        problem = "{rows} are held-out candidates of a query that has others in training."
+        remedy = "Scores on them are too good: keep all candidates of a query in one split."
+        yield sample.finding("leakage", np.array(rows), problem, remedy, examples=examples)
+
+
 def tag_forms(sample: Sample) -> Iterator[Finding]:
     """Yield a finding about tags that do not say where an entity begins, where most tags of entities do."""
     known = {tag for label in sample.labels for tag in label.split()}
