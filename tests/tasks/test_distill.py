@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
 from xdpx.tasks import tasks
-from xdpx.tasks.distill import refuse_other_numbers
+from xdpx.tasks.distill import _teacher_of, refuse_other_numbers
 
 IDS = torch.tensor([[2, 5, 7, 3], [2, 6, 3, 0]])
 BATCH = {"net_input": {"input_ids": IDS, "attention_mask": IDS > 0}, "target": torch.tensor([0, 2])}
@@ -108,3 +110,15 @@ def test_a_teacher_of_other_words_or_classes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="teacher_pretrained_model: is of .* whose target_map.txt differs"):
         refuse_other_numbers(*both)
     refuse_other_numbers(str(folder), str(data), ("vocab.txt",))
+
+
+def test_a_teacher_of_transformers_whose_labels_are_in_another_order_is_refused(tmp_path: Path) -> None:
+    folder, data = tmp_path / "teacher", tmp_path / "data"
+    for each in (folder, data):
+        each.mkdir()
+    (folder / "config.json").write_text(json.dumps({"id2label": {"0": "good", "1": "bad"}}))
+    (data / "target_map.txt").write_text("bad\ngood\n")
+    task = SimpleNamespace(teacher_pretrained_model=str(folder))
+    run: Any = SimpleNamespace(parameters=lambda kind: task, values={"data_dir": str(data)})
+    with pytest.raises(ConfigError, match="teacher_pretrained_model: is .* the same labels in another order"):
+        _teacher_of(run, make(Teacher).loss)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from xdpx.checkpoints.trusted import load_weights
 from xdpx.config import parameters as declare
 from xdpx.config.args_file import ARGS_FILE
-from xdpx.config.faults import refusal
+from xdpx.config.faults import THIS_RUN, ConfigError, refusal
 from xdpx.config.loading import Run
 from xdpx.engines.pytorch.state import fill_model, model_weights
 from xdpx.losses.base import Batch, Loss
@@ -22,6 +22,7 @@ from xdpx.models.pytorch.bert import Bert
 from xdpx.models.pytorch.weights import is_encoder
 from xdpx.tasks.default import Task
 from xdpx.tasks.parameters import GROUP, DataParameters
+from xdpx.tokenizers.agreement import of_classifier
 from xdpx.utils import io
 
 OF_SOME = ("masked_positions", "token_type_ids")
@@ -155,6 +156,8 @@ def _teacher_of(run: Run, loss: Taught) -> nn.Module:
     path = run.parameters("task").teacher_pretrained_model
     names = ("vocab.txt", "target_map.txt") if loss.reads_output else ("vocab.txt",)
     refuse_other_numbers(io.parent(path), run.values["data_dir"], names)
+    if loss.reads_output and (fault := of_classifier("teacher_pretrained_model", path, run.values["data_dir"])):
+        raise ConfigError(THIS_RUN, [fault])  # of a folder in Hugging Face format, which names the labels
     teacher: nn.Module = run.build("model", "teacher_")
     found, own = weights.read(path, load_weights), model_weights(teacher)
     if isinstance(teacher, Bert):

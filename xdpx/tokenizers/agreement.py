@@ -75,10 +75,10 @@ def of_classifier(key: str, weights: str, data_dir: str) -> Fault | None:
     place = next(place for place, pair in enumerate(zip(here, theirs, strict=True)) if pair[0] != pair[1])
     problem = (
         f"is '{weights}', whose classifier has the same labels in another order: class {place} is {theirs[place]!r} "
-        f"there, and {here[place]!r} in {ours}. It would begin with classes swapped."
+        f"there, and {here[place]!r} in {ours}. Classes would be swapped."
     )
     written = path if io.isfile(path) else f"a file with the lines {', '.join(theirs[:10])}"
-    return Fault(key, problem, f"Preprocess with target_map_file: {written}; or leave the classifier out.")
+    return Fault(key, problem, f"Preprocess with target_map_file: {written}.")
 
 
 def of_data(key: str, used: str, other: str) -> Fault | None:
