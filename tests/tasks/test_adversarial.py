@@ -46,6 +46,12 @@ class DoubleLoss:
         right = (logits.argmax(-1) == target).sum()
         return nn.functional.cross_entropy(logits, target, reduction="sum"), len(target), {"correct": right}
 
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, saved):
+        assert saved == {}
+
 
 def words():
     tokens = torch.tensor([[1, 2, 3], [4, 5, 0]])
@@ -221,6 +227,13 @@ def test_pgd_finds_noise_that_hurts_more_than_none(keys):
     _, total, _, _ = gradients(build("pgd", **keys), words())
     task = build("pgd")
     assert total > float(task.loss(task.model, words())[0])
+
+
+def test_the_ascent_of_pgd_leaves_the_counts_of_a_loss_alone():
+    task, batch = build("pgd", loss=classes("ghmc"), adv_steps=4), words()
+    before = task.loss.state_dict()["counts"]
+    task.attack(batch, {"tokens": torch.ones(2, 3, 3).double()}, task.dropout(batch))
+    assert torch.equal(task.loss.state_dict()["counts"], before)
 
 
 def test_smart_adds_nothing_for_noise_of_no_size_and_something_else():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Generator
 from typing import Any
 
@@ -84,10 +85,12 @@ class PGD(Attack):
         with torch.no_grad(), dropout.again():
             bottom = self.bottom_predict(batch)
         noise: Features = noises.first_noise(bottom, self.masks(batch, bottom), known.rand_init_mag, known.norm_method)
+        before = copy.deepcopy(self.loss.state_dict())
         for number in range(known.adv_steps):
             if number or known.rand_init_mag > 0:
                 gradients = self._gradients(batch, noises.noisy(bottom, noise), dropout)
             noise = noises.ascended(noise, gradients, step=known.adv_lr, limit=known.max_norm, norm=known.norm_method)
+        self.loss.load_state_dict(before)  # nothing is trained in the ascent: what a loss counts is of other passes
         return noise
 
     def _gradients(self, batch: Batch, features: Features, dropout: SameDropout) -> Features:
