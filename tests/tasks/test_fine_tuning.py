@@ -48,6 +48,12 @@ def test_a_resumed_training_freezes_what_the_uninterrupted_one_does():
     assert trained_at(callback, model, 30) == {"embeddings", "top", "layer.0", "layer.1"}
 
 
+@pytest.mark.parametrize(("until", "told"), [(100, True), (1.0, True), (99, False), (None, False)])
+def test_parts_that_would_be_set_free_after_the_end_are_told(until, told, caplog):
+    begun({"embeddings": until})
+    assert ("never trains these weights, as training has 100" in caplog.text) == told
+
+
 def test_the_last_of_several_texts_counts():
     callback, model = begun({"layer": None, "layer.1.": 10})
     assert trained_at(callback, model, 20) == {"embeddings", "top", "layer.1"}

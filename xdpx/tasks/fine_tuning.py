@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from xdpx.config.faults import refusal
+from xdpx.logger import log
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,10 +52,19 @@ class Freezing:
         ends = {
             name: _last(self.until[part], state.max_steps) for part in self.until for name in weights if part in name
         }
+        self._tell_of_ends_after(state.max_steps)
         if len(ends) == len(weights) and min(ends.values()) > 0:
             problem = "freeze: nothing is left to train in the first update."
             raise refusal("callbacks", problem, "Leave out a part of the model.")
         self._frozen = [(weights[name], end) for name, end in ends.items()]
+
+    def _tell_of_ends_after(self, total: int) -> None:
+        late = {part: until for part, until in self.until.items() if until is not None and _last(until, total) >= total}
+        if late and total > 0:
+            log.warning(
+                f"callbacks: freeze: {late} never trains these weights, as training has {total} updates. Use less, or "
+                "a share such as 0.1; null says that they stay frozen."
+            )
 
     def on_step_begin(self, args: object, state: Steps, control: object, **kwargs: object) -> None:
         """Freeze and unfreeze weights for the coming update; also correct after a resume."""
