@@ -79,6 +79,23 @@ def test_what_projects_narrow_embeddings_to_the_layers_is_trained_as_embeddings(
     assert (group["name"], group["lr"], group["weight_decay"]) == ("embeddings", 0.5**4, 0.3)
 
 
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("bert.embed_tokens.weight", "embeddings"),  # eurobert
+        ("bert.char_embeddings.char_position_embeddings.weight", "embeddings"),  # canine
+        ("bert.LayerNorm.weight", "layers"),  # roberta-prelayernorm: after the last layer
+        ("bert.norm.weight", "layers"),
+        ("bert.encoder.rel_embeddings.weight", "layers"),
+        ("bert.pooler.dense.weight", "top"),
+        ("classifier.weight", "top"),
+    ],
+)
+def test_weights_of_an_encoder_are_not_trained_as_those_above_it(name: str, part: str) -> None:
+    model = build(model_type="bert", pretrained_model=None, top_lr_ratio=10.0, **SIZES)
+    assert model._depth(name, 1.0) == (part, 10.0 if part == "top" else 1.0)
+
+
 def test_a_named_model_takes_the_sizes_that_only_it_has() -> None:
     model = build("albert_classification", **SIZES, embedding_size=8, num_hidden_groups=2)
     assert model.config.model_type == "albert"

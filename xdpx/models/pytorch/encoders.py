@@ -24,6 +24,9 @@ OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 WHOLE_MASKS = frozenset({"albert", "bert", "camembert", "electra", "roberta", "xlm-roberta"})
 """Architectures that accept a mask (B, 1, T, T); others derive theirs, e.g. for windows, from one (B, T)."""
 
+EMBEDDING = re.compile(r"bert\.\w*embed")
+"""Tables outside of the module `embeddings`, such as `bert.embed_tokens`, and their projections."""
+
 LAYER = re.compile(r"\.(?:layer|layers)\.(\d+)\.")
 
 
@@ -120,9 +123,9 @@ def layer_of(name: str) -> int | None:
 
 def is_embedding(name: str) -> bool:
     """Return whether a weight belongs to the embeddings, or projects them to the width of the layers (ELECTRA)."""
-    return ".embeddings." in name or name.startswith("bert.embeddings_project.")
+    return ".embeddings." in name or EMBEDDING.match(name) is not None
 
 
 def is_shared(name: str) -> bool:
-    """Return whether a weight is shared by several layers, or follows the last one."""
-    return name.startswith(("bert.encoder.", "bert.final_norm."))
+    """Return whether a weight is shared by several layers, or follows the last one; a pooler is above the encoder."""
+    return name.startswith("bert.") and ".pooler." not in name
