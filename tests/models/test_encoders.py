@@ -123,6 +123,21 @@ def test_a_classifier_of_the_first_token_refuses_what_reads_from_left_to_right()
         build(model_type="gpt2", pretrained_model=None, **SIZES)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "field", "meant"),
+    [
+        ("bert", "hidden_droput_prob", "hidden_dropout_prob"),
+        ("modernbert", "hidden_dropout_prob", "mlp_dropout"),
+        ("bert", "layer_norm_eps", ""),
+        ("deberta-v2", "share_att_key", ""),  # read, though it has no default
+    ],
+)
+def test_a_field_of_extra_config_that_is_none_is_told(model_type: str, field: str, meant: str) -> None:
+    model = build(model_type=model_type, pretrained_model=None, extra_config={field: 0.1}, **SIZES)
+    assert model.idle_keys().get("extra_config", "").endswith(f"Did you mean '{meant}'?" if meant else "")
+    assert bool(meant) == ("extra_config" in model.idle_keys())
+
+
 def test_an_architecture_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match="model_type: is 'modernbrt'.*Did you mean 'modernbert'"):
         build(model_type="modernbrt", **SIZES)

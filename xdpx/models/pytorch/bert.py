@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 
-from xdpx.config.faults import ConfigError, first_line, refusal
+from xdpx.config.faults import ConfigError, first_line, nearest, refusal
 from xdpx.models.pytorch import adapters, encoders, pruning, weights
 from xdpx.models.pytorch.base import Model
 from xdpx.models.pytorch.modules import attention, first_token
@@ -132,6 +132,14 @@ class Bert(Model):
         """Return the keys that change nothing in this network, and why; see `Model.idle_keys`."""
         known = self.parameters_used
         found = _idle_sizes(known, self.config)
+        fields = {*vars(type(self.config)()), *self.config.attribute_map} if known.extra_config else set()
+        for name in known.extra_config.keys() - fields:
+            # Some fields have no default, so that only what resembles another one is a mistake.
+            others = (each for each in encoders.OTHER_NAMES.get(name, ()) if each in fields)
+            meant = next(others, None) or nearest(name, fields)
+            if meant and not name.startswith("_"):
+                problem = f"has {name}, which is no field of '{self.config.model_type}'."
+                found["extra_config"] = f"{problem} Did you mean '{meant}'?"
         if known.layer_lr_decay < 1.0 and not any("layer " in group["name"] for group in self.parameter_groups(1.0)):
             slowed = "nothing" if known.keep_emb_lr else "nothing but the embeddings"
             problem = f"is {known.layer_lr_decay}, but no layer has weights of its own to train: {slowed} is slowed."
