@@ -100,6 +100,13 @@ def test_sizes_below_one_are_refused_together() -> None:
     assert {fault.key for fault in refused.value.faults} == set(bad)
 
 
+@pytest.mark.parametrize("other", ["USE_ROTARY_POSITION_EMB", "RELATIVE_BIAS"])
+def test_two_kinds_of_positions_of_which_one_would_be_ignored_are_refused(other: str) -> None:
+    given: dict[str, Any] = {other: True, "TRAINABLE_POSITION_EMB": True}
+    with pytest.raises(ConfigError, match=f"TRAINABLE_POSITION_EMB: contradicts {other}"):
+        resolve("C4SpmdAdam")(**given).validate()
+
+
 @pytest.mark.parametrize("dtype", ["float33", "int32"])
 def test_what_no_model_computes_in_is_refused(dtype: Any) -> None:
     with pytest.raises(ConfigError, match=f"FPROP_DTYPE: is {dtype!r}. Use 'float32'"):

@@ -271,6 +271,9 @@ class TransformerLm(TrainedExperiment):
         if self.USE_ROTARY_POSITION_EMB and self.TRAINABLE_POSITION_EMB:
             problem = "contradicts USE_ROTARY_POSITION_EMB."
             faults.append(Fault("TRAINABLE_POSITION_EMB", problem, "Choose one kind of position embedding."))
+        elif self.RELATIVE_BIAS and self.TRAINABLE_POSITION_EMB:
+            problem = "contradicts RELATIVE_BIAS, with which the input has no position embedding."
+            faults.append(Fault("TRAINABLE_POSITION_EMB", problem, "Choose one kind of position embedding."))
         if self.NUM_HEADS is None and self.MODEL_DIMS % self.DIMS_PER_HEAD:
             problem = f"is {self.DIMS_PER_HEAD}, which does not divide MODEL_DIMS {self.MODEL_DIMS}."
             faults.append(Fault("DIMS_PER_HEAD", problem, "Set NUM_HEADS, or another width."))

@@ -105,6 +105,17 @@ def test_logits_are_capped():
     assert not np.allclose(_run(layer, loud, X), uniform)
 
 
+@pytest.mark.parametrize(
+    ("causal", "given", "told"), [(False, {}, 1), (True, {}, 0), (False, {"bidirectional": False}, 0)]
+)
+def test_a_bias_that_cannot_tell_later_tokens_apart_is_told(
+    capsys: pytest.CaptureFixture[str], causal: bool, given: dict[str, bool], told: int
+) -> None:
+    layer = Attention(input_dim=16, num_heads=2, causal=causal, relative_bias_tpl=RelativeBias.HParams(**given))
+    jax.eval_shape(layer.init, KEY, X)
+    assert capsys.readouterr().err.count("later ones, which all count as at distance 0") == told
+
+
 def test_relative_bias_and_normed_heads_take_part():
     layer = Attention(
         input_dim=16, num_heads=2, relative_bias_tpl=RelativeBias.HParams(), qk_norm_tpl=RMSNorm.HParams()

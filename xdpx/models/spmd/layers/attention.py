@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from xdpx.config.faults import refusal
 from xdpx.config.hparams import BaseHParams, sub_config_field
+from xdpx.logger import log
 from xdpx.models.spmd.base_layer import BaseLayer, Weight
 from xdpx.models.spmd.decoding import cache
 from xdpx.models.spmd.initialisers import WeightInit
@@ -181,6 +182,12 @@ class Attention(BaseLayer):
 
     def _setup_positions(self) -> None:
         rotary, bias, norm = self.rotary_tpl, self.relative_bias_tpl, self.qk_norm_tpl
+        if bias is not None and not self.causal and "bidirectional" not in bias.given():
+            log.warning(
+                "Attention.relative_bias_tpl: bidirectional is False where tokens attend to later ones, which all "
+                "count as at distance 0. Set it to True, or to False if that is meant.",
+                once=True,
+            )
         self.create_child("rotary", rotary and rotary.clone().set(embedding_dims=self.head_dim))
         self.create_child("relative_bias", bias and bias.clone().set(num_heads=self.num_heads))
         for name in ("query_norm", "key_norm"):
