@@ -118,6 +118,8 @@ def test_a_prompt_ends_where_the_batch_says() -> None:
     assert prompts_of(data).lengths.tolist() == [2, 4]
     data["prefix_lengths"] = jnp.array([1, 0])
     assert prompts_of(data).lengths.tolist() == [1, 1]
+    data["prefix_lengths"] = jnp.array([5, 5])  # the first row has three tokens, and padding
+    assert prompts_of(data).lengths.tolist() == [3, 5]
 
 
 def test_prompts_may_be_padded_anywhere() -> None:

@@ -79,12 +79,12 @@ def prompts_of(batch: Mapping[str, Any]) -> Prompts:
     """Return the prompts of a batch with their lengths.
 
     Lengths are `prefix_lengths` (B,), else the count of nonzero `inputs_indicator` (B, P), else the number of tokens
-    that are not padding. A row without a prompt starts with its first id.
+    that are not padding; never more than those. A row without a prompt starts with its first id.
     """
     ids = batch["ids"]
     whole = _lengths(batch)
     if batch.get("prefix_lengths") is not None:
-        lengths = batch["prefix_lengths"]
+        lengths = jnp.minimum(batch["prefix_lengths"], whole)
     elif batch.get("inputs_indicator") is not None:
         lengths = jnp.minimum((batch["inputs_indicator"] > 0).sum(-1), whole)
     else:
