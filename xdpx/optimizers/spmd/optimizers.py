@@ -331,7 +331,8 @@ class Accumulator(BaseOptimizer):
 
         Attributes:
             optimizer_tpl: template of the wrapped optimizer. Its learning rate, schedule, decay and penalties are used,
-                but the averaging of weights and the clipping limits of the accumulator.
+                but the averaging of weights and the clipping limits of the accumulator, which apply to each gradient:
+                an average decays by ema_decay ** num_sub_batches per step.
             num_sub_batches: gradients per step.
         """
 
