@@ -68,7 +68,8 @@ def test_updates_that_rounding_undoes_are_told_of(
     kind: str, rate: float, told: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     learner = SimpleNamespace(trained=lambda weights: set(weights) - {"frozen"})
-    rounding = Rounding(SimpleNamespace(task=SimpleNamespace(learner=learner), engine=Engine()))  # type: ignore[arg-type]
+    task = SimpleNamespace(learner=learner, model=None)
+    rounding = Rounding(SimpleNamespace(task=task, engine=Engine()))  # type: ignore[arg-type]
     params = {"w": jnp.linspace(0.1, 1.0, 5000).reshape(50, 100), "b": jnp.ones(3), "frozen": jnp.ones(9)}
     params = {name: weight.astype(kind) for name, weight in params.items()}
     facts = {"learning_rate": jnp.float32(rate), "applied_grad_norm": jnp.float32(rate)}
@@ -81,6 +82,15 @@ def test_updates_that_rounding_undoes_are_told_of(
         )
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("rounding undoes updates: after 100 of them with a learning rate that is 1e-05 now") == told
+
+
+@pytest.mark.parametrize(("kind", "told"), [(jnp.float16, 1), (jnp.bfloat16, 0), ("float32", 0)])
+def test_computing_in_float16_is_told_of(kind: Any, told: int, capsys: pytest.CaptureFixture[str]) -> None:
+    learner = SimpleNamespace(trained=lambda weights: set(weights))
+    task = SimpleNamespace(learner=learner, model=SimpleNamespace(compute_dtype=kind))
+    callback = Rounding(SimpleNamespace(task=task, engine=Engine()))  # type: ignore[arg-type]
+    callback.on_start(SimpleNamespace(number=0, state={"params": {"w": jnp.ones(3)}}))  # type: ignore[arg-type]
+    assert capsys.readouterr().err.count("is float16, and there is no loss scale") == told
 
 
 def test_garbage_is_collected_at_its_updates_only() -> None:

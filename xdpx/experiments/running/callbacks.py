@@ -110,7 +110,7 @@ class SkippingAccumulator(MetricAccumulator):
 
 
 class Rounding(Callback):
-    """Warns if rounding undoes the updates of weights in 16 bits; some of what this process holds is compared.
+    """Warns if 16 bits lose gradients, or rounding undoes updates; some of what this process holds is compared.
 
     It is compared on the host, since each shape would need a program on the devices.
     """
@@ -123,6 +123,13 @@ class Rounding(Callback):
 
     def on_start(self, session: Session) -> None:
         """Choose the largest of the trained weights, and keep some of their numbers."""
+        computed_in = getattr(self._parts.task.model, "compute_dtype", None)
+        if computed_in is not None and jnp.dtype(computed_in) == jnp.float16:
+            log.warning(
+                "fprop_dtype: is float16, and there is no loss scale: gradients below 6e-8 become 0, the more of them "
+                "the more tokens an update has. Use bfloat16.",
+                once=True,
+            )
         weights = named(session.state["params"])
         trained = self._parts.task.learner.trained(weights)
         half = sorted(name for name in trained if weights[name].dtype in HALF and weights[name].size)
