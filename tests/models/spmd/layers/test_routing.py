@@ -53,3 +53,12 @@ def test_capacity_is_the_factor_times_an_equal_share() -> None:
     assert capacity_of(16, 4, 99.0) == 16
     assert capacity_of(2, 64, 2.0) == 1
     assert capacity_of(16, 64, 2.0, least=4) == 4
+
+
+def test_groups_of_padding_do_not_change_the_balance() -> None:
+    logits = np.random.default_rng(3).normal(size=(3, 6, 4))
+    counts = jnp.ones((3, 6)).at[1, 4:].set(0).at[2].set(0)
+    found = [route(logits[:n], counts[:n], experts_per_token=2, capacity=6).balance for n in (2, 3)]
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+    nothing = route(logits, jnp.zeros((3, 6)), experts_per_token=2, capacity=6)
+    assert nothing.balance == 0

@@ -93,9 +93,13 @@ def _places(wanted: jax.Array) -> jax.Array:
 
 
 def _balance(probabilities: jax.Array, first: jax.Array, counts: jax.Array) -> jax.Array:
-    """Return E * sum over experts of (share of tokens with it as first choice) * (its mean probability)."""
+    """Return E * sum over experts of (share of tokens with it as first choice) * (its mean probability).
+
+    It is a mean over the groups with tokens: rows that only fill a batch up have none.
+    """
     real = jnp.maximum(counts.sum(axis=1, keepdims=True).astype(jnp.float32), 1.0)
     share = first.sum(axis=1) / real
     mean = (probabilities * counts[..., None]).sum(axis=1) / real
-    balance: jax.Array = probabilities.shape[-1] * jnp.mean(jnp.sum(share * mean, axis=-1))
+    filled = jnp.maximum(jnp.sum(counts.max(axis=1) > 0), 1)
+    balance: jax.Array = probabilities.shape[-1] * jnp.sum(share * mean) / filled
     return balance
