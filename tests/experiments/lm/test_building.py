@@ -13,6 +13,7 @@ from tests.tiers import some
 from xdpx.config.faults import ConfigError
 from xdpx.config.hparams import build, to_fiddle
 from xdpx.engines.spmd.partitioning import without_boxes
+from xdpx.experiments.fields import with_values
 from xdpx.experiments.lm.model_params import TransformerLm
 from xdpx.experiments.planning import flops_of, specs_of
 from xdpx.experiments.registry import names, resolve
@@ -105,6 +106,17 @@ def test_two_kinds_of_positions_of_which_one_would_be_ignored_are_refused(other:
     given: dict[str, Any] = {other: True, "TRAINABLE_POSITION_EMB": True}
     with pytest.raises(ConfigError, match=f"TRAINABLE_POSITION_EMB: contradicts {other}"):
         resolve("C4SpmdAdam")(**given).validate()
+
+
+def test_fields_that_the_schedule_or_the_optimizer_does_not_read_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = resolve("C4SpmdAdam")
+    recipe(LR_COS_WARMUP=10, LR_LRED_WARMUP=5, OPTIMIZER="sharded_adafactor", ADAM_BETA1=0.8, ADAM_BETA2=0.9).validate()
+    told = " ".join(capsys.readouterr().err.split())
+    assert "LR_COS_WARMUP: is set, but has no effect with LR_SCHEDULE 'linear_rampup_exponential_decay'" in told
+    assert "ADAM_BETA2: is set, but has no effect with OPTIMIZER 'sharded_adafactor', only with adam." in told
+    assert told.count("has no effect") == 2
+    with_values(recipe, {"ADAFACTOR_DECAY": "0.9"})().validate()
+    assert "ADAFACTOR_DECAY: is set, but has no effect with OPTIMIZER 'adam'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dtype", ["float33", "int32"])

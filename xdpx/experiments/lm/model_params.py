@@ -11,6 +11,7 @@ from typing import Any, Literal
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.hparams import BaseHParams
 from xdpx.experiments.base_experiment import BaseExperiment
+from xdpx.logger import log
 
 Schedule = Literal["constant", "linear_rampup_exponential_decay", "linear_rampup_cosine_decay"]
 Optimizer = Literal["adam", "adafactor", "sharded_adafactor", "lion", "sgd"]
@@ -79,6 +80,16 @@ SIZES = (
 """Fields of a language model that are 1 or more, if they are not None."""
 
 
+READ_WITH: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "LR_LRED_": ("LR_SCHEDULE", ("linear_rampup_exponential_decay",)),
+    "LR_COS_": ("LR_SCHEDULE", ("linear_rampup_cosine_decay",)),
+    "ADAM_BETA1": ("OPTIMIZER", ("adam", "sharded_adafactor")),
+    "ADAM_": ("OPTIMIZER", ("adam",)),
+    "ADAFACTOR_": ("OPTIMIZER", ("sharded_adafactor",)),
+}
+"""Start of the names of fields -> another field, and the values of that with which they are read."""
+
+
 class TrainedExperiment(BaseExperiment):
     """The fields of all recipes on optimizing, saving and reporting.
 
@@ -126,6 +137,16 @@ class TrainedExperiment(BaseExperiment):
     PROFILER_NUM_STEPS: int = 2
     PROFILER_MIN_DURATION_SEC: float = 1
     PROFILER_CAPTURE_STEP: int | None = None
+
+    def validate(self) -> None:
+        """Raise ConfigError if fields are inconsistent, and warn of those that were set, but are not read."""
+        super().validate()
+        own = [name for place in (self, type(self)) for name in vars(place)]
+        for name in own:
+            switch, values = next((read for start, read in READ_WITH.items() if name.startswith(start)), ("", ()))
+            if switch and getattr(self, switch) not in values:
+                problem = f"is set, but has no effect with {switch} '{getattr(self, switch)}'"
+                log.warning(f"{type(self).__name__}.{name}: {problem}, only with {' or '.join(values)}.", once=True)
 
     def global_batch(self, num_devices: int | None = None) -> int:
         """Return the examples per update over all devices. Raises ConfigError if that is not a positive integer."""
