@@ -901,6 +901,25 @@ def test_weights_that_a_callback_trains_later_are_told_of_if_the_optimizer_lacks
     assert (bias.item() == before, told) == ((True, True) if frozen == "before" else (False, False))
 
 
+@pytest.mark.parametrize(("first", "then", "sizes"), [(2, 1, [2, 1, 1, 1]), (1, 3, [1, 3, 3, 1])])
+def test_an_accumulation_that_a_callback_changes_holds_from_the_next_update_on_and_no_row_is_left_out(
+    tmp_path: Path, first: int, then: int, sizes: list[int]
+) -> None:
+    class Changes(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            args.gradient_accumulation_steps = then
+
+    class Counts(Trainer):
+        def get_batch_samples(self, *given: Any) -> Any:
+            batches, number = super().get_batch_samples(*given)
+            found.append(len(batches))
+            return batches, number
+
+    found: list[int] = []
+    trainer(tmp_path, kind=Counts, callbacks=[Changes], gradient_accumulation_steps=first).train()
+    assert found == sizes
+
+
 def test_weights_of_a_loss_that_are_never_trained_are_told_of(tmp_path: Path, capsys: Any) -> None:
     scale = nn.Parameter(torch.ones(()))
 

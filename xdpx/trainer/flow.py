@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import count
 from math import isfinite, isnan
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from xdpx.reports.noted_pictures import write_pictures
 from xdpx.reports.results import plain_numbers, speed_metrics, wanted_metric
 from xdpx.reports.run_tables import beside
 from xdpx.trainer.data.agreement import StreamOrders
+from xdpx.trainer.data.plan import FOR_EVER
 from xdpx.trainer.data.randomness import StateWatch
 from xdpx.trainer.evaluation import Evaluation
 from xdpx.trainer.hooks.state import TrainerControl, TrainerState
@@ -221,11 +223,16 @@ class Flow(Callback):
 
     def _groups_of(self, loader: Any, epoch: int, place: Position) -> Iterator[tuple[Position, Group]]:
         """Yield the micro-batches of the updates of one epoch, from `place` on."""
-        run, plan, size = self._run, self._run.plan, self._run.args.gradient_accumulation_steps
+        run, plan = self._run, self._run.plan
         iterator = self._data_clock.timed(self._orders.noted(loader, self._epoch_of(loader, epoch, place.batches)))
         batches, num_asked = place.batches, num_positional(self._methods.get_batch_samples)
-        for group in range(place.group, plan.steps_per_epoch):
-            wanted = min(size, plan.batches_per_epoch - batches)
+        last, endless = plan.steps_per_epoch, plan.num_epochs == FOR_EVER
+        for group in count(place.group):
+            size = run.args.gradient_accumulation_steps  # a callback may change it
+            last = last if size == plan.accumulation else FOR_EVER
+            if group >= last or (batches >= plan.batches_per_epoch and not endless):
+                return
+            wanted = size if endless else min(size, plan.batches_per_epoch - batches)
             asked: tuple[Any, ...] = (iterator, wanted, run.parts.world.device)
             if self._watch is not None:
                 run.before_read = self._watch.before(), loader.ahead, loader.collating.states()
