@@ -85,6 +85,7 @@ def test_what_fits_together_is_accepted(case: dict[str, Any]) -> None:
         ("gradient_accumulation_steps", 0, "Use 1 or more"),
         ("learning_rate", -1.0, "Use 0 or more"),
         ("learning_rate", float("nan"), "is nan"),
+        ("max_grad_norm", float("nan"), "is nan. Use a number, 0 for no clipping"),
         ("label_smoothing_factor", 2.0, "Use from 0 to 1"),
         ("seed", 2**32, "Use from 0 to 4294967295"),
         ("ddp_timeout", 0, "Use more than 0"),

@@ -89,6 +89,12 @@ def test_without_a_tokenizer_values_are_stacked():
     assert default_collator(None) is default_data_collator
 
 
+def test_samples_with_two_kinds_of_labels_are_told_of(capsys):
+    batch = default_data_collator([{"label": 0, "labels": 1}])
+    assert batch["labels"].tolist() == [1]
+    assert "samples have label and labels: labels is used" in capsys.readouterr().err
+
+
 def test_labels_that_are_text_are_to_be_numbered(capsys):
     with pytest.raises(ValueError, match=r"'label': is text \('neg'\).*Number the classes from 0"):
         default_data_collator([{"label": "neg"}, {"label": "pos"}])

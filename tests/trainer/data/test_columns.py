@@ -86,6 +86,14 @@ def test_columns_are_cut_from_a_dataset_and_named_once(table, caplog):
     ]
 
 
+def test_two_columns_that_become_labels_are_told_of(table, caplog):
+    trimmed(table, default_data_collator, wanted_columns(Model(), []))
+    assert "makes one the labels" not in caplog.text
+    both = table.add_column("labels", [1, 0])
+    trimmed(both, default_data_collator, wanted_columns(Model(), []), description="evaluation")
+    assert "evaluation data: has label and labels, of which" in caplog.text
+
+
 def test_samples_that_are_no_dataset_are_cut_as_they_are_collated(caplog):
     rows = [{"ids": [1], "text": "a"}, {"ids": [2], "text": "b"}]
     dataset, collator = trimmed(rows, list, ["ids"])

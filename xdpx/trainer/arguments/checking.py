@@ -158,6 +158,7 @@ BOUNDS: dict[str, Bound] = {
     "learning_rate": NOT_NEGATIVE,
     "warmup_steps": NOT_NEGATIVE,
     "weight_decay": NOT_NEGATIVE,
+    "max_grad_norm": (lambda value: True, "a number, 0 for no clipping"),  # less than 0, too, as in the original
     "dataloader_num_workers": NOT_NEGATIVE,
     "ddp_timeout": POSITIVE,
     "hang_seconds": NOT_NEGATIVE,

@@ -75,6 +75,7 @@ def trimmed(
     Raises:
         ValueError: no column would be left.
     """
+    _warn_of_two_labels(getattr(dataset, "column_names", None) or (), description)
     if wanted is None:
         return dataset, collator
     if not _can_be_cut(dataset):
@@ -83,6 +84,17 @@ def trimmed(
     if names:
         _say(names, description, model_name)
     return without(dataset, names), collator
+
+
+def _warn_of_two_labels(columns: Collection[str], description: str) -> None:
+    """Warn of columns that all become `labels`: which of them is trained on depends on the collator."""
+    given = [name for name in (*LABEL_COLUMNS, LABELS) if name in columns]
+    if len(given) > 1:
+        log.warning(
+            f"{description} data: has {' and '.join(given)}, of which the data_collator makes one the labels. Remove "
+            "what is not meant, or rename it.",
+            once=True,
+        )
 
 
 class Trimmed:
