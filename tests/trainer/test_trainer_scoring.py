@@ -484,3 +484,11 @@ def test_the_loss_beside_generated_texts_is_that_of_an_own_compute_loss(tmp_path
         for kind, more in ((Seq2SeqTrainer, {}), (Doubled, {}), (Seq2SeqTrainer, {"compute_loss_func": doubled}))
     )
     assert (own, func) == pytest.approx((2 * plain, 2 * plain))
+
+
+def test_settings_of_generation_are_told_of_if_nothing_is_generated(tmp_path: Path, capsys: Any) -> None:
+    args = Seq2SeqTrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, generation_max_length=9)
+    toy = Seq2SeqTrainer(Echo(), args, padded)
+    assert toy.predict(tagged((4, 6)), num_beams=2).predictions.shape == (2, 6, 3)
+    told = "nothing is generated and num_beams, generation_max_length has no effect"
+    assert told in capsys.readouterr().err

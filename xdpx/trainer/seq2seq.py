@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.engines.pytorch.precision import in_type
+from xdpx.logger import log
 from xdpx.models.pytorch.generating import filled_up, load_generation_config, pad_id_of, without_labels
 from xdpx.trainer.outputs import PredictionOutput
 from xdpx.trainer.trainer import Inputs, Trainer
@@ -56,6 +57,13 @@ class Seq2SeqTrainer(Trainer):
     def _generation(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the generation options given, completed from the arguments."""
         chosen, args = dict(given), self.args
+        own = [name for name in ("generation_max_length", "generation_num_beams") if getattr(args, name) is not None]
+        if (given or own) and not args.predict_with_generate:
+            log.warning(
+                f"predict_with_generate: is False, so nothing is generated and {', '.join([*given, *own])} has no "
+                "effect. Set it to True, or leave that out.",
+                once=True,
+            )
         if chosen.get("max_length") is None and chosen.get("max_new_tokens") is None:
             chosen["max_length"] = args.generation_max_length
         if chosen.get("num_beams") is None:
