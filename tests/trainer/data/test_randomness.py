@@ -1,10 +1,18 @@
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 from transformers.trainer_utils import seed_worker as their_seed_worker
 
-from xdpx.trainer.data.randomness import WATCHED_BATCHES, Randomness, StateWatch, seed_worker, untouched
+from xdpx.trainer.data.randomness import (
+    WATCHED_BATCHES,
+    CollatorGenerators,
+    Randomness,
+    StateWatch,
+    seed_worker,
+    untouched,
+)
 
 
 def draw():
@@ -65,3 +73,9 @@ def test_generators_that_batches_do_not_draw_from_are_no_longer_looked_at():
 def test_what_is_left_out_is_saved_as_nothing():
     state = Randomness.now(python=False, numpy=False)
     assert Randomness.loaded(state.saved()) == (None, None, state.torch)
+
+
+def test_generators_of_a_collator_whose_state_cannot_be_kept_are_left_alone():
+    collator = SimpleNamespace(system=random.SystemRandom(), twister=np.random.Generator(np.random.MT19937(1)), size=3)
+    assert CollatorGenerators(SimpleNamespace(collator=collator)).states() == {}
+    assert CollatorGenerators(len).states() == {}

@@ -124,7 +124,7 @@ class CollatorGenerators:
     def states(self) -> dict[str, Any]:
         """Return the states by the names of the attributes: plain values and tensors."""
         found = getattr(self._owner, "__dict__", {})
-        return {name: _state_of(each) for name, each in found.items() if isinstance(each, GENERATORS)}
+        return {name: _state_of(each) for name, each in found.items() if _is_generator(each)}
 
     def put_back(self, states: Mapping[str, Any] | None) -> None:
         """Restore the states; a generator that is made with the first batch is made now."""
@@ -141,7 +141,11 @@ class CollatorGenerators:
             setattr(self._owner, name, generator)
 
 
-GENERATORS = (torch.Generator, np.random.Generator, random.Random)
+def _is_generator(value: object) -> bool:
+    """Return whether a value is a generator whose state is plain values or a tensor."""
+    if isinstance(value, np.random.Generator):
+        return isinstance(value.bit_generator, np.random.PCG64)
+    return isinstance(value, torch.Generator | random.Random) and not isinstance(value, random.SystemRandom)
 
 
 def _state_of(generator: Any) -> Any:
