@@ -83,6 +83,13 @@ class Task:
     def load_pretrained(self, read_weights: ReadWeights) -> None:
         """Load pretrained weights into the model, once, before the first update. Does nothing by default."""
 
+    def idle_keys(self) -> dict[str, str]:
+        """Return the keys that change nothing in this training, and why (`is 4, but ... Leave it out.`).
+
+        Training warns of those that the config sets. Keys at their default may be among them.
+        """
+        return {}
+
     def begin_update(self, number: int) -> None:
         """Prepare for an update. Called before each one with its number, from 1."""
 

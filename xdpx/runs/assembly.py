@@ -269,8 +269,7 @@ def _task_maker(run: Run, loss: Any, texts: dict[str, str]) -> Callable[[], Any]
 
 def _tell_of_idle_keys(run: Run, task: Any) -> None:
     """Warn of keys that the config sets, but that change nothing in this training."""
-    reasons: Mapping[str, str] = task.idle_keys() if hasattr(task, "idle_keys") else {}
-    for key, why in reasons.items():
+    for key, why in task.idle_keys().items():
         for name in (key, f"student_{key}"):  # of a network that learns from a teacher
             if name in run.origins:
                 log.warning(f"{name}: {why}", once=True)

@@ -51,7 +51,7 @@ class Task(base.Task):
         return made("task", cls, run.parameters("task"), network_of(run), loss)
 
     def idle_keys(self) -> dict[str, str]:
-        """Return the keys that change nothing in this training, and why; see `Model.idle_keys`."""
+        """Return the keys that change nothing in this training, and why: here those of the network."""
         return self.model.idle_keys() if isinstance(self.model, Model) else {}
 
     def load_pretrained(self, read_weights: base.ReadWeights) -> None:

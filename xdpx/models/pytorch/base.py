@@ -66,10 +66,7 @@ class Model(nn.Module):
         return [{"params": trained, "lr": learning_rate, "name": "all"}]
 
     def idle_keys(self) -> dict[str, str]:
-        """Return the keys that change nothing in this network as it is, and why (`is 4, but ... Leave it out.`).
-
-        Training warns of those that the config sets. Keys at their default may be among them.
-        """
+        """Return the keys that change nothing in this network as it is, and why; see `engines.base.Task.idle_keys`."""
         return {}
 
     def layers_apart(self) -> Sequence[nn.Module]:
