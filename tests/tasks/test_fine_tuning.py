@@ -54,6 +54,18 @@ def test_parts_that_would_be_set_free_after_the_end_are_told(until, told, caplog
     assert ("never trains these weights, as training has 100" in caplog.text) == told
 
 
+@pytest.mark.parametrize("until", [-3, "200", True, float("nan")])
+def test_an_end_that_is_no_update_is_refused(until):
+    with pytest.raises(ConfigError, match="freeze: until has"):
+        callbacks["freeze"](until={"embeddings": until})
+
+
+@pytest.mark.parametrize("alpha", ["5", -1.0, float("nan")])
+def test_noise_of_no_size_is_refused(alpha):
+    with pytest.raises(ConfigError, match="neftune: alpha is"):
+        callbacks["neftune"](alpha=alpha)
+
+
 def test_the_last_of_several_texts_counts():
     callback, model = begun({"layer": None, "layer.1.": 10})
     assert trained_at(callback, model, 20) == {"embeddings", "top", "layer.1"}

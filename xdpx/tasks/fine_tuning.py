@@ -31,12 +31,19 @@ class Freezing:
     Args:
         until: substring of the names of weights -> the update (int), or share of all updates (float), up to which they
             are frozen; None: to the end. If several match, the last one counts.
+
+    Raises:
+        ConfigError: an update is negative, or no number.
     """
 
     changes_model = True
 
     def __init__(self, until: Mapping[str, int | float | None]) -> None:
         self.until = dict(until)
+        wrong = {part: end for part, end in self.until.items() if end is not None and not _is_size(end)}
+        if wrong:
+            problem = f"freeze: until has {wrong}. Use an update such as 200, a share such as 0.1, or null for the end."
+            raise refusal("callbacks", problem, "")
         self._frozen: list[tuple[nn.Parameter, float]] = []  # weights, and the update up to which they are frozen
 
     def on_train_begin(
@@ -72,6 +79,10 @@ class Freezing:
             weight.requires_grad_(state.global_step >= end)
 
 
+def _is_size(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
 def _last(until: int | float | None, total: int) -> float:
     if until is None:
         return float("inf")
@@ -90,6 +101,8 @@ class NoisyEmbeddings:
     changes_model = True
 
     def __init__(self, alpha: float = 5.0) -> None:
+        if not _is_size(alpha):
+            raise refusal("callbacks", f"neftune: alpha is {alpha!r}. Use a number above 0, e.g. 5.0.", "")
         self.alpha = alpha
         self._handle: Handle | None = None
 
