@@ -262,7 +262,7 @@ def gathered(pred: Any, score: Any, nothing: Any, right: Any, *, window: Any = N
     return {
         "pred": np.array(pred, object)[:, None], "score": np.array(score, float)[:, None],
         "nothing": np.array(nothing, float), "sample": np.arange(size), "window": np.array(window or [0] * size),
-        "right": np.array(right, object), "loss_sum": 1.0, "count": float(size), "correct": 2.0,
+        "right": np.array(right, object), "loss_sum": 1.0, "count": float(size), "correct": 2.0, "too_long": 0.0,
     }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ class ToyEngine:
 
     device_text = "paper"
     packages = events = ()
+    checks_each = False
     tell: Any = None
 
     def model_and_optimizer(self, state: Any) -> tuple[None, None]:

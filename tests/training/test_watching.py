@@ -45,6 +45,8 @@ class Doing(Callback):
 class Together:
     """An engine whose updates wait for the other process."""
 
+    checks_each = False
+
     def __init__(self, rank: int, deed: Deed) -> None:
         self._rank, self._deed = rank, deed
 
