@@ -111,7 +111,7 @@ class Flow(Callback):
         # Users' code may read the state and set the control, and so differently on each process.
         told = [self._methods, *run.callback_handler.callbacks]
         own_code = any_process(any(not type(each).__module__.startswith("xdpx.") for each in told))
-        self._counts_tokens = own_code
+        self._counts_tokens = own_code and run.token_counter.mode != "no"
         run.asks_alike = run.parts.world.size == 1 or not own_code
         run.fire("on_train_begin")
         if run.args.eval_on_start:

@@ -208,7 +208,7 @@ class OverrideEngine:
         methods, run = self._methods, self._run
         place = methods.accelerator.gradient_state
         place.sync_gradients = last
-        place.num_steps = 1 if methods.loss_calls.step_counts else run.accumulation
+        place.num_steps = 1 if run.accumulation == 1 or methods.loss_calls.step_counts else run.accumulation
         loss = methods.loss_calls.step(model, inputs, num_items)
         run.operations += methods.floating_point_ops(inputs)
         run.token_counter.add(inputs)

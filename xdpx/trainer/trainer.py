@@ -292,7 +292,8 @@ class Trainer(Conveniences):
             loss = loss.mean()
         if run.accumulation > 1 and not self.loss_calls.is_scaled(num_items_in_batch):
             loss = loss / run.accumulation
-        wiring.warn_of_untrained_weights(run, model, loss)
+        if run.state.global_step == 0:
+            wiring.warn_of_untrained_weights(run, model, loss)
         backward(loss, run.optimizer, run.parts.precision, self._get_learning_rate)
         return loss.detach()
 

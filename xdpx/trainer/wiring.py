@@ -277,8 +277,8 @@ def training_mode(run: TrainerRun, model: nn.Module) -> None:
 
 
 def warn_of_untrained_weights(run: TrainerRun, model: nn.Module, loss: torch.Tensor) -> None:
-    """Warn in the first update of weights that the loss depends on, but that are neither model's nor optimizer's."""
-    if run.optimizer is not None and run.state.global_step == 0 and not run.parts.strategy.shards:
+    """Warn of weights that the loss depends on, but that are neither model's nor optimizer's."""
+    if run.optimizer is not None and not run.parts.strategy.shards:
         warn_of_weights_outside(loss, [*model.parameters(), *parameters_of(run.optimizer)], model)
 
 

@@ -29,6 +29,9 @@ class Unmoved:
     Args:
         parameters: those of the model.
         optimizer: its name, for the message.
+
+    Attributes:
+        is_done: whether nothing is left to compare.
     """
 
     def __init__(self, parameters: Iterable[Tensor], optimizer: str) -> None:
@@ -39,6 +42,7 @@ class Unmoved:
         self._optimizer = optimizer
         self._sums: list[Tensor] = []
         self._numbers: list[Tensor] = []
+        self.is_done = not self._weights
         self._updates = 0
         self._highest_rate = 0.0
 
@@ -49,7 +53,7 @@ class Unmoved:
 
     def begin(self) -> None:
         """Look at the weights before the first update; nothing waits for the device."""
-        if self._weights and not self._sums:
+        if not self._sums and not self.is_done:
             self._sums, self._numbers = _sums(self._weights), _numbers(self._weights)
 
     def follow(self, learning_rate: float, norm: Tensor, *, skipped: bool) -> None:
@@ -60,7 +64,7 @@ class Unmoved:
             norm: of its gradient; 0 if it is not known.
             skipped: whether its step was left out.
         """
-        if not self._weights or skipped or not learning_rate > 0:
+        if self.is_done or skipped or not learning_rate > 0:
             return
         self._updates += 1
         self._highest_rate = max(self._highest_rate, learning_rate)
@@ -68,11 +72,10 @@ class Unmoved:
             is_same = all(map(torch.equal, self._sums, _sums(self._weights)))
             if is_same:
                 self._warn_of_none(float(norm))
-            if is_same or not self._numbers:
-                self._weights = []
+            self.is_done = is_same or not self._numbers
         elif self._updates == rounding.UPDATES:
             self._warn_of_rounding()
-            self._weights, self._numbers = [], []
+            self.is_done = True
 
     def _warn_of_none(self, norm: float) -> None:
         if norm > 0:

@@ -153,6 +153,7 @@ class UpdateTaker:
         rate = self._rates.after(skipped=skipped)
         if self._unmoved is not None:
             self._unmoved.follow(rate, norm, skipped=skipped is True)
+            self._unmoved = None if self._unmoved.is_done else self._unmoved
         return Taken(norm, clipped, skipped, left_out, rate)
 
 

@@ -123,8 +123,8 @@ class CollatorGenerators:
 
     def states(self) -> dict[str, Any]:
         """Return the states by the names of the attributes: plain values and tensors."""
-        found = getattr(self._owner, "__dict__", {})
-        return {name: _state_of(each) for name, each in found.items() if _is_generator(each)}
+        found = getattr(self._owner, "__dict__", None)  # asked for every batch; a function has none
+        return {name: _state_of(each) for name, each in found.items() if _is_generator(each)} if found else {}
 
     def put_back(self, states: Mapping[str, Any] | None) -> None:
         """Restore the states; a generator that is made with the first batch is made now."""
