@@ -64,8 +64,8 @@ def default_collator(processing_class: object) -> Any:
 def _look_at_labels(rows: Sequence[Mapping[str, Any]]) -> None:
     """Refuse labels that the first sample lacks but not all do, and warn of those that are text: both are left out."""
     first = rows[0]
-    if first.get(LABELS) is not None and (LABEL in first or LABEL_IDS in first):
-        other = LABEL if LABEL in first else LABEL_IDS
+    if first.get(LABELS) is not None and (first.get(LABEL) is not None or first.get(LABEL_IDS) is not None):
+        other = LABEL if first.get(LABEL) is not None else LABEL_IDS
         log.warning(f"samples have {other} and {LABELS}: {LABELS} is used. Remove or rename the other.", once=True)
     if isinstance(first.get(LABELS), str):
         log.warning(f"labels: are text, which is left out of batches, as any text is. {NUMBERED}.", once=True)
