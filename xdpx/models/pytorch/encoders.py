@@ -105,7 +105,7 @@ class FirstToken(nn.Module):
 def is_blind_at_first(encoder: nn.Module) -> bool:
     """Return whether the first token sees none of those after it, as in networks that read from left to right."""
     config: Any = encoder.config
-    if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+    if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES or config.is_encoder_decoder:  # which needs other inputs
         return False
     was_training = encoder.training
     ids = torch.tensor([[1, 2], [1, 3]])
