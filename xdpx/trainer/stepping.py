@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +17,7 @@ from xdpx.engines.pytorch.gradients import sizes_of
 from xdpx.engines.pytorch.nonfinite import Guard
 from xdpx.engines.pytorch.out_of_memory import raised_on_all
 from xdpx.engines.pytorch.profiling import traced
-from xdpx.engines.pytorch.strategies.states import parameters_of
+from xdpx.engines.pytorch.strategies.states import any_trained, parameters_of
 from xdpx.engines.pytorch.tracing_back import origin_of
 from xdpx.engines.pytorch.unmoved import Unmoved
 from xdpx.engines.pytorch.update import LOSS, LossShares, UpdateTaker
@@ -31,8 +30,6 @@ from xdpx.trainer.parts import TrainerRun
 from xdpx.utils.decisions import due
 
 NOTHING = nullcontext()
-
-IS_TRAINED = attrgetter("requires_grad")
 
 FINITE_LOSS = "finite_loss"
 """Name of the fact in which NaN or infinite micro-batches count as the mean of the others of their update."""
@@ -133,7 +130,7 @@ class OverrideEngine:
         if trained != self._trained:
             self._trained = trained
             self._parameters[:] = self._run.model_wrapped.parameters()
-        if any(map(IS_TRAINED, self._frozen)):
+        if any_trained(self._frozen):
             self._warn_of_thawed()
 
     def _warn_of_thawed(self) -> None:

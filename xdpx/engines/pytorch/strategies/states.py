@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
@@ -114,6 +115,11 @@ def is_shard(value: object) -> TypeGuard[DTensor]:
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
     """Return the parameters of an optimizer in the order of their indices in its `state_dict`."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def any_trained(weights: Iterable[Tensor]) -> bool:
+    """Return whether any of some weights requires gradients; it is asked at every update."""
+    return any(map(attrgetter("requires_grad"), weights))
 
 
 def like(parameter: Tensor, whole: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from operator import attrgetter
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from xdpx.engines.pytorch.buffers import Buffers
 from xdpx.engines.pytorch.precision import hand_over
 from xdpx.engines.pytorch.strategies.base import DdpOptions
 from xdpx.engines.pytorch.strategies.state_dicts import HandsOver, unwrapped
+from xdpx.engines.pytorch.strategies.states import any_trained
 from xdpx.engines.pytorch.world import World
 from xdpx.logger import log
 
@@ -72,8 +73,9 @@ class Single(HandsOver):
         # The same computation as these two functions, without grouping gradients by device and type: on a small model
         # the grouping takes twice as long as everything else.
         norm = self.norm(gradients)
-        if max_norm > 0 and norm.dtype is torch.float32 and transfer.is_free_to_read(norm.device):
-            factor = _clip_factor(norm.item(), max_norm)
+        reads = max_norm > 0 and norm.dtype is torch.float32 and transfer.is_free_to_read(norm.device)
+        if reads and isfinite(size := norm.item()):
+            factor = _clip_factor(size, max_norm)
             if factor != 1.0:
                 torch._foreach_mul_(gradients, factor)
         elif max_norm > 0:
@@ -85,11 +87,14 @@ class Single(HandsOver):
 
 
 def _clip_factor(norm: float, max_norm: float) -> float:
-    """Return min(1, max_norm / (norm + 1e-6)) as torch computes it in float32, without its four small kernels."""
+    """Return min(1, max_norm / (norm + 1e-6)) as torch computes it in float32, without its four small kernels.
+
+    The norm is finite: NumPy would warn of others.
+    """
     if max_norm > 1.001 * (norm + 1e-6):
         return 1.0
     single = np.float32
-    return min(float(single(1) / (single(norm) + single(1e-6)) * single(max_norm)), 1.0)  # NaN if the norm is
+    return min(float(single(1) / (single(norm) + single(1e-6)) * single(max_norm)), 1.0)
 
 
 class DataParallel(Single):
@@ -192,9 +197,6 @@ def _buckets(gradients: list[Tensor]) -> Generator[list[Tensor]]:
         yield bucket
 
 
-IS_TRAINED = attrgetter("requires_grad")
-
-
 class Distributed(Single):
     """Every process has the model and a part of each batch; gradients are averaged (DDP)."""
 
@@ -235,7 +237,7 @@ class Distributed(Single):
         """
         if self.options.after_passes:
             self._average(parameters, self._buffers)
-        elif any(map(IS_TRAINED, self._frozen)) or len(parameters) > len(self._averaged) + len(self._frozen):
+        elif any_trained(self._frozen) or len(parameters) > len(self._averaged) + len(self._frozen):
             self._average([each for each in parameters if each.requires_grad and id(each) not in self._averaged])
 
     def _average(self, parameters: Sequence[Tensor], buffers: Buffers | None = None) -> None:
