@@ -20,6 +20,7 @@ import torch.distributed as dist
 from tests.processes import fork_ranks
 from tests.training.test_lifecycle import Toy
 from xdpx.checkpoints.folders import Ranks
+from xdpx.training import stacks
 from xdpx.training.lifecycle import claimed, live
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.training.preemption import Preemption
@@ -139,6 +140,20 @@ def test_one_that_hangs_in_an_update_ends_all_with_the_line_in_its_stacks(tmp_pa
     assert train(tmp_path, of_second(wait_for_ever), nothing, groups) == [EXIT_CODE, EXIT_CODE]
     assert "in wait_for_ever" in stacks_of(tmp_path, 1)
     assert " hang, for" in (tmp_path / "run/log.txt").read_text()
+
+
+def test_one_that_writes_for_long_why_all_end_is_not_taken_for_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = stacks.write
+
+    def slowly(folder: str, rank: int, *words: str, **host: str) -> None:
+        time.sleep(2 * HANG_SECONDS if rank == 0 else 0)
+        write(folder, rank, *words, **host)
+
+    monkeypatch.setattr(stacks, "write", slowly)
+    assert train(tmp_path, of_second(wait_for_ever), nothing, groups) == [EXIT_CODE, EXIT_CODE]
+    assert "in update" in stacks_of(tmp_path, 0)
 
 
 def test_one_whose_data_have_ended_ends_all_with_a_code_that_no_launcher_restarts(tmp_path: Path) -> None:

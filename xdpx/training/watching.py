@@ -40,6 +40,8 @@ SECONDS_TO_TELL = 2.0
 """Time limit for an ending process to write why it ends: the disk may be what hangs."""
 LOOK_SECONDS = 0.25
 """Interval between two checks of the processes of this machine."""
+_WRITINGS = 2
+"""How many things an ending process writes, its stacks and its last words, before it tells the others."""
 _REPEATS = 3
 _OF_SEVERAL = {"has died": "have died", "is frozen": "are frozen", "is silent": "are silent", "hangs": "hang"}
 
@@ -243,6 +245,8 @@ class _Watch:
         self._heard[rank] = time.monotonic()
         if self._members[rank].is_local:
             self._cpu[rank] = look_at(self._members[rank].pid, self._members[rank].started).cpu_seconds
+        if "ending" in message:  # it sends nothing while it writes why; this is not silence
+            self._heard[rank] += _WRITINGS * SECONDS_TO_TELL
         if "left" in message and rank not in self._left:
             self._left.add(rank)
             self._moved = time.monotonic()
@@ -293,13 +297,15 @@ class _Watch:
             reason: as received from the process that found it; "" if this one did.
         """
         found_here, reason = not reason, reason or self._reason(verdict)
+        frozen = verdict.ranks if verdict.trouble != "hangs" else ()  # others end it, and it must not continue
+        told = [rank for rank in self._members if rank not in frozen]
+        for _ in range(_REPEATS if found_here else 0):
+            self._say({"ending": True}, to=told)
         _within(SECONDS_TO_TELL, lambda: self._write_own_stacks(reason))
         # Not through the log first: the thread that hangs may hold its lock.
         os.write(2, f"\nxdpx: process {self._rank}: {reason}\n".encode())
         if self._rank == 0:  # before the others exit, which would fail the main thread here
             _within(SECONDS_TO_TELL, lambda: self._last_words.tell(reason))
-        frozen = verdict.ranks if verdict.trouble != "hangs" else ()  # others end it, and it must not continue
-        told = [rank for rank in self._members if rank not in frozen]
         for _ in range(_REPEATS if found_here else 0):
             self._say({"verdict": [verdict.trouble, verdict.ranks, verdict.comes_again, reason]}, to=told)
         _within(SECONDS_TO_TELL, lambda: self._end_others(verdict, reason))
