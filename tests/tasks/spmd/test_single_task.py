@@ -221,7 +221,7 @@ def test_what_is_no_length_of_time_is_refused() -> None:
 
 def test_fields_of_training_that_cannot_be_are_refused_together() -> None:
     bad = {"num_train_steps": -5, "accumulate_batches": 0, "save_keep_interval_duration": "12", "save_max_to_keep": -1}
-    bad["summary_accumulate_interval_steps"] = 10
+    bad |= {"summary_accumulate_interval_steps": 10, "eval_interval_steps": -1, "decode_interval_steps": -100}
     train = TrainHParams(**bad, matmul_precision="fast", eval_use_ema_states=True)
     with pytest.raises(ConfigError) as refused:
         build(train=train, infer=InferHParams(output_num_shards=0))

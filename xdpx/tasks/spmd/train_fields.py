@@ -104,7 +104,11 @@ class TrainHParams(BaseHParams):
     always_use_train_for_model_init: bool = True
 
 
-LEAST = {"num_train_steps": 1, "accumulate_batches": 1, "save_max_to_keep": 0}
+LEAST = {
+    "num_train_steps": 1, "accumulate_batches": 1, "max_inflight_steps": 1, "save_max_to_keep": 0,
+    "save_interval_steps": 0, "summary_interval_steps": 0, "log_train_output_interval_steps": 0,
+    "eval_interval_steps": 0, "decode_interval_steps": 0, "decode_start_after_n_steps": 0, "gc_interval_steps": 0,
+}  # fmt: skip
 """The smallest value of each field that has one."""
 
 
