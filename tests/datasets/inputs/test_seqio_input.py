@@ -178,6 +178,27 @@ def test_a_state_of_other_data_is_refused(numbered: Make) -> None:
         numbered(24, batch_size=3, is_training=True).Instantiate().set_state(state)
 
 
+@pytest.mark.parametrize("columns", [{"targets": ["abc", "de", "f"]}, {"targets": [[1, 2, 3], [4, 5], [6]]}])
+def test_examples_that_have_changed_since_a_state_was_taken_are_told(
+    caplog: pytest.LogCaptureFixture, columns: dict[str, list[Any]]
+) -> None:
+    def state_and_input(given: dict[str, list[Any]]) -> tuple[dict[str, Any], SeqIOInput]:
+        task = Task.HParams(
+            name="poems", source=Arrays.HParams(columns=given), vocabulary=Characters.HParams(alphabet="abcdef")
+        )
+        data = SeqIOInput(mixture_or_task=task, batch_size=2, is_training=True, **_short())
+        return json.loads(json.dumps(data.get_state())), data
+
+    state, data = state_and_input(columns)
+    data.set_state(state)
+    data.set_state({name: value for name, value in state.items() if name != "digests"})  # of an older version
+    assert "have changed" not in caplog.text
+    first, *others = columns["targets"]
+    _, edited = state_and_input({"targets": [first[::-1], *others]})
+    edited.set_state(state)
+    assert "the examples of poems have changed since the state was taken" in caplog.text
+
+
 def test_a_state_of_something_else_is_refused(numbered: Make) -> None:
     data = numbered(23, batch_size=3, is_training=True).Instantiate()
     state = {**data.get_state(), "examples": "many"}

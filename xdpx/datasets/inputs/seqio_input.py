@@ -169,7 +169,8 @@ class SeqIOInput(BaseInput):
 
     def get_state(self) -> State:
         """Return the position over all hosts, from which any number of hosts can resume."""
-        return {**self.stream.place(), **self._identity(), **self._shares()}
+        digests = [part.source.digest for part in self.pool.parts]
+        return {**self.stream.place(), **self._identity(), **self._shares(), "digests": digests}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a position, also with another number of hosts or another batch size.
@@ -189,6 +190,13 @@ class SeqIOInput(BaseInput):
                     f"{self.name}: the state was taken with the rates {state[key]}, this mixture has {value}. It goes "
                     "on where it would be if these had held from the start: some examples come again, others not until "
                     "the next epoch."
+                )
+        for part, digest in zip(self.pool.parts, state.get("digests", []), strict=False):
+            if digest is not None and part.source.digest not in {digest, None}:
+                log.warning(
+                    f"{self.name}: the examples of {part.task.hparams.name or 'the task'} have changed since the state "
+                    "was taken, though not their number. It goes on at the same place, with the examples as they are "
+                    "now. Restore them, or start a new job, if the model should not see both."
                 )
         self.stream.go_to({key: state_number(state, key, self) for key in self.stream.place()})
 

@@ -5,6 +5,7 @@ A source opens its files on first use, so that an experiment can be described on
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
@@ -30,6 +31,9 @@ Columns = dict[str, Column]
 
 Rows = NDArray[np.int64]
 
+VALUES_COMPARED = 4096
+"""Number of values of a column of numbers in the digest of a source. Each may be read from another page of a disk."""
+
 
 class Source(Configurable):
     """Random access to examples by index."""
@@ -49,6 +53,22 @@ class Source(Configurable):
     def whole(self) -> Columns | None:
         """Return all columns if they are in memory or memory-mapped; None if they would have to be read."""
         return None
+
+    @cached_property
+    def digest(self) -> str | None:
+        """A digest of the examples, by which changed ones are noticed; None if they would have to be read.
+
+        All texts count; of numbers, `VALUES_COMPARED` that are evenly spread over a column.
+        """
+        columns = self.whole()
+        if columns is None:
+            return None
+        found = hashlib.blake2b(digest_size=8)
+        for name, column in sorted(columns.items()):
+            found.update(f"{name} {len(column)} ".encode())
+            for part in _contents(column):
+                found.update(part)
+        return found.hexdigest()
 
 
 class InMemory(Source):
@@ -209,6 +229,18 @@ def files_of(paths: str | Sequence[str]) -> list[str]:
         problem = f"is {paths!r}, but there is no such file."
         raise refusal("paths", problem, "Name a file, or a pattern that matches one.")
     return found
+
+
+def _contents(column: Column) -> Iterator[bytes]:
+    """Yield what the digest of a column is made of."""
+    if isinstance(column, list):
+        for text in column:
+            yield f"{len(text)} {text}".encode("utf-8", "surrogatepass")
+        return
+    for array in (column.values, column.offsets) if isinstance(column, Ragged) else (column,):
+        places = np.linspace(0, len(array) - 1, min(len(array), VALUES_COMPARED)).astype(np.int64)
+        yield f"{array.dtype} {array.shape} ".encode()
+        yield array[places].tobytes()
 
 
 def take(column: Column, rows: Rows) -> Column:
