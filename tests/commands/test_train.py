@@ -154,6 +154,16 @@ def test_a_metric_of_ones_own_that_may_be_better_if_lower_is_told(
         )
 
 
+@pytest.mark.parametrize(("interval", "effect"), [(5, "first evaluation without"), (-1, "it never ends"), (3, None)])
+def test_a_tolerance_that_seems_to_count_evaluations_is_told(
+    start: Start, capsys: pytest.CaptureFixture[str], interval: int, effect: str | None
+) -> None:
+    assert start(max_update=5, eval_interval=interval, tolerance=3) == 0
+    told = capsys.readouterr().err
+    assert (f"tolerance: 3 counts updates, and eval_interval is {interval}: " in told) is (effect is not None)
+    assert (effect or "") in told
+
+
 def test_an_existing_run_is_refused_and_left_as_it_was(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     start()
     before = {path.name: path.stat().st_mtime_ns for path in Path("run").iterdir()}

@@ -141,6 +141,13 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
             f"ascending_metric is not set, so the step with the highest {settings.major_metric} counts as the best. If "
             "lower is better, set ascending_metric: false; else set it to true, and this warning is gone."
         )
+    if settings.tolerance is not None and not settings.tolerance >= settings.eval_interval > 0:
+        effect = "the first evaluation without a better score ends the training"
+        effect = effect if settings.eval_interval > 0 else "it never ends the training"
+        log.warning(
+            f"tolerance: {settings.tolerance} counts updates, and eval_interval is {settings.eval_interval}: {effect}. "
+            "To allow N evaluations without a better score, set it to N times eval_interval."
+        )
     if settings.valid_subset in data.shards:
         log.warning(
             f"valid_subset: '{settings.valid_subset}' is trained on too, so its scores say nothing about new text. "
