@@ -103,6 +103,18 @@ def test_numbers_with_a_decimal_comma_are_numbers_and_a_thousand_is_asked_about(
         columns(["text", "score"], TEXTS, [f"{index},000" for index in range(1, 61)])
 
 
+@pytest.mark.parametrize("shown", ["{} %", "${}", "({})", "{}°"])
+def test_numbers_with_a_sign_are_likely_classes_if_they_are_few_and_asked_about_otherwise(shown: str) -> None:
+    with pytest.raises(ConfigError, match="25 different values in 60 rows.*write them plainly"):
+        columns(["text", "score"], TEXTS, [shown.format(index % 25) for index in range(60)])
+    rows = [[text, shown.format(index % 5)] for index, text in enumerate(TEXTS)]
+    found, decisions = columns_of(Table("f.csv", ["text", "rate"], named=True, rows=rows), Wishes())
+    assert found.task == "class"
+    assert [each.sure for each in decisions if each.what == "task"] == ["likely"]
+    codes = [f"C{index % 24}" for index in range(240)]
+    assert columns(["text", "label"], [f"{text} {part}" for part in range(4) for text in TEXTS], codes).task == "class"
+
+
 def test_the_rows_without_a_number_are_named() -> None:
     with pytest.raises(ConfigError, match="holds numbers, except in 2 of 60 rows, such as 'unknown'"):
         columns(["text", "score"], TEXTS, ["unknown", "unknown", *(f"{index}.5" for index in range(58))])

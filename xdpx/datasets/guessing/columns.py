@@ -284,11 +284,14 @@ def _task(table: Table, label: int, wishes: Wishes) -> tuple[str, str, Any]:
         return "class", "", "certain" if len(values) <= 3 else "likely"
     if separator:
         return "several", separator, "likely"
-    if not repeats(set(cells), len(cells)):
+    signed = all(map(_WITH_SIGN.fullmatch, cells))
+    if not repeats(set(cells), len(cells)) or (signed and len(set(cells)) > MOST_CLASSES):
         raise question(table.path, "label", *_why_no_labels(cells))
-    return "class", "", "certain"
+    return "class", "", "likely" if signed and len(set(cells)) > 3 else "certain"
 
 
+_WITH_SIGN = re.compile(r"\W{0,3}\d[\d.,' ]*\W{0,3}")
+"""A number with signs before or behind it, such as $5 or 40 %. Letters may be those of a code, such as C12."""
 _WITH_UNIT = re.compile(r"\D{0,4}\d[\d.,' ]*\D{0,8}")
 """A number with a unit or separators of thousands: $1,200 or 5 kg."""
 
