@@ -341,6 +341,20 @@ def test_a_cell_behind_the_named_columns_of_a_sheet_is_bad(tmp_path: Path) -> No
     assert (rows, bad) == ([["a", "1"], ["b", "0"], ["c", "1"]], [])
 
 
+def test_rows_above_the_names_of_a_sheet_can_be_skipped(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in [("a title",), (), ("text", "label"), ("a", 1), ("b", 0)]:
+        book.active.append(row)
+    book.active.title = "Data"
+    book.save(tmp_path / "a.xlsx")
+    parser = make("excel", sheet_name="Data", start_line=2)
+    assert read(parser, tmp_path / "a.xlsx")[:2] == ([["a", "1"], ["b", "0"]], [4, 5])
+    assert parser.header(str(tmp_path / "a.xlsx")) == ["text", "label"]
+    _, _, bad = read(make("excel", sheet_name="Data"), tmp_path / "a.xlsx")
+    assert "skip the rows above them by start_line" in parser.remedy(bad[0].problem)
+
+
 def test_empty_cells_of_a_workbook_are_explained_by_merged_ones_and_formulas():
     problem = make("excel", sheet_name="Data").remedy("has an empty label")
     assert "Of merged cells only the first has a value, and a formula" in problem

@@ -57,3 +57,26 @@ def test_row_names_of_r_and_delimiters_at_the_ends_of_rows_fit_their_header(tmp_
     assert table(tmp_path, '"text","label"\n', *numbered).names == ["column 1", "text", "label"]
     found = table(tmp_path, "text,label\n", *(line.replace("\n", ",\n") for line in LINES))
     assert (found.names, found.rows) == (["text", "label"], ROWS)
+
+
+TITLE = "What customers say,\n,2026-03-01\n"
+
+
+@pytest.mark.parametrize("title", ["What customers say,\n", TITLE, "\n" + TITLE + "\n"])
+def test_a_title_above_the_names_and_a_total_below_the_rows_are_no_rows(tmp_path: Path, title: str) -> None:
+    found = table(tmp_path, title, "text,label\n", *LINES, "Total:,60\n")
+    assert (found.names, found.rows) == (["text", "label"], ROWS)
+    assert found.left_out == (
+        f"{'2 rows' if '2026' in title else 'a row'} above the names of the columns: 'What customers say'",
+        "a total in the last row: Total:, 60",
+    )
+
+
+def test_a_first_row_without_a_label_is_no_title(tmp_path: Path) -> None:
+    found = table(tmp_path, "a rainy day,\n", "label,good\n", *LINES)
+    assert (found.named, len(found.rows), found.left_out) == (False, 62, ())
+
+
+def test_the_total_of_something_else_is_a_row(tmp_path: Path) -> None:
+    assert len(table(tmp_path, *LINES, "total,bad\n").rows) == 61
+    assert len(table(tmp_path, "total,3\n", *LINES).rows) == 61

@@ -197,6 +197,20 @@ def test_a_sheet_without_names_keeps_its_first_row(tmp_path: Path) -> None:
     assert read_table(str(tmp_path / "f.xlsx"), Wishes(header=True))[0].rows == ROWS[1:]
 
 
+def test_a_sheet_with_a_title_and_a_total_is_read_between_them(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for row in (["What customers say"], [], ["text", "label"], *ROWS, ["text", "label"], ["合计", 30]):
+        book.active.append(row)
+    book.save(tmp_path / "f.xlsx")
+    found = read_table(str(tmp_path / "f.xlsx"), Wishes())[0]
+    assert (found.names, found.rows) == (["text", "label"], ROWS)
+    assert found.left_out == (
+        "2 rows above the names of the columns: 'What customers say'",
+        "a row that repeats the header",
+        "a total in the last row: 合计, 30",
+    )
+
+
 NO_TABLES = [
     ("", "is empty"),
     ("a\nc\0b", "NUL characters, the first in line 2"),

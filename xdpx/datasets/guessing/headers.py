@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xdpx.datasets.findings.raw_files import FEWEST, LABEL_NAMES, is_column_name, numbers_columns, repeats
+from xdpx.datasets.guessing.decimals import with_point
 from xdpx.datasets.guessing.decision import question
 from xdpx.loaders.parsers.base import Row
 from xdpx.loaders.parsers.csv import DELIMITERS
@@ -15,6 +16,12 @@ from xdpx.tokenizers.target_map import folded, number_of
 
 LONGEST_NAME = 80
 """Maximum length of the name of a column in characters; such as a question of a form."""
+
+DEEPEST = 20
+"""Number of rows among which the names of the columns are looked for, below a title."""
+
+TOTALS = frozenset({"total", "totals", "grand total", "sum", "summe", "gesamt", "合计", "总计", "总数", "共计"})
+"""What the last row of a table of a spreadsheet begins with, if it counts or adds up the others."""
 
 _DASHES = re.compile(r"\s*:?-{3,}:?\s*")
 """A cell of the line between names and rows, in tables of Markdown and of databases."""
@@ -41,6 +48,27 @@ def has_header(rows: Sequence[Row]) -> tuple[bool, Any]:
     return False, "likely" if known else "certain"
 
 
+def rows_above_names(rows: Sequence[Row]) -> int:
+    """Return how many rows precede the names of the columns, such as a title; 0 if it is not certain that some do.
+
+    Each has fewer filled cells than the names below it.
+    """
+    filled = [sum(bool(cell.strip()) for cell in row) for row in rows[:DEEPEST]]
+    for place in range(1, len(filled)):
+        if max(filled[:place]) < filled[place] and has_header(rows[place:]) == (True, "certain"):
+            return place
+    return 0
+
+
+def told_above(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the description of rows above the names of the columns; () for none."""
+    if not rows:
+        return ()
+    shown = next((cell.strip() for row in rows for cell in row if cell.strip()), "")
+    plural = f"{len(rows)} rows" if len(rows) > 1 else "a row"
+    return (f"{plural} above the names of the columns: {shown!r:.60}",)
+
+
 def _stands_out(name: str, cells: Sequence[str]) -> bool:
     """Return whether the first cell of a column differs in kind from those below it."""
     if all(number_of(cell) is not None for cell in cells):
@@ -49,8 +77,10 @@ def _stands_out(name: str, cells: Sequence[str]) -> bool:
     return repeats(values, len(cells)) and name not in values
 
 
-def without_headers(rows: Sequence[Row], header: Row | None) -> tuple[list[Row], list[str]]:
-    """Return the rows without headers between them, as in files that were joined, and a description of each kind.
+def rows_of_data(rows: Sequence[Row], header: Row | None) -> tuple[list[Row], list[str]]:
+    """Return the rows that are data, and a description of what others there are.
+
+    These are headers between them, as in files that were joined, a line of dashes below the header, and a total.
 
     Args:
         rows: all below the header, if there is one.
@@ -61,7 +91,8 @@ def without_headers(rows: Sequence[Row], header: Row | None) -> tuple[list[Row],
     again = [named is not None and fold == [folded(name) for name in named] for fold in folds]
     others = _name_columns(folds)
     lines = [bool(any(row)) and all(not cell or _DASHES.fullmatch(cell) for cell in row) for row in rows]
-    kept = [row for row, *odd in zip(rows, again, others, lines, strict=True) if not any(odd)]
+    totals = [place == len(rows) - 1 and _is_total(row) for place, row in enumerate(rows)]
+    kept = [row for row, *odd in zip(rows, again, others, lines, totals, strict=True) if not any(odd)]
     found = []
     if times := sum(again):
         found.append(f"{times:,} rows that repeat the header" if times > 1 else "a row that repeats the header")
@@ -71,7 +102,16 @@ def without_headers(rows: Sequence[Row], header: Row | None) -> tuple[list[Row],
         found.append(f"{plural} with names of columns: {shown:.80}")
     if any(lines):
         found.append("a row of dashes")
+    if any(totals):
+        found.append(f"a total in the last row: {', '.join(filter(None, rows[-1])):.60}")
     return kept, found
+
+
+def _is_total(row: Row) -> bool:
+    """Return whether a row consists of the word for a total and of numbers."""
+    cells = [cell.strip() for cell in row if cell.strip()]
+    figures = all(number_of(with_point(cell)) is not None for cell in cells[1:])
+    return len(cells) > 1 and folded(cells[0].rstrip(":： ")) in TOTALS and figures
 
 
 def _name_columns(folds: Sequence[Row]) -> list[bool]:

@@ -21,7 +21,14 @@ from xdpx.datasets.findings.raw_files import (
 from xdpx.datasets.guessing.decimals import are_decimals
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.datasets.guessing.encodings import ZIP, no_text, text_of
-from xdpx.datasets.guessing.headers import has_header, header_of_rows, name_in, without_headers
+from xdpx.datasets.guessing.headers import (
+    has_header,
+    header_of_rows,
+    name_in,
+    rows_above_names,
+    rows_of_data,
+    told_above,
+)
 from xdpx.datasets.guessing.json_files import as_table, read_json
 from xdpx.datasets.guessing.lists import LISTED, tagged_lists, without_brackets
 from xdpx.datasets.guessing.tagging import read_conll
@@ -158,11 +165,13 @@ def _delimited(path: str, text: str, lines: Sequence[str], wishes: Wishes) -> tu
     rows, left_out = _cut_all(path, text, delimiter, quoted=quoted)
     shown = f"{DELIMITERS.get(delimiter, repr(delimiter))} between columns" + (", quotes around cells" * quoted)
     shown += ' with \\" in them' * escaped
+    titles = rows_above_names(rows[:LOOKED_AT]) if wishes.header is None else 0
+    left_out, rows = (*left_out, *told_above(rows[:titles])), rows[titles:]
     first = [name_in(cell) for cell in rows[0]]
     header, header_sure = (wishes.header, "given") if wishes.header is not None else has_header(rows[:LOOKED_AT])
     names, decision = _named(path, first, header_sure, header=bool(header))
-    rows, headers = without_headers(rows[1:] if header else rows, rows[0] if header else None)
-    left_out = (*left_out, *headers)
+    rows, others = rows_of_data(rows[1:] if header else rows, rows[0] if header else None)
+    left_out = (*left_out, *others)
     table = Table(path, names, bool(header), rows, left_out, delimiter=delimiter)
     return table, [Decision("format", shown, sure, "delimiter=..."), decision]
 
@@ -346,7 +355,7 @@ def _excel(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
     tables = {}
     for name in [wishes.sheet] if wishes.sheet else names:
         try:
-            tables[name] = _of_parser(path, ExcelParser(ExcelParser.Parameters(sheet_name=name)))
+            tables[name] = _sheet(path, name, wishes)
         except Exception:  # an empty sheet, or one with only pictures
             if wishes.sheet:
                 raise
@@ -362,6 +371,17 @@ def _excel(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
     return table, [Decision("format", what, sure, "sheet=..." if len(names) > 1 else ""), decision]
 
 
+def _sheet(path: str, name: str, wishes: Wishes) -> Table:
+    """Return the table of a sheet, below its title if it has one."""
+    parser = ExcelParser(ExcelParser.Parameters(sheet_name=name))
+    top = parser.top(path, LOOKED_AT) if wishes.header is None else []
+    titles = rows_above_names(top)
+    if titles:
+        parser = ExcelParser(ExcelParser.Parameters(sheet_name=name, start_line=titles))
+    table = _of_parser(path, parser)
+    return replace(table, left_out=(*told_above(top[:titles]), *table.left_out))
+
+
 def _with_header(table: Table, wishes: Wishes) -> tuple[Table, Decision]:
     """Return a sheet, whose first row may be a row instead of names, and the decision about its header."""
     first = [name_in(cell) for cell in table.names]
@@ -369,5 +389,6 @@ def _with_header(table: Table, wishes: Wishes) -> tuple[Table, Decision]:
     if wishes.header is None and not any(is_column_name(folded(cell)) for cell in first):
         header, sure = has_header([first, *table.rows[:LOOKED_AT]])
     names, decision = _named(table.path, first, sure, header=bool(header))
-    rows = table.rows if header else [table.names, *table.rows]
-    return replace(table, names=names, named=bool(header), rows=rows), decision
+    rows, others = rows_of_data(table.rows if header else [table.names, *table.rows], table.names if header else None)
+    left_out = (*table.left_out, *others)
+    return replace(table, names=names, named=bool(header), rows=rows, left_out=left_out), decision
