@@ -74,6 +74,8 @@ def test_a_label_that_programs_write_for_a_missing_value_is_told(label: str, oth
         (["1", "-1"], []),
         (["-2", "-1", "0", "1", "2"], []),
         (["entailment", "neutral", "-"], ["-"]),  # SNLI as its files have it
+        (["good", "bad", "-", "?", "N/A"], ["-", "?", "N/A"]),
+        (["!", "?", "."], []),
         (["+", "-"], []),
         (["a", "+", "-"], []),
         (["a", "-"], []),

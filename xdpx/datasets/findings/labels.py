@@ -92,16 +92,17 @@ def written_nothings(counts: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def _missing_by_the_others(labels: Set[str]) -> Set[str]:
-    """Return labels that mark rows without one, judged by the others: -1 (GLUE, SNLI) and - (the files of SNLI).
+    """Return labels that mark rows without one, judged by the others: -1 (GLUE, SNLI), - (the files of SNLI) and so on.
 
-    -1 does so beside numbers from 0 to more than 1, since among -1, 0 and 1 it is a grade; - does so beside words.
+    -1 does so beside numbers from 0 to more than 1, since among -1, 0 and 1 it is a grade; the others beside words.
     """
     if "-1" in labels:
         values = [number_of(label) for label in labels - {"-1"}]
         known = [value for value in values if value is not None and value >= 0]
         return {"-1"} if len(known) == len(values) and max(known, default=0) > 1 else set()
-    words = [any(map(str.isalpha, label)) for label in labels - {"-"}]
-    return labels & {"-"} if len(words) > 1 and all(words) else set()
+    marks = {label for label in labels if folded(label) in {"-", "--", "?", "n/a"}}
+    words = [any(map(str.isalpha, label)) for label in labels - marks]
+    return marks if len(words) > 1 and all(words) else set()
 
 
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
