@@ -8,9 +8,10 @@ from typing import Any
 
 from xdpx.config.faults import ConfigError, nearest
 from xdpx.datasets.findings.labels import NOTHINGS
-from xdpx.datasets.guessing.columns import Columns, columns_of, is_label, listed
+from xdpx.datasets.guessing.class_folders import class_folders, read_class_folders
+from xdpx.datasets.guessing.columns import FEWEST_ROWS, Columns, columns_of, is_label, listed
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
-from xdpx.datasets.guessing.reading import Table, read_table, sheets_of
+from xdpx.datasets.guessing.reading import Table, ending, read_table, sheets_of
 from xdpx.datasets.guessing.splitting import SPLITS, data_files, nearest_file, split_rows, splits_among
 from xdpx.tokenizers.target_map import folded
 from xdpx.utils import io
@@ -44,7 +45,7 @@ def look_at(path: str, wishes: Wishes, shares: Mapping[str, float]) -> Found:
         raise question(path, "file", "does not exist.", f"Did you mean '{near}'?" if near else "Correct the path.")
     sources, of_files = _sources(path, wishes)
     first = "train" if "train" in sources else ""
-    table, of_table = read_table(*sources[first])
+    table, of_table = _read(*sources[first])
     columns, of_columns = columns_of(table, wishes)
     tables = {split: table if split == first else _other(*source, table) for split, source in sources.items()}
     rows = {split: _usable(each, columns) for split, each in tables.items()}
@@ -57,38 +58,55 @@ def look_at(path: str, wishes: Wishes, shares: Mapping[str, float]) -> Found:
 
 
 def _sources(path: str, wishes: Wishes) -> tuple[dict[str, tuple[str, Wishes]], list[Decision]]:
-    """Return (split -> (file, settings), decisions); a single file to be split has the key ''.
+    """Return (split -> (file or folder of texts, settings), decisions); one to be split has the key ''.
 
-    A folder has one file per split, or a single one; a workbook may have one sheet per split.
+    A workbook may have one sheet per split.
     """
-    if not io.isdir(path):
-        sheets = splits_among(sheets_of(path)) if wishes.sheet is None else {}
-        if not sheets:
-            return {"": (path, wishes)}, []
-        shown = ", ".join(f"'{sheet}' for {split}" for split, sheet in sheets.items())
-        found = {split: (path, replace(wishes, sheet=sheet)) for split, sheet in sheets.items()}
-        return found, [Decision("sheets", shown, "likely", "sheet=...")]
-    files = data_files(path)
+    if io.isdir(path):
+        found, decisions = _inside(path)
+        return {split: (each, wishes) for split, each in found.items()}, decisions
+    sheets = splits_among(sheets_of(path)) if wishes.sheet is None else {}
+    if not sheets:
+        return {"": (path, wishes)}, []
+    shown = ", ".join(f"'{sheet}' for {split}" for split, sheet in sheets.items())
+    of_sheets = {split: (path, replace(wishes, sheet=sheet)) for split, sheet in sheets.items()}
+    return of_sheets, [Decision("sheets", shown, "likely", "sheet=...")]
+
+
+def _inside(folder: str) -> tuple[dict[str, str], list[Decision]]:
+    """Return (split -> file or folder of texts, decisions) of a folder; one to be split has the key ''.
+
+    A folder has one file per split, or a single one; or a folder of texts per label, which may be inside one per split.
+    """
+    files = data_files(folder)
+    if found := splits_among(files):
+        shown = ", ".join(f"{io.name(file)} for {split}" for split, file in found.items())
+        others = [io.name(file) for file in files if file not in found.values()]
+        rest = f"; not read: {listed(others, 8)}" if others else ""
+        return found, [Decision("files", shown + rest, "likely" if others else "certain")]
+    inner = [io.join(folder, name) for name in sorted(map(io.name, io.listdir(folder)))]
+    if found := splits_among([each for each in inner if io.isdir(each) and class_folders(each)]):
+        shown = ", ".join(f"{io.name(each)}/ for {split}" for split, each in found.items())
+        return found, [Decision("folders", shown, "certain")]
+    texts = sum(map(len, class_folders(folder).values()))
+    if texts >= FEWEST_ROWS and all(ending(file) == ".txt" for file in files):  # such as a readme
+        return {"": folder}, []
     if len(files) == 1:
-        return {"": (files[0], wishes)}, [
-            Decision("file", f"{io.name(files[0])}, the only file in the folder", "certain")
-        ]
-    found = {split: (file, wishes) for split, file in splits_among(files).items()}
-    if not found:
-        names = ", ".join(io.name(file) for file in files[:4]) + (", ..." if len(files) > 4 else "")
-        holds = f" It holds {names}." if files else ""
-        problem = "is a folder without a file called train."
-        raise question(path, "file", problem, f"Name a file, or call it train.csv.{holds}")
-    shown = ", ".join(f"{io.name(file)} for {split}" for split, (file, _) in found.items())
-    others = [io.name(file) for file in files if file not in {path for path, _ in found.values()}]
-    rest = f"; not read: {listed(others, 8)}" if others else ""
-    return found, [Decision("files", shown + rest, "likely" if others else "certain")]
+        return {"": files[0]}, [Decision("file", f"{io.name(files[0])}, the only file in the folder", "certain")]
+    names = ", ".join(io.name(file) for file in files[:4]) + (", ..." if len(files) > 4 else "")
+    holds = f" It holds {names}." if files else ""
+    remedy = f"Name a file, or call it train.csv; or give each label a folder of texts, as train/good/1.txt.{holds}"
+    raise question(folder, "file", "is a folder without a file called train.", remedy)
+
+
+def _read(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
+    return read_class_folders(path, wishes) if io.isdir(path) else read_table(path, wishes)
 
 
 def _other(path: str, wishes: Wishes, first: Table) -> Table:
     """Return the table of another split, with its columns in the order of the first one's."""
     try:
-        table = read_table(path, wishes)[0]
+        table = _read(path, wishes)[0]
     except ConfigError:
         if not first.delimiter or wishes.delimiter:
             raise
