@@ -62,7 +62,7 @@ def _sample(files: Sequence[str]) -> bytes:
             break
     in_utf8 = [content for content in contents if decodes(content, "utf-8")]
     others = [content for content in contents if not decodes(content, "utf-8")]
-    return b"".join(max(in_utf8, others, key=len))
+    return b"".join(others if len(others) > len(in_utf8) else in_utf8)
 
 
 def _rows(files: Sequence[tuple[str, str]], wishes: Wishes) -> tuple[list[Row], list[str]]:
