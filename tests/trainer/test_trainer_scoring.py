@@ -314,6 +314,15 @@ def test_weights_are_not_rounded_after_a_full_evaluation(tmp_path: Path) -> None
     assert {value.dtype for value in whole.state_dict().values()} == {torch.float32}
 
 
+def test_preparing_the_model_is_no_part_of_the_time_of_a_later_evaluation(tmp_path: Path) -> None:
+    rows = [{"x": torch.ones(3), "labels": torch.tensor(1.0)}] * 8
+    toy = Trainer(Regression(), TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True), eval_dataset=rows)
+    assert toy.evaluate()["eval_runtime"] >= 0
+    toy._run.model_preparation_time = 60.0  # it was slow
+    assert toy.evaluate().items() >= {"eval_model_preparation_time": 60.0}.items()
+    assert 0 <= toy.predict(rows).metrics["test_runtime"] < 60
+
+
 def test_an_evaluation_in_the_midst_of_training_stays_in_full_precision(tmp_path: Path) -> None:
     rows = [{"x": torch.ones(3), "labels": torch.tensor(1.0)}] * 8
     args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, save_strategy="no", bf16_full_eval=True,

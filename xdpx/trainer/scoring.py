@@ -40,6 +40,7 @@ class Cost:
 
     def __init__(self, run: TrainerRun, prefix: str) -> None:
         self._run, self._prefix, self._started = run, prefix, 0.0
+        self._prepares = run.model_preparation_time is None  # within the time measured
         self._memory = MemoryWatch(run.args.device, wanted=not run.args.skip_memory_metrics)
 
     def begin(self, loader: Any) -> Any:
@@ -51,7 +52,8 @@ class Cost:
         """Return the seconds, and samples and steps per second."""
         args, metrics, samples = self._run.args, output.metrics or {}, output.num_samples or 0
         steps = -(-samples // (args.eval_batch_size * args.world_size))
-        started = self._started + metrics.get(f"{self._prefix}_model_preparation_time", 0.0)
+        preparing = metrics.get(f"{self._prefix}_model_preparation_time", 0.0) if self._prepares else 0.0
+        started = self._started + preparing
         return speed_metrics(self._prefix, started, num_samples=samples, num_steps=steps)
 
     def memory(self, stage: str) -> dict[str, int]:

@@ -237,6 +237,7 @@ def evaluating(run: TrainerRun, wrap_model: Callable[..., nn.Module]) -> Generat
     """Yield the model in evaluation mode; outside of training cast to fp16/bf16 if full evaluation is set.
 
     Weights and buffers get their types and values back at the end: what is trained or saved later is not rounded.
+    Shards are not cast, which FSDP2 could not train afterwards.
     """
     args, started = run.args, time.time()
     model = wrap_model(run.model, training=False)
@@ -245,6 +246,13 @@ def evaluating(run: TrainerRun, wrap_model: Callable[..., nn.Module]) -> Generat
     model.eval()
     switch_optimizer(run.optimizer, "eval")
     if run.is_in_train or not (args.fp16_full_eval or args.bf16_full_eval):
+        yield model
+        return
+    if run.parts.strategy.shards:
+        half = "fp16" if args.fp16_full_eval else "bf16"
+        log.warning(
+            f"{half}_full_eval has no effect on sharded weights. Set {half}=True: they are gathered in it.", once=True
+        )
         yield model
         return
     kept = [(module, _on_host(module._parameters), _on_host(module._buffers)) for module in model.modules()]
