@@ -36,6 +36,15 @@ def test_clearing_takes_a_run_away_and_nothing_else(tmp_path: Path) -> None:
     assert sorted(path.name for path in run.iterdir()) == ["my.pt", "notes.md", "status.json"]
 
 
+@pytest.mark.parametrize("name", run_folder.FOLDERS)
+def test_a_run_that_continues_keeps_its_folders(tmp_path: Path, name: str) -> None:
+    page = finished(tmp_path / "run") / name / "page.html"
+    page.parent.mkdir()
+    page.touch()
+    side_files.mend(str(tmp_path / "run"))
+    assert page.exists()
+
+
 def test_a_suffix_is_added_only_when_there_is_something(tmp_path: Path) -> None:
     path = tmp_path / "run"
     assert next(run_folder.with_suffix(str(path))) == str(path)

@@ -20,12 +20,14 @@ STARTER_CONFIG = "starter_config.hjson"
 RESOURCES = ("vocab.txt", "word_vocab.txt", "target_map.txt", "embeddings.pt", "tokenizer.json")
 """Files of data_dir that a trained model cannot do without."""
 
+FOLDERS = ("plots", "eval", "transformers", "stacks", "nonfinite", "profile")
+"""Folders in a save_dir."""
+
 OWN = (
     "checkpoint-*.pt", "checkpoint-*.pts", "checkpoint-*.manifest.json", "args.resume-*.py",
-    "starter_config.resume-*.hjson", "snapshot.resume-*.zip", "resources.manifest.json", "plots", "eval",
-    "transformers", "stacks", "nonfinite", "profile", IDENTITY, "log.txt", "config.json", "bert_config.json", ARGS_FILE,
-    PREPRO_ARGS, STARTER_CONFIG, TRAIN_LOG, VALID_LOG, SNAPSHOT, STATUS_FILE, "temperature.json", "metrics.jsonl",
-    *RESOURCES,
+    "starter_config.resume-*.hjson", "snapshot.resume-*.zip", "resources.manifest.json", IDENTITY, "log.txt",
+    "config.json", "bert_config.json", ARGS_FILE, PREPRO_ARGS, STARTER_CONFIG, TRAIN_LOG, VALID_LOG, SNAPSHOT,
+    STATUS_FILE, "temperature.json", "metrics.jsonl", *FOLDERS, *RESOURCES,
 )  # fmt: skip
 """Everything that a run writes into its save_dir, beside the files of a user's own tokenizer."""
 

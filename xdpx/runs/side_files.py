@@ -17,7 +17,6 @@ from xdpx.utils import commit, io
 from xdpx.utils.aside import is_unreadable, reason_of, set_aside, text_of
 from xdpx.utils.verified import RESOURCES, altered
 
-_FOLDERS = frozenset({"plots", "transformers", "stacks"})
 _CHECKPOINT = re.compile(r"checkpoint-.*")
 _THEN = "the run continues without it"
 
@@ -74,7 +73,7 @@ def bring_back(folder: str, texts: Mapping[str, str]) -> None:
 
 
 def _trouble(path: str, name: str) -> str:
-    if name in _FOLDERS:
+    if name in run_folder.FOLDERS:
         return "" if io.isdir(path) else "is not a folder"
     trouble = is_unreadable(path)
     if trouble:
